@@ -1,0 +1,112 @@
+"""The core of the framework: what plugins and users import. Importing it imports no torch.
+
+Everything public is here, in ``mt_core.nn`` (torch) or in ``mt_core.testing``; the rest is private and may change.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "ANY": "mt_core.config.base",
+    "Adapter": "mt_core.adapters.base",
+    "AdapterComponent": "mt_core.protocols",
+    "CheckpointError": "mt_core.errors",
+    "Component": "mt_core.protocols",
+    "ComponentError": "mt_core.errors",
+    "ConfigError": "mt_core.errors",
+    "Control": "mt_core.protocols",
+    "DataError": "mt_core.errors",
+    "Layout": "mt_core.config.base",
+    "ModelConfig": "mt_core.config.base",
+    "ModelFamily": "mt_core.protocols",
+    "MtConfig": "mt_core.config.base",
+    "MtError": "mt_core.errors",
+    "ObjectiveComponent": "mt_core.protocols",
+    "OptimizerComponent": "mt_core.protocols",
+    "Rejected": "mt_core.protocols",
+    "Row": "mt_core.protocols",
+    "RunConfig": "mt_core.config.run",
+    "Sample": "mt_core.protocols",
+    "StepRecord": "mt_core.protocols",
+    "UsageError": "mt_core.errors",
+    "WeightsError": "mt_core.errors",
+    "WeightsFormat": "mt_core.protocols",
+    "ZERO": "mt_core.config.base",
+    "hookimpl": "mt_core.hookspecs",
+    "split_decay": "mt_core.protocols",
+}
+
+__all__ = [
+    "ANY",
+    "ZERO",
+    "Adapter",
+    "AdapterComponent",
+    "CheckpointError",
+    "Component",
+    "ComponentError",
+    "ConfigError",
+    "Control",
+    "DataError",
+    "Layout",
+    "ModelConfig",
+    "ModelFamily",
+    "MtConfig",
+    "MtError",
+    "ObjectiveComponent",
+    "OptimizerComponent",
+    "Rejected",
+    "Row",
+    "RunConfig",
+    "Sample",
+    "StepRecord",
+    "UsageError",
+    "WeightsError",
+    "WeightsFormat",
+    "hookimpl",
+    "split_decay",
+]
+
+if TYPE_CHECKING:
+    from mt_core.adapters.base import Adapter
+    from mt_core.config.base import ANY, ZERO, Layout, ModelConfig, MtConfig
+    from mt_core.config.run import RunConfig
+    from mt_core.errors import (
+        CheckpointError,
+        ComponentError,
+        ConfigError,
+        DataError,
+        MtError,
+        UsageError,
+        WeightsError,
+    )
+    from mt_core.hookspecs import hookimpl
+    from mt_core.protocols import (
+        AdapterComponent,
+        Component,
+        Control,
+        ModelFamily,
+        ObjectiveComponent,
+        OptimizerComponent,
+        Rejected,
+        Row,
+        Sample,
+        StepRecord,
+        WeightsFormat,
+        split_decay,
+    )
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'mt_core' has no public name {name!r}; it has {', '.join(sorted(_PUBLIC))}")
+    value = getattr(import_module(_PUBLIC[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""Puts a run together from what its config names."""

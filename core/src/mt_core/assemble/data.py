@@ -1,0 +1,123 @@
+"""Tokenizer, objective and rows of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mt_core.config.run import RunConfig
+from mt_core.data.encoded import EncodedSamples, encode
+from mt_core.data.loader import HeldOut, Loader
+from mt_core.data.order import held_out
+from mt_core.engine.plan import Plan
+from mt_core.engine.processes import Process
+from mt_core.errors import ConfigError, DataError, Fault
+from mt_core.plugins.resolve import Resolved
+from mt_core.protocols import Dataset, Objective, Stream, Tokenizer
+
+
+@dataclass(frozen=True)
+class RunData:
+    """Encoded rows of a run."""
+
+    tokenizer: Tokenizer
+    objective: Objective
+    train: EncodedSamples
+    held_out: EncodedSamples
+
+
+def build_tokenizer(resolved: Resolved) -> Tokenizer:
+    """The run's tokenizer. Raises ``ConfigError`` when it is larger than the model's embedding."""
+    config = resolved.config
+    tokenizer: Tokenizer = resolved.build("tokenizer", config.tokenizer.options)
+    rows = config.model.options.vocab_size
+    if tokenizer.size > rows:
+        raise ConfigError(
+            [
+                Fault(
+                    key="tokenizer",
+                    problem=f"{config.tokenizer.name} has {tokenizer.size} tokens, and the model's embedding only {rows} rows.",
+                    fix=f"Set --model.vocab-size {tokenizer.size} or more, or choose the tokenizer that belongs to the weights.",
+                )
+            ]
+        )
+    return tokenizer
+
+
+def build_data(resolved: Resolved) -> RunData:
+    """Read and encode every row. Raises ``DataError`` for a bad row, and when nothing is left to train on."""
+    config = resolved.config
+    dataset = _source(resolved, "train")
+    evaluation = _source(resolved, "eval")
+    tokenizer = build_tokenizer(resolved)
+    objective: Objective = resolved.build("objective", config.objective.options, tokenizer=tokenizer)
+    indices, out = np.arange(len(dataset)), np.arange(0)
+    if evaluation is None:
+        indices, out = held_out(len(dataset), config.data.eval)
+    assert config.data.max_len is not None and config.data.truncation is not None, "resolve() fills these"
+    options: dict[str, Any] = {
+        "max_len": config.data.max_len,
+        "truncation": config.data.truncation,
+        "columns": config.data.columns,
+    }
+    train = encode(dataset, indices, objective, **options)
+    if not len(train):
+        dropped = ", ".join(f"{count} × {reason}" for reason, count in train.report.rows_dropped.items())
+        raise DataError(f"no row is left to train on: {train.report.rows_read} read, dropped {dropped or 'none'}")
+    if evaluation is not None:
+        kept = encode(evaluation, range(len(evaluation)), objective, **options)
+    else:
+        kept = encode(dataset, out, objective, **options)
+    _check_ids(config, train, kept)
+    return RunData(tokenizer, objective, train, kept)
+
+
+def _source(resolved: Resolved, split: str) -> Dataset | None:
+    source = resolved.build("dataset", resolved.config.dataset.options, split=split)
+    if source is None and split == "train":
+        raise DataError(f"dataset {resolved.config.dataset.name!r} has no training split")
+    if isinstance(source, Stream):
+        raise DataError(
+            f"dataset {resolved.config.dataset.name!r} is a stream, which this version cannot train on yet;"
+            " use a map-style dataset"
+        )
+    return source
+
+
+def _check_ids(config: RunConfig, *splits: EncodedSamples) -> None:
+    highest, rows = max(samples.highest_id for samples in splits), config.model.options.vocab_size
+    if highest >= rows:
+        raise DataError(f"the rows contain token id {highest}, and the model's embedding has only {rows} rows")
+
+
+def make_loader(config: RunConfig, data: RunData, plan: Plan, process: Process) -> Loader:
+    """The training rows as optimizer steps."""
+    return Loader(
+        data.train,
+        data.objective,
+        sequence_len=config.train.sequence_len,
+        packing=config.data.batching == "packing",
+        micro_batch_size=plan.micro_batch_size,
+        global_batch_size=plan.global_batch_size,
+        rank=process.rank,
+        world=process.world,
+        seed=config.train.seed,
+        shuffle=config.data.shuffle,
+    )
+
+
+def make_held_out(config: RunConfig, data: RunData, plan: Plan, process: Process) -> HeldOut | None:
+    """The held-out rows as batches; ``None`` when nothing is held out."""
+    if not len(data.held_out):
+        return None
+    return HeldOut(
+        data.held_out,
+        data.objective,
+        sequence_len=config.train.sequence_len,
+        packing=config.data.batching == "packing",
+        batch_size=config.eval.batch_size or plan.micro_batch_size,
+        rank=process.rank,
+        world=process.world,
+    )

@@ -1,0 +1,1 @@
+"""Built-in datasets: the demo corpus, plain text files and JSON lines."""

@@ -1,0 +1,178 @@
+"""Where rows lie in files: an index of byte ranges, so that no file is held in memory.
+
+A span is (line, start, end): its first line, counted from 1, and its bytes. 24 bytes of memory for each.
+"""
+
+from __future__ import annotations
+
+import codecs
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mt_core import DataError
+
+Cut = Callable[[Path], Iterator[tuple[int, int, int]]]
+"""How a file is cut into spans (line, start, end)."""
+
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def files_of(path: str, suffix: str) -> list[Path]:
+    """The file itself, or all files below a folder whose name ends in ``suffix``, sorted by path.
+
+    Raises ``DataError`` with the absolute path when there is none.
+    """
+    start = Path(path).expanduser()
+    shown = start.absolute()
+    if not start.exists():
+        raise DataError(
+            f"{shown} does not exist. Set dataset.path to a file or folder; a relative path starts at {Path.cwd()}."
+        )
+    if start.is_file():
+        return [start]
+    if not start.is_dir():
+        raise DataError(f"{shown} is neither a regular file nor a folder. Set dataset.path to one of these.")
+    found = sorted(
+        (file for file in start.rglob("*") if file.suffix.lower() == suffix and file.is_file()), key=Path.as_posix
+    )
+    if not found:
+        others = sorted({file.suffix or file.name for file in start.rglob("*") if file.is_file()})
+        raise DataError(
+            f"folder {shown} has no *{suffix} file, only {', '.join(others[:5]) or 'nothing'}. "
+            f"Set dataset.path to a folder with *{suffix} files, or to one file of any name."
+        )
+    return found
+
+
+def whole(path: Path) -> Iterator[tuple[int, int, int]]:
+    """The whole file as one span."""
+    yield 1, _text_start(path), path.stat().st_size
+
+
+def lines(path: Path) -> Iterator[tuple[int, int, int]]:
+    """One span for each line that is not blank."""
+    for number, start, end, blank in _lines(path):
+        if not blank:
+            yield number, start, end
+
+
+def paragraphs(path: Path) -> Iterator[tuple[int, int, int]]:
+    """One span for each run of lines between blank lines."""
+    first, begin, stop = 0, 0, 0
+    for number, start, end, blank in _lines(path):
+        if blank and first:
+            yield first, begin, stop
+            first = 0
+        elif not blank:
+            first, begin, stop = (first, begin, end) if first else (number, start, end)
+    if first:
+        yield first, begin, stop
+
+
+def _lines(path: Path) -> Iterator[tuple[int, int, int, bool]]:
+    """(line, start, end, blank) of each line; only a line feed ends one, as U+2028 may stand inside a JSON string."""
+    skip = _text_start(path)
+    with path.open("rb") as file:
+        file.seek(skip)
+        end = skip
+        for number, line in enumerate(file, start=1):
+            start, end = end, end + len(line)
+            yield number, start, end, not line.strip()
+
+
+def _text_start(path: Path) -> int:
+    """Where the text begins: after a UTF-8 byte order mark. A UTF-16 one is refused."""
+    with path.open("rb") as file:
+        head = file.read(len(codecs.BOM_UTF8))
+    if head.startswith(_UTF16):
+        raise DataError(f"{path} is UTF-16, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 {path.name}")
+    return len(codecs.BOM_UTF8) if head == codecs.BOM_UTF8 else 0
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The bytes of a span and where they came from. ``start`` is their offset in the file (bytes)."""
+
+    path: Path
+    line: int
+    start: int
+    content: bytes
+
+    @property
+    def place(self) -> str:
+        """``file:line``."""
+        return f"{self.path}:{self.line}"
+
+    def text(self) -> str:
+        """The content as text; raises ``DataError`` with line and byte offset where it is not UTF-8, or has a NUL."""
+        try:
+            text = self.content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{self._place_of(error.start)}: byte 0x{self.content[error.start]:02x} at offset {self.start + error.start} is not "
+                f"UTF-8 ({error.reason}). Convert the file, for instance from Latin-1: iconv -f ISO-8859-1 -t UTF-8 {self.path.name}"
+            ) from None
+        if (nul := self.content.find(b"\0")) >= 0:
+            raise DataError(
+                f"{self._place_of(nul)}: NUL byte at offset {self.start + nul}. The file is binary, UTF-16, or was cut off while it "
+                f"was written; restore it, or remove the bytes: tr -d '\\000' < {self.path.name}"
+            )
+        return text
+
+    def _place_of(self, offset: int) -> str:
+        line = self.line + self.content.count(b"\n", 0, offset)
+        return f"{self.path}:{line}"
+
+
+class SpanIndex:
+    """All spans of some files, read one at a time. Safe to fork and to pickle: no file stays open."""
+
+    def __init__(self, paths: Sequence[Path], cut: Cut) -> None:
+        self._paths = tuple(paths)
+        self._first = array("q")  # number of each file's first span
+        self._lines, self._starts, self._ends = array("q"), array("q"), array("q")
+        for path in self._paths:
+            self._first.append(len(self._starts))
+            self._add(path, cut)
+
+    def _add(self, path: Path, cut: Cut) -> None:
+        try:
+            for line, start, end in cut(path):
+                self._lines.append(line)
+                self._starts.append(start)
+                self._ends.append(end)
+        except OSError as error:
+            raise DataError(f"{path.absolute()} cannot be read: {error.strerror}. Check its permissions.") from error
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def size(self, index: int) -> int:
+        """Bytes of the span at ``index``."""
+        return self._ends[index] - self._starts[index]
+
+    def empty_files(self) -> list[Path]:
+        """Files without any span."""
+        bounds = [*self._first, len(self)]
+        return [path for path, begin, end in zip(self._paths, bounds, bounds[1:], strict=False) if begin == end]
+
+    def read(self, index: int) -> Piece:
+        """The piece at ``index``; raises ``DataError`` when the file is gone or shorter than at the start of the run."""
+        path = self._paths[bisect_right(self._first, index) - 1]
+        start, end = self._starts[index], self._ends[index]
+        try:
+            with path.open("rb") as file:
+                file.seek(start)
+                content = file.read(end - start)
+        except OSError as error:
+            raise DataError(
+                f"{path.absolute()} cannot be read any more: {error.strerror}. Leave the data in place during a run."
+            ) from error
+        if len(content) != end - start:
+            raise DataError(
+                f"{path.absolute()} became shorter while it was in use. Leave the data as it is during a run, and start again."
+            )
+        return Piece(path, self._lines[index], start, content)

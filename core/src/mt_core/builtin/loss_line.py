@@ -1,0 +1,61 @@
+"""The line that a person reads while it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from mt_core import MtConfig, StepRecord
+
+if TYPE_CHECKING:
+    from mt_core.protocols import TaskPrint
+
+
+class LossLineConfig(MtConfig):
+    """The loss line has no options."""
+
+
+def build_loss_line(config: LossLineConfig) -> TaskPrint:
+    """The printer."""
+    return loss_line
+
+
+def loss_line(records: Sequence[StepRecord]) -> str:
+    """Step, mean loss (nats per token), evaluation, rate, gradient norm, speed and memory; what is missing is left out."""
+    parts = [
+        _shown("step {:.0f}", _last(records, "step")),
+        _shown("loss {:.4f}", _mean(_values(records, "loss"))),
+        *(_shown(f"{name} {{:.4f}}", value) for name, value in _evaluation(records).items()),
+        _shown("lr {:.2e}", _last(records, "lr")),
+        _shown("norm {:.2f}", _last(records, "grad_norm")),
+        _shown("{:,.0f} tokens/s", _mean(_values(records, "tokens_per_second"))),
+        _shown("{:.2f} GiB", _last(records, "memory_gib")),
+    ]
+    return " | ".join(part for part in parts if part)
+
+
+def _values(records: Iterable[StepRecord], name: str) -> list[float]:
+    """The numbers that the records have under this name; a record without it counts for nothing."""
+    found = (getattr(record, name, None) for record in records)
+    return [float(value) for value in found if isinstance(value, int | float)]
+
+
+def _last(records: Sequence[StepRecord], name: str) -> float | None:
+    values = _values(records, name)
+    return values[-1] if values else None
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _evaluation(records: Sequence[StepRecord]) -> dict[str, float]:
+    """The newest value of each evaluation metric."""
+    newest: dict[str, float] = {}
+    for record in records:
+        newest.update(getattr(record, "evaluation", None) or {})
+    return newest
+
+
+def _shown(form: str, value: float | None) -> str:
+    return "" if value is None else form.format(value)

@@ -1,0 +1,30 @@
+"""Next-token prediction on whole texts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mt_core import Rejected, Row, Sample
+from mt_core.nn import TokenObjective
+
+from .fields import sample, text_field
+
+if TYPE_CHECKING:
+    from mt_core.protocols import Tokenizer
+
+
+class Pretrain(TokenObjective):
+    """Rows ``{"text"}`` become begin + text + end, all trained. Special tokens that the tokenizer lacks are left out."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(pad_id=tokenizer.pad_id or 0)
+        self._tokenizer = tokenizer
+
+    def encode(self, row: Row) -> Sample | Rejected:
+        """The sample of a text; an empty one is rejected. Raises ``DataError`` when the field is missing or no text."""
+        text = text_field(row, "text")
+        if not text:
+            return Rejected("'text' is empty", row["id"])
+        bos, eos = self._tokenizer.bos_id, self._tokenizer.eos_id
+        ids = [*([] if bos is None else [bos]), *self._tokenizer.encode(text), *([] if eos is None else [eos])]
+        return sample(ids, [True] * len(ids), row)

@@ -1,0 +1,47 @@
+"""AdamW: Adam with decoupled weight decay (https://arxiv.org/abs/1711.05101)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from mt_core import MtConfig
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+
+class AdamWConfig(MtConfig):
+    """The defaults are those of Llama's training, but for the rate (https://arxiv.org/abs/2302.13971, section 2.3)."""
+
+    lr: float = Field(
+        3e-4, gt=0, le=1, description="base learning rate, multiplied by the schedule's factor (per update)"
+    )
+    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the gradient's mean (per update)")
+    beta2: float = Field(0.95, ge=0, lt=1, description="decay of the squared gradient's mean (per update)")
+    eps: float = Field(
+        1e-8, gt=0, description="added to the root of the squared gradient's mean (units of the gradient)"
+    )
+    weight_decay: float = Field(
+        0.1, ge=0, description="share of a matrix taken away per update, times the learning rate; vectors keep all"
+    )
+    fused: bool = Field(
+        False,
+        description="one kernel for the whole update: faster, but how ZeRO cuts the weights then shows in the last bit",
+    )
+
+
+def build_adamw(config: AdamWConfig, groups: list[dict[str, Any]]) -> Optimizer:
+    """``torch.optim.AdamW`` over named groups; a group's own ``lr`` or ``weight_decay`` stays."""
+    from torch.optim import AdamW
+
+    return AdamW(
+        groups,
+        lr=config.lr,
+        betas=(config.beta1, config.beta2),
+        eps=config.eps,
+        weight_decay=config.weight_decay,
+        fused=config.fused,
+        foreach=not config.fused,
+    )

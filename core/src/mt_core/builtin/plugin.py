@@ -1,0 +1,186 @@
+"""Entry point of the built-ins: the same hooks as a stranger's plugin, found the same way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mt_core import (
+    ZERO,
+    AdapterComponent,
+    Component,
+    Layout,
+    MtConfig,
+    ObjectiveComponent,
+    OptimizerComponent,
+    hookimpl,
+)
+
+from .adapter import FullConfig, build_full
+from .datasets.demo import DemoConfig, build_demo
+from .datasets.jsonl import JsonlConfig, build_jsonl
+from .datasets.text import TextConfig, build_text
+from .loss_line import LossLineConfig, build_loss_line
+from .optimizer import AdamWConfig, build_adamw
+from .schedules import ConstantConfig, CosineConfig, build_constant, build_cosine
+from .tokenizers.byte import ByteConfig, build_byte
+from .tokenizers.huggingface import HuggingFaceConfig, build_huggingface
+from .tokenizers.sentencepiece import SentencePieceConfig, build_sentencepiece
+
+if TYPE_CHECKING:
+    from mt_core.nn import TokenObjective
+    from mt_core.protocols import Tokenizer
+
+_LAYOUTS: frozenset[Layout] = ZERO | {"offload"}
+
+
+@hookimpl
+def mt_datasets() -> list[Component]:
+    return [
+        Component(
+            name="demo",
+            config=DemoConfig,
+            build=build_demo,
+            summary="demo corpus: Python's own help topics, 465,000 characters of English",
+            source="https://docs.python.org/3/library/pydoc.html",
+            layouts=_LAYOUTS,
+            run_defaults={"train.steps": 200},
+        ),
+        Component(
+            name="text",
+            config=TextConfig,
+            build=build_text,
+            summary="plain UTF-8 text files, one document per file, paragraph or line",
+            layouts=_LAYOUTS,
+        ),
+        Component(
+            name="jsonl",
+            config=JsonlConfig,
+            build=build_jsonl,
+            summary="JSON lines: one object per line, with text, or prompt and response",
+            source="https://jsonlines.org",
+            layouts=_LAYOUTS,
+        ),
+    ]
+
+
+@hookimpl
+def mt_tokenizers() -> list[Component]:
+    return [
+        Component(
+            name="byte",
+            config=ByteConfig,
+            build=build_byte,
+            summary="the 256 bytes of UTF-8, with begin, end and padding: 259 tokens",
+            source="https://arxiv.org/abs/2105.13626",
+            layouts=_LAYOUTS,
+        ),
+        Component(
+            name="sentencepiece",
+            config=SentencePieceConfig,
+            build=build_sentencepiece,
+            summary="a SentencePiece model, tokenizer.model",
+            source="https://arxiv.org/abs/1808.06226",
+            layouts=_LAYOUTS,
+        ),
+        Component(
+            name="huggingface",
+            config=HuggingFaceConfig,
+            build=build_huggingface,
+            summary="a tokenizer.json, or a folder as transformers saves it, chat template included",
+            source="https://huggingface.co/docs/tokenizers",
+            layouts=_LAYOUTS,
+        ),
+    ]
+
+
+@hookimpl
+def mt_objectives() -> list[ObjectiveComponent]:
+    return [
+        ObjectiveComponent(
+            name="pretrain",
+            build=_build_pretrain,
+            summary="next-token prediction on all of 'text'",
+            layouts=_LAYOUTS,
+            batching="packing",
+            truncation="split",
+        ),
+        ObjectiveComponent(
+            name="sft",
+            build=_build_sft,
+            summary="supervised fine-tuning: loss on 'response' only, given 'prompt'",
+            source="https://arxiv.org/abs/2203.02155",
+            layouts=_LAYOUTS,
+            batching="padding",
+            truncation="error",
+        ),
+    ]
+
+
+@hookimpl
+def mt_adapters() -> list[AdapterComponent]:
+    return [
+        AdapterComponent(
+            name="full", config=FullConfig, build=build_full, summary="trains every parameter", layouts=_LAYOUTS
+        )
+    ]
+
+
+@hookimpl
+def mt_optimizers() -> list[OptimizerComponent]:
+    return [
+        OptimizerComponent(
+            name="adamw",
+            config=AdamWConfig,
+            build=build_adamw,
+            summary="Adam with decoupled weight decay",
+            source="https://arxiv.org/abs/1711.05101",
+            layouts=_LAYOUTS,
+            form="elementwise",
+        )
+    ]
+
+
+@hookimpl
+def mt_schedules() -> list[Component]:
+    return [
+        Component(
+            name="constant",
+            config=ConstantConfig,
+            build=build_constant,
+            summary="the base rate throughout, after an optional linear warm-up",
+            layouts=_LAYOUTS,
+        ),
+        Component(
+            name="cosine",
+            config=CosineConfig,
+            build=build_cosine,
+            summary="linear warm-up, then half a cosine down to a floor",
+            source="https://arxiv.org/abs/1608.03983",
+            layouts=_LAYOUTS,
+        ),
+    ]
+
+
+@hookimpl
+def mt_task_prints() -> list[Component]:
+    return [
+        Component(
+            name="loss",
+            config=LossLineConfig,
+            build=build_loss_line,
+            summary="one line: step, loss, evaluation, rate, gradient norm, tokens/s, memory",
+            layouts=_LAYOUTS,
+        )
+    ]
+
+
+def _build_pretrain(config: MtConfig, *, tokenizer: Tokenizer) -> TokenObjective:
+    from .objectives.pretrain import Pretrain
+
+    return Pretrain(tokenizer)
+
+
+def _build_sft(config: MtConfig, *, tokenizer: Tokenizer) -> TokenObjective:
+    from .objectives.sft import SupervisedFineTuning
+
+    return SupervisedFineTuning(tokenizer)

@@ -1,0 +1,1 @@
+"""Built-in tokenizers: bytes, SentencePiece and Hugging Face."""

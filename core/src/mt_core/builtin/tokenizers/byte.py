@@ -1,0 +1,52 @@
+"""The bytes of UTF-8 as tokens: no file, no training, any text (ByT5, https://arxiv.org/abs/2105.13626)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mt_core import DataError, MtConfig
+
+
+class ByteConfig(MtConfig):
+    """The byte tokenizer has no options."""
+
+
+class ByteTokenizer:
+    """Ids 0-255 are bytes; then come begin, end and padding."""
+
+    bos_id = 256
+    eos_id = 257
+    pad_id = 258
+    size = 259
+    chat_template = None
+
+    def encode(self, text: str) -> list[int]:
+        """The UTF-8 bytes of the text; raises ``DataError`` on a lone surrogate."""
+        return list(utf8(text))
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Each byte with the one character that it belongs to."""
+        ids = self.encode(text)
+        return ids, [(at, at + 1) for at, character in enumerate(text) for _ in character.encode("utf-8")]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the bytes; special tokens give none, ids above them (of a padded embedding) and broken UTF-8 give U+FFFD."""
+        return bytes(min(token, 255) for token in ids if token < 256 or token >= self.size).decode(
+            "utf-8", errors="replace"
+        )
+
+
+def utf8(text: str) -> bytes:
+    """The text as UTF-8; raises ``DataError`` where it has half of a character."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"character {error.start} of a text is a lone surrogate ({text[error.start]!r}), which is half of a character. "
+            f"Write the whole character, or remove it: …{text[max(0, error.start - 20) : error.start]!r}"
+        ) from None
+
+
+def build_byte(config: ByteConfig) -> ByteTokenizer:
+    """The byte tokenizer."""
+    return ByteTokenizer()

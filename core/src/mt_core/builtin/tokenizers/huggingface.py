@@ -1,0 +1,105 @@
+"""Hugging Face tokenizers: a ``tokenizer.json``, or a folder as ``save_pretrained`` writes it.
+
+Read from disk only; code that a folder brings along is never run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from mt_core import DataError, MtConfig, MtError
+
+from .byte import utf8
+
+FILE_NAME = "tokenizer.json"
+CONFIG_NAME = "tokenizer_config.json"
+
+
+class HuggingFaceConfig(MtConfig):
+    """Where the tokenizer is, and the special tokens that a bare ``tokenizer.json`` does not name."""
+
+    path: str = Field(min_length=1, description="tokenizer.json, or a folder as save_pretrained writes it")
+    bos_token: str | None = Field(None, min_length=1, description="token that begins a text; default is the folder's")
+    eos_token: str | None = Field(None, min_length=1, description="token that ends a text; default is the folder's")
+    pad_token: str | None = Field(None, min_length=1, description="token that fills a row; default is the folder's")
+
+
+class HuggingFaceTokenizer:
+    """A tokenizer of ``transformers``. Special tokens that are spelled out in a text are read as such."""
+
+    def __init__(self, inner: Any, source: Path) -> None:
+        self._inner = inner
+        self._source = source
+        self.size: int = max(inner.get_vocab().values()) + 1
+        self.bos_id: int | None = inner.bos_token_id
+        self.eos_id: int | None = inner.eos_token_id
+        self.pad_id: int | None = inner.pad_token_id
+        self.chat_template: str | None = inner.chat_template
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of the text; raises ``DataError`` on a lone surrogate."""
+        utf8(text)
+        ids: list[int] = self._inner(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return ids
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids with their characters; several ids of one character all have it. Raises ``MtError`` for a slow tokenizer."""
+        if not self._inner.is_fast:
+            raise MtError(
+                f"{self._source.absolute()} is a {type(self._inner).__name__}, a tokenizer in Python that knows no offsets. "
+                f"Use one that has a {FILE_NAME}."
+            )
+        utf8(text)
+        encoded = self._inner(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        return encoded["input_ids"], [tuple(pair) for pair in encoded["offset_mapping"]]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the ids; special tokens, and ids beyond the vocabulary (of a padded embedding), give none."""
+        text: str = self._inner.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
+
+
+def build_huggingface(config: HuggingFaceConfig) -> HuggingFaceTokenizer:
+    """The tokenizer at a path; raises ``DataError`` when there is none, ``MtError`` when it cannot be read."""
+    source = _source(Path(config.path).expanduser())
+    named = {key: value for key, value in config.model_dump(exclude={"path"}).items() if value is not None}
+    try:
+        inner = _load(source, named)
+    except Exception as error:  # noqa: BLE001 - tokenizers raises bare Exceptions from its Rust side
+        raise MtError(f"{source.absolute()} cannot be read as a Hugging Face tokenizer: {error}") from error
+    known = inner.get_vocab()
+    if strange := {key: value for key, value in named.items() if value not in known}:
+        raise MtError(
+            f"{source.absolute()} has no token {', '.join(f'{value!r} (tokenizer.{key})' for key, value in strange.items())}; name one that it has."
+        )
+    return HuggingFaceTokenizer(inner, source)
+
+
+def _load(source: Path, named: dict[str, str]) -> Any:
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    if source.is_dir():
+        return AutoTokenizer.from_pretrained(str(source), local_files_only=True, trust_remote_code=False, **named)
+    return PreTrainedTokenizerFast(tokenizer_file=str(source), **named)
+
+
+def _source(path: Path) -> Path:
+    """What to load: a folder with its config, or a lone ``tokenizer.json``."""
+    if path.is_file():
+        beside = path.parent / CONFIG_NAME
+        return path.parent if path.name == FILE_NAME and beside.is_file() else path
+    if not path.is_dir():
+        raise DataError(f"{path.absolute()} does not exist. Set tokenizer.path to a {FILE_NAME} or its folder.")
+    if not any((path / name).is_file() for name in (FILE_NAME, CONFIG_NAME)):
+        # transformers would guess a class here, and with it other ids than SentencePiece gives
+        hint = (
+            "It has a tokenizer.model: use --tokenizer sentencepiece."
+            if (path / "tokenizer.model").is_file()
+            else "Name another folder."
+        )
+        raise DataError(f"folder {path.absolute()} has neither {FILE_NAME} nor {CONFIG_NAME}. {hint}")
+    return path

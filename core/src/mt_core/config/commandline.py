@@ -1,0 +1,124 @@
+"""The command line as a nested mapping: ``--model llama --model.n-layers 6`` → ``{model: {name: llama, n_layers: 6}}``.
+
+Only reading happens here; pydantic validates. Every value is parsed as YAML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from mt_core.config.run import SLOTS
+from mt_core.errors import UsageError
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """Flags of the command itself, and the keys of the run."""
+
+    flags: dict[str, Any] = field(default_factory=dict)
+    raw: dict[str, Any] = field(default_factory=dict)
+
+
+def parse(argv: Sequence[str], *, switches: Iterable[str], values: Iterable[str], repeated: Iterable[str] = ()) -> CommandLine:
+    """Read ``argv``. ``switches`` take no value, ``values`` take one, ``repeated`` may come several times.
+
+    Raises ``UsageError`` for a stray word, a missing value or a key that is given twice.
+    """
+    switches, values, repeated = set(switches), set(values), set(repeated)
+    line = CommandLine()
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if not word.startswith("--") or len(word) < 3:
+            raise UsageError(f"unexpected argument {word!r}; options are written --key value, for instance --model llama")
+        key, given, text = word[2:].partition("=")
+        key = key.replace("-", "_")
+        if key in switches:
+            if given:
+                raise UsageError(f"--{key.replace('_', '-')} takes no value, got {text!r}; write it alone")
+            line.flags[key] = True
+            continue
+        if not given:
+            text = words.pop(0) if words and not words[0].startswith("--") else None  # type: ignore[assignment]
+        if key in values or key in repeated:
+            _set_flag(line.flags, key, text, key in repeated)
+        else:
+            _set_key(line.raw, key, text)
+    return line
+
+
+def parse_value(text: str, key: str) -> Any:
+    """A value of the command line, as YAML: ``4`` is a number, ``none`` and ``null`` are off."""
+    if text == "none":
+        return None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UsageError(f"--{key}: cannot read {text!r} as YAML ({_first_line(error)}); quote the value") from error
+
+
+def _set_flag(flags: dict[str, Any], key: str, text: str | None, repeated: bool) -> None:
+    option = "--" + key.replace("_", "-")
+    if text is None:
+        raise UsageError(f"{option} needs a value")
+    if repeated:
+        flags.setdefault(key, []).extend(part for part in text.split(",") if part)
+    elif key in flags:
+        raise UsageError(f"{option} is given twice, as {flags[key]!r} and {text!r}; keep one")
+    else:
+        flags[key] = text
+
+
+def _set_key(raw: dict[str, Any], dotted: str, text: str | None) -> None:
+    option = "--" + dotted.replace("_", "-")
+    path = dotted.split(".")
+    if not all(path):
+        raise UsageError(f"{option} has an empty part; keys are written --section.key")
+    if path == ["callbacks"]:
+        raw.setdefault("callbacks", []).extend(part for part in (text or "").split(",") if part)
+        return
+    if len(path) == 1 and path[0] in SLOTS:
+        if text is None:
+            raise UsageError(f"{option} needs a name; `mt-plugins list --components` shows the installed ones")
+        path, value = [path[0], "name"], text
+    else:
+        value = True if text is None else parse_value(text, dotted)
+    node = raw
+    for part in path[:-1]:
+        child = node.setdefault(part, {})
+        if not isinstance(child, dict):
+            raise UsageError(f"{option} reaches into {part!r}, which is already given as {child!r}; keep one of them")
+        node = child
+    if path[-1] in node:
+        raise UsageError(f"{option} is given twice, as {node[path[-1]]!r} and {value!r}; keep one")
+    node[path[-1]] = value
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]
+
+
+def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """``upper`` wins, key by key. A slot whose name changes is replaced whole: the old options belong to another thing."""
+    merged = {key: _slot(key, value) for key, value in lower.items()}
+    for key, value in upper.items():
+        value = _slot(key, value)
+        below = merged.get(key)
+        if not isinstance(value, dict) or not isinstance(below, dict):
+            merged[key] = value
+        elif key in SLOTS and "name" in value and value["name"] != below.get("name", SLOTS[key]):
+            merged[key] = value
+        else:
+            merged[key] = {**below, **value}
+    return merged
+
+
+def _slot(key: str, value: Any) -> Any:
+    """A bare name stands for a slot without options."""
+    if key in SLOTS and isinstance(value, str):
+        return {"name": value}
+    return value

@@ -1,0 +1,97 @@
+"""The sections of a run that belong to the core and hold for any plugin."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from mt_core.config.base import MtConfig
+
+
+class DataConfig(MtConfig):
+    """What holds for any dataset. ``None`` takes the objective's or the run's own default."""
+
+    columns: dict[str, str] = Field({}, description="our field name → the name in the rows, e.g. {prompt: question}")
+    max_len: int | None = Field(None, gt=0, description="longest sample (tokens); default train.sequence_len")
+    truncation: Literal["error", "split"] | None = Field(
+        None, description="what happens to a longer sample: an error, or split into pieces; default is the objective's"
+    )
+    batching: Literal["padding", "packing"] | None = Field(
+        None, description="one sample a row, or several; default is the objective's"
+    )
+    eval: float | int | str = Field(0.05, description="held-out part: share (below 1), rows (1 or more), or none")
+    shuffle: bool = Field(True, description="a new order each epoch, a function of seed and epoch only")
+
+    @model_validator(mode="after")
+    def _held_out_part(self) -> Self:
+        if isinstance(self.eval, str) and self.eval != "none":
+            raise ValueError(f"eval={self.eval!r} is not a share, a number of rows or none; set for instance 0.05 or 100")
+        if not isinstance(self.eval, str) and self.eval <= 0:
+            raise ValueError(f"eval={self.eval} holds nothing out; set a positive share or number, or none")
+        return self
+
+
+class TrainConfig(MtConfig):
+    """How long, how large and how exactly."""
+
+    steps: int | None = Field(None, gt=0, description="optimizer steps; excludes epochs")
+    epochs: float | None = Field(None, gt=0, description="passes over the training rows; default 1 without steps")
+    sequence_len: int = Field(256, gt=1, description="length of a row (tokens)")
+    micro_batch_size: int = Field(8, gt=0, description="rows that one rank computes at a time")
+    global_batch_size: int | None = Field(
+        None, gt=0, description="rows of one optimizer step over all ranks; default micro_batch_size × data ranks"
+    )
+    clip_norm: float | None = Field(1.0, gt=0, description="largest norm of the whole gradient; none switches it off")
+    dtype: Literal["auto", "fp32", "bf16", "fp16"] = Field("auto", description="auto is bf16 on a GPU, fp32 on a CPU")
+    seed: int = Field(0, ge=0, description="seed of weights, order and dropout")
+    deterministic: bool = Field(False, description="only kernels that give the same bits each time")
+    activation_checkpointing: bool = Field(False, description="recompute each block in the backward, to save memory")
+    attention: Literal["auto", "math", "efficient", "flash"] = Field("auto", description="attention kernel")
+    compile: bool = Field(False, description="torch.compile on each block")
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError(f"steps={self.steps} and epochs={self.epochs} are both set; keep one of them")
+        return self
+
+
+class ParallelConfig(MtConfig):
+    """How the run is laid out over its processes."""
+
+    zero_stage: Literal["auto", 0, 1, 2, 3] = Field(
+        "auto", description="ZeRO stage; auto is 0 on one rank in fp32, else 1"
+    )
+    offload: Literal["none", "optimizer", "parameters"] = Field(
+        "none", description="what lives in host memory: optimizer state (stages 1-3), parameters too (stage 3)"
+    )
+    timeout_seconds: int = Field(600, gt=0, description="how long a rank waits for the others (seconds)")
+
+    @model_validator(mode="after")
+    def _offload_has_a_stage(self) -> Self:
+        if self.offload == "optimizer" and self.zero_stage == 0:
+            raise ValueError("offload=optimizer needs ZeRO; set zero_stage to 1, 2 or 3, or leave it auto")
+        if self.offload == "parameters" and self.zero_stage not in ("auto", 3):
+            raise ValueError(f"offload=parameters needs ZeRO 3, got zero_stage={self.zero_stage}; set zero_stage to 3")
+        return self
+
+
+class EvalConfig(MtConfig):
+    """Evaluation on the whole held-out part."""
+
+    every_steps: int | None = Field(100, gt=0, description="optimizer steps between evaluations, and at the end")
+    batch_size: int | None = Field(None, gt=0, description="rows a rank evaluates at a time; default micro_batch_size")
+
+
+class CheckpointConfig(MtConfig):
+    """What is saved, and when."""
+
+    every_steps: int | None = Field(500, gt=0, description="optimizer steps between saves, and at the end")
+    keep_last: int = Field(2, gt=0, description="checkpoints kept; older ones go after a verified save")
+
+
+class LogConfig(MtConfig):
+    """What a person sees while it trains."""
+
+    every_steps: int = Field(10, gt=0, description="optimizer steps between lines on the console and in TensorBoard")

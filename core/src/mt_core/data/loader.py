@@ -1,0 +1,152 @@
+"""Rows to batches: the same global sequence of rows for any number of ranks, and an exact position to resume from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mt_core.data.encoded import EncodedSamples
+from mt_core.data.order import permutation
+from mt_core.data.packing import pack
+from mt_core.protocols import Objective
+
+if TYPE_CHECKING:
+    from mt_core.nn import Batch
+
+PAD_MULTIPLE = 8
+"""Padded batches are as long as their longest sample, rounded up to this: kernels like it, and few shapes occur."""
+
+Group = tuple[int, ...]
+"""The numbers of the samples in one row."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where the next optimizer step begins: an epoch, and a row of its global sequence."""
+
+    epoch: int = 0
+    row: int = 0
+
+
+@dataclass(frozen=True)
+class Window:
+    """The rows of one optimizer step, as this rank's micro-batches, and where the next one begins."""
+
+    batches: list[Batch]
+    row_ids: tuple[str, ...]
+    after: Position
+
+
+class Loader:
+    """Training rows in order. Every rank gets equally many micro-batches of each step; a short last one has empty rows."""
+
+    def __init__(
+        self,
+        samples: EncodedSamples,
+        objective: Objective,
+        *,
+        sequence_len: int,
+        packing: bool,
+        micro_batch_size: int,
+        global_batch_size: int,
+        rank: int,
+        world: int,
+        seed: int,
+        shuffle: bool = True,
+    ) -> None:
+        self.samples = samples
+        self.objective = objective
+        self.sequence_len = sequence_len
+        self.packing = packing
+        self.micro_batch_size = micro_batch_size
+        self.global_batch_size = global_batch_size
+        self.rank = rank
+        self.world = world
+        self.seed = seed
+        self.shuffle = shuffle
+        self._lengths = samples.lengths
+        self._epoch: tuple[int, list[Group]] | None = None
+
+    def rows(self, epoch: int) -> list[Group]:
+        """The global sequence of rows of one epoch."""
+        if self._epoch is None or self._epoch[0] != epoch:
+            order = permutation(len(self.samples), seed=self.seed, epoch=epoch, shuffle=self.shuffle)
+            self._epoch = epoch, self._grouped(order.tolist(), epoch)
+        return self._epoch[1]
+
+    def _grouped(self, order: list[int], epoch: int) -> list[Group]:
+        if not self.packing:
+            return [(number,) for number in order]
+        return pack(order, self._lengths.tolist(), self.sequence_len, seed=self.seed, epoch=epoch)
+
+    def steps_in(self, epochs: float) -> int:
+        """Optimizer steps of so many epochs."""
+        whole = math.floor(epochs)
+        steps = sum(math.ceil(len(self.rows(epoch)) / self.global_batch_size) for epoch in range(whole))
+        if epochs > whole:
+            steps += math.ceil((epochs - whole) * len(self.rows(whole)) / self.global_batch_size)
+        return max(1, steps)
+
+    def windows(self, position: Position) -> Iterator[Window]:
+        """Optimizer steps from ``position`` on, without end. A step never crosses an epoch."""
+        while True:
+            rows = self.rows(position.epoch)
+            step = rows[position.row : position.row + self.global_batch_size]
+            end = position.row + len(step)
+            position = Position(position.epoch, end) if end < len(rows) else Position(position.epoch + 1)
+            row_ids = tuple(dict.fromkeys(self.samples[number].row_id for row in step for number in row))
+            yield Window([self._batch(part) for part in self._share(step)], row_ids, position)
+
+    def _share(self, rows: Sequence[Group]) -> list[Sequence[Group]]:
+        """This rank's rows of each micro-batch."""
+        size, stride = self.micro_batch_size, self.micro_batch_size * self.world
+        starts = range(0, max(len(rows), 1), stride)
+        return [rows[start + self.rank * size : start + (self.rank + 1) * size] for start in starts]
+
+    def _batch(self, rows: Sequence[Group]) -> Batch:
+        return make_batch(self.samples, self.objective, rows, self.sequence_len if self.packing else None)
+
+
+class HeldOut:
+    """The whole held-out part, in order, shared by the ranks."""
+
+    def __init__(
+        self,
+        samples: EncodedSamples,
+        objective: Objective,
+        *,
+        sequence_len: int,
+        packing: bool,
+        batch_size: int,
+        rank: int,
+        world: int,
+    ) -> None:
+        self.samples = samples
+        self.objective = objective
+        self.batch_size = batch_size
+        self.rank = rank
+        self.world = world
+        self.length = sequence_len if packing else None
+        order = list(range(len(samples)))
+        lengths = samples.lengths.tolist()
+        self.rows = pack(order, lengths, sequence_len, seed=0, epoch=0) if packing else [(number,) for number in order]
+
+    def batches(self) -> Iterator[Batch]:
+        """This rank's batches; every rank yields equally many."""
+        size, stride = self.batch_size, self.batch_size * self.world
+        for start in range(0, len(self.rows), stride):
+            rows = self.rows[start + self.rank * size : start + (self.rank + 1) * size]
+            yield make_batch(self.samples, self.objective, rows, self.length)
+
+
+def make_batch(samples: EncodedSamples, objective: Objective, rows: Sequence[Group], length: int | None) -> Batch:
+    """One batch on the host; without ``length`` as long as its longest row. No rows give one empty row."""
+    content = [[samples[number] for number in row] for row in rows] or [[]]
+    if length is None:
+        longest = max((sum(len(sample.ids) for sample in row) for row in content), default=1)
+        length = max(PAD_MULTIPLE, int(np.ceil(longest / PAD_MULTIPLE)) * PAD_MULTIPLE)
+    return objective.collate(content, length=length).indexed()

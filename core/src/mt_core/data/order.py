@@ -1,0 +1,36 @@
+"""Which row comes when: pure functions of seed, epoch and index, the same for any number of ranks."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mt_core.errors import DataError
+
+SPLIT_SEED = 20_011
+"""Seed of the held-out split. Not the run's seed: runs with other seeds stay comparable on the same held-out rows."""
+
+
+def permutation(count: int, *, seed: int, epoch: int, shuffle: bool) -> NDArray[np.int64]:
+    """The order of ``count`` samples in one epoch."""
+    if not shuffle:
+        return np.arange(count)
+    return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(count)
+
+
+def held_out(count: int, size: float | int | str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Row indices (training, held out); ``size`` is a share below 1, a number of rows, or ``none``.
+
+    Raises ``DataError`` when nothing would be left to train on.
+    """
+    if size == "none" or isinstance(size, str):
+        return np.arange(count), np.arange(0)
+    wanted = max(1, math.floor(count * size)) if size < 1 else int(size)
+    if wanted >= count:
+        raise DataError(
+            f"data.eval={size} holds out {wanted} of {count} rows and leaves none to train on; set a smaller data.eval, or none"
+        )
+    order = np.random.Generator(np.random.PCG64(SPLIT_SEED)).permutation(count)
+    return np.sort(order[wanted:]), np.sort(order[:wanted])

@@ -1,0 +1,175 @@
+"""One optimizer step on DeepSpeed, with one owner of the loss denominator and one host synchronisation.
+
+W is the number of ranks that share parameters, N the trained tokens of the whole optimizer step. Each micro-batch's
+loss sum is scaled by W/N before its backward; DeepSpeed then averages gradients over the W ranks. Splitting the same
+rows differently into micro-batches or ranks therefore gives the same gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mt_core.engine.plan import Plan
+from mt_core.engine.processes import Process, all_reduce
+from mt_core.engine.step import TrainStep
+from mt_core.nn import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """What came of one optimizer step. ``applied`` is false when nothing was updated."""
+
+    loss: float
+    grad_norm: float
+    tokens: int
+    applied: bool
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def finite(self) -> bool:
+        """Whether loss and norm are numbers."""
+        return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
+
+
+class Engine:
+    """A model, its optimizer and DeepSpeed."""
+
+    def __init__(
+        self,
+        deepspeed: ModuleType,
+        module: TrainStep,
+        optimizer: torch.optim.Optimizer,
+        *,
+        plan: Plan,
+        process: Process,
+        settings: dict[str, Any],
+    ) -> None:
+        self.plan = plan
+        self.process = process
+        self.module = module
+        self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
+        self._engine, self.optimizer, _, _ = deepspeed.initialize(
+            model=module, optimizer=optimizer, config=settings, dist_init_required=False
+        )
+        if plan.zero_stage == 0 and process.world == 1:
+            # Alone there is nothing to reduce, and DeepSpeed would still copy all gradients into a flat buffer and back.
+            self._engine.enable_backward_allreduce = False
+
+    @property
+    def objective(self) -> Any:
+        """The objective of the run, which counts and collates."""
+        return self.module.loss_head.objective
+
+    @property
+    def zero_optimizer(self) -> Any:
+        """DeepSpeed's optimizer (at stage 0 the plain one)."""
+        return self._engine.optimizer
+
+    def set_rate(self, factor: float) -> float:
+        """Set every group to ``factor`` times its base rate; returns the first group's rate."""
+        for group, base in zip(self._engine.optimizer.param_groups, self.base_rates, strict=True):
+            group["lr"] = base * factor
+        return float(self._engine.optimizer.param_groups[0]["lr"])
+
+    # ------------------------------------------------------------------------------------------------------- training
+
+    def train_step(self, window: Sequence[Batch]) -> StepResult:
+        """One optimizer step over this rank's micro-batches; every rank brings equally many.
+
+        A loss or gradient that is not finite leaves parameters and moments as they were.
+        """
+        tokens = self._tokens(window)
+        scale = self.process.world / max(tokens, 1.0)
+        sums: Tensor | None = None
+        for index, batch in enumerate(window):
+            last = index == len(window) - 1
+            self._engine.set_gradient_accumulation_boundary(last)
+            outputs = self._engine(batch.to(self.process.device))
+            loss_sum = outputs[0]
+            # A loss that is infinite may still have finite gradients; this makes them refuse the step too.
+            guard = torch.where(torch.isfinite(loss_sum.detach()), scale, math.nan)
+            self._engine.backward(loss_sum * guard, scale_wrt_gas=False)
+            detached = torch.stack([output.detach().float() for output in outputs])
+            sums = detached if sums is None else sums + detached
+            if not last:
+                self._engine.step()
+        assert sums is not None, "an optimizer step needs at least one micro-batch on every rank"
+        return self._update(all_reduce(sums), tokens)
+
+    def _tokens(self, window: Sequence[Batch]) -> float:
+        """N: what the whole optimizer step is divided by, over all micro-batches and ranks."""
+        here = float(sum(self.objective.count(batch) for batch in window))
+        if self.process.world == 1:
+            return here
+        return float(all_reduce(torch.tensor(here, dtype=torch.float64, device=self.process.device)).item())
+
+    def _update(self, sums: Tensor, tokens: float) -> StepResult:
+        if self.plan.zero_stage == 0:
+            return self._update_whole(sums, tokens)
+        self._engine.step()
+        norm = self._engine.get_global_grad_norm()
+        applied = bool(self._engine.was_step_applied())
+        values = torch.cat([sums, torch.as_tensor(norm, dtype=torch.float32, device=sums.device).reshape(1)]).tolist()
+        if not applied and math.isfinite(values[-1]):
+            values[-1] = math.nan  # DeepSpeed reports an overflow as a norm of -1 or 0
+        return self._result(values, tokens, applied=applied)
+
+    def _update_whole(self, sums: Tensor, tokens: float) -> StepResult:
+        """Stage 0 has neither norm nor finite check of its own: both come here, before the update."""
+        gradients = [parameter.grad for parameter in self.module.parameters() if parameter.grad is not None]
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))).float()
+        values = torch.cat([sums, norm.reshape(1)]).tolist()
+        if not (math.isfinite(values[0]) and math.isfinite(values[-1])):
+            self._engine.zero_grad()
+            return self._result(values, tokens, applied=False)
+        clip = self.plan.clip_norm
+        if clip and values[-1] > clip:
+            torch._foreach_mul_(gradients, clip / (values[-1] + 1e-6))
+        del gradients
+        self._engine.step()
+        return self._result(values, tokens, applied=True)
+
+    def _result(self, values: list[float], tokens: float, *, applied: bool) -> StepResult:
+        return StepResult(
+            loss=values[0] / max(tokens, 1.0),
+            grad_norm=values[-1],
+            tokens=round(tokens),
+            applied=applied,
+            metrics=self._metrics(values[2:-1]),
+        )
+
+    def _metrics(self, pairs: Sequence[float]) -> dict[str, float]:
+        names = self.module.loss_head.metric_names
+        return {name: pairs[2 * i] / max(pairs[2 * i + 1], 1.0) for i, name in enumerate(names)}
+
+    # ----------------------------------------------------------------------------------------------------- evaluation
+
+    @torch.no_grad()
+    def evaluate(self, batches: Iterable[Batch]) -> dict[str, float]:
+        """Loss in nats per trained token (and the objective's metrics) over all batches of all ranks.
+
+        Every rank brings equally many batches.
+        """
+        self._engine.eval()
+        sums: Tensor | None = None
+        for batch in batches:
+            outputs = torch.stack([output.double() for output in self._engine(batch.to(self.process.device))])
+            sums = outputs if sums is None else sums + outputs
+        self._engine.train()
+        assert sums is not None, "an evaluation needs at least one batch on every rank"
+        values = all_reduce(sums).tolist()
+        metrics = {f"eval_{name}": value for name, value in self._metrics(values[2:]).items()}
+        return {"eval_loss": values[0] / max(values[1], 1.0), **metrics}
+
+    # ------------------------------------------------------------------------------------------------------ parameters
+
+    def named_parameters(self) -> Iterable[tuple[str, nn.Parameter]]:
+        """The model's parameters under its own names."""
+        return self.module.model.named_parameters()

@@ -1,0 +1,163 @@
+"""From a config to what DeepSpeed is told: pure functions of the run's numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mt_core.config.base import Layout
+from mt_core.config.run import RunConfig
+from mt_core.errors import ConfigError, Fault
+from mt_core.protocols import Component, OptimizerComponent
+
+BUCKET_ELEMENTS = 50_000_000
+"""Largest bucket of gradients that ZeRO reduces at once: 200 MB in fp32. DeepSpeed's own 500 million would allocate 2 GB."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is settled before anything is built."""
+
+    world: int
+    device: str
+    dtype: str
+    zero_stage: int
+    offload: str
+    micro_batch_size: int
+    global_batch_size: int
+    clip_norm: float | None
+    notices: tuple[str, ...] = ()
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of a full optimizer step, on each rank."""
+        return self.global_batch_size // (self.micro_batch_size * self.world)
+
+    @property
+    def layouts(self) -> set[Layout]:
+        """The layouts that every chosen component has to support."""
+        stages: dict[int, Layout] = {0: "zero0", 1: "zero1", 2: "zero2", 3: "zero3"}
+        offload: set[Layout] = {"offload"} if self.offload != "none" else set()
+        return {stages[self.zero_stage]} | offload
+
+    def describe(self) -> str:
+        """For people: ``2 ranks × 8 rows × 4 micro-batches = 64 rows a step, ZeRO 1, bf16``."""
+        ranks = "1 rank" if self.world == 1 else f"{self.world} ranks"
+        offload = "" if self.offload == "none" else f", {self.offload} offloaded"
+        return (
+            f"{ranks} × {self.micro_batch_size} rows × {self.micro_batches} micro-batches = {self.global_batch_size} rows"
+            f" a step, ZeRO {self.zero_stage}, {self.dtype}{offload}"
+        )
+
+
+def make_plan(config: RunConfig, *, world: int, device: str, components: list[Component]) -> Plan:
+    """Settle every ``auto``. Raises ``ConfigError`` with all faults of the layout at once."""
+    faults: list[Fault] = []
+    train, parallel = config.train, config.parallel
+    dtype = train.dtype if train.dtype != "auto" else ("bf16" if device == "cuda" else "fp32")
+    if dtype == "fp16" and device == "cpu":
+        faults.append(
+            Fault(key="train.dtype", problem="fp16 does not train on a CPU.", fix="Set --train.dtype fp32 or bf16.")
+        )
+    stage, notices = _stage(config, world, dtype)
+    rows = train.micro_batch_size * world
+    total = train.global_batch_size or rows
+    if total % rows:
+        near = max(rows, total // rows * rows)
+        faults.append(
+            Fault(
+                key="train.global-batch-size",
+                problem=f"{total} rows do not divide into {world} ranks × {train.micro_batch_size} rows.",
+                fix=f"Set --train.global-batch-size {near}, or another --train.micro-batch-size.",
+            )
+        )
+    plan = Plan(
+        world=world,
+        device=device,
+        dtype=dtype,
+        zero_stage=stage,
+        offload=parallel.offload,
+        micro_batch_size=train.micro_batch_size,
+        global_batch_size=total,
+        clip_norm=train.clip_norm,
+        notices=notices,
+    )
+    faults.extend(fault for component in components for fault in _unsupported(component, plan))
+    if faults:
+        raise ConfigError(faults)
+    return plan
+
+
+def _stage(config: RunConfig, world: int, dtype: str) -> tuple[int, tuple[str, ...]]:
+    wanted, offload = config.parallel.zero_stage, config.parallel.offload
+    if offload == "parameters":
+        return 3, ()
+    if wanted == "auto":
+        return (0 if world == 1 and dtype == "fp32" and offload == "none" else 1), ()
+    if wanted == 0 and dtype != "fp32":
+        return 1, (f"ZeRO 0 in {dtype} runs as ZeRO 1: DeepSpeed's own {dtype} optimizer takes a step before the first one",)
+    return wanted, ()
+
+
+def _unsupported(component: Component, plan: Plan) -> list[Fault]:
+    faults = []
+    if missing := plan.layouts - component.layouts - {"offload"}:
+        faults.append(
+            Fault(
+                key="parallel",
+                problem=f"{component.name} does not support {', '.join(sorted(missing))}.",
+                fix=f"It supports {', '.join(sorted(component.layouts))}.",
+            )
+        )
+    if plan.device not in component.devices:
+        faults.append(
+            Fault(key="", problem=f"{component.name} does not run on {plan.device}; it runs on {', '.join(sorted(component.devices))}.")
+        )
+    if isinstance(component, OptimizerComponent) and component.form == "whole_parameter" and plan.zero_stage > 0:
+        faults.append(
+            Fault(
+                key="optimizer",
+                problem=f"{component.name} needs whole parameters, and ZeRO {plan.zero_stage} shows it flat pieces.",
+                fix="Set --parallel.zero-stage 0.",
+            )
+        )
+    return faults
+
+
+def deepspeed_settings(plan: Plan) -> dict[str, Any]:
+    """DeepSpeed's own configuration of this plan."""
+    settings: dict[str, Any] = {
+        "train_micro_batch_size_per_gpu": plan.micro_batch_size,
+        "gradient_accumulation_steps": max(1, plan.micro_batches),
+        "gradient_clipping": plan.clip_norm if plan.clip_norm and plan.zero_stage > 0 else 0.0,
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        "steps_per_print": None,
+        "zero_optimization": _zero(plan),
+    }
+    if plan.dtype != "fp32":
+        settings[plan.dtype] = {"enabled": True}
+        settings["data_types"] = {"grad_accum_dtype": "fp32"}
+    if plan.dtype == "fp16":
+        del settings["data_types"]  # its loss-scaled gradients stay in fp16 until they are unscaled
+    return settings
+
+
+def _zero(plan: Plan) -> dict[str, Any]:
+    zero: dict[str, Any] = {
+        "stage": plan.zero_stage,
+        "reduce_bucket_size": BUCKET_ELEMENTS,
+        "allgather_bucket_size": BUCKET_ELEMENTS,
+        "overlap_comm": plan.device == "cuda" and plan.world > 1,
+    }
+    if plan.offload in ("optimizer", "parameters"):
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": plan.device == "cuda"}
+    if plan.offload == "parameters":
+        zero["offload_param"] = {"device": "cpu", "pin_memory": plan.device == "cuda"}
+    if plan.zero_stage == 3:
+        zero |= {
+            "stage3_param_persistence_threshold": 0,
+            "stage3_prefetch_bucket_size": BUCKET_ELEMENTS,
+            "stage3_gather_16bit_weights_on_model_save": False,
+        }
+    return zero

@@ -1,0 +1,144 @@
+"""The processes of a run: who this one is, how they meet, and what they say to one another.
+
+DeepSpeed is imported here and nowhere earlier: it chooses its device at import, prints to standard output, and on a
+CPU would compile an operator that needs a C++ compiler (gloo's own collectives need none).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from mt_core.errors import ConfigError, Fault
+
+STORE_VARIABLE = "MT_STORE"
+"""File through which the processes of one machine meet, when our own launcher started them."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of a run."""
+
+    rank: int
+    world: int
+    local_rank: int
+    device: torch.device
+
+    @property
+    def is_main(self) -> bool:
+        """The one that writes the shared files and speaks to the user."""
+        return self.rank == 0
+
+    @classmethod
+    def from_environment(cls) -> Process:
+        """As the launcher says: ``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``; alone without one."""
+        rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        if not torch.cuda.is_available():
+            return cls(rank, world, local_rank, torch.device("cpu"))
+        if local_rank >= torch.cuda.device_count():
+            raise ConfigError(
+                [
+                    Fault(
+                        key="nproc-per-node",
+                        problem=f"local rank {local_rank} has no GPU: this machine shows {torch.cuda.device_count()}.",
+                        fix="Start at most one process per GPU, or hide the GPUs with CUDA_VISIBLE_DEVICES= to run on CPUs.",
+                    )
+                ]
+            )
+        torch.cuda.set_device(local_rank)
+        return cls(rank, world, local_rank, torch.device("cuda", local_rank))
+
+
+@contextlib.contextmanager
+def connected(process: Process, timeout_seconds: int) -> Iterator[ModuleType]:
+    """DeepSpeed, with the process group of this run up; taken down again at the end."""
+    deepspeed = import_deepspeed(process.device)
+    backend = "nccl" if process.device.type == "cuda" else "gloo"
+    timeout = timedelta(seconds=timeout_seconds)
+    dist.init_process_group(backend, timeout=timeout, rank=process.rank, world_size=process.world, **_meeting(process))
+    try:
+        deepspeed.init_distributed(dist_backend=backend, timeout=timeout, verbose=False)
+        yield deepspeed
+    finally:
+        _forget(deepspeed)
+        dist.destroy_process_group()
+
+
+def _meeting(process: Process) -> dict[str, Any]:
+    """Alone without a network; through a file under our launcher; through ``MASTER_ADDR`` under any other."""
+    if process.world == 1:
+        return {"store": dist.HashStore()}
+    if store := os.environ.get(STORE_VARIABLE):
+        return {"store": dist.FileStore(store, process.world)}
+    return {"init_method": "env://"}
+
+
+def import_deepspeed(device: torch.device) -> ModuleType:
+    """Import DeepSpeed for this device, quietly and without its compiled CPU collectives."""
+    os.environ.setdefault("DS_ACCELERATOR", device.type)
+    _show_scripts()
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+        import deepspeed
+        from deepspeed.utils import logger
+    logger.setLevel(logging.ERROR)
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    return deepspeed  # type: ignore[no-any-return]
+
+
+def _show_scripts() -> None:
+    """Put this environment's scripts on the PATH: DeepSpeed looks for ``ninja`` there, also when nobody activated it."""
+    import sys
+
+    scripts = str(Path(sys.executable).parent)
+    path = os.environ.get("PATH", "")
+    if scripts not in path.split(os.pathsep):
+        os.environ["PATH"] = f"{scripts}{os.pathsep}{path}" if path else scripts
+
+
+def _forget(deepspeed: ModuleType) -> None:
+    """DeepSpeed keeps its backend and groups in globals; a second run in this process must not find them."""
+    from deepspeed.utils import groups
+
+    deepspeed.comm.comm.cdb = None
+    groups.mpu = None
+    for name in ("_WORLD_GROUP", "_CLONE_WORLD_GROUP", "_ZERO_PARAM_INTRA_PARALLEL_GROUP"):
+        if hasattr(groups, name):
+            setattr(groups, name, None)
+
+
+def all_reduce(values: torch.Tensor) -> torch.Tensor:
+    """Sum over all ranks, in place."""
+    if dist.get_world_size() > 1:
+        dist.all_reduce(values)
+    return values
+
+
+def agree(ok: bool) -> bool:
+    """True on every rank when all ranks say so."""
+    if dist.get_world_size() == 1:
+        return ok
+    device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
+    flag = torch.tensor(int(ok), device=device)
+    dist.all_reduce(flag, op=dist.ReduceOp.MIN)
+    return bool(flag.item())
+
+
+def barrier() -> None:
+    """Wait for every rank."""
+    if dist.get_world_size() > 1:
+        agree(True)  # an all-reduce: a plain barrier on gloo has its own, longer timeout

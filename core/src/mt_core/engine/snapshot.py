@@ -1,0 +1,107 @@
+"""What an engine puts into a checkpoint and takes out of it.
+
+``model/`` holds the live weights by name, written by rank 0; ``state/rank-NNNN.*`` hold each rank's slices of optimizer
+state, and its random generators. Any number of ranks, at any ZeRO stage, reads the slices that it needs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mt_core.checkpoint.tensors import ModelWriter, open_tensors, read_json, write_json, write_tensors
+from mt_core.engine import fragments
+from mt_core.engine.engine import Engine
+from mt_core.engine.random_state import random_numbers, random_tensors, restore_random
+from mt_core.errors import CheckpointError
+
+
+def write_snapshot(engine: Engine, folder: Path) -> None:
+    """Write this rank's files; every rank must call it."""
+    process = engine.process
+    writer = ModelWriter(folder / "model") if process.is_main else None
+    for name, weight in fragments.whole_weights(engine):
+        if writer is not None:
+            writer.add(name, weight.cpu())
+    if writer is not None:
+        writer.close()
+    tensors, places = random_tensors(process.device), {}
+    for fragment in fragments.fragments(engine):
+        places[fragment.name] = [fragment.start, fragment.length]
+        for key, value in fragment.tensors.items():
+            tensors[f"{key}::{fragment.name}"] = value.detach().cpu().contiguous()
+    stem = folder / "state" / f"rank-{process.rank:04d}"
+    stem.parent.mkdir(exist_ok=True)
+    write_tensors(stem.with_suffix(".safetensors"), tensors)
+    content = {
+        "fragments": places,
+        "scalars": fragments.scalars(engine),
+        "loss_scale": fragments.loss_scale(engine),
+        "random": random_numbers(),
+    }
+    write_json(stem.with_suffix(".json"), content)
+
+
+def read_snapshot(engine: Engine, folder: Path) -> bool:
+    """Restore optimizer state and random generators. Returns whether the generators could be restored too.
+
+    They can when this rank existed in the run that saved. Raises ``CheckpointError`` when slices are missing.
+    """
+    saved = SavedState(folder / "state")
+    fragments.restore(engine, saved.read, saved.keys, saved.content[0]["scalars"])
+    fragments.restore_loss_scale(engine, saved.content[0]["loss_scale"])
+    rank = engine.process.rank
+    if rank >= len(saved.content) or len(saved.content) != engine.process.world:
+        return False
+    tensors = {name: saved.tensor(rank, name) for name in saved.names(rank) if name.startswith("rng::")}
+    restore_random(tensors, saved.content[rank]["random"], engine.process.device)
+    return True
+
+
+class SavedState:
+    """The slices of all ranks of a checkpoint, read on demand."""
+
+    def __init__(self, folder: Path) -> None:
+        stems = sorted(path.with_suffix("") for path in folder.glob("rank-*.json"))
+        if not stems:
+            raise CheckpointError(f"{folder} holds no optimizer state; resume from a checkpoint that this command wrote")
+        self.content: list[dict[str, Any]] = [read_json(stem.with_suffix(".json")) for stem in stems]
+        self._tensors = [open_tensors(stem.with_suffix(".safetensors")) for stem in stems]
+        self._index: dict[str, list[tuple[int, int, int]]] = {}
+        for rank, content in enumerate(self.content):
+            for name, (start, length) in content["fragments"].items():
+                self._index.setdefault(name, []).append((start, length, rank))
+
+    @property
+    def keys(self) -> list[str]:
+        """Keys of the saved state, such as ``exp_avg``."""
+        found = {name.partition("::")[0] for rank in range(len(self.content)) for name in self.names(rank)}
+        return sorted(found - {"rng"})
+
+    def names(self, rank: int) -> list[str]:
+        """Names of one rank's tensors."""
+        return list(self._tensors[rank])
+
+    def tensor(self, rank: int, name: str) -> Tensor:
+        """One tensor of one rank's file."""
+        return self._tensors[rank][name]()
+
+    def read(self, name: str, key: str, start: int, length: int) -> Tensor:
+        """The values of a parameter's state in [start, start + length), from whichever ranks hold them."""
+        pieces = sorted(self._index.get(name, []))
+        out: list[Tensor] = []
+        position = start
+        for begin, count, rank in pieces:
+            if begin <= position < begin + count and position < start + length:
+                end = min(begin + count, start + length)
+                out.append(self.tensor(rank, f"{key}::{name}").reshape(-1)[position - begin : end - begin])
+                position = end
+        if position != start + length:
+            raise CheckpointError(
+                f"the checkpoint holds {key} of {name} only up to element {position} of {start + length}; it was saved"
+                " from another model, or with other parameters trained"
+            )
+        return torch.cat(out) if len(out) != 1 else out[0]

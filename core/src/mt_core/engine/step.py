@@ -1,0 +1,49 @@
+"""The module that DeepSpeed sees: the model, and the head with its loss as the last layer.
+
+Shapes: B rows, T tokens, D model width.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from mt_core.nn import Batch, TrainModel
+from mt_core.protocols import Objective
+
+MODEL_PREFIX = "model."
+
+
+class LossHead(nn.Module):
+    """The head and what the objective does with it. A partitioned head weight is gathered in this forward."""
+
+    def __init__(self, head: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.head = head
+        self.objective = objective
+        self.metric_names: tuple[str, ...] = ()
+
+    def forward(self, hidden_BTD: Tensor, batch: Batch) -> tuple[Tensor, ...]:
+        """(loss sum, token count, then sum and count of each metric): plain tensors, which ZeRO's hooks can follow."""
+        sums = self.objective.loss(hidden_BTD, self.head, batch)
+        self.metric_names = tuple(sums.metrics)
+        pairs = [value for pair in sums.metrics.values() for value in pair]
+        return sums.loss_sum, sums.token_count, *pairs
+
+
+class TrainStep(nn.Module):
+    """Batch to loss sums. Parameters of the model come first, under ``model.``."""
+
+    def __init__(self, model: TrainModel, objective: Objective) -> None:
+        super().__init__()
+        self.model = model
+        self.loss_head = LossHead(model.head, objective)
+        self.extra = objective.modules(model.config)
+
+    def forward(self, batch: Batch) -> tuple[Tensor, ...]:
+        """See ``LossHead``."""
+        return self.loss_head(self.model(batch), batch)  # type: ignore[no-any-return]
+
+
+def canonical_name(name: str) -> str:
+    """The parameter's name in the model's own ``state_dict``."""
+    return name.removeprefix(MODEL_PREFIX)

@@ -1,0 +1,86 @@
+"""The hooks: what a plugin may offer. Each is called once, at start-up, without arguments, and returns a list.
+
+Mark an implementation with ``mt_core.hookimpl``. What runs is chosen by name in the run's config; a plugin that is
+installed but not named by a run cannot change that run.
+"""
+
+from __future__ import annotations
+
+import pluggy
+
+from mt_core.protocols import AdapterComponent, Component, ModelFamily, ObjectiveComponent, OptimizerComponent
+
+PROJECT = "mt"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def mt_model_configs() -> list[ModelFamily]:  # type: ignore[empty-body]
+    """Offer model families: the config class and the named sizes of each. Nothing is built."""
+
+
+@hookspec
+def mt_train_models() -> list[Component]:  # type: ignore[empty-body]
+    """Offer trainable models, under the family's name. ``build(config)`` returns a ``TrainModel`` in fp32."""
+
+
+@hookspec
+def mt_pipeline_layers() -> list[Component]:  # type: ignore[empty-body]
+    """Offer a family's layers for a pipeline. ``build(config)`` returns a list of ``LayerSpec``."""
+
+
+@hookspec
+def mt_datasets() -> list[Component]:  # type: ignore[empty-body]
+    """Offer sources of rows. ``build(config, *, split)`` returns a ``Dataset``, or ``None`` for a split it lacks."""
+
+
+@hookspec
+def mt_tokenizers() -> list[Component]:  # type: ignore[empty-body]
+    """Offer tokenizers. ``build(config)`` returns a ``Tokenizer``."""
+
+
+@hookspec
+def mt_objectives() -> list[ObjectiveComponent]:  # type: ignore[empty-body]
+    """Offer objectives. ``build(config, *, tokenizer)`` returns an ``Objective``."""
+
+
+@hookspec
+def mt_adapters() -> list[AdapterComponent]:  # type: ignore[empty-body]
+    """Offer adapters. ``build(config)`` returns an ``Adapter``."""
+
+
+@hookspec
+def mt_optimizers() -> list[OptimizerComponent]:  # type: ignore[empty-body]
+    """Offer optimizers. ``build(config, groups)`` returns a ``torch.optim.Optimizer`` over named groups."""
+
+
+@hookspec
+def mt_schedules() -> list[Component]:  # type: ignore[empty-body]
+    """Offer schedules. ``build(config, *, total_steps)`` returns ``(k) -> float``, the factor of the base rate."""
+
+
+@hookspec
+def mt_task_prints() -> list[Component]:  # type: ignore[empty-body]
+    """Offer metric printers. ``build(config)`` returns ``(records) -> str``, called on rank 0."""
+
+
+@hookspec
+def mt_callbacks() -> list[Component]:  # type: ignore[empty-body]
+    """Offer callbacks. ``build(config)`` returns an object with some of the ``on_*`` methods."""
+
+
+HOOKS: dict[str, str] = {
+    "mt_model_configs": "model",
+    "mt_train_models": "train_model",
+    "mt_pipeline_layers": "pipeline_layers",
+    "mt_datasets": "dataset",
+    "mt_tokenizers": "tokenizer",
+    "mt_objectives": "objective",
+    "mt_adapters": "adapter",
+    "mt_optimizers": "optimizer",
+    "mt_schedules": "schedule",
+    "mt_task_prints": "task_print",
+    "mt_callbacks": "callback",
+}
+"""Hook → kind of what it offers."""

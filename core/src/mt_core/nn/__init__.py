@@ -1,0 +1,24 @@
+"""Building blocks for models and objectives. Importing this imports torch."""
+
+from mt_core.nn.attention import AttentionFn, SdpaAttention
+from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums, document_lengths
+from mt_core.nn.loss import chunked_loss
+from mt_core.nn.model import BlockContext, KVCache, Layer, LayerSpec, TrainModel, tensor_generator
+from mt_core.nn.objective import TokenObjective
+
+__all__ = [
+    "NOT_TRAINED",
+    "AttentionFn",
+    "Batch",
+    "BlockContext",
+    "KVCache",
+    "Layer",
+    "LayerSpec",
+    "LossSums",
+    "SdpaAttention",
+    "TokenObjective",
+    "TrainModel",
+    "chunked_loss",
+    "document_lengths",
+    "tensor_generator",
+]

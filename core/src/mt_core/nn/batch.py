@@ -1,0 +1,66 @@
+"""What travels from the data to the loss.
+
+Shapes: B rows, T tokens of a row, n trained tokens of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+NOT_TRAINED = -100
+"""Label of a token without loss."""
+
+DocumentLengths = tuple[tuple[int, ...], ...]
+"""For each row, the lengths of its documents; they add up to T."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of equal length. ``labels[b, t]`` is the token that should follow ``input_ids[b, t]``, or -100.
+
+    ``positions`` start at 0 in each document; ``document_ids`` grow along a row. Padding at the end of a row continues
+    its last document: causality keeps it from reaching a real token. ``trained_n`` are the flat indices of the trained
+    tokens, and ``document_lengths`` the runs of ``document_ids``; both are derived on the host, where reading them costs
+    no synchronisation with the device.
+    """
+
+    input_ids: Tensor
+    labels: Tensor
+    positions: Tensor
+    document_ids: Tensor
+    weights: Tensor | None = None
+    row_ids: tuple[str, ...] = ()
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    trained_n: Tensor | None = None
+    document_lengths: DocumentLengths | None = None
+
+    def indexed(self) -> Batch:
+        """This batch with ``trained_n`` and ``document_lengths`` filled in; call it while the tensors are on the host."""
+        trained = (self.labels.reshape(-1) != NOT_TRAINED).nonzero().reshape(-1)
+        return replace(self, trained_n=trained, document_lengths=document_lengths(self.document_ids))
+
+    def to(self, device: torch.device | str) -> Batch:
+        """This batch with its tensors on ``device``."""
+        names = ("input_ids", "labels", "positions", "document_ids", "weights", "trained_n")
+        moved = {name: value.to(device, non_blocking=True) for name in names if (value := getattr(self, name)) is not None}
+        extras = {key: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value for key, value in self.extras.items()}
+        return replace(self, **moved, extras=extras)
+
+
+def document_lengths(document_ids_BT: Tensor) -> DocumentLengths:
+    """Run lengths of each row of ids."""
+    return tuple(tuple(torch.unique_consecutive(row, return_counts=True)[1].tolist()) for row in document_ids_BT)
+
+
+@dataclass(frozen=True)
+class LossSums:
+    """A sum of losses and what it is a sum over, both on the device; metrics are (sum, count) pairs."""
+
+    loss_sum: Tensor
+    token_count: Tensor
+    metrics: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)

@@ -1,0 +1,93 @@
+"""Cross-entropy over a vocabulary without ever holding the logits of all tokens.
+
+The idea is known from Cut Cross-Entropy (https://arxiv.org/abs/2411.09009) and Liger's fused linear cross-entropy
+(https://arxiv.org/abs/2410.10989): logits live for one chunk of tokens, and the gradients of the chunk are computed
+while they do. Shapes: n trained tokens, C tokens of a chunk, D model width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+CHUNK_TOKENS = 1024
+"""Tokens whose logits exist at one time; chosen on measurements in docs/log.md."""
+
+
+def chunked_loss(
+    head: nn.Module, hidden_nD: Tensor, labels_n: Tensor, weights_n: Tensor | None = None, *, chunk: int = CHUNK_TOKENS
+) -> Tensor:
+    """Sum of the cross-entropies of ``head(hidden)`` with ``labels``, in fp32: a scalar, with the gradient of the plain form.
+
+    ``weights_n`` multiplies each token's loss. A plain linear head takes the fast way, whose gradients are made in the
+    forward; any other head (a soft-cap, an adapter on it) is recomputed per chunk in the backward.
+    """
+    if type(head) is nn.Linear and head.bias is None:
+        return _LinearLoss.apply(hidden_nD, head.weight, labels_n, weights_n, chunk)  # type: ignore[no-any-return]
+    total = hidden_nD.new_zeros((), dtype=torch.float32)
+    for start in range(0, max(len(hidden_nD), 1), chunk):  # an empty batch still runs the head, for ZeRO-3's collectives
+        piece = slice(start, start + chunk)
+        weight = None if weights_n is None else weights_n[piece]
+        total = total + checkpoint(_piece_loss, head, hidden_nD[piece], labels_n[piece], weight, use_reentrant=False)
+    return total
+
+
+def _piece_loss(head: nn.Module, hidden_CD: Tensor, labels_C: Tensor, weights_C: Tensor | None) -> Tensor:
+    losses_C = F.cross_entropy(head(hidden_CD).float(), labels_C, reduction="none")
+    return (losses_C if weights_C is None else losses_C * weights_C).sum()
+
+
+class _LinearLoss(torch.autograd.Function):
+    """Loss of a bias-free linear head. The gradients are ready after the forward, so nothing is computed twice."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden_nD: Tensor, weight_VD: Tensor, labels_n: Tensor, weights_n: Tensor | None, chunk: int) -> Tensor:
+        need_hidden, need_weight = ctx.needs_input_grad[:2]
+        total = torch.zeros((), dtype=torch.float32, device=hidden_nD.device)
+        grad_nD = torch.empty_like(hidden_nD) if need_hidden else None
+        grad_VD = torch.zeros(weight_VD.shape, dtype=torch.float32, device=weight_VD.device) if need_weight else None
+        for start in range(0, len(hidden_nD), chunk):
+            piece = slice(start, start + chunk)
+            hidden_CD, labels_C1 = hidden_nD[piece], labels_n[piece].unsqueeze(1)
+            logits_CV = (hidden_CD @ weight_VD.T).float()
+            picked_C1 = logits_CV.gather(1, labels_C1)
+            high_C1 = logits_CV.amax(1, keepdim=True)
+            exp_CV = logits_CV.sub_(high_C1).exp_()
+            sum_C1 = exp_CV.sum(1, keepdim=True)
+            loss_C1 = sum_C1.log() + high_C1 - picked_C1
+            scale_C1 = 1.0 if weights_n is None else weights_n[piece].unsqueeze(1).float()
+            total += (loss_C1 * scale_C1).sum()
+            if not (need_hidden or need_weight):
+                continue
+            delta_CV = exp_CV.mul_(scale_C1 / sum_C1)
+            delta_CV.scatter_add_(1, labels_C1, -torch.ones_like(sum_C1) * scale_C1)
+            delta_CV = delta_CV.to(weight_VD.dtype)
+            if grad_nD is not None:
+                torch.mm(delta_CV, weight_VD, out=grad_nD[piece])
+            if grad_VD is not None:
+                _add_outer(grad_VD, delta_CV, hidden_CD)
+        ctx.gradients = grad_nD, grad_VD  # not saved_tensors: autograd would keep them, and then copy instead of take them
+        ctx.weight_dtype = weight_VD.dtype
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        grad_nD, grad_VD = ctx.gradients
+        ctx.gradients = None
+        if grad_nD is not None:
+            grad_nD.mul_(grad)
+        if grad_VD is not None:
+            grad_VD = grad_VD.mul_(grad).to(ctx.weight_dtype)
+        return grad_nD, grad_VD, None, None, None
+
+
+def _add_outer(grad_VD: Tensor, delta_CV: Tensor, hidden_CD: Tensor) -> None:
+    """``grad += delta.T @ hidden``, accumulated in fp32."""
+    if delta_CV.dtype == torch.float32:
+        grad_VD.addmm_(delta_CV.T, hidden_CD)
+    else:
+        grad_VD += delta_CV.T @ hidden_CD

@@ -1,0 +1,86 @@
+"""What is installed, from metadata alone: no plugin is imported here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+GROUP = "mt_core.plugins"
+CORE = "mt-core"
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A plugin as its distribution's metadata describes it."""
+
+    name: str
+    distribution: str
+    version: str
+    module: str
+    location: str
+    blocked: bool
+    entry_point: EntryPoint
+
+    @property
+    def label(self) -> str:
+        """Distribution and version, as messages name them."""
+        return f"{self.distribution} {self.version}"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which plugins may be imported: all but ``blocked``, or only ``allowed``. The core itself always may."""
+
+    blocked: frozenset[str] = frozenset()
+    allowed: frozenset[str] | None = None
+
+    @classmethod
+    def from_environment(cls, block: Iterable[str] = ()) -> Selection:
+        """``--block-plugin`` and the variables ``MT_BLOCK_PLUGINS`` and ``MT_PLUGINS`` (comma-separated)."""
+        blocked = {*map(canonical, block), *_names(os.environ.get("MT_BLOCK_PLUGINS", ""))}
+        allowed = os.environ.get("MT_PLUGINS")
+        return cls(frozenset(blocked), None if allowed is None else frozenset(_names(allowed)))
+
+    def blocks(self, name: str, distribution: str) -> bool:
+        """Whether a plugin stays unimported; it is named by its entry point or its distribution."""
+        names = {canonical(name), canonical(distribution)}
+        if canonical(distribution) == CORE:
+            return False
+        return bool(names & self.blocked) or (self.allowed is not None and not names & self.allowed)
+
+
+def canonical(name: str) -> str:
+    """``-`` and ``_`` are equal in names."""
+    return name.strip().lower().replace("_", "-")
+
+
+def installed(selection: Selection) -> list[Installed]:
+    """Every plugin of the environment, sorted; the same entry point found twice counts once."""
+    found: dict[tuple[str, str, str], Installed] = {}
+    for point in entry_points(group=GROUP):
+        if point.dist is None:
+            continue
+        plugin = _describe(point, selection)
+        found.setdefault((canonical(plugin.distribution), plugin.name, plugin.module), plugin)
+    return [found[key] for key in sorted(found)]
+
+
+def _describe(point: EntryPoint, selection: Selection) -> Installed:
+    distribution = point.dist
+    assert distribution is not None, "an installed entry point belongs to a distribution"
+    return Installed(
+        name=point.name,
+        distribution=distribution.name,
+        version=distribution.version,
+        module=point.value,
+        location=str(Path(str(distribution.locate_file(""))).resolve()),
+        blocked=selection.blocks(point.name, distribution.name),
+        entry_point=point,
+    )
+
+
+def _names(text: str) -> set[str]:
+    return {canonical(part) for part in text.split(",") if part.strip()}

@@ -1,0 +1,297 @@
+"""What plugins return and what the products of their ``build`` look like.
+
+Torch is imported for type checkers only: a plugin module that imports this one stays light.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from mt_core.config.base import ANY, ZERO, Layout, MtConfig
+from mt_core.errors import ComponentError
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor, nn
+
+    from mt_core.nn import Batch, LossSums, TrainModel
+
+_NAME = re.compile(r"[a-z][a-z0-9-]*")
+RESERVED = frozenset({"name"})
+RESERVED_IN_MODEL = frozenset({"name", "variant", "weights", "overlay", "allow_missing", "allow_unexpected"})
+
+
+def identity(value: Any) -> Any:
+    """The ``build`` of a component that is only data."""
+    return value
+
+
+def split_decay(named: Sequence[tuple[str, Tensor]], config: MtConfig) -> list[dict[str, Any]]:
+    """Two groups: matrices with weight decay, vectors (norms, biases) without.
+
+    The usual split of the field (https://github.com/karpathy/nanoGPT/blob/master/model.py). Empty groups are left out.
+    """
+    decay = float(getattr(config, "weight_decay", 0.0))
+    matrices = [parameter for _, parameter in named if parameter.dim() >= 2]
+    vectors = [parameter for _, parameter in named if parameter.dim() < 2]
+    groups = [
+        {"name": "decay", "params": matrices, "weight_decay": decay},
+        {"name": "no_decay", "params": vectors, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Component:
+    """One thing with a name that a run can select.
+
+    ``build`` imports torch and the rest inside, so that listing plugins stays fast. ``layouts`` are the layouts that
+    its tests cover. ``replaces`` names a built-in that it may stand in for when chosen as ``DISTRIBUTION/NAME``.
+    ``run_defaults`` are values for keys of the run (``train.steps``) that the user has not set.
+    """
+
+    name: str
+    build: Callable[..., Any] = identity
+    config: type[MtConfig] = MtConfig
+    summary: str
+    source: str = ""
+    layouts: frozenset[Layout] = ZERO
+    devices: frozenset[str] = frozenset({"cpu", "cuda"})
+    requires: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    replaces: str = ""
+    run_defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name.replace("_", "-")):
+            raise ComponentError(
+                f"{self.name!r} is not a component name; use lower-case letters, digits and '-', starting with a letter"
+            )
+        if not (isinstance(self.config, type) and issubclass(self.config, MtConfig)):
+            raise ComponentError(f"the config of {self.name!r} is {self.config!r}; it must be a subclass of mt_core.MtConfig")
+        if unknown := self.layouts - ANY:
+            raise ComponentError(f"{self.name!r} declares unknown layouts {sorted(unknown)}; known are {sorted(ANY)}")
+        if taken := self.reserved() & set(self.config.model_fields):
+            raise ComponentError(f"the config of {self.name!r} declares {sorted(taken)}, which the core reserves; rename these fields")
+
+    def reserved(self) -> frozenset[str]:
+        """Keys of the slot that belong to the core."""
+        return RESERVED
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightsFormat:
+    """A folder or file format of weights that a family reads (and perhaps writes).
+
+    ``matches(path)`` and ``values(path)`` (the shape, as config values) run before torch is imported; ``tensors(path,
+    config)`` maps the model's parameter names to functions that load one tensor each, so that nobody holds a whole
+    model; ``write(model_config, tensors, folder)`` takes (name, tensor) pairs and returns nothing.
+    """
+
+    name: str
+    matches: Callable[[Path], bool]
+    values: Callable[[Path], Mapping[str, Any]]
+    tensors: Callable[[Path, Any], Mapping[str, Callable[[], Tensor]]]
+    write: Callable[[Any, Iterator[tuple[str, Tensor]], Path], None] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFamily(Component):
+    """A model family: its config class and its named sizes as data.
+
+    ``variant_defaults`` are ``run_defaults`` of single sizes, for instance a learning rate.
+    """
+
+    variants: Mapping[str, Mapping[str, Any]]
+    default_variant: str
+    architectures: tuple[str, ...] = ()
+    formats: tuple[WeightsFormat, ...] = ()
+    variant_defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.default_variant not in self.variants:
+            raise ComponentError(
+                f"family {self.name!r} has default_variant={self.default_variant!r}, which is not among its variants {sorted(self.variants)}"
+            )
+
+    def reserved(self) -> frozenset[str]:
+        return RESERVED_IN_MODEL
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerComponent(Component):
+    """An optimizer and its parameter-group policy.
+
+    ``form`` says what it must see: ZeRO shows it flat one-dimensional pieces, which an ``elementwise`` rule does not
+    notice. ``build(config, groups)`` returns a ``torch.optim.Optimizer``.
+    """
+
+    form: Literal["elementwise", "gradient_transform", "whole_parameter"]
+    split: Callable[[Sequence[tuple[str, Tensor]], Any], list[dict[str, Any]]] = split_decay
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveComponent(Component):
+    """What is learned from a row. ``batching`` and ``truncation`` are its defaults for the keys of the same name."""
+
+    batch_coupled: bool = False
+    batching: Literal["padding", "packing"] = "padding"
+    truncation: Literal["error", "split"] = "error"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterComponent(Component):
+    """A way to make part of a model trainable."""
+
+    mergeable: bool = True
+    rewrites_base: bool = False
+    exact_at_init: bool = True
+
+
+# ---------------------------------------------------------------------------------------------------------------- rows
+
+Row = Mapping[str, Any]
+"""A plain row with an ``id`` (file and line) and the fields of one documented shape, such as ``text``."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An encoded row: token ids, which of them are trained on, and where it came from."""
+
+    ids: Sequence[int]
+    trained: Sequence[bool]
+    row_id: str
+    weights: Sequence[float] | None = None
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A row that an objective cannot use, and why."""
+
+    reason: str
+    row_id: str
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """The numbers of one optimizer step, as they are written to ``metrics.jsonl``.
+
+    ``loss`` is in nats per trained token, ``tokens`` counts the tokens trained on so far, ``memory_gib`` is the peak of
+    this process (of the device on a GPU). ``metrics`` are the objective's, ``evaluation`` holds ``eval_*`` values.
+    """
+
+    step: int
+    loss: float
+    lr: float
+    grad_norm: float
+    tokens: int
+    tokens_per_second: float
+    memory_gib: float
+    data_wait_seconds: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    evaluation: Mapping[str, float] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """One flat mapping, in the order of ``metrics.jsonl``."""
+        values = {key: value for key, value in self.__dict__.items() if key not in ("metrics", "evaluation")}
+        return {**values, **self.metrics, **self.evaluation}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Control:
+    """What a callback asks of the loop."""
+
+    stop: bool = False
+    save: bool = False
+    evaluate: bool = False
+
+
+# ------------------------------------------------------------------------------------------------------------ products
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """Text to ids and back. A special id is ``None`` where the tokenizer has none."""
+
+    size: int
+    bos_id: int | None
+    eos_id: int | None
+    pad_id: int | None
+    chat_template: str | None
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of the text alone, without special tokens."""
+        ...
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids, and for each the (start, end) characters of ``text`` that it came from."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the ids; special tokens give no text, an incomplete character gives U+FFFD."""
+        ...
+
+
+@runtime_checkable
+class Dataset(Protocol):
+    """A map-style source: the core permutes, splits and shards it."""
+
+    def __len__(self) -> int: ...
+
+    def row(self, index: int) -> Row:
+        """The row at ``index``; raises ``DataError`` with file and line when it is malformed."""
+        ...
+
+
+@runtime_checkable
+class Stream(Protocol):
+    """A source without random access, with a resumable position."""
+
+    def rows(self, epoch: int, seed: int) -> Iterator[Row]: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class Objective(Protocol):
+    """What is learned from a row. ``mt_core.nn.TokenObjective`` implements all but ``encode`` for token losses."""
+
+    def encode(self, row: Row) -> Sample | Rejected: ...
+
+    def collate(self, rows: Sequence[Sequence[Sample]], *, length: int) -> Batch:
+        """One batch of ``len(rows)`` rows of ``length`` tokens; several samples in a row are packed."""
+        ...
+
+    def count(self, batch: Batch) -> float:
+        """What the loss sum of this batch is divided by, before any forward: the engine adds it over the whole step."""
+        ...
+
+    def modules(self, model_config: Any) -> nn.Module | None: ...
+
+    def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums: ...
+
+
+class Adapter(Protocol):
+    """Everything about one way of making part of a model trainable; ``mt_core.Adapter`` gives the no-ops."""
+
+    def inject(self, model: TrainModel) -> None: ...
+
+    def trainable_parameters(self, model: TrainModel) -> list[str]: ...
+
+    def saved_state(self, model: TrainModel) -> list[str]: ...
+
+    def parameter_groups(self, model: TrainModel, rate: float) -> list[dict[str, Any]]: ...
+
+
+Schedule = Callable[[int], float]
+"""Learning rate of the k-th update (0-based): a pure function."""
+
+TaskPrint = Callable[[Sequence[StepRecord]], str]
+"""The line that a person reads, from the records since the last line."""
+
+InitTensor = "Callable[[str, Tensor, Generator], None]"
