@@ -50,7 +50,8 @@ class Component:
 
     ``build`` imports torch and the rest inside, so that listing plugins stays fast. ``layouts`` are the layouts that
     its tests cover. ``replaces`` names a built-in that it may stand in for when chosen as ``DISTRIBUTION/NAME``.
-    ``run_defaults`` are values for keys of the run (``train.steps``) that the user has not set.
+    ``run_defaults`` are values for keys of the run (``train.steps``) that the user has not set. ``notice`` is said to
+    whoever runs it.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Component:
     conflicts: tuple[str, ...] = ()
     replaces: str = ""
     run_defaults: Mapping[str, Any] = field(default_factory=dict)
+    notice: str = ""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name.replace("_", "-")):

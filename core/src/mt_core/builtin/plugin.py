@@ -44,6 +44,8 @@ def mt_datasets() -> list[Component]:
             source="https://docs.python.org/3/library/pydoc.html",
             layouts=_LAYOUTS,
             run_defaults={"train.steps": 200},
+            notice="trained on the built-in demo corpus; name your own with --dataset text --dataset.path FILE"
+            " or --dataset jsonl --dataset.path FILE",
         ),
         Component(
             name="text",

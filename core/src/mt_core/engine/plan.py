@@ -101,7 +101,7 @@ def _stage(config: RunConfig, world: int, dtype: str) -> tuple[int, tuple[str, .
 
 def _unsupported(component: Component, plan: Plan) -> list[Fault]:
     faults = []
-    if missing := plan.layouts - component.layouts - {"offload"}:
+    if missing := plan.layouts - component.layouts:
         faults.append(
             Fault(
                 key="parallel",

@@ -1,0 +1,36 @@
+"""Turns errors into one message and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+from mt_core.errors import MtError
+
+
+def guarded(action: Callable[[], int], *, debug: bool) -> int:
+    """Run a command. No traceback is shown unless ``debug``."""
+    try:
+        return action()
+    except MtError as error:
+        _report(str(error), debug)
+        return error.exit_code
+    except KeyboardInterrupt:
+        _report("interrupted", debug=False)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:  # noqa: BLE001 - the last line of defence; the traceback is in the log and with --debug
+        _report(f"unexpected {type(error).__name__}: {error} (--debug shows where; the run's logs/ have it too)", debug)
+        return 1
+
+
+def _report(text: str, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    rank = os.environ.get("RANK", "0")
+    where = "" if rank == "0" else f" (rank {rank})"
+    print(f"error{where}: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,101 @@
+"""Starts the processes of a run on this machine and watches over them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from mt_core.errors import UsageError
+from mt_core.tracking.console import notice
+
+GRACE_SECONDS = 10.0
+"""How long the others may take to end by themselves once one process has failed."""
+POLL_SECONDS = 0.1
+
+
+def process_count(text: str) -> int:
+    """``--nproc-per-node``: a number, or ``auto`` for one per GPU (one on a machine without)."""
+    if text == "auto":
+        import torch
+
+        return max(1, torch.cuda.device_count())
+    if not text.isdigit() or int(text) < 1:
+        raise UsageError(f"--nproc-per-node takes a positive number or auto, got {text!r}")
+    return int(text)
+
+
+def launch(argv: Sequence[str], count: int) -> int:
+    """Run ``mt-train`` in ``count`` processes; returns the exit code of the first that failed, or 0."""
+    with tempfile.TemporaryDirectory(prefix="mt-train-") as folder:
+        processes = [_start(argv, rank, count, Path(folder)) for rank in range(count)]
+        try:
+            code, culprit = _watch(processes)
+        except KeyboardInterrupt:
+            _end(processes, signal.SIGINT)
+            return 130
+        finally:
+            _end(processes, signal.SIGTERM)
+        if code and culprit:
+            _explain(culprit, code, Path(folder))
+        return code if code >= 0 else 1
+
+
+def _start(argv: Sequence[str], rank: int, count: int, folder: Path) -> subprocess.Popen[bytes]:
+    threads = str(max(1, (os.cpu_count() or 1) // count))
+    environment = {
+        **os.environ,
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MT_STORE": str(folder / "store"),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
+        "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0"),
+    }
+    command = [sys.executable, "-m", "mt_core.cli.train", *argv]
+    if rank == 0:
+        return subprocess.Popen(command, env=environment)
+    with (folder / f"rank-{rank}.err").open("wb") as errors:
+        return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors)
+
+
+def _watch(processes: Sequence[subprocess.Popen[bytes]]) -> tuple[int, int]:
+    """(exit code, rank) of the first process that failed, once all have ended."""
+    while True:
+        codes = [process.poll() for process in processes]
+        failed = [rank for rank, code in enumerate(codes) if code]
+        if failed:
+            time.sleep(0.5)  # rank 0 reports what all ranks failed at; let it speak first
+            deadline = time.monotonic() + GRACE_SECONDS
+            while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
+                time.sleep(POLL_SECONDS)
+            return int(codes[failed[0]] or 0), failed[0]
+        if all(code == 0 for code in codes):
+            return 0, 0
+        time.sleep(POLL_SECONDS)
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]], how: signal.Signals) -> None:
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(how)
+    deadline = time.monotonic() + GRACE_SECONDS
+    for process in processes:
+        try:
+            process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _explain(culprit: int, code: int, folder: Path) -> None:
+    """Say which process ended the run, in its own words where rank 0 had none."""
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    words = (folder / f"rank-{culprit}.err").read_text(errors="replace").strip().splitlines()
+    notice(f"rank {culprit} {how}" + (f": {words[-1]}" if words else ""))

@@ -1,0 +1,75 @@
+"""``mt-train --help``: the options of exactly the chosen components, grouped by slot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from mt_core.config.base import MtConfig
+from mt_core.config.run import SECTIONS, SLOTS, ModelOptions
+from mt_core.plugins.host import PluginHost
+from mt_core.protocols import ModelFamily
+
+HEAD = """usage: mt-train --model NAME [--config FILE.yaml] [--key value …]
+
+Trains a language model. Every key of the YAML config is also an option, with '-' or '_':
+  mt-train --model llama --model.n-layers 6 --train.steps 500 --optimizer.lr 1e-3
+
+The command itself:
+  --config FILE              YAML config; options on the command line win
+  --output FOLDER            where the run goes; default runs/MODEL-SIZE-NNN; none writes no file
+  --overwrite                replace what an earlier run wrote there
+  --resume RUN               go on from the last checkpoint of a run, or from one checkpoint
+  --nproc-per-node N|auto    processes on this machine
+  --print-config             print the resolved config and where each value came from, and end
+  --profile DIR              write a torch profile of a few steps
+  --block-plugin NAME        do not import this plugin (may be repeated)
+  --debug                    show tracebacks
+  --version, --help"""
+
+
+def help_text(host: PluginHost, raw: Mapping[str, Any]) -> str:
+    """The page; with ``--model`` and others given, their options too. Raises ``ComponentError`` for an unknown name."""
+    parts = [HEAD]
+    for slot, default in SLOTS.items():
+        given = raw.get(slot, {})
+        name = given.get("name", default) if isinstance(given, dict) else default
+        parts.append(_slot(host, slot, name))
+    parts.extend(_group(f"{section} ({(config.__doc__ or '').splitlines()[0]})", section, config) for section, config in SECTIONS.items())
+    return "\n\n".join(parts)
+
+
+def _slot(host: PluginHost, slot: str, name: str | None) -> str:
+    option = slot.replace("_", "-")
+    installed = ", ".join(offer.component.name for offer in host.offers(slot)) or "none"
+    if name is None:
+        return f"--{option} NAME (required)\n  installed: {installed}; add --help to one to see its options"
+    offer = host.get(slot, name)
+    title = f"--{option} {offer.component.name}: {offer.component.summary} (from {offer.plugin.label}; installed: {installed})"
+    text = _group(title, slot, offer.component.config)
+    if isinstance(offer.component, ModelFamily):
+        sizes = f"  sizes: {', '.join(offer.component.variants)} (default {offer.component.default_variant})"
+        text = "\n".join([text, sizes, *_options(slot, ModelOptions)])
+    return text
+
+
+def _group(title: str, prefix: str, config: type[MtConfig]) -> str:
+    return "\n".join([title, *_options(prefix, config)])
+
+
+def _options(prefix: str, config: type[MtConfig]) -> list[str]:
+    return [_option(prefix, name, field) for name, field in config.model_fields.items()]
+
+
+def _option(prefix: str, name: str, field: FieldInfo) -> str:
+    flag = f"--{prefix}.{name}".replace("_", "-")
+    default = "" if field.is_required() else f" (default: {_shown(field.get_default(call_default_factory=True))})"  # type: ignore[call-arg]
+    return f"  {flag:<34} {field.description or ''}{default}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, MtConfig):
+        return ", ".join(f"{key}: {_shown(item)}" for key, item in value.model_dump(exclude_defaults=True).items()) or "none"
+    return "none" if value is None or value in ((), {}) else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,51 @@
+"""Sends each record where it belongs: the metrics file, TensorBoard, the console, and in the end a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mt_core.protocols import StepRecord
+from mt_core.tracking.console import ProgressLines
+from mt_core.tracking.metrics import MetricsFile
+from mt_core.tracking.plot import plot_losses
+from mt_core.tracking.tensorboard import TensorBoardWriter
+
+
+class Recorder:
+    """Keeps the figures of a run; each of its outlets may be absent."""
+
+    def __init__(
+        self,
+        metrics: MetricsFile | None,
+        board: TensorBoardWriter | None,
+        lines: ProgressLines | None,
+        output: Path | None,
+        board_every: int = 1,
+    ) -> None:
+        self._metrics = metrics
+        self._board = board
+        self._lines = lines
+        self._output = output
+        self._board_every = board_every
+        self.first_loss: float | None = None
+        self.last_loss: float | None = None
+        self.eval_loss: float | None = None
+
+    def append(self, record: StepRecord) -> None:
+        """Write one record everywhere."""
+        self.first_loss = record.loss if self.first_loss is None else self.first_loss
+        self.last_loss = record.loss
+        self.eval_loss = record.evaluation.get("eval_loss", self.eval_loss)
+        if self._metrics is not None:
+            self._metrics.append(record)
+        if self._board is not None and (record.evaluation or record.step % self._board_every == 0):
+            self._board.append(record)
+        if self._lines is not None:
+            self._lines.append(record)
+
+    def finish(self) -> None:
+        """Close what is open and draw the loss curve."""
+        if self._board is not None:
+            self._board.close()
+        if self._metrics is not None and self._output is not None:
+            plot_losses(self._metrics.read(), self._output / "loss.png")

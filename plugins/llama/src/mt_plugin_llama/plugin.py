@@ -1,0 +1,46 @@
+"""Entry point of the llama plugin: says what it offers, holds no logic, imports no torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mt_core import Component, ModelFamily, hookimpl
+
+from .config import LlamaConfig
+from .variants import VARIANT_DEFAULTS, VARIANTS
+
+if TYPE_CHECKING:
+    from mt_core.nn import TrainModel
+
+_SOURCE = "https://arxiv.org/abs/2407.21783"
+
+
+@hookimpl
+def mt_model_configs() -> list[ModelFamily]:
+    return [
+        ModelFamily(
+            name="llama",
+            config=LlamaConfig,
+            variants=VARIANTS,
+            variant_defaults=VARIANT_DEFAULTS,
+            default_variant="tiny",
+            architectures=("LlamaForCausalLM",),
+            summary="Llama 1, 2 and 3.x",
+            source=_SOURCE,
+        )
+    ]
+
+
+@hookimpl
+def mt_train_models() -> list[Component]:
+    return [
+        Component(
+            name="llama", config=LlamaConfig, build=_build, summary="trainable Llama, every ZeRO stage", source=_SOURCE
+        )
+    ]
+
+
+def _build(config: LlamaConfig) -> TrainModel:
+    from .model import Llama  # torch loads here, when a run has chosen this model
+
+    return Llama(config)
