@@ -14,6 +14,18 @@ ZERO: frozenset[Layout] = frozenset({"zero0", "zero1", "zero2", "zero3"})
 ANY: frozenset[Layout] = ZERO | {"pipeline", "sequence", "offload"}
 
 
+def _make_strict(fields: dict[str, FieldInfo]) -> bool:
+    """Mark int and bool fields strict; floats stay lax, because YAML reads ``2e-4`` as text."""
+    changed = False
+    for field in fields.values():
+        if field.annotation in (int, bool, int | None, bool | None) and not any(
+            getattr(mark, "strict", None) is not None for mark in field.metadata
+        ):
+            field.metadata.append(Strict())
+            changed = True
+    return changed
+
+
 class MtConfig(BaseModel):
     """Options of a component. Subclass it; give every field bounds and a description with its unit.
 
@@ -35,15 +47,3 @@ class ModelConfig(MtConfig):
 
     vocab_size: int = Field(gt=0, description="rows of the embedding and of the head (tokens)")
     max_seq_len: int = Field(gt=0, description="longest sequence that the model is made for (tokens)")
-
-
-def _make_strict(fields: dict[str, FieldInfo]) -> bool:
-    """Mark int and bool fields strict; floats stay lax, because YAML reads ``2e-4`` as text."""
-    changed = False
-    for field in fields.values():
-        if field.annotation in (int, bool, int | None, bool | None) and not any(
-            getattr(mark, "strict", None) is not None for mark in field.metadata
-        ):
-            field.metadata.append(Strict())
-            changed = True
-    return changed

@@ -68,6 +68,8 @@ def connected(process: Process, timeout_seconds: int) -> Iterator[ModuleType]:
     deepspeed = import_deepspeed(process.device)
     backend = "nccl" if process.device.type == "cuda" else "gloo"
     timeout = timedelta(seconds=timeout_seconds)
+    given = os.environ.get("LOCAL_RANK")
+    os.environ["LOCAL_RANK"] = str(process.local_rank)  # DeepSpeed refuses to start without it
     dist.init_process_group(backend, timeout=timeout, rank=process.rank, world_size=process.world, **_meeting(process))
     try:
         deepspeed.init_distributed(dist_backend=backend, timeout=timeout, verbose=False)
@@ -75,6 +77,8 @@ def connected(process: Process, timeout_seconds: int) -> Iterator[ModuleType]:
     finally:
         _forget(deepspeed)
         dist.destroy_process_group()
+        if given is None:
+            del os.environ["LOCAL_RANK"]
 
 
 def _meeting(process: Process) -> dict[str, Any]:
