@@ -38,6 +38,7 @@ _PUBLIC = {
     "ZERO": "mt_core.config.base",
     "hookimpl": "mt_core.hookspecs",
     "split_decay": "mt_core.protocols",
+    "whole_shape": "mt_core.protocols",
 }
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "WeightsFormat",
     "hookimpl",
     "split_decay",
+    "whole_shape",
 ]
 
 if TYPE_CHECKING:
@@ -97,6 +99,7 @@ if TYPE_CHECKING:
         StepRecord,
         WeightsFormat,
         split_decay,
+        whole_shape,
     )
 
 

@@ -81,7 +81,9 @@ class ConfigError(UsageError):
         self.faults: tuple[Fault, ...] = tuple(faults)
         lines = [str(fault) for fault in self.faults]
         count = len(lines)
-        super().__init__(lines[0] if count == 1 else "\n".join([f"{count} faults in the config:", *(f"  {line}" for line in lines)]))
+        super().__init__(
+            lines[0] if count == 1 else "\n".join([f"{count} faults in the config:", *(f"  {line}" for line in lines)])
+        )
 
 
 class ComponentError(UsageError):

@@ -29,14 +29,19 @@ def identity(value: Any) -> Any:
     return value
 
 
+def whole_shape(parameter: Tensor) -> tuple[int, ...]:
+    """The shape of a parameter, also where ZeRO 3 has left only a flat slice of it here."""
+    return tuple(getattr(parameter, "ds_shape", parameter.shape))
+
+
 def split_decay(named: Sequence[tuple[str, Tensor]], config: MtConfig) -> list[dict[str, Any]]:
     """Two groups: matrices with weight decay, vectors (norms, biases) without.
 
     The usual split of the field (https://github.com/karpathy/nanoGPT/blob/master/model.py). Empty groups are left out.
     """
     decay = float(getattr(config, "weight_decay", 0.0))
-    matrices = [parameter for _, parameter in named if parameter.dim() >= 2]
-    vectors = [parameter for _, parameter in named if parameter.dim() < 2]
+    matrices = [parameter for _, parameter in named if len(whole_shape(parameter)) >= 2]
+    vectors = [parameter for _, parameter in named if len(whole_shape(parameter)) < 2]
     groups = [
         {"name": "decay", "params": matrices, "weight_decay": decay},
         {"name": "no_decay", "params": vectors, "weight_decay": 0.0},
@@ -73,11 +78,15 @@ class Component:
                 f"{self.name!r} is not a component name; use lower-case letters, digits and '-', starting with a letter"
             )
         if not (isinstance(self.config, type) and issubclass(self.config, MtConfig)):
-            raise ComponentError(f"the config of {self.name!r} is {self.config!r}; it must be a subclass of mt_core.MtConfig")
+            raise ComponentError(
+                f"the config of {self.name!r} is {self.config!r}; it must be a subclass of mt_core.MtConfig"
+            )
         if unknown := self.layouts - ANY:
             raise ComponentError(f"{self.name!r} declares unknown layouts {sorted(unknown)}; known are {sorted(ANY)}")
         if taken := self.reserved() & set(self.config.model_fields):
-            raise ComponentError(f"the config of {self.name!r} declares {sorted(taken)}, which the core reserves; rename these fields")
+            raise ComponentError(
+                f"the config of {self.name!r} declares {sorted(taken)}, which the core reserves; rename these fields"
+            )
 
     def reserved(self) -> frozenset[str]:
         """Keys of the slot that belong to the core."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from mt_core.adapters.base import Adapter
@@ -57,10 +56,10 @@ def build_engine(
         for layer in model.layers()[1:-2]:
             layer.module.compile(dynamic=False)
     groups = parameter_groups(resolved, model, adapter)
+    for group in groups:
+        group["flat"] = plan.zero_stage > 0
     optimizer = resolved.build("optimizer", config.optimizer.options, groups)
-    return Engine(
-        deepspeed, TrainStep(model, objective), optimizer, plan=plan, process=process, settings=settings
-    )
+    return Engine(deepspeed, TrainStep(model, objective), optimizer, plan=plan, process=process, settings=settings)
 
 
 def parameter_groups(resolved: Resolved, model: TrainModel, adapter: Adapter) -> list[dict[str, Any]]:
@@ -102,7 +101,9 @@ def pretrained(resolved: Resolved, model: ModelRef, names: list[str], say: Say) 
     if model.source.overlay is not None:
         overlay = open_overlay(Path(model.source.overlay))
         if unknown := sorted(set(overlay) - set(names)):
-            raise WeightsError(f"the overlay {model.source.overlay} holds tensors that the model lacks: {', '.join(unknown)}")
+            raise WeightsError(
+                f"the overlay {model.source.overlay} holds tensors that the model lacks: {', '.join(unknown)}"
+            )
         say(f"overlay {model.source.overlay}: {len(overlay)} tensors replace or complete the weights")
         source |= overlay
     return source
@@ -134,12 +135,3 @@ def check_names(
 def checkpoint_weights(folder: Path) -> TensorSource:
     """The weights of a checkpoint."""
     return open_model(folder / "model")
-
-
-def tensors_match(model: TrainModel, source: TensorSource) -> list[str]:
-    """Names whose shape differs from the model's: for messages."""
-    wrong = []
-    for name, parameter in model.named_parameters():
-        if name in source and (shape := source[name]().shape) != torch.Size(getattr(parameter, "ds_shape", parameter.shape)):
-            wrong.append(f"{name} {tuple(shape)} (model: {tuple(getattr(parameter, 'ds_shape', parameter.shape))})")
-    return wrong

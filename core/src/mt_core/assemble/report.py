@@ -19,7 +19,10 @@ def describe_run(resolved: Resolved, engine: Engine, data: RunData, total_steps:
     """A few aligned lines: model, parameters, data, layout, device, attention."""
     config, model = resolved.config, engine.module.model
     lines = [
-        ("model", f"{config.model.name} {config.model.source.variant or ''} from {resolved.offers['model'].plugin.label}"),
+        (
+            "model",
+            f"{config.model.name} {config.model.source.variant or ''} from {resolved.offers['model'].plugin.label}",
+        ),
         *(("parameters", line) for line in parameter_lines(engine)),
         ("training", data.train.report.describe()),
         ("held out", data.held_out.report.describe() if len(data.held_out) else "nothing"),
@@ -42,7 +45,8 @@ def parameter_lines(engine: Engine) -> list[str]:
         counts[key] += number
         sizes[key] += number * parameter.element_size()
     return [
-        f"{counts[key]:,} {key[0]}, {'trained' if key[1] else 'frozen'}, {sizes[key] / 2**20:,.1f} MiB" for key in sorted(counts)
+        f"{counts[key]:,} {key[0]}, {'trained' if key[1] else 'frozen'}, {sizes[key] / 2**20:,.1f} MiB"
+        for key in sorted(counts)
     ]
 
 

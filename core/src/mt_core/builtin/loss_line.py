@@ -21,9 +21,8 @@ def build_loss_line(config: LossLineConfig) -> TaskPrint:
 
 
 def loss_line(records: Sequence[StepRecord]) -> str:
-    """Step, mean loss (nats per token), evaluation, rate, gradient norm, speed and memory; what is missing is left out."""
+    """Mean loss (nats per token), evaluation, rate, gradient norm, speed and memory; what is missing is left out."""
     parts = [
-        _shown("step {:.0f}", _last(records, "step")),
         _shown("loss {:.4f}", _mean(_values(records, "loss"))),
         *(_shown(f"{name} {{:.4f}}", value) for name, value in _evaluation(records).items()),
         _shown("lr {:.2e}", _last(records, "lr")),

@@ -13,7 +13,17 @@ from pathlib import Path
 from mt_core.errors import OutputError
 
 OURS = frozenset(
-    {"run.yaml", "plugins.lock.json", "metrics.jsonl", "loss.png", "logs", "tensorboard", "completed", "checkpoints", ".lock"}
+    {
+        "run.yaml",
+        "plugins.lock.json",
+        "metrics.jsonl",
+        "loss.png",
+        "logs",
+        "tensorboard",
+        "completed",
+        "checkpoints",
+        ".lock",
+    }
 )
 """Everything that a run writes into its folder; ``--overwrite`` removes nothing else."""
 
@@ -36,7 +46,9 @@ def opened(folder: Path, *, overwrite: bool = False, resume: bool = False) -> It
             " --overwrite, or choose another --output"
         )
     if overwrite and (foreign := sorted(content - OURS)):
-        raise OutputError(f"--overwrite would leave files that no run wrote in {folder}: {', '.join(foreign)}; move them away")
+        raise OutputError(
+            f"--overwrite would leave files that no run wrote in {folder}: {', '.join(foreign)}; move them away"
+        )
     _probe(folder)
     with _locked(folder):
         if overwrite:
@@ -78,7 +90,9 @@ def _locked(folder: Path) -> Iterator[None]:
         except OSError as error:
             file.seek(0)
             holder = file.read().strip() or "another process"
-            raise OutputError(f"output {folder} is in use by {holder}; wait for it, or choose another --output") from error
+            raise OutputError(
+                f"output {folder} is in use by {holder}; wait for it, or choose another --output"
+            ) from error
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()

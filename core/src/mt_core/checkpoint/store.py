@@ -45,9 +45,7 @@ class CheckpointStore:
         self.rank = rank
         self._agree = agree
 
-    def save(
-        self, step: int, *, write: Callable[[Path], None], manifest: Mapping[str, Any], keep_last: int
-    ) -> Path:
+    def save(self, step: int, *, write: Callable[[Path], None], manifest: Mapping[str, Any], keep_last: int) -> Path:
         """Commit one checkpoint; ``write(folder)`` puts this rank's files there.
 
         Raises ``CheckpointError`` on every rank when any rank failed; earlier checkpoints stay as they were.
@@ -171,7 +169,9 @@ def verify(folder: Path) -> dict[str, Any]:
                 f"{path} has {path.stat().st_size} bytes and should have {expected['size']}; use an earlier checkpoint"
             )
         if sha256(path) != expected["sha256"]:
-            raise CheckpointError(f"{path} is damaged: its SHA-256 differs from the manifest's; use an earlier checkpoint")
+            raise CheckpointError(
+                f"{path} is damaged: its SHA-256 differs from the manifest's; use an earlier checkpoint"
+            )
     return manifest
 
 

@@ -110,7 +110,9 @@ def open_model(folder: Path) -> Tensors:
     tensors: dict[str, Callable[[], Tensor]] = {}
     for name, file in index.items():
         if Path(file).name != file:
-            raise CheckpointError(f"{folder / INDEX} names {file!r}, which is outside its folder; the index is not ours")
+            raise CheckpointError(
+                f"{folder / INDEX} names {file!r}, which is outside its folder; the index is not ours"
+            )
         if file not in files:
             files[file] = open_tensors(folder / file)
         if name not in files[file]:

@@ -47,7 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _train(words: list[str]) -> int:
-    line = parse(["--help" if word == "-h" else word for word in words], switches=SWITCHES, values=VALUES, repeated=REPEATED)
+    line = parse(
+        ["--help" if word == "-h" else word for word in words], switches=SWITCHES, values=VALUES, repeated=REPEATED
+    )
     if "version" in line.flags:
         print(f"mt-core {__version__}")
         return 0
@@ -100,7 +102,9 @@ def _resolved(line: CommandLine, host: PluginHost) -> tuple[Resolved, Path | Non
     checkpoint = find(folder)
     run_folder = checkpoint.parent.parent
     if not (run_folder / "run.yaml").is_file():
-        raise CheckpointError(f"{run_folder} has no run.yaml, so it is no run that can be resumed; give the run's folder")
+        raise CheckpointError(
+            f"{run_folder} has no run.yaml, so it is no run that can be resumed; give the run's folder"
+        )
     stored = read_yaml(run_folder / "run.yaml")
     if "epochs" in raw.get("train", {}) or "steps" in raw.get("train", {}):
         stored["train"] = {key: value for key, value in stored["train"].items() if key not in ("steps", "epochs")}

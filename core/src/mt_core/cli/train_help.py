@@ -37,7 +37,10 @@ def help_text(host: PluginHost, raw: Mapping[str, Any]) -> str:
         given = raw.get(slot, {})
         name = given.get("name", default) if isinstance(given, dict) else default
         parts.append(_slot(host, slot, name))
-    parts.extend(_group(f"{section} ({(config.__doc__ or '').splitlines()[0]})", section, config) for section, config in SECTIONS.items())
+    parts.extend(
+        _group(f"{section} ({(config.__doc__ or '').splitlines()[0]})", section, config)
+        for section, config in SECTIONS.items()
+    )
     return "\n\n".join(parts)
 
 
@@ -71,5 +74,10 @@ def _option(prefix: str, name: str, field: FieldInfo) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, MtConfig):
-        return ", ".join(f"{key}: {_shown(item)}" for key, item in value.model_dump(exclude_defaults=True).items()) or "none"
-    return "none" if value is None or value in ((), {}) else str(value).lower() if isinstance(value, bool) else str(value)
+        return (
+            ", ".join(f"{key}: {_shown(item)}" for key, item in value.model_dump(exclude_defaults=True).items())
+            or "none"
+        )
+    return (
+        "none" if value is None or value in ((), {}) else str(value).lower() if isinstance(value, bool) else str(value)
+    )

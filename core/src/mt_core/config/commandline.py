@@ -23,7 +23,9 @@ class CommandLine:
     raw: dict[str, Any] = field(default_factory=dict)
 
 
-def parse(argv: Sequence[str], *, switches: Iterable[str], values: Iterable[str], repeated: Iterable[str] = ()) -> CommandLine:
+def parse(
+    argv: Sequence[str], *, switches: Iterable[str], values: Iterable[str], repeated: Iterable[str] = ()
+) -> CommandLine:
     """Read ``argv``. ``switches`` take no value, ``values`` take one, ``repeated`` may come several times.
 
     Raises ``UsageError`` for a stray word, a missing value or a key that is given twice.
@@ -34,7 +36,9 @@ def parse(argv: Sequence[str], *, switches: Iterable[str], values: Iterable[str]
     while words:
         word = words.pop(0)
         if not word.startswith("--") or len(word) < 3:
-            raise UsageError(f"unexpected argument {word!r}; options are written --key value, for instance --model llama")
+            raise UsageError(
+                f"unexpected argument {word!r}; options are written --key value, for instance --model llama"
+            )
         key, given, text = word[2:].partition("=")
         key = key.replace("-", "_")
         if key in switches:

@@ -11,7 +11,9 @@ from mt_core.config.base import MtConfig
 from mt_core.errors import Fault, did_you_mean
 
 
-def faults_of(error: ValidationError, config: type[MtConfig], prefix: str, extra_keys: Iterable[str] = ()) -> list[Fault]:
+def faults_of(
+    error: ValidationError, config: type[MtConfig], prefix: str, extra_keys: Iterable[str] = ()
+) -> list[Fault]:
     """One fault per mistake; ``prefix`` is the slot or section, ``extra_keys`` are keys that the core adds to it."""
     known = sorted({*config.model_fields, *extra_keys})
     return [_fault(dict(item), prefix, known) for item in error.errors(include_url=False)]
@@ -23,7 +25,9 @@ def _fault(item: dict[str, Any], prefix: str, known: Sequence[str]) -> Fault:
     kind, got = item["type"], item.get("input")
     if kind == "extra_forbidden":
         hint = did_you_mean(path[-1], known) if len(path) == 1 else ""
-        allowed = f"Known keys: {', '.join(name.replace('_', '-') for name in known)}." if known and len(path) == 1 else ""
+        allowed = (
+            f"Known keys: {', '.join(name.replace('_', '-') for name in known)}." if known and len(path) == 1 else ""
+        )
         return Fault(key=key, problem="no such key.", fix=f"{hint.replace('_', '-')}{allowed}")
     if kind == "missing":
         return Fault(key=key, problem="is required.", fix=f"Set --{key}.")

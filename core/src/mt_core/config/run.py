@@ -53,7 +53,9 @@ class ModelOptions(MtConfig):
     """The keys of the model slot that belong to the core."""
 
     variant: str | None = Field(None, description="named size of the family")
-    weights: str | None = Field(None, description="folder or file of pretrained weights; the shape comes from its config")
+    weights: str | None = Field(
+        None, description="folder or file of pretrained weights; the shape comes from its config"
+    )
     overlay: str | None = Field(None, description="safetensors file or folder of a trained part, put on top; it wins")
     allow_missing: tuple[str, ...] = Field((), description="patterns (* and ?) of parameters that weights may lack")
     allow_unexpected: tuple[str, ...] = Field((), description="patterns (* and ?) of left-over weights to ignore")

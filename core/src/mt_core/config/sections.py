@@ -26,7 +26,9 @@ class DataConfig(MtConfig):
     @model_validator(mode="after")
     def _held_out_part(self) -> Self:
         if isinstance(self.eval, str) and self.eval != "none":
-            raise ValueError(f"eval={self.eval!r} is not a share, a number of rows or none; set for instance 0.05 or 100")
+            raise ValueError(
+                f"eval={self.eval!r} is not a share, a number of rows or none; set for instance 0.05 or 100"
+            )
         if not isinstance(self.eval, str) and self.eval <= 0:
             raise ValueError(f"eval={self.eval} holds nothing out; set a positive share or number, or none")
         return self

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.order import permutation
 from mt_core.data.packing import pack
@@ -148,5 +146,5 @@ def make_batch(samples: EncodedSamples, objective: Objective, rows: Sequence[Gro
     content = [[samples[number] for number in row] for row in rows] or [[]]
     if length is None:
         longest = max((sum(len(sample.ids) for sample in row) for row in content), default=1)
-        length = max(PAD_MULTIPLE, int(np.ceil(longest / PAD_MULTIPLE)) * PAD_MULTIPLE)
+        length = max(PAD_MULTIPLE, -(-longest // PAD_MULTIPLE) * PAD_MULTIPLE)
     return objective.collate(content, length=length).indexed()

@@ -11,7 +11,9 @@ WINDOW = 4096
 """Samples that are packed together. Larger windows fill rows better; smaller ones keep the order closer to the shuffle."""
 
 
-def pack(order: Sequence[int], lengths: Sequence[int], capacity: int, *, seed: int, epoch: int) -> list[tuple[int, ...]]:
+def pack(
+    order: Sequence[int], lengths: Sequence[int], capacity: int, *, seed: int, epoch: int
+) -> list[tuple[int, ...]]:
     """Rows of sample numbers whose lengths add up to ``capacity`` tokens at most.
 
     The same for any number of ranks and workers. Rows are shuffled within a window, since packing sorts by length.

@@ -53,7 +53,9 @@ def _value(model: TrainModel, name: str, parameter: nn.Parameter, source: Tensor
     if name in source:
         value = source[name]()
         if value.shape != parameter.shape:
-            raise WeightsError(f"{name} has shape {tuple(value.shape)} in the weights and {tuple(parameter.shape)} in the model")
+            raise WeightsError(
+                f"{name} has shape {tuple(value.shape)} in the weights and {tuple(parameter.shape)} in the model"
+            )
         return value
     value = torch.empty(parameter.shape, dtype=torch.float32)
     model.init_tensor(name, value, tensor_generator(seed, name))

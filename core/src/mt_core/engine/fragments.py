@@ -38,6 +38,7 @@ class Fragment:
 
 def fragments(engine: Engine) -> Iterator[Fragment]:
     """The slices that this rank owns; the optimizer must have made its state."""
+    _link_state(engine)
     for name, parameter in engine.named_parameters():
         if not parameter.requires_grad:
             continue
@@ -139,12 +140,22 @@ def _view(engine: Engine, parameter: nn.Parameter, key: str) -> Tensor:
 
 def _create_state(engine: Engine, keys: list[str], numbers: dict[str, float]) -> None:
     """The state that the optimizer would make in its first step."""
-    inner, wrapper = _inner(engine), engine.zero_optimizer
+    inner = _inner(engine)
     for group in inner.param_groups:
         for parameter in _flat_parameters(engine, group):
             zeros = {key: torch.zeros_like(parameter) for key in keys}
             inner.state[parameter] = {**{key: torch.tensor(value) for key, value in numbers.items()}, **zeros}
+    _link_state(engine)
+
+
+def _link_state(engine: Engine) -> None:
+    """Connect parameters with their state at stages 1 and 2.
+
+    DeepSpeed does so once, after the step of the first parameter group, when the other groups have no state yet.
+    """
+    wrapper = engine.zero_optimizer
     if hasattr(wrapper, "_lazy_init_hp_params_optimizer_state"):
+        wrapper._hp_optimizer_states_linked = False
         wrapper._lazy_init_hp_params_optimizer_state()
 
 

@@ -84,7 +84,7 @@ def make_plan(config: RunConfig, *, world: int, device: str, components: list[Co
     )
     faults.extend(fault for component in components for fault in _unsupported(component, plan))
     if faults:
-        raise ConfigError(faults)
+        raise ConfigError(dict.fromkeys(faults))
     return plan
 
 
@@ -95,13 +95,16 @@ def _stage(config: RunConfig, world: int, dtype: str) -> tuple[int, tuple[str, .
     if wanted == "auto":
         return (0 if world == 1 and dtype == "fp32" and offload == "none" else 1), ()
     if wanted == 0 and dtype != "fp32":
-        return 1, (f"ZeRO 0 in {dtype} runs as ZeRO 1: DeepSpeed's own {dtype} optimizer takes a step before the first one",)
+        return 1, (
+            f"ZeRO 0 in {dtype} runs as ZeRO 1: DeepSpeed's own {dtype} optimizer takes a step before the first one",
+        )
     return wanted, ()
 
 
 def _unsupported(component: Component, plan: Plan) -> list[Fault]:
     faults = []
-    if missing := plan.layouts - component.layouts:
+    needed = plan.layouts if isinstance(component, OptimizerComponent) else plan.layouts - {"offload"}
+    if missing := needed - component.layouts:
         faults.append(
             Fault(
                 key="parallel",
@@ -111,7 +114,10 @@ def _unsupported(component: Component, plan: Plan) -> list[Fault]:
         )
     if plan.device not in component.devices:
         faults.append(
-            Fault(key="", problem=f"{component.name} does not run on {plan.device}; it runs on {', '.join(sorted(component.devices))}.")
+            Fault(
+                key="",
+                problem=f"{component.name} does not run on {plan.device}; it runs on {', '.join(sorted(component.devices))}.",
+            )
         )
     if isinstance(component, OptimizerComponent) and component.form == "whole_parameter" and plan.zero_stage > 0:
         faults.append(

@@ -67,7 +67,9 @@ class SavedState:
     def __init__(self, folder: Path) -> None:
         stems = sorted(path.with_suffix("") for path in folder.glob("rank-*.json"))
         if not stems:
-            raise CheckpointError(f"{folder} holds no optimizer state; resume from a checkpoint that this command wrote")
+            raise CheckpointError(
+                f"{folder} holds no optimizer state; resume from a checkpoint that this command wrote"
+            )
         self.content: list[dict[str, Any]] = [read_json(stem.with_suffix(".json")) for stem in stems]
         self._tensors = [open_tensors(stem.with_suffix(".safetensors")) for stem in stems]
         self._index: dict[str, list[tuple[int, int, int]]] = {}

@@ -29,7 +29,9 @@ BACKENDS: dict[str, list[SDPBackend]] = {
 class AttentionFn(Protocol):
     """Attention as a block calls it; the engine passes it in through ``BlockContext``."""
 
-    def __call__(self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, context: BlockContext, *, scale: float | None = None) -> Tensor:
+    def __call__(
+        self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, context: BlockContext, *, scale: float | None = None
+    ) -> Tensor:
         """(B, T, N, H), (B, S, K, H), (B, S, K, H) -> (B, T, N, H).
 
         A token sees the tokens before it in its own document, and itself. N is a multiple of K. ``scale`` defaults to
@@ -53,7 +55,9 @@ class SdpaAttention:
         return f"sdpa ({self.kernel})"
 
     @torch.compiler.disable
-    def __call__(self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, context: BlockContext, *, scale: float | None = None) -> Tensor:
+    def __call__(
+        self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, context: BlockContext, *, scale: float | None = None
+    ) -> Tensor:
         with self._kernels():
             if context.cache is not None:
                 return self._one(q_BTNH, k_BSKH, v_BSKH, scale)
@@ -63,14 +67,17 @@ class SdpaAttention:
             if self.kernel in ("auto", "flash") and q_BTNH.is_cuda and q_BTNH.dtype in (torch.bfloat16, torch.float16):
                 return _varlen(q_BTNH, k_BSKH, v_BSKH, lengths, scale)
             rows = [
-                self._row(q_BTNH[b : b + 1], k_BSKH[b : b + 1], v_BSKH[b : b + 1], row, scale) for b, row in enumerate(lengths)
+                self._row(q_BTNH[b : b + 1], k_BSKH[b : b + 1], v_BSKH[b : b + 1], row, scale)
+                for b, row in enumerate(lengths)
             ]
             return torch.cat(rows)
 
     def _kernels(self) -> AbstractContextManager[object]:
         return nullcontext() if self.kernel == "auto" else sdpa_kernel(BACKENDS[self.kernel])
 
-    def _row(self, q_1TNH: Tensor, k_1TKH: Tensor, v_1TKH: Tensor, lengths: tuple[int, ...], scale: float | None) -> Tensor:
+    def _row(
+        self, q_1TNH: Tensor, k_1TKH: Tensor, v_1TKH: Tensor, lengths: tuple[int, ...], scale: float | None
+    ) -> Tensor:
         sizes = list(lengths)
         documents = zip(q_1TNH.split(sizes, 1), k_1TKH.split(sizes, 1), v_1TKH.split(sizes, 1), strict=True)
         return torch.cat([self._one(q, k, v, scale) for q, k, v in documents], 1)
@@ -80,7 +87,9 @@ class SdpaAttention:
         q_BNTH, k_BKSH, v_BKSH = q_BTNH.transpose(1, 2), k_BSKH.transpose(1, 2), v_BSKH.transpose(1, 2)
         length, seen = q_BNTH.shape[2], k_BKSH.shape[2]
         mask = None
-        if 1 < length < seen:  # a cache that is filled in pieces: generation only, so this mask is on no path that trains
+        if (
+            1 < length < seen
+        ):  # a cache that is filled in pieces: generation only, so this mask is on no path that trains
             mask = torch.ones(length, seen, dtype=torch.bool, device=q_BTNH.device).tril(seen - length)
         out_BNTH = F.scaled_dot_product_attention(
             q_BNTH,
@@ -94,12 +103,16 @@ class SdpaAttention:
         return out_BNTH.transpose(1, 2)
 
 
-def _varlen(q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, lengths: tuple[tuple[int, ...], ...], scale: float | None) -> Tensor:
+def _varlen(
+    q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, lengths: tuple[tuple[int, ...], ...], scale: float | None
+) -> Tensor:
     """All documents of all rows in one call of the variable-length flash kernel."""
     from torch.nn.attention.varlen import varlen_attn
 
     flat = [length for row in lengths for length in row]
-    bounds = torch.tensor([0, *flat], dtype=torch.int32).cumsum(0, dtype=torch.int32).to(q_BTNH.device, non_blocking=True)
+    bounds = (
+        torch.tensor([0, *flat], dtype=torch.int32).cumsum(0, dtype=torch.int32).to(q_BTNH.device, non_blocking=True)
+    )
     longest = max(flat)
     out = varlen_attn(
         q_BTNH.flatten(0, 1),

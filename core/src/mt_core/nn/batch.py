@@ -47,8 +47,13 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         """This batch with its tensors on ``device``."""
         names = ("input_ids", "labels", "positions", "document_ids", "weights", "trained_n")
-        moved = {name: value.to(device, non_blocking=True) for name in names if (value := getattr(self, name)) is not None}
-        extras = {key: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value for key, value in self.extras.items()}
+        moved = {
+            name: value.to(device, non_blocking=True) for name in names if (value := getattr(self, name)) is not None
+        }
+        extras = {
+            key: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+            for key, value in self.extras.items()
+        }
         return replace(self, **moved, extras=extras)
 
 

@@ -29,7 +29,9 @@ def chunked_loss(
     if type(head) is nn.Linear and head.bias is None:
         return _LinearLoss.apply(hidden_nD, head.weight, labels_n, weights_n, chunk)  # type: ignore[no-any-return]
     total = hidden_nD.new_zeros((), dtype=torch.float32)
-    for start in range(0, max(len(hidden_nD), 1), chunk):  # an empty batch still runs the head, for ZeRO-3's collectives
+    for start in range(
+        0, max(len(hidden_nD), 1), chunk
+    ):  # an empty batch still runs the head, for ZeRO-3's collectives
         piece = slice(start, start + chunk)
         weight = None if weights_n is None else weights_n[piece]
         total = total + checkpoint(_piece_loss, head, hidden_nD[piece], labels_n[piece], weight, use_reentrant=False)
@@ -45,7 +47,9 @@ class _LinearLoss(torch.autograd.Function):
     """Loss of a bias-free linear head. The gradients are ready after the forward, so nothing is computed twice."""
 
     @staticmethod
-    def forward(ctx: Any, hidden_nD: Tensor, weight_VD: Tensor, labels_n: Tensor, weights_n: Tensor | None, chunk: int) -> Tensor:
+    def forward(
+        ctx: Any, hidden_nD: Tensor, weight_VD: Tensor, labels_n: Tensor, weights_n: Tensor | None, chunk: int
+    ) -> Tensor:
         need_hidden, need_weight = ctx.needs_input_grad[:2]
         total = torch.zeros((), dtype=torch.float32, device=hidden_nD.device)
         grad_nD = torch.empty_like(hidden_nD) if need_hidden else None
@@ -70,7 +74,10 @@ class _LinearLoss(torch.autograd.Function):
                 torch.mm(delta_CV, weight_VD, out=grad_nD[piece])
             if grad_VD is not None:
                 _add_outer(grad_VD, delta_CV, hidden_CD)
-        ctx.gradients = grad_nD, grad_VD  # not saved_tensors: autograd would keep them, and then copy instead of take them
+        ctx.gradients = (
+            grad_nD,
+            grad_VD,
+        )  # not saved_tensors: autograd would keep them, and then copy instead of take them
         ctx.weight_dtype = weight_VD.dtype
         return total
 

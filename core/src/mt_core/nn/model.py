@@ -119,7 +119,9 @@ class TrainModel(nn.Module):
         if recompute and not hidden_BTD.requires_grad:  # a frozen embedding under an adapter
             hidden_BTD.requires_grad_(True)
         for block in blocks:
-            hidden_BTD = checkpoint(block, hidden_BTD, context, use_reentrant=False) if recompute else block(hidden_BTD, context)
+            hidden_BTD = (
+                checkpoint(block, hidden_BTD, context, use_reentrant=False) if recompute else block(hidden_BTD, context)
+            )
         if cache is not None:
             cache.length += batch.input_ids.shape[1]
         return norm(hidden_BTD)  # type: ignore[no-any-return]

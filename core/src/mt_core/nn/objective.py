@@ -64,7 +64,11 @@ class TokenObjective:
 
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
         """Sum of the cross-entropies of the trained tokens; (B, T, D) -> scalar."""
-        index_n = batch.trained_n if batch.trained_n is not None else (batch.labels.reshape(-1) != NOT_TRAINED).nonzero().reshape(-1)
+        index_n = (
+            batch.trained_n
+            if batch.trained_n is not None
+            else (batch.labels.reshape(-1) != NOT_TRAINED).nonzero().reshape(-1)
+        )
         hidden_nD = hidden.flatten(0, 1)[index_n]
         labels_n = batch.labels.reshape(-1)[index_n]
         weights_n = None if batch.weights is None else batch.weights.reshape(-1)[index_n]

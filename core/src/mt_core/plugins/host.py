@@ -127,7 +127,9 @@ class PluginHost:
                 )
         known = [f"{offer.component.name} ({offer.plugin.label})" for offer in self.offers(kind)]
         hint = did_you_mean(canonical(short), [offer.component.name for offer in self.offers(kind)])
-        broken = "".join(f" {plugin.info.name} ({plugin.info.label}) failed to load and may offer it." for plugin in failed)
+        broken = "".join(
+            f" {plugin.info.name} ({plugin.info.label}) failed to load and may offer it." for plugin in failed
+        )
         blocked = [plugin.info.name for plugin in self.plugins if plugin.status == "blocked"]
         held = f" Blocked: {', '.join(blocked)}." if blocked else ""
         return UnknownComponentError(
@@ -198,17 +200,25 @@ def _cause(error: BaseException) -> str:
 def _check_functions(module: ModuleType) -> None:
     """Refuse what pluggy would skip without a word."""
     if not isinstance(module, ModuleType):
-        raise ComponentError(f"the entry point is a {type(module).__name__}; it must name a module of hook implementations")
+        raise ComponentError(
+            f"the entry point is a {type(module).__name__}; it must name a module of hook implementations"
+        )
     for name, function in vars(module).items():
         if not name.startswith("mt_") or not inspect.isfunction(function) or function.__module__ != module.__name__:
             continue
         options = getattr(function, f"{PROJECT}_impl", None)
         if options is None:
-            raise ComponentError(f"{name} is not marked with @mt_core.hookimpl, so it would never be called; mark it or rename it")
+            raise ComponentError(
+                f"{name} is not marked with @mt_core.hookimpl, so it would never be called; mark it or rename it"
+            )
         if options.get("wrapper") or options.get("hookwrapper"):
             raise ComponentError(f"{name} is a hook wrapper; hooks only offer components, so return a list instead")
-        if any(parameter.default is not parameter.empty for parameter in inspect.signature(function).parameters.values()):
-            raise ComponentError(f"{name} has arguments with defaults, which pluggy never checks; hooks take no arguments")
+        if any(
+            parameter.default is not parameter.empty for parameter in inspect.signature(function).parameters.values()
+        ):
+            raise ComponentError(
+                f"{name} has arguments with defaults, which pluggy never checks; hooks take no arguments"
+            )
 
 
 def _check_hooks(manager: pluggy.PluginManager, module: ModuleType) -> None:
@@ -238,7 +248,9 @@ def _collect(manager: pluggy.PluginManager, module: ModuleType, info: Installed)
 def _components(hook: str, kind: str, returned: Any) -> list[Component]:
     expected = COMPONENT_CLASS.get(kind, Component)
     if not isinstance(returned, list | tuple):
-        raise ComponentError(f"{hook} returned a {type(returned).__name__}; it must return a list of {expected.__name__}")
+        raise ComponentError(
+            f"{hook} returned a {type(returned).__name__}; it must return a list of {expected.__name__}"
+        )
     for component in returned:
         if not isinstance(component, expected):
             raise ComponentError(f"{hook} returned {component!r}; every item must be a {expected.__name__}")

@@ -93,7 +93,11 @@ def _pick_components(draft: _Draft) -> None:
             draft.raw[slot] = {**options, **given}
         if name is None:
             installed = ", ".join(offer.component.name for offer in draft.host.offers("model"))
-            draft.fault(slot, "is required.", f"Name an installed one, for instance --model NAME; installed: {installed or 'none'}.")
+            draft.fault(
+                slot,
+                "is required.",
+                f"Name an installed one, for instance --model NAME; installed: {installed or 'none'}.",
+            )
             continue
         try:
             draft.offers[slot] = draft.host.get(slot, str(name))
@@ -170,7 +174,9 @@ def _shape(draft: _Draft, family: ModelFamily, source: ModelOptions) -> Mapping[
     variant = source.variant or family.default_variant
     if variant not in family.variants:
         hint = did_you_mean(variant, list(family.variants))
-        draft.fault("model.variant", f"{family.name} has no size {variant!r}.", f"{hint}Sizes: {', '.join(family.variants)}.")
+        draft.fault(
+            "model.variant", f"{family.name} has no size {variant!r}.", f"{hint}Sizes: {', '.join(family.variants)}."
+        )
         return None
     if source.weights is None:
         _mark(draft, family.variants[variant], f"variant {variant}")
@@ -196,7 +202,9 @@ def _shape_of_weights(draft: _Draft, family: ModelFamily, variant: str | None, p
     _mark(draft, values, f"{reader.name} config of {path}")
     if variant is not None:
         named = family.variants[variant]
-        differ = [f"{key} ({named[key]!r} / {values[key]!r})" for key in named if key in values and named[key] != values[key]]
+        differ = [
+            f"{key} ({named[key]!r} / {values[key]!r})" for key in named if key in values and named[key] != values[key]
+        ]
         if differ:
             draft.fault(
                 "model.variant",
@@ -249,8 +257,14 @@ def _fill_sections(draft: _Draft) -> None:
     for section, config in SECTIONS.items():
         given = dict(draft.raw.get(section, {}))
         if section == "data" and objective is not None and isinstance(objective.component, ObjectiveComponent):
-            length = draft.raw.get("train", {}).get("sequence_len", SECTIONS["train"].model_fields["sequence_len"].default)
-            own = {"batching": objective.component.batching, "truncation": objective.component.truncation, "max_len": length}
+            length = draft.raw.get("train", {}).get(
+                "sequence_len", SECTIONS["train"].model_fields["sequence_len"].default
+            )
+            own = {
+                "batching": objective.component.batching,
+                "truncation": objective.component.truncation,
+                "max_len": length,
+            }
             for key, value in own.items():
                 if given.get(key) is None:
                     given[key] = value

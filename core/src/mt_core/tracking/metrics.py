@@ -19,7 +19,9 @@ class MetricsFile:
 
     def append(self, record: StepRecord) -> None:
         """Write one record. A value that is not finite is written as null, since JSON has no word for it."""
-        values = {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in record.as_dict().items()}
+        values = {
+            key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in record.as_dict().items()
+        }
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(values, allow_nan=False) + "\n")
 

@@ -100,7 +100,9 @@ class LlamaConfig(ModelConfig):
     tie_embeddings: bool = Field(False, description="the head's weight is the embedding's")
     attention_bias: bool = Field(False, description="biases in the four attention projections")
     mlp_bias: bool = Field(False, description="biases in the three MLP projections")
-    dropout: float = Field(0.0, ge=0, lt=1, description="share of what attention and MLP add that is set to 0 in training")
+    dropout: float = Field(
+        0.0, ge=0, lt=1, description="share of what attention and MLP add that is set to 0 in training"
+    )
 
     @property
     def head_width(self) -> int:

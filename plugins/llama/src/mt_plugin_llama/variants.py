@@ -53,7 +53,15 @@ VARIANTS: Mapping[str, Values] = {
     # https://huggingface.co/huggyllama/llama-30b/blob/main/config.json (Meta's paper calls it 33B)
     "1-33b": {**_LLAMA1, "dim": 6656, "n_layers": 60, "n_heads": 52, "n_kv_heads": 52, "ffn_dim": 17_920},
     # https://huggingface.co/huggyllama/llama-65b/blob/main/config.json
-    "1-65b": {**_LLAMA1, "norm_eps": 1e-5, "dim": 8192, "n_layers": 80, "n_heads": 64, "n_kv_heads": 64, "ffn_dim": 22_016},
+    "1-65b": {
+        **_LLAMA1,
+        "norm_eps": 1e-5,
+        "dim": 8192,
+        "n_layers": 80,
+        "n_heads": 64,
+        "n_kv_heads": 64,
+        "ffn_dim": 22_016,
+    },
     # https://huggingface.co/meta-llama/Llama-2-7b-hf/blob/main/config.json
     "2-7b": {**_LLAMA2, **_7B},
     # https://huggingface.co/meta-llama/Llama-2-13b-hf/blob/main/config.json

@@ -1,0 +1,199 @@
+"""A built run: trains, evaluates, saves and writes down."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mt_core import __version__
+from mt_core.assemble.callbacks import CallbackContext, Callbacks
+from mt_core.assemble.data import RunData, make_held_out, make_loader
+from mt_core.assemble.report import describe_run
+from mt_core.checkpoint.store import CheckpointStore
+from mt_core.config.files import write_yaml
+from mt_core.data.loader import Position
+from mt_core.engine.engine import Engine
+from mt_core.engine.processes import agree
+from mt_core.engine.snapshot import read_snapshot, write_snapshot
+from mt_core.loop import Plugs, Progress, train
+from mt_core.plugins.resolve import Resolved
+from mt_core.protocols import Control, StepRecord
+from mt_core.tracking.console import ProgressLines, duration, notice
+from mt_core.tracking.memory import peak_memory_gib
+from mt_core.tracking.metrics import MetricsFile
+from mt_core.tracking.profile import profiled
+from mt_core.tracking.recorder import Recorder
+from mt_core.tracking.tensorboard import TensorBoardWriter
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run."""
+
+    output: Path | None
+    steps: int
+    first_loss: float | None
+    last_loss: float | None
+    eval_loss: float | None
+    seconds: float
+
+
+class Session:
+    """Everything of one run, built and connected."""
+
+    def __init__(self, resolved: Resolved, data: RunData, engine: Engine, output: Path | None) -> None:
+        self.resolved, self.data, self.engine, self.output = resolved, data, engine, output
+        self.config, self.plan, self.process = resolved.config, engine.plan, engine.process
+        self.loader = make_loader(self.config, data, self.plan, self.process)
+        self.held_out = make_held_out(self.config, data, self.plan, self.process)
+        self.callbacks = Callbacks(
+            {item.name: resolved.build(f"callback:{item.name}", item.options) for item in self.config.callbacks}
+        )
+        self.store = CheckpointStore(output, rank=self.process.rank, agree=agree) if output else None
+        train_config = self.config.train
+        self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
+
+    def train(
+        self, *, checkpoint: Path | None = None, manifest: Mapping[str, Any] | None = None, profile: Path | None = None
+    ) -> Outcome:
+        """Train to the end (from a checkpoint, if given), and leave the folder complete."""
+        progress = self.restore(checkpoint, manifest)
+        recorder = self._recorder(progress)
+        if self.process.is_main:
+            self._write_head()
+            print(describe_run(self.resolved, self.engine, self.data, self.total_steps), flush=True)
+        began = time.perf_counter()
+        self._event("on_run_start", progress.step)
+        try:
+            with profiled(profile, rank=self.process.rank) as profile_step:
+                self.loop(progress, recorder, profile_step)
+        except BaseException as error:
+            self._event("on_exception", progress.step, error=error)
+            raise
+        self._event("on_run_end", progress.step)
+        seconds = time.perf_counter() - began
+        outcome = Outcome(
+            self.output, progress.step, recorder.first_loss, recorder.last_loss, recorder.eval_loss, seconds
+        )
+        if self.process.is_main:
+            recorder.finish()
+            self._say_goodbye(outcome)
+        return outcome
+
+    def loop(self, progress: Progress, recorder: Recorder, after_step: Callable[[], None] = lambda: None) -> None:
+        """The training loop, with everything that it needs plugged in."""
+
+        def on_record(record: StepRecord) -> Control:
+            after_step()
+            recorder.append(record)
+            if record.evaluation:
+                self._event("on_evaluate_end", record.step, record=record)
+            return self._event("on_step_end", record.step, record=record)
+
+        held_out = self.held_out
+        plugs = Plugs(
+            evaluate=(lambda: self.engine.evaluate(held_out.batches())) if held_out is not None else None,
+            save=self.save if self.store else None,
+            on_step_start=lambda now: self._event("on_step_start", now.step),
+            on_record=on_record,
+            memory_gib=lambda: peak_memory_gib(self.process.device),
+            skip_unapplied=self.plan.dtype == "fp16",
+        )
+        train(
+            self.engine,
+            self.loader.windows(progress.position),
+            self.resolved.build("schedule", self.config.schedule.options, total_steps=self.total_steps),
+            progress,
+            plugs,
+            total_steps=self.total_steps,
+            eval_every=self.config.eval.every_steps,
+            save_every=self.config.checkpoint.every_steps,
+        )
+
+    def _event(self, event: str, step: int, **fields: Any) -> Control:
+        context = CallbackContext(
+            step=step, total_steps=self.total_steps, output=self.output, model=self.engine.module.model, **fields
+        )
+        return self.callbacks.call(event, context)
+
+    # ----------------------------------------------------------------------------------------------- checkpoints
+
+    def save(self, progress: Progress) -> None:
+        assert self.store is not None, "saving needs a folder"
+        content = {
+            "tokens": progress.tokens,
+            "position": asdict(progress.position),
+            "total_steps": self.total_steps,
+            "layout": asdict(self.plan) | {"notices": []},
+            "model": {"name": self.config.model.name, **self.config.model.options.model_dump(mode="json")},
+            "plugins": self._plugins(),
+            "callbacks": self.callbacks.state_dict(),
+        }
+        path = self.store.save(
+            progress.step,
+            write=lambda folder: write_snapshot(self.engine, folder),
+            manifest=content,
+            keep_last=self.config.checkpoint.keep_last,
+        )
+        self._event("on_checkpoint_saved", progress.step, checkpoint=path)
+
+    def restore(self, checkpoint: Path | None, manifest: Mapping[str, Any] | None) -> Progress:
+        if checkpoint is None or manifest is None:
+            return Progress()
+        if not read_snapshot(self.engine, checkpoint) and self.process.is_main:
+            notice("notice: the run was saved on another number of processes, so dropout will not repeat bit for bit")
+        self.callbacks.load_state_dict(manifest["callbacks"])
+        if manifest["total_steps"] != self.total_steps and self.process.is_main:
+            notice(
+                f"notice: the run now has {self.total_steps} steps instead of {manifest['total_steps']}; the schedule is"
+                " computed for the new length"
+            )
+        return Progress(manifest["step"], manifest["tokens"], Position(**manifest["position"]))
+
+    def _plugins(self) -> dict[str, str]:
+        found = {offer.plugin.distribution: offer.plugin.version for offer in self.resolved.offers.values()}
+        return dict(sorted(found.items()))
+
+    # ------------------------------------------------------------------------------------------------- the folder
+
+    def _write_head(self) -> None:
+        if self.output is None:
+            return
+        (self.output / "completed").unlink(missing_ok=True)
+        (self.output / "run.yaml").write_text(write_yaml(self.config.as_raw()), encoding="utf-8")
+        lock = json.dumps({"core": __version__, "plugins": self._plugins()}, indent=1)
+        (self.output / "plugins.lock.json").write_text(lock + "\n", encoding="utf-8")
+
+    def _recorder(self, progress: Progress) -> Recorder:
+        if not self.process.is_main:
+            return Recorder(None, None, None, None)
+        lines = ProgressLines(
+            self.resolved.build("task_print", self.config.task_print.options),
+            total_steps=self.total_steps,
+            every_steps=self.config.log.every_steps,
+            first_step=progress.step,
+        )
+        if self.output is None:
+            return Recorder(None, None, lines, None)
+        metrics = MetricsFile(self.output / "metrics.jsonl")
+        metrics.cut_back(progress.step)
+        purge = progress.step + 1 if progress.step else None
+        board = TensorBoardWriter(self.output / "tensorboard", purge_step=purge)
+        return Recorder(metrics, board, lines, self.output, self.config.log.every_steps)
+
+    def _say_goodbye(self, outcome: Outcome) -> None:
+        loss = "" if outcome.eval_loss is None else f", held-out loss {outcome.eval_loss:.4f} nats per token"
+        print(f"done: {outcome.steps} steps in {duration(outcome.seconds)}{loss}")
+        if text := self.resolved.offers["dataset"].component.notice:
+            notice(f"notice: {text}")
+        if outcome.output is None:
+            return
+        (outcome.output / "completed").write_text("", encoding="utf-8")
+        print(f"run folder: {outcome.output}")
+        print("next:")
+        print(f'  mt-generate --run {outcome.output} --prompt "The "')
+        print(f"  mt-train --resume {outcome.output} --train.steps {outcome.steps * 2}")

@@ -1,0 +1,190 @@
+"""Trains the same rows on many layouts in one launch, and prints what came of each as JSON. Run by test_layouts.py."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from mt_core import Control
+from mt_core.assemble.callbacks import CallbackContext, Callbacks
+from mt_core.assemble.data import build_data
+from mt_core.assemble.model import build_engine, checkpoint_weights
+from mt_core.assemble.session import Session
+from mt_core.checkpoint.store import verify
+from mt_core.engine import fragments
+from mt_core.engine.engine import Engine
+from mt_core.engine.plan import make_plan
+from mt_core.engine.processes import Process, connected
+from mt_core.engine.random_state import seed_everything
+from mt_core.plugins.host import PluginHost
+from mt_core.plugins.resolve import resolve
+from mt_core.tracking.recorder import Recorder
+
+MODEL = {"name": "llama", "vocab_size": 259, "dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
+STEPS = 4
+
+
+class Losses(Recorder):
+    """Keeps the records instead of writing them."""
+
+    def __init__(self) -> None:
+        super().__init__(None, None, None, None)
+        self.records: list[Any] = []
+
+    def append(self, record: Any) -> None:
+        self.records.append(record)
+
+
+class StopAfter:
+    """A callback that ends the run."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, context: CallbackContext) -> Control:
+        return Control(stop=context.step == self.step)
+
+
+class Bench:
+    """One process group, many engines."""
+
+    def __init__(self, host: PluginHost, process: Process, deepspeed: Any, rows: Path) -> None:
+        self.host, self.process, self.deepspeed, self.rows = host, process, deepspeed, rows
+
+    def session(
+        self, case: dict[str, Any], output: Path | None = None, checkpoint: Path | None = None, seed: int = 3
+    ) -> Session:
+        world = self.process.world
+        raw = {
+            "model": {**MODEL, **case.get("model", {})},
+            "dataset": {"name": "jsonl", "path": str(self.rows)},
+            "objective": case.get("objective", "sft"),
+            "optimizer": {"name": "adamw", "lr": 1e-2},
+            "data": {"eval": 5},
+            "train": {
+                "steps": STEPS,
+                "sequence_len": 64,
+                "global_batch_size": 8,
+                "micro_batch_size": case.get("micro", 8 // world),
+                "clip_norm": 0.5,
+                "seed": seed,
+                "dtype": case.get("dtype", "fp32"),
+                "activation_checkpointing": case.get("recompute", False),
+            },
+            "parallel": {"zero_stage": case["stage"], "offload": case.get("offload", "none")},
+            "eval": {"every_steps": 2},
+        }
+        resolved = resolve(raw, self.host)
+        data = build_data(resolved)
+        components = [offer.component for offer in resolved.offers.values()]
+        plan = make_plan(resolved.config, world=world, device="cpu", components=components)
+        seed_everything(seed, self.process.rank)
+        engine = build_engine(
+            resolved,
+            data.objective,
+            plan=plan,
+            process=self.process,
+            deepspeed=self.deepspeed,
+            say=lambda text: None,
+            weights=checkpoint_weights(checkpoint) if checkpoint else None,
+        )
+        return Session(resolved, data, engine, output)
+
+    def run(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Train ``STEPS`` steps."""
+        session, losses = self.session(case), Losses()
+        session.loop(session.restore(None, None), losses)
+        return summary(session.engine, losses)
+
+    def resume(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Two steps, save, and two more in a fresh engine; and without a stop."""
+        with tempfile.TemporaryDirectory() as folder:
+            shared = [folder]
+            dist.broadcast_object_list(shared)
+            output = Path(shared[0])
+            first, losses = self.session(case, output), Losses()
+            first.callbacks = Callbacks({"stop": StopAfter(2)})
+            first.loop(first.restore(None, None), losses)
+            checkpoint = first.store.latest()
+            manifest = verify(checkpoint)
+            second = self.session(case, None, checkpoint, seed=3)
+            seed_everything(99, self.process.rank)  # what was restored must win
+            second.loop(second.restore(checkpoint, manifest), losses)
+            dist.barrier()
+            return summary(second.engine, losses)
+
+    def inf(self, case: dict[str, Any]) -> dict[str, Any]:
+        """One rank's loss turns infinite: nothing may change, on any rank."""
+        session = self.session(case)
+        windows = session.loader.windows(session.restore(None, None).position)
+        session.engine.set_rate(1.0)
+        session.engine.train_step(next(windows).batches)
+        before = state_hash(session.engine)
+        head, rank = session.engine.module.loss_head, self.process.rank
+        honest = head.objective.loss
+        bad = self.process.world - 1
+
+        def loss(hidden: Any, weight: Any, batch: Any) -> Any:
+            sums = honest(hidden, weight, batch)
+            if rank != bad:
+                return sums
+            return type(sums)(sums.loss_sum + math.inf, sums.token_count, sums.metrics)
+
+        head.objective.loss = loss
+        result = session.engine.train_step(next(windows).batches)
+        head.objective.loss = honest
+        return {"finite": result.finite, "applied": result.applied, "unchanged": before == state_hash(session.engine)}
+
+
+def state_hash(engine: Engine) -> str:
+    """SHA-256 of this rank's weights, masters and moments, combined over ranks."""
+    digest = hashlib.sha256()
+    for name, weight in fragments.whole_weights(engine):
+        digest.update(name.encode() + weight.float().contiguous().numpy().tobytes())
+    for fragment in fragments.fragments(engine):
+        for key in sorted(fragment.tensors):
+            digest.update(key.encode() + fragment.tensors[key].detach().float().contiguous().numpy().tobytes())
+    hashes: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(hashes, digest.hexdigest())
+    return "".join(hashes)
+
+
+def summary(engine: Engine, losses: Losses) -> dict[str, Any]:
+    """Losses, norms and hashes of a finished case."""
+    weights = hashlib.sha256()
+    for name, weight in fragments.whole_weights(engine):
+        weights.update(name.encode() + weight.float().contiguous().numpy().tobytes())
+    return {
+        "losses": [record.loss for record in losses.records],
+        "norms": [record.grad_norm for record in losses.records],
+        "eval": [value for record in losses.records for value in record.evaluation.values()],
+        "tokens": losses.records[-1].tokens,
+        "weights": weights.hexdigest(),
+        "state": state_hash(engine),
+        "sizes": {name: float(weight.float().norm()) for name, weight in fragments.whole_weights(engine)},
+    }
+
+
+def main() -> None:
+    cases, rows, out = json.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+    torch.set_num_threads(1)
+    process = Process.from_environment()
+    host = PluginHost.discover()
+    results = {}
+    with connected(process, 120) as deepspeed:
+        bench = Bench(host, process, deepspeed, rows)
+        for name, case in cases.items():
+            results[name] = getattr(bench, case.get("do", "run"))(case)
+    if process.is_main:
+        out.write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

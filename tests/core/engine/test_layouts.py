@@ -1,0 +1,142 @@
+"""Layouts agree with one another: many cases in one launch of one process, and in one of two."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORKER = Path(__file__).with_name("layout_worker.py")
+WORDS = "the quick brown fox jumps over a lazy dog and then it rests under an old tree until night falls".split()
+
+STAGES = (0, 1, 2, 3)
+CASES: dict[str, dict[str, Any]] = {
+    **{f"zero{stage}": {"stage": stage} for stage in STAGES},
+    **{f"zero{stage}-split": {"stage": stage, "micro": 2} for stage in STAGES},
+    **{f"zero{stage}-packed": {"stage": stage, "objective": "pretrain"} for stage in (0, 3)},
+    **{f"resume{stage}": {"stage": stage, "do": "resume", "model": {"dropout": 0.1}} for stage in STAGES},
+    **{f"dropout{stage}": {"stage": stage, "model": {"dropout": 0.1}} for stage in STAGES},
+    **{f"bf16-{stage}": {"stage": stage, "dtype": "bf16"} for stage in (1, 2, 3)},
+    **{f"bf16-resume{stage}": {"stage": stage, "dtype": "bf16", "do": "resume"} for stage in (1, 3)},
+    **{f"inf{stage}": {"stage": stage, "do": "inf"} for stage in STAGES},
+    "recompute": {"stage": 0, "recompute": True},
+    "tied": {"stage": 0, "model": {"tie_embeddings": True}},
+    "tied3": {"stage": 3, "model": {"tie_embeddings": True}},
+    "offload-optimizer": {"stage": 2, "offload": "optimizer"},
+    "offload-parameters": {"stage": 3, "offload": "parameters"},
+}
+
+
+def close(first: list[float], second: list[float], tolerance: float) -> bool:
+    return len(first) == len(second) and all(abs(a - b) <= tolerance * abs(a) for a, b in zip(first, second, strict=True))
+
+
+def launch(world: int, rows: Path, folder: Path) -> dict[str, Any]:
+    out = folder / f"results-{world}.json"
+    command = [sys.executable, str(WORKER), json.dumps(CASES), str(rows), str(out)]
+    base = {**os.environ, "WORLD_SIZE": str(world), "MT_STORE": str(folder / f"store-{world}"), "OMP_NUM_THREADS": "1"}
+    base["GLOO_SOCKET_IFNAME"] = "lo"
+    processes = [
+        subprocess.Popen(command, env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)}, stderr=subprocess.PIPE)
+        for rank in range(world)
+    ]
+    errors = [process.communicate(timeout=280)[1].decode() for process in processes]
+    assert all(process.returncode == 0 for process in processes), "\n".join(error[-3000:] for error in errors)
+    return json.loads(out.read_text())
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows of very different lengths, some nearly all prompt."""
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    lines = []
+    for number in range(40):
+        prompt, response = WORDS[: 1 + number % 5], WORDS[number % 3 : number % 3 + 1 + (number * 7) % 5]
+        text = " ".join(prompt + response)
+        lines.append(json.dumps({"prompt": " ".join(prompt), "response": " ".join(response), "text": text}))
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def one(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return launch(1, rows, tmp_path_factory.mktemp("one"))
+
+
+@pytest.fixture(scope="module")
+def two(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return launch(2, rows, tmp_path_factory.mktemp("two"))
+
+
+@pytest.fixture(scope="module", params=["one", "two"])
+def results(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return request.getfixturevalue(request.param)
+
+
+def test_losses_fall(one: dict[str, Any]) -> None:
+    assert one["zero0"]["losses"][-1] < one["zero0"]["losses"][0] - 0.3
+
+
+def test_zero_1_2_and_3_agree_bit_for_bit_without_accumulation(results: dict[str, Any]) -> None:
+    for key in ("losses", "norms", "eval", "weights"):
+        assert results["zero1"][key] == results["zero2"][key], key
+    assert results["zero1"]["losses"] == results["zero3"]["losses"]
+    assert results["zero1"]["weights"] == results["zero3"]["weights"]
+
+
+def test_zero_stages_agree_to_1e_6_with_accumulation(results: dict[str, Any]) -> None:
+    for stage in (1, 2, 3):
+        assert close(results["zero0-split"]["losses"], results[f"zero{stage}-split"]["losses"], 1e-6), stage
+
+
+@pytest.mark.parametrize("case", [f"zero{stage}" for stage in STAGES] + ["zero0-packed", "zero3-packed", "tied", "tied3"])
+def test_two_processes_equal_one_for_the_same_global_batch(one: dict[str, Any], two: dict[str, Any], case: str) -> None:
+    assert one[case]["tokens"] == two[case]["tokens"]
+    for key in ("losses", "norms", "eval"):
+        assert close(one[case][key], two[case][key], 1e-5), (key, one[case][key], two[case][key])
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_splitting_a_batch_differently_gives_the_same_training(results: dict[str, Any], stage: int) -> None:
+    for key in ("losses", "norms", "eval"):
+        assert close(results[f"zero{stage}"][key], results[f"zero{stage}-split"][key], 1e-5), key
+
+
+def test_recomputing_activations_changes_nothing(results: dict[str, Any]) -> None:
+    assert results["recompute"]["losses"] == results["zero0"]["losses"]
+
+
+def test_offload_gives_equal_numbers(results: dict[str, Any]) -> None:
+    assert close(results["zero2"]["losses"], results["offload-optimizer"]["losses"], 1e-6)
+    assert close(results["zero3"]["losses"], results["offload-parameters"]["losses"], 1e-6)
+
+
+def test_bf16_stages_agree_and_stay_near_fp32(results: dict[str, Any]) -> None:
+    """bf16 keeps 8 bits of a number: 2 ** -8 is 4e-3, and rounding errors of a few layers add up to a few of them."""
+    assert results["bf16-1"]["losses"] == results["bf16-2"]["losses"]
+    assert close(results["bf16-1"]["losses"], results["bf16-3"]["losses"], 1e-3)
+    assert close(results["zero1"]["losses"], results["bf16-1"]["losses"], 2e-2)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_two_steps_and_two_more_equal_four_bit_for_bit(results: dict[str, Any], stage: int) -> None:
+    whole, parts = results[f"dropout{stage}"], results[f"resume{stage}"]
+    assert whole["losses"] == parts["losses"]
+    assert whole["state"] == parts["state"]
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_a_bf16_run_resumes_bit_for_bit(results: dict[str, Any], stage: int) -> None:
+    whole, parts = results[f"bf16-{stage}"], results[f"bf16-resume{stage}"]
+    assert whole["losses"] == parts["losses"]
+    assert whole["state"] == parts["state"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_loss_that_is_not_a_number_changes_nothing_on_any_rank(results: dict[str, Any], stage: int) -> None:
+    assert results[f"inf{stage}"] == {"finite": False, "applied": False, "unchanged": True}
