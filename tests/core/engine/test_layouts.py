@@ -24,6 +24,7 @@ CASES: dict[str, dict[str, Any]] = {
     **{f"bf16-{stage}": {"stage": stage, "dtype": "bf16"} for stage in (1, 2, 3)},
     **{f"bf16-resume{stage}": {"stage": stage, "dtype": "bf16", "do": "resume"} for stage in (1, 3)},
     **{f"inf{stage}": {"stage": stage, "do": "inf"} for stage in STAGES},
+    **{f"bf16-inf{stage}": {"stage": stage, "do": "inf", "dtype": "bf16"} for stage in (1, 2, 3)},
     "recompute": {"stage": 0, "recompute": True},
     "tied": {"stage": 0, "model": {"tie_embeddings": True}},
     "tied3": {"stage": 3, "model": {"tie_embeddings": True}},
@@ -118,7 +119,7 @@ def test_offload_gives_equal_numbers(results: dict[str, Any]) -> None:
 
 def test_bf16_stages_agree_and_stay_near_fp32(results: dict[str, Any]) -> None:
     """bf16 keeps 8 bits of a number: 2 ** -8 is 4e-3, and rounding errors of a few layers add up to a few of them."""
-    assert results["bf16-1"]["losses"] == results["bf16-2"]["losses"]
+    assert close(results["bf16-1"]["losses"], results["bf16-2"]["losses"], 1e-3)
     assert close(results["bf16-1"]["losses"], results["bf16-3"]["losses"], 1e-3)
     assert close(results["zero1"]["losses"], results["bf16-1"]["losses"], 2e-2)
 
@@ -137,6 +138,6 @@ def test_a_bf16_run_resumes_bit_for_bit(results: dict[str, Any], stage: int) -> 
     assert whole["state"] == parts["state"]
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_loss_that_is_not_a_number_changes_nothing_on_any_rank(results: dict[str, Any], stage: int) -> None:
-    assert results[f"inf{stage}"] == {"finite": False, "applied": False, "unchanged": True}
+@pytest.mark.parametrize("case", [*(f"inf{stage}" for stage in STAGES), *(f"bf16-inf{stage}" for stage in (1, 2, 3))])
+def test_a_loss_that_is_not_a_number_changes_nothing_on_any_rank(results: dict[str, Any], case: str) -> None:
+    assert results[case] == {"finite": False, "applied": False, "unchanged": True}

@@ -61,6 +61,8 @@ class Engine:
         if plan.zero_stage == 0 and process.world == 1:
             # Alone there is nothing to reduce, and DeepSpeed would still copy all gradients into a flat buffer and back.
             self._engine.enable_backward_allreduce = False
+        if hasattr(self._engine.optimizer, "unscale_and_clip_grads"):
+            _round_norm(self._engine.optimizer)
 
     @property
     def objective(self) -> Any:
@@ -173,3 +175,13 @@ class Engine:
     def named_parameters(self) -> Iterable[tuple[str, nn.Parameter]]:
         """The model's parameters under its own names."""
         return self.module.model.named_parameters()
+
+
+def _round_norm(optimizer: Any) -> None:
+    """Clip by the norm in fp32 at every stage: stage 3 keeps it in fp64, and would differ from 1 and 2 in the last bit."""
+    clip = optimizer.unscale_and_clip_grads
+
+    def rounded(gradients: Any, norm: Any) -> None:
+        clip(gradients, torch.as_tensor(norm).float())
+
+    optimizer.unscale_and_clip_grads = rounded

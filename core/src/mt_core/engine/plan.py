@@ -143,9 +143,9 @@ def deepspeed_settings(plan: Plan) -> dict[str, Any]:
     }
     if plan.dtype != "fp32":
         settings[plan.dtype] = {"enabled": True}
+    if plan.dtype == "bf16":
         settings["data_types"] = {"grad_accum_dtype": "fp32"}
-    if plan.dtype == "fp16":
-        del settings["data_types"]  # its loss-scaled gradients stay in fp16 until they are unscaled
+        settings["bf16"]["check_grad_overflow"] = True  # off by default, and an infinite gradient then reaches the weights
     return settings
 
 
@@ -163,6 +163,7 @@ def _zero(plan: Plan) -> dict[str, Any]:
     if plan.zero_stage == 3:
         zero |= {
             "stage3_param_persistence_threshold": 0,
+            "memory_efficient_linear": False,
             "stage3_prefetch_bucket_size": BUCKET_ELEMENTS,
             "stage3_gather_16bit_weights_on_model_save": False,
         }

@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from mt_core.nn import BlockContext, Layer, TrainModel
+from mt_core.nn import BlockContext, Layer, RMSNorm, TrainModel, swiglu
 from torch import Generator, Tensor, nn
-from torch.nn import functional as F
 
 from .config import LlamaConfig
 from .rope import Rotary, rotate
@@ -76,7 +75,7 @@ class Decoder(nn.Module):
         rotary = Rotary(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.dim)
         self.layers = nn.ModuleList(Block(config, index, rotary) for index in range(config.n_layers))
-        self.norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
+        self.norm = RMSNorm(config.dim, eps=config.norm_eps)
 
 
 class Block(nn.Module):
@@ -86,8 +85,8 @@ class Block(nn.Module):
         super().__init__()
         self.self_attn = Attention(config, index, rotary)
         self.mlp = MLP(config)
-        self.input_layernorm = nn.RMSNorm(config.dim, eps=config.norm_eps)
-        self.post_attention_layernorm = nn.RMSNorm(config.dim, eps=config.norm_eps)
+        self.input_layernorm = RMSNorm(config.dim, eps=config.norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.dim, eps=config.norm_eps)
         self.dropout = nn.Dropout(config.dropout) if config.dropout else None
 
     def forward(self, hidden_BTD: Tensor, context: BlockContext) -> Tensor:
@@ -137,4 +136,4 @@ class MLP(nn.Module):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        return self.down_proj(F.silu(self.gate_proj(x_BTD)) * self.up_proj(x_BTD))  # type: ignore[no-any-return]
+        return self.down_proj(swiglu(self.gate_proj(x_BTD), self.up_proj(x_BTD)))  # type: ignore[no-any-return]

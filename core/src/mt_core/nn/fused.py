@@ -1,0 +1,74 @@
+"""Operations whose plain form keeps more for the backward than it needs. Chosen on measurements in docs/log.md.
+
+Each has the value and the gradient of its plain form (tests/core/nn/test_fused.py).
+
+Shapes: B rows, T tokens, D model width, F feed-forward width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square norm (https://arxiv.org/abs/1910.07467), computed in fp32, scaled in the dtype of the input.
+
+    It keeps its input and one number a token for the backward. Its gradient reaches the input in one piece, so that
+    ZeRO 3, whose hooks change the order in which autograd adds up pieces, gives the same bits as the other stages.
+    """
+
+    def __init__(self, width: int, *, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D), in the dtype of the input."""
+        return _RMSNorm.apply(x_BTD, self.weight, self.eps)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        return f"eps={self.eps}"
+
+
+class _RMSNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_BTD: Tensor, weight_D: Tensor, eps: float) -> Tensor:
+        x32_BTD = x_BTD.float()
+        scale_BT1 = x32_BTD.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+        ctx.save_for_backward(x_BTD, weight_D, scale_BT1)
+        return (x32_BTD * scale_BT1).to(x_BTD.dtype) * weight_D
+
+    @staticmethod
+    def backward(ctx: Any, grad_BTD: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        x_BTD, weight_D, scale_BT1 = ctx.saved_tensors
+        normed_BTD = x_BTD.float() * scale_BT1
+        grad32_BTD = grad_BTD.float()
+        grad_weight_D = None
+        if ctx.needs_input_grad[1]:
+            grad_weight_D = (grad32_BTD * normed_BTD).flatten(0, -2).sum(0).to(weight_D.dtype)
+        scaled_BTD = grad32_BTD * weight_D.float()
+        mean_BT1 = (scaled_BTD * normed_BTD).mean(-1, keepdim=True)
+        grad_x_BTD = scaled_BTD.sub_(normed_BTD.mul_(mean_BT1)).mul_(scale_BT1)
+        return grad_x_BTD.to(x_BTD.dtype), grad_weight_D, None
+
+
+def swiglu(gate_BTF: Tensor, up_BTF: Tensor) -> Tensor:
+    """``silu(gate) * up`` (https://arxiv.org/abs/2002.05202), which keeps its two inputs only."""
+    return _SwiGLU.apply(gate_BTF, up_BTF)  # type: ignore[no-any-return]
+
+
+class _SwiGLU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gate_BTF: Tensor, up_BTF: Tensor) -> Tensor:
+        ctx.save_for_backward(gate_BTF, up_BTF)
+        return nn.functional.silu(gate_BTF).mul_(up_BTF)
+
+    @staticmethod
+    def backward(ctx: Any, grad_BTF: Tensor) -> tuple[Tensor, Tensor]:
+        gate_BTF, up_BTF = ctx.saved_tensors
+        grad_up_BTF = nn.functional.silu(gate_BTF).mul_(grad_BTF)
+        grad_gate_BTF = torch.ops.aten.silu_backward(grad_BTF * up_BTF, gate_BTF)
+        return grad_gate_BTF, grad_up_BTF
