@@ -62,7 +62,7 @@ class Engine:
             # Alone there is nothing to reduce, and DeepSpeed would still copy all gradients into a flat buffer and back.
             self._engine.enable_backward_allreduce = False
         if hasattr(self._engine.optimizer, "unscale_and_clip_grads"):
-            _round_norm(self._engine.optimizer)
+            _settle_norm(self._engine.optimizer)
 
     @property
     def objective(self) -> Any:
@@ -177,11 +177,19 @@ class Engine:
         return self.module.model.named_parameters()
 
 
-def _round_norm(optimizer: Any) -> None:
-    """Clip by the norm in fp32 at every stage: stage 3 keeps it in fp64, and would differ from 1 and 2 in the last bit."""
+def _settle_norm(optimizer: Any) -> None:
+    """Clip by one norm at every ZeRO stage: summed in fp64, rounded to fp32.
+
+    DeepSpeed's own sums differ between stages in the last bit, and so would the weights from the first clipped step on.
+    """
     clip = optimizer.unscale_and_clip_grads
 
-    def rounded(gradients: Any, norm: Any) -> None:
+    def norm_of(gradients: Sequence[Tensor], params: Any, norm_type: float = 2) -> Tensor:
+        squares = [torch.linalg.vector_norm(gradient, dtype=torch.float64).square() for gradient in gradients]
+        return all_reduce(torch.stack(squares).sum().to(params[0].device)).sqrt()
+
+    def clip_by(gradients: Any, norm: Any) -> None:
         clip(gradients, torch.as_tensor(norm).float())
 
-    optimizer.unscale_and_clip_grads = rounded
+    optimizer.get_grad_norm_direct = norm_of
+    optimizer.unscale_and_clip_grads = clip_by
