@@ -18,14 +18,23 @@ if TYPE_CHECKING:
 class Result(Protocol):
     """What the engine says of one optimizer step."""
 
-    loss: float
-    grad_norm: float
-    tokens: int
-    applied: bool
-    metrics: Mapping[str, float]
+    @property
+    def loss(self) -> float: ...
+
+    @property
+    def grad_norm(self) -> float: ...
+
+    @property
+    def tokens(self) -> int: ...
+
+    @property
+    def applied(self) -> bool: ...
 
     @property
     def finite(self) -> bool: ...
+
+    @property
+    def metrics(self) -> Mapping[str, float]: ...
 
 
 class Stepper(Protocol):
@@ -51,7 +60,7 @@ class Plugs:
 
     evaluate: Callable[[], Mapping[str, float]] | None
     save: Callable[[Progress], None] | None
-    on_step_start: Callable[[Progress], None]
+    on_step_start: Callable[[Progress], object]
     on_record: Callable[[StepRecord], Control]
     memory_gib: Callable[[], float]
     skip_unapplied: bool = False

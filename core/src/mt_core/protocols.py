@@ -15,7 +15,7 @@ from mt_core.config.base import ANY, ZERO, Layout, MtConfig
 from mt_core.errors import ComponentError
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor, nn
+    from torch import Tensor, nn
 
     from mt_core.nn import Batch, LossSums, TrainModel
 
@@ -304,5 +304,3 @@ Schedule = Callable[[int], float]
 
 TaskPrint = Callable[[Sequence[StepRecord]], str]
 """The line that a person reads, from the records since the last line."""
-
-InitTensor = "Callable[[str, Tensor, Generator], None]"

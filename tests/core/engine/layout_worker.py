@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
 from mt_core import Control
 from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import build_data

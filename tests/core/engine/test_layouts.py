@@ -12,7 +12,28 @@ from typing import Any
 import pytest
 
 WORKER = Path(__file__).with_name("layout_worker.py")
-WORDS = "the quick brown fox jumps over a lazy dog and then it rests under an old tree until night falls".split()
+WORDS = [
+    "the",
+    "quick",
+    "brown",
+    "fox",
+    "jumps",
+    "over",
+    "a",
+    "lazy",
+    "dog",
+    "and",
+    "then",
+    "it",
+    "rests",
+    "under",
+    "an",
+    "old",
+    "tree",
+    "until",
+    "night",
+    "falls",
+]
 
 STAGES = (0, 1, 2, 3)
 CASES: dict[str, dict[str, Any]] = {
@@ -34,7 +55,9 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def close(first: list[float], second: list[float], tolerance: float) -> bool:
-    return len(first) == len(second) and all(abs(a - b) <= tolerance * abs(a) for a, b in zip(first, second, strict=True))
+    return len(first) == len(second) and all(
+        abs(a - b) <= tolerance * abs(a) for a, b in zip(first, second, strict=True)
+    )
 
 
 def launch(world: int, rows: Path, folder: Path) -> dict[str, Any]:
@@ -95,7 +118,9 @@ def test_zero_stages_agree_to_1e_6_with_accumulation(results: dict[str, Any]) ->
         assert close(results["zero0-split"]["losses"], results[f"zero{stage}-split"]["losses"], 1e-6), stage
 
 
-@pytest.mark.parametrize("case", [f"zero{stage}" for stage in STAGES] + ["zero0-packed", "zero3-packed", "tied", "tied3"])
+@pytest.mark.parametrize(
+    "case", [f"zero{stage}" for stage in STAGES] + ["zero0-packed", "zero3-packed", "tied", "tied3"]
+)
 def test_two_processes_equal_one_for_the_same_global_batch(one: dict[str, Any], two: dict[str, Any], case: str) -> None:
     assert one[case]["tokens"] == two[case]["tokens"]
     for key in ("losses", "norms", "eval"):

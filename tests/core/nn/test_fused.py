@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from mt_core.nn import RMSNorm, swiglu
 from torch.nn import functional as F
+
+from mt_core.nn import RMSNorm, swiglu
 
 
 def test_rms_norm_equals_torchs_in_float64() -> None:

@@ -50,6 +50,8 @@ def build_data(resolved: Resolved) -> RunData:
     """Read and encode every row. Raises ``DataError`` for a bad row, and when nothing is left to train on."""
     config = resolved.config
     dataset = _source(resolved, "train")
+    if dataset is None:
+        raise DataError(f"dataset {config.dataset.name!r} has no training split")
     evaluation = _source(resolved, "eval")
     tokenizer = build_tokenizer(resolved)
     objective: Objective = resolved.build("objective", config.objective.options, tokenizer=tokenizer)
@@ -75,9 +77,7 @@ def build_data(resolved: Resolved) -> RunData:
 
 
 def _source(resolved: Resolved, split: str) -> Dataset | None:
-    source = resolved.build("dataset", resolved.config.dataset.options, split=split)
-    if source is None and split == "train":
-        raise DataError(f"dataset {resolved.config.dataset.name!r} has no training split")
+    source: Dataset | None = resolved.build("dataset", resolved.config.dataset.options, split=split)
     if isinstance(source, Stream):
         raise DataError(
             f"dataset {resolved.config.dataset.name!r} is a stream, which this version cannot train on yet;"

@@ -43,7 +43,7 @@ def mt_datasets() -> list[Component]:
             summary="demo corpus: Python's own help topics, 465,000 characters of English",
             source="https://docs.python.org/3/library/pydoc.html",
             layouts=_LAYOUTS,
-            run_defaults={"train.steps": 200},
+            run_defaults={"train.steps": 400},
             notice="trained on the built-in demo corpus; name your own with --dataset text --dataset.path FILE"
             " or --dataset jsonl --dataset.path FILE",
         ),

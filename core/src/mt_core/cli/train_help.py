@@ -54,21 +54,22 @@ def _slot(host: PluginHost, slot: str, name: str | None) -> str:
     text = _group(title, slot, offer.component.config)
     if isinstance(offer.component, ModelFamily):
         sizes = f"  sizes: {', '.join(offer.component.variants)} (default {offer.component.default_variant})"
-        text = "\n".join([text, sizes, *_options(slot, ModelOptions)])
+        text = "\n".join([text, sizes, *options(slot, ModelOptions)])
     return text
 
 
 def _group(title: str, prefix: str, config: type[MtConfig]) -> str:
-    return "\n".join([title, *_options(prefix, config)])
+    return "\n".join([title, *options(prefix, config)])
 
 
-def _options(prefix: str, config: type[MtConfig]) -> list[str]:
+def options(prefix: str, config: type[MtConfig]) -> list[str]:
+    """One line an option: flag, description, default."""
     return [_option(prefix, name, field) for name, field in config.model_fields.items()]
 
 
 def _option(prefix: str, name: str, field: FieldInfo) -> str:
     flag = f"--{prefix}.{name}".replace("_", "-")
-    default = "" if field.is_required() else f" (default: {_shown(field.get_default(call_default_factory=True))})"  # type: ignore[call-arg]
+    default = "" if field.is_required() else f" (default: {_shown(field.get_default(call_default_factory=True))})"
     return f"  {flag:<34} {field.description or ''}{default}"
 
 

@@ -88,7 +88,8 @@ def _set_key(raw: dict[str, Any], dotted: str, text: str | None) -> None:
     if len(path) == 1 and path[0] in SLOTS:
         if text is None:
             raise UsageError(f"{option} needs a name; `mt-plugins list --components` shows the installed ones")
-        path, value = [path[0], "name"], text
+        path = [path[0], "name"]
+        value: Any = text
     else:
         value = True if text is None else parse_value(text, dotted)
     node = raw
@@ -112,9 +113,11 @@ def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in upper.items():
         value = _slot(key, value)
         below = merged.get(key)
-        if not isinstance(value, dict) or not isinstance(below, dict):
-            merged[key] = value
-        elif key in SLOTS and "name" in value and value["name"] != below.get("name", SLOTS[key]):
+        if (
+            not isinstance(value, dict)
+            or not isinstance(below, dict)
+            or (key in SLOTS and "name" in value and value["name"] != below.get("name", SLOTS[key]))
+        ):
             merged[key] = value
         else:
             merged[key] = {**below, **value}

@@ -15,7 +15,7 @@ class _ClosedLoader(yaml.SafeLoader):
 
 
 def _mapping(loader: _ClosedLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    keys = [loader.construct_object(key, deep=True) for key, _ in node.value]  # type: ignore[no-untyped-call]
+    keys = [loader.construct_object(key, deep=True) for key, _ in node.value]
     for key in keys:
         if keys.count(key) > 1:
             raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is written twice", node.start_mark)

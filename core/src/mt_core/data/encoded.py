@@ -65,7 +65,8 @@ class EncodedSamples:
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of each sample."""
-        return np.diff(np.frombuffer(self._ends, dtype=np.int64))
+        ends = np.frombuffer(self._ends, dtype=np.int64)
+        return ends[1:] - ends[:-1]
 
     def add(self, sample: Sample) -> None:
         """Keep one sample."""

@@ -145,7 +145,9 @@ def deepspeed_settings(plan: Plan) -> dict[str, Any]:
         settings[plan.dtype] = {"enabled": True}
     if plan.dtype == "bf16":
         settings["data_types"] = {"grad_accum_dtype": "fp32"}
-        settings["bf16"]["check_grad_overflow"] = True  # off by default, and an infinite gradient then reaches the weights
+        settings["bf16"]["check_grad_overflow"] = (
+            True  # off by default, and an infinite gradient then reaches the weights
+        )
     return settings
 
 

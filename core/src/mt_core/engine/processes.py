@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore, HashStore
 
 from mt_core.errors import ConfigError, Fault
 
@@ -84,9 +85,9 @@ def connected(process: Process, timeout_seconds: int) -> Iterator[ModuleType]:
 def _meeting(process: Process) -> dict[str, Any]:
     """Alone without a network; through a file under our launcher; through ``MASTER_ADDR`` under any other."""
     if process.world == 1:
-        return {"store": dist.HashStore()}
+        return {"store": HashStore()}
     if store := os.environ.get(STORE_VARIABLE):
-        return {"store": dist.FileStore(store, process.world)}
+        return {"store": FileStore(store, process.world)}
     return {"init_method": "env://"}
 
 

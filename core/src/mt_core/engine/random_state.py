@@ -15,7 +15,7 @@ def seed_everything(seed: int, rank: int) -> None:
     """Seed Python, numpy and torch. Ranks differ, so that dropout does; weights come from their own generators."""
     mixed = int.from_bytes(hashlib.sha256(f"{seed}/{rank}".encode()).digest()[:4], "little")
     random.seed(mixed)
-    np.random.seed(mixed)  # noqa: NPY002 - plugins may use the global generator
+    np.random.seed(mixed)
     torch.manual_seed(mixed)
 
 
@@ -24,13 +24,15 @@ def random_tensors(device: torch.device) -> dict[str, Tensor]:
     states = {"rng::torch": torch.get_rng_state()}
     if device.type == "cuda":
         states["rng::cuda"] = torch.cuda.get_rng_state(device)
-    states["rng::numpy"] = torch.from_numpy(np.asarray(np.random.get_state(legacy=True)[1]).astype(np.int64))  # noqa: NPY002
+    state: Any = np.random.get_state(legacy=True)
+    states["rng::numpy"] = torch.from_numpy(np.asarray(state[1]).astype(np.int64))
     return states
 
 
 def random_numbers() -> dict[str, Any]:
     """The rest of the states, as JSON."""
-    kind, _, position, has_gauss, gauss = np.random.get_state(legacy=True)  # noqa: NPY002
+    state: Any = np.random.get_state(legacy=True)
+    kind, _, position, has_gauss, gauss = state
     version, internal, following = random.getstate()
     return {
         "numpy": [kind, int(position), int(has_gauss), float(gauss)],
@@ -45,6 +47,6 @@ def restore_random(tensors: dict[str, Tensor], numbers: dict[str, Any], device: 
         torch.cuda.set_rng_state(tensors["rng::cuda"], device)
     kind, position, has_gauss, gauss = numbers["numpy"]
     key = tensors["rng::numpy"].numpy().astype(np.uint32)
-    np.random.set_state((kind, key, position, has_gauss, gauss))  # noqa: NPY002
+    np.random.set_state((kind, key, position, has_gauss, gauss))
     version, internal, following = numbers["python"]
     random.setstate((version, tuple(internal), following))

@@ -54,7 +54,7 @@ class SdpaAttention:
     def __repr__(self) -> str:
         return f"sdpa ({self.kernel})"
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(
         self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, context: BlockContext, *, scale: float | None = None
     ) -> Tensor:
@@ -79,7 +79,7 @@ class SdpaAttention:
         self, q_1TNH: Tensor, k_1TKH: Tensor, v_1TKH: Tensor, lengths: tuple[int, ...], scale: float | None
     ) -> Tensor:
         sizes = list(lengths)
-        documents = zip(q_1TNH.split(sizes, 1), k_1TKH.split(sizes, 1), v_1TKH.split(sizes, 1), strict=True)
+        documents = zip(*(torch.split(x, sizes, 1) for x in (q_1TNH, k_1TKH, v_1TKH)), strict=True)
         return torch.cat([self._one(q, k, v, scale) for q, k, v in documents], 1)
 
     def _one(self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, scale: float | None) -> Tensor:
@@ -126,4 +126,5 @@ def _varlen(
         window_size=(-1, 0),
         enable_gqa=q_BTNH.shape[2] != k_BTKH.shape[2],
     )
-    return out.view_as(q_BTNH)  # type: ignore[no-any-return]
+    assert isinstance(out, Tensor), "without return_aux the kernel returns one tensor"
+    return out.view_as(q_BTNH)

@@ -27,7 +27,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D), in the dtype of the input."""
-        return _RMSNorm.apply(x_BTD, self.weight, self.eps)  # type: ignore[no-any-return]
+        return _RMSNorm.apply(x_BTD, self.weight, self.eps)  # type: ignore[no-untyped-call, no-any-return]
 
     def extra_repr(self) -> str:
         return f"eps={self.eps}"
@@ -57,7 +57,7 @@ class _RMSNorm(torch.autograd.Function):
 
 def swiglu(gate_BTF: Tensor, up_BTF: Tensor) -> Tensor:
     """``silu(gate) * up`` (https://arxiv.org/abs/2002.05202), which keeps its two inputs only."""
-    return _SwiGLU.apply(gate_BTF, up_BTF)  # type: ignore[no-any-return]
+    return _SwiGLU.apply(gate_BTF, up_BTF)  # type: ignore[no-untyped-call, no-any-return]
 
 
 class _SwiGLU(torch.autograd.Function):

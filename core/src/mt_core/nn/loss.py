@@ -26,8 +26,8 @@ def chunked_loss(
     ``weights_n`` multiplies each token's loss. A plain linear head takes the fast way, whose gradients are made in the
     forward; any other head (a soft-cap, an adapter on it) is recomputed per chunk in the backward.
     """
-    if type(head) is nn.Linear and head.bias is None:
-        return _LinearLoss.apply(hidden_nD, head.weight, labels_n, weights_n, chunk)  # type: ignore[no-any-return]
+    if isinstance(head, nn.Linear) and type(head).forward is nn.Linear.forward and getattr(head, "bias", None) is None:
+        return _LinearLoss.apply(hidden_nD, head.weight, labels_n, weights_n, chunk)  # type: ignore[no-untyped-call, no-any-return]
     total = hidden_nD.new_zeros((), dtype=torch.float32)
     for start in range(
         0, max(len(hidden_nD), 1), chunk

@@ -23,7 +23,7 @@ class TensorBoardWriter:
     def __init__(self, folder: Path, *, purge_step: int | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer: SummaryWriter | None = SummaryWriter(str(folder), purge_step=purge_step)  # type: ignore[no-untyped-call]
+        self._writer: SummaryWriter | None = SummaryWriter(str(folder), purge_step=purge_step)
 
     def append(self, record: StepRecord) -> None:
         """Write the scalars of one record under stable tags."""
@@ -35,8 +35,8 @@ class TensorBoardWriter:
             return
         try:
             for tag, value in scalars.items():
-                self._writer.add_scalar(tag, value, record.step)  # type: ignore[no-untyped-call]
-            self._writer.flush()  # type: ignore[no-untyped-call]
+                self._writer.add_scalar(tag, value, record.step)
+            self._writer.flush()
         except OSError as error:
             self._writer = None
             print(f"warning: no more TensorBoard events: {error.strerror or error}", file=sys.stderr)
@@ -44,4 +44,4 @@ class TensorBoardWriter:
     def close(self) -> None:
         """Finish the event file."""
         if self._writer is not None:
-            self._writer.close()  # type: ignore[no-untyped-call]
+            self._writer.close()

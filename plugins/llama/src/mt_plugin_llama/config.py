@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from mt_core import ModelConfig, MtConfig
 from pydantic import Field, model_validator
+
+from mt_core import ModelConfig, MtConfig
 
 RopeType = Literal["none", "linear", "dynamic", "yarn", "llama3"]
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from mt_core.nn import BlockContext, Layer, RMSNorm, TrainModel, swiglu
 from torch import Generator, Tensor, nn
+
+from mt_core.nn import BlockContext, Layer, RMSNorm, TrainModel, swiglu
 
 from .config import LlamaConfig
 from .rope import Rotary, rotate

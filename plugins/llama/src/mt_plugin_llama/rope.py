@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from mt_core.nn import BlockContext
 from torch import Tensor
+
+from mt_core.nn import BlockContext
 
 from .config import LlamaConfig, RopeScaling
 

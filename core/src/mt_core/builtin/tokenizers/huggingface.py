@@ -69,7 +69,7 @@ def build_huggingface(config: HuggingFaceConfig) -> HuggingFaceTokenizer:
     named = {key: value for key, value in config.model_dump(exclude={"path"}).items() if value is not None}
     try:
         inner = _load(source, named)
-    except Exception as error:  # noqa: BLE001 - tokenizers raises bare Exceptions from its Rust side
+    except Exception as error:
         raise MtError(f"{source.absolute()} cannot be read as a Hugging Face tokenizer: {error}") from error
     known = inner.get_vocab()
     if strange := {key: value for key, value in named.items() if value not in known}:
