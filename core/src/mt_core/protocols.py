@@ -126,7 +126,8 @@ class ModelFamily(Component):
         super().__post_init__()
         if self.default_variant not in self.variants:
             raise ComponentError(
-                f"family {self.name!r} has default_variant={self.default_variant!r}, which is not among its variants {sorted(self.variants)}"
+                f"family {self.name!r} has default_variant={self.default_variant!r}, which is not among its variants"
+                f" {sorted(self.variants)}"
             )
 
     def reserved(self) -> frozenset[str]:

@@ -58,7 +58,8 @@ def build_data(resolved: Resolved) -> RunData:
     indices, out = np.arange(len(dataset)), np.arange(0)
     if evaluation is None:
         indices, out = held_out(len(dataset), config.data.eval)
-    assert config.data.max_len is not None and config.data.truncation is not None, "resolve() fills these"
+    assert config.data.max_len is not None, "resolve() fills it"
+    assert config.data.truncation is not None, "resolve() fills it"
     options: dict[str, Any] = {
         "max_len": config.data.max_len,
         "truncation": config.data.truncation,

@@ -98,14 +98,23 @@ def _list_components(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return _envelope([_loaded(plugin) for plugin in host.plugins])
     rows = [
-        [offer.kind.replace("_", "-"), offer.component.name, plugin.info.distribution, plugin.status, offer.component.summary]
+        [
+            offer.kind.replace("_", "-"),
+            offer.component.name,
+            plugin.info.distribution,
+            plugin.status,
+            offer.component.summary,
+        ]
         for plugin in host.plugins
         for offer in plugin.offers
     ]
     _table(("kind", "name", "distribution", "status", "summary"), sorted(rows))
     for plugin in host.plugins:
         if plugin.status != "loaded":
-            print(f"{plugin.info.name} ({plugin.info.label}) {plugin.status}" + (f": {plugin.error}" if plugin.error else ""))
+            print(
+                f"{plugin.info.name} ({plugin.info.label}) {plugin.status}"
+                + (f": {plugin.error}" if plugin.error else "")
+            )
     return 0
 
 
@@ -116,7 +125,8 @@ def _loaded(plugin: Plugin) -> dict[str, Any]:
         "error": plugin.error,
         "load_ms": round(plugin.load_ms, 1),
         "components": [
-            {"kind": offer.kind, "name": offer.component.name, "summary": offer.component.summary} for offer in plugin.offers
+            {"kind": offer.kind, "name": offer.component.name, "summary": offer.component.summary}
+            for offer in plugin.offers
         ],
     }
 

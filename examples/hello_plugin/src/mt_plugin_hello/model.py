@@ -77,8 +77,7 @@ class GatedConvBlock(nn.Module):
     def _with_past(self, x_BTD: Tensor, context: BlockContext) -> Tensor:
         """The inputs with the P before them. In generation the cache keeps these: all the state that a block has."""
         past_BPD = None if context.cache is None else context.cache.get(self.index)
-        first = past_BPD is None
-        seen_BSD = pad(x_BTD, (0, 0, self.before, 0)) if first else torch.cat([past_BPD, x_BTD], 1)
+        seen_BSD = pad(x_BTD, (0, 0, self.before, 0)) if past_BPD is None else torch.cat([past_BPD, x_BTD], 1)
         if context.cache is not None:  # a copy, because a slice alone would keep the whole prompt in memory
             context.cache.put(self.index, seen_BSD[:, -self.before :].clone())
         return seen_BSD

@@ -123,7 +123,7 @@ class Attention(nn.Module):
         return self.o_proj(mixed_BTNH.flatten(2))  # type: ignore[no-any-return]
 
     def _heads(self, x_BTE: Tensor) -> Tensor:
-        return x_BTE.unflatten(-1, (-1, self.width))
+        return x_BTE.view(*x_BTE.shape[:-1], -1, self.width)
 
 
 class MLP(nn.Module):

@@ -42,7 +42,7 @@ class Rotary:
         assert isinstance(tables, RotaryTables), "another model wrote context.shared['rotary']"
         return tables
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     @torch.no_grad()
     def _compute(self, context: BlockContext) -> RotaryTables:
         length = longest(context) if self._config.rope_scaling.type == "dynamic" else None

@@ -73,9 +73,8 @@ def build_huggingface(config: HuggingFaceConfig) -> HuggingFaceTokenizer:
         raise MtError(f"{source.absolute()} cannot be read as a Hugging Face tokenizer: {error}") from error
     known = inner.get_vocab()
     if strange := {key: value for key, value in named.items() if value not in known}:
-        raise MtError(
-            f"{source.absolute()} has no token {', '.join(f'{value!r} (tokenizer.{key})' for key, value in strange.items())}; name one that it has."
-        )
+        listed = ", ".join(f"{value!r} (tokenizer.{key})" for key, value in strange.items())
+        raise MtError(f"{source.absolute()} has no token {listed}; name one that it has.")
     return HuggingFaceTokenizer(inner, source)
 
 
