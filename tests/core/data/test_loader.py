@@ -1,0 +1,157 @@
+"""The same global sequence of rows, however it is shared out; every trained token exactly once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mt_core import Sample
+from mt_core.data.encoded import EncodedSamples, encode, fit
+from mt_core.data.loader import HeldOut, Loader, Position
+from mt_core.data.order import held_out, permutation
+from mt_core.data.packing import best_fit, pack
+from mt_core.errors import DataError
+from mt_core.nn import NOT_TRAINED, TokenObjective
+
+
+class Words(TokenObjective):
+    """A row is its own sample: ``n`` tokens that count up."""
+
+    def encode(self, row: Any) -> Sample:
+        return Sample(list(range(1, row["n"] + 1)), [True] * row["n"], row["id"])
+
+
+class Rows:
+    def __init__(self, lengths: list[int]) -> None:
+        self.lengths = lengths
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def row(self, index: int) -> dict[str, Any]:
+        return {"id": f"row-{index}", "n": self.lengths[index]}
+
+
+def loader(lengths: list[int], **options: Any) -> Loader:
+    objective = Words()
+    samples = encode(Rows(lengths), range(len(lengths)), objective, max_len=32, truncation="split", columns={})
+    given = {"sequence_len": 32, "packing": True, "micro_batch_size": 2, "global_batch_size": 8, "rank": 0, "world": 1}
+    return Loader(samples, objective, **{**given, "seed": 5, **options})
+
+
+LENGTHS = [3, 40, 7, 2, 31, 32, 33, 90, 5, 12, 9, 4, 4, 4, 28, 6, 17, 21, 2, 2, 64]
+
+
+def tokens_of(windows: list[Any]) -> Counter[Any]:
+    seen: Counter[Any] = Counter()
+    for window in windows:
+        for batch in window.batches:
+            labels = batch.labels[batch.labels != NOT_TRAINED]
+            seen.update(labels.tolist())
+    return seen
+
+
+@pytest.mark.parametrize("packing", [True, False])
+def test_an_epoch_trains_every_token_but_the_first_of_a_row_exactly_once(packing: bool) -> None:
+    source = loader(LENGTHS, packing=packing)
+    steps = source.steps_in(1)
+    windows = [window for window, _ in zip(source.windows(Position()), range(steps), strict=False)]
+    expected = Counter(token for length in LENGTHS for token in range(2, length + 1))
+    assert tokens_of(windows) == expected
+    assert windows[-1].after == Position(1, 0)
+
+
+@pytest.mark.parametrize(("world", "micro"), [(1, 8), (1, 1), (2, 2), (2, 4), (4, 1)])
+def test_ranks_and_micro_batches_share_the_same_global_rows(world: int, micro: int) -> None:
+    whole = next(loader(LENGTHS).windows(Position()))
+    parts = [
+        next(loader(LENGTHS, rank=rank, world=world, micro_batch_size=micro).windows(Position()))
+        for rank in range(world)
+    ]
+    assert {part.row_ids for part in parts} == {whole.row_ids}
+    assert len({len(part.batches) for part in parts}) == 1, "ranks must bring equally many micro-batches"
+    together: Counter[Any] = Counter()
+    for part in parts:
+        together += tokens_of([part])
+    assert together == tokens_of([whole])
+
+
+def test_a_position_resumes_exactly() -> None:
+    source = loader(LENGTHS)
+    windows = source.windows(Position())
+    for _ in range(3):
+        at = next(windows).after
+    fresh = loader(LENGTHS).windows(at)
+    for _ in range(5):
+        expected, got = next(windows), next(fresh)
+        assert expected.row_ids == got.row_ids
+        assert all(torch.equal(a.input_ids, b.input_ids) for a, b in zip(expected.batches, got.batches, strict=True))
+
+
+def test_epochs_have_different_orders_and_seeds_too() -> None:
+    orders = [permutation(50, seed=seed, epoch=epoch, shuffle=True).tolist() for seed in (0, 1) for epoch in (0, 1)]
+    assert len({tuple(order) for order in orders}) == 4
+    assert all(sorted(order) == list(range(50)) for order in orders)
+    assert permutation(5, seed=0, epoch=3, shuffle=False).tolist() == [0, 1, 2, 3, 4]
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=60), st.integers(20, 40))
+@settings(max_examples=100, deadline=None)
+def test_packing_loses_nothing_and_never_overfills(lengths: list[int], capacity: int) -> None:
+    rows = best_fit(range(len(lengths)), lengths, capacity)
+    assert sorted(sample for row in rows for sample in row) == list(range(len(lengths)))
+    assert all(sum(lengths[sample] for sample in row) <= capacity for row in rows)
+    assert pack(range(len(lengths)), lengths, capacity, seed=0, epoch=0) == pack(
+        range(len(lengths)), lengths, capacity, seed=0, epoch=0
+    )
+
+
+@given(st.integers(2, 200), st.integers(2, 40))
+@settings(max_examples=100, deadline=None)
+def test_splitting_a_sample_predicts_every_token_once(length: int, max_len: int) -> None:
+    sample = Sample(list(range(length)), [True] * length, "row")
+    pieces = fit(sample, max_len, "split")
+    assert all(len(piece.ids) <= max_len for piece in pieces)
+    assert [token for piece in pieces for token in list(piece.ids)[1:]] == list(range(1, length))
+
+
+def test_a_long_row_is_an_error_that_names_it() -> None:
+    with pytest.raises(DataError, match=r"row-7: 9 tokens exceed data\.max_len=8"):
+        fit(Sample(list(range(9)), [True] * 9, "row-7"), 8, "error")
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_the_whole_held_out_part_is_evaluated_once_on_any_number_of_ranks(world: int) -> None:
+    objective = Words()
+    samples = encode(Rows(LENGTHS), range(len(LENGTHS)), objective, max_len=32, truncation="split", columns={})
+    options = {"sequence_len": 32, "packing": True, "batch_size": 2, "world": world}
+    ranks = [list(HeldOut(samples, objective, rank=rank, **options).batches()) for rank in range(world)]
+    assert len({len(batches) for batches in ranks}) == 1
+    labels = [batch.labels[batch.labels != NOT_TRAINED] for batches in ranks for batch in batches]
+    assert sum(len(part) for part in labels) == samples.report.tokens_trained
+
+
+def test_the_held_out_part_is_the_same_for_every_seed_and_never_trained_on() -> None:
+    train, out = held_out(40, 0.2)
+    assert len(out) == 8
+    assert sorted([*train, *out]) == list(range(40))
+    assert np.array_equal(held_out(40, 0.2)[1], out)
+    assert len(held_out(40, 3)[1]) == 3
+    assert len(held_out(40, "none")[1]) == 0
+    with pytest.raises(DataError, match="leaves none to train on"):
+        held_out(3, 3)
+
+
+def test_samples_come_back_as_they_went_in() -> None:
+    samples = EncodedSamples()
+    samples.add(Sample([5, 6, 7], [False, True, False], "a", [1.0, 0.5, 1.0]))
+    samples.add(Sample([9], [True], "b"))
+    assert [list(sample.ids) for sample in samples] == [[5, 6, 7], [9]]
+    assert [list(sample.trained) for sample in samples] == [[False, True, False], [True]]
+    assert samples[0].weights == (1.0, 0.5, 1.0)
+    assert samples.highest_id == 9
