@@ -1,17 +1,23 @@
-"""``mt-plugins``: what is installed, what it offers, and whether it loads."""
+"""``mt-plugins``: what is installed, what it offers, and whether it loads.
+
+``list`` reads metadata alone, so the host, pydantic and the plugins are imported by the other commands only.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from mt_core import __version__
 from mt_core.cli.guard import guarded
+from mt_core.cli.plugins_report import Report, described, loaded, metadata, problems
+from mt_core.cli.plugins_text import check_lines, component_lines, installed_lines, plugin_lines, screen_width
 from mt_core.errors import UsageError, did_you_mean
-from mt_core.plugins.metadata import Installed, Selection, canonical, installed
+from mt_core.plugins.metadata import Selection, canonical, installed, without_effect
 
 if TYPE_CHECKING:
     from mt_core.plugins.host import Offer, Plugin, PluginHost
@@ -23,7 +29,13 @@ SCHEMA = 1
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     arguments = _parser().parse_args(argv)
-    return guarded(lambda: int(arguments.command(arguments)), debug=arguments.debug)
+    return guarded(lambda: _run(arguments), debug=arguments.debug)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    code = int(arguments.command(arguments))
+    sys.stdout.flush()  # a closed pipe is noticed here, where it is handled
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -38,187 +50,102 @@ def _parser() -> argparse.ArgumentParser:
     lister.add_argument("--components", action="store_true", help="load the plugins and list what each offers")
     lister.set_defaults(command=_list)
     info = commands.add_parser("info", parents=[common], help="everything about a plugin or a component")
-    info.add_argument("name", help="entry point, distribution or component")
+    info.add_argument("name", metavar="NAME", help="entry point, distribution, component or DISTRIBUTION/COMPONENT")
     info.set_defaults(command=_info)
     check = commands.add_parser("check", parents=[common], help="load each plugin and say what is wrong")
-    check.add_argument("name", nargs="?", help="only this plugin")
+    check.add_argument("name", metavar="NAME", nargs="?", help="only this plugin; exit 1 when it failed")
     check.add_argument("--strict", action="store_true", help="exit 1 on any problem")
     check.set_defaults(command=_check)
     return parser
 
 
-def _selection(arguments: argparse.Namespace) -> Selection:
-    return Selection.from_environment(arguments.block_plugin)
-
-
 def _host(arguments: argparse.Namespace) -> PluginHost:
+    """The loaded plugins; what they print while being imported does not get between the data."""
     from mt_core.plugins.host import PluginHost
 
-    return PluginHost.discover(_selection(arguments))
+    with contextlib.redirect_stdout(sys.stderr):
+        return PluginHost.discover(Selection.from_environment(arguments.block_plugin))
 
 
-def _envelope(plugins: list[dict[str, Any]]) -> int:
-    print(json.dumps({"schema": SCHEMA, "core": __version__, "plugins": plugins}, indent=2))
-    return 0
+def _say(arguments: argparse.Namespace, plugins: list[Report], lines: Iterable[str]) -> None:
+    if arguments.json:
+        print(json.dumps({"schema": SCHEMA, "core": __version__, "plugins": plugins}, indent=2))
+    else:
+        print("\n".join(lines))
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
-    for row in [head, *rows]:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-# ---------------------------------------------------------------------------------------------------------------- list
+def _warn(notices: Iterable[str]) -> list[str]:
+    listed = list(notices)
+    for notice in listed:
+        print(f"warning: {notice}", file=sys.stderr)
+    return listed
 
 
 def _list(arguments: argparse.Namespace) -> int:
     if arguments.components:
-        return _list_components(arguments)
-    found = installed(_selection(arguments))
-    if arguments.json:
-        return _envelope([_metadata(plugin) for plugin in found])
-    rows = [[p.name, p.distribution, p.version, "blocked" if p.blocked else "installed", p.location] for p in found]
-    _table(("name", "distribution", "version", "status", "location"), rows)
+        host = _host(arguments)
+        _warn(host.unused_names)
+        plugins = [loaded(plugin) for plugin in host.plugins]
+        _say(arguments, plugins, component_lines(plugins, screen_width()))
+        return 0
+    selection = Selection.from_environment(arguments.block_plugin)
+    found = installed(selection)
+    _warn(without_effect(selection, found))
+    plugins = [metadata(plugin) for plugin in found]
+    _say(arguments, plugins, installed_lines(plugins, screen_width()))
     return 0
-
-
-def _metadata(plugin: Installed) -> dict[str, Any]:
-    return {
-        "name": plugin.name,
-        "distribution": plugin.distribution,
-        "version": plugin.version,
-        "module": plugin.module,
-        "location": plugin.location,
-        "status": "blocked" if plugin.blocked else "installed",
-    }
-
-
-def _list_components(arguments: argparse.Namespace) -> int:
-    host = _host(arguments)
-    if arguments.json:
-        return _envelope([_loaded(plugin) for plugin in host.plugins])
-    rows = [
-        [
-            offer.kind.replace("_", "-"),
-            offer.component.name,
-            plugin.info.distribution,
-            plugin.status,
-            offer.component.summary,
-        ]
-        for plugin in host.plugins
-        for offer in plugin.offers
-    ]
-    _table(("kind", "name", "distribution", "status", "summary"), sorted(rows))
-    for plugin in host.plugins:
-        if plugin.status != "loaded":
-            print(
-                f"{plugin.info.name} ({plugin.info.label}) {plugin.status}"
-                + (f": {plugin.error}" if plugin.error else "")
-            )
-    return 0
-
-
-def _loaded(plugin: Plugin) -> dict[str, Any]:
-    return {
-        **_metadata(plugin.info),
-        "status": plugin.status,
-        "error": plugin.error,
-        "load_ms": round(plugin.load_ms, 1),
-        "components": [
-            {"kind": offer.kind, "name": offer.component.name, "summary": offer.component.summary}
-            for offer in plugin.offers
-        ],
-    }
-
-
-# ---------------------------------------------------------------------------------------------------------------- info
 
 
 def _info(arguments: argparse.Namespace) -> int:
-    host, wanted = _host(arguments), canonical(arguments.name)
-    plugins = [p for p in host.plugins if wanted in (canonical(p.info.name), canonical(p.info.distribution))]
-    offers = [o for p in host.plugins for o in p.offers if canonical(o.component.name) == wanted]
-    if not plugins and not offers:
-        known = [name for p in host.plugins for name in (p.info.name, *(o.component.name for o in p.offers))]
-        raise UsageError(
-            f"no plugin or component named {arguments.name!r}. {did_you_mean(wanted, known)}"
-            "`mt-plugins list --components` shows all."
-        )
-    if arguments.json:
-        found = {id(plugin): plugin for plugin in plugins}
-        found |= {id(p): p for p in host.plugins if any(offer in p.offers for offer in offers)}
-        return _envelope([_loaded(plugin) | {"options": _schemas(plugin)} for plugin in found.values()])
-    for plugin in plugins:
-        print(f"{plugin.info.name}: {plugin.info.label}, {plugin.status}, {plugin.info.module}, {plugin.info.location}")
-        if plugin.error:
-            print(f"  {plugin.error}")
-    own = [offer for plugin in plugins for offer in plugin.offers]
-    for offer in {id(offer): offer for offer in [*own, *offers]}.values():
-        _describe(offer)
+    host = _host(arguments)
+    _warn(host.unused_names)
+    chosen = [(plugin, offers) for plugin in host.plugins if (offers := _asked(plugin, arguments.name)) is not None]
+    if not chosen:
+        raise _unknown("plugin or component", arguments.name, host.plugins)
+    reports = [loaded(plugin) | {"components": list(map(described, offers))} for plugin, offers in chosen]
+    pages = ["\n".join(plugin_lines(report, screen_width())) for report in reports]
+    _say(arguments, reports, ["\n\n".join(pages)])
     return 0
 
 
-def _schemas(plugin: Plugin) -> dict[str, Any]:
-    return {f"{o.kind}/{o.component.name}": o.component.config.model_json_schema() for o in plugin.offers}
-
-
-def _describe(offer: Offer) -> None:
-    from mt_core.cli.train_help import options
-    from mt_core.protocols import ModelFamily
-
-    component = offer.component
-    print(f"\n{offer.kind.replace('_', ' ')} {component.name} ({offer.plugin.label}): {component.summary}")
-    if component.source:
-        print(f"  source: {component.source}")
-    print(f"  layouts: {', '.join(sorted(component.layouts))}; devices: {', '.join(sorted(component.devices))}")
-    for title, names in (("requires", component.requires), ("conflicts with", component.conflicts)):
-        if names:
-            print(f"  {title}: {', '.join(names)}")
-    if isinstance(component, ModelFamily):
-        print(f"  sizes: {', '.join(component.variants)} (default {component.default_variant})")
-    if offer.kind not in ("train_model", "pipeline_layers"):  # built from the model's own options
-        print("\n".join(options(offer.kind, component.config)))
-
-
-# --------------------------------------------------------------------------------------------------------------- check
+def _asked(plugin: Plugin, name: str) -> list[Offer] | None:
+    """What of a plugin a name means: all of it, its components of that name, or nothing of it."""
+    wanted = canonical(name)
+    if _is(plugin, name):
+        return plugin.offers
+    return [
+        offer for offer in plugin.offers if wanted in (canonical(offer.component.name), canonical(offer.qualified))
+    ] or None
 
 
 def _check(arguments: argparse.Namespace) -> int:
     host = _host(arguments)
-    chosen = host.plugins
-    if arguments.name:
-        wanted = canonical(arguments.name)
-        chosen = [p for p in chosen if wanted in (canonical(p.info.name), canonical(p.info.distribution))]
-        if not chosen:
-            names = [plugin.info.name for plugin in host.plugins]
-            raise UsageError(
-                f"no plugin named {arguments.name!r}. {did_you_mean(wanted, names)}Installed: {', '.join(names)}."
-            )
-    problems = [f"{p.info.name} ({p.info.label}): {p.error}" for p in chosen if p.status == "failed"]
-    problems += _duplicates(host, {id(plugin) for plugin in chosen})
-    if arguments.json:
-        _envelope([_loaded(plugin) for plugin in chosen])
-    else:
-        for plugin in chosen:
-            print(f"{plugin.info.name} ({plugin.info.label}): {plugin.status}, {len(plugin.offers)} components")
-        for problem in problems:
-            print(f"problem: {problem}", file=sys.stdout)
-    named_failed = bool(arguments.name) and any(plugin.status == "failed" for plugin in chosen)
-    return 1 if named_failed or (arguments.strict and problems) else 0
+    chosen = [plugin for plugin in host.plugins if arguments.name is None or _is(plugin, arguments.name)]
+    if not chosen:
+        raise _unknown("plugin", arguments.name, host.plugins)
+    notices = _warn(host.unused_names)
+    reports = [loaded(plugin) | {"problems": problems(plugin, host)} for plugin in chosen]
+    _say(arguments, reports, check_lines(reports, screen_width()))
+    failed = arguments.name is not None and any(plugin.status == "failed" for plugin in chosen)
+    wrong = bool(notices) or any(report["problems"] for report in reports)
+    return int(failed or (arguments.strict and wrong))
 
 
-def _duplicates(host: PluginHost, chosen: set[int]) -> list[str]:
-    """Names that several plugins offer."""
-    found: dict[tuple[str, str], list[Plugin]] = {}
-    for plugin in host.plugins:
-        for offer in plugin.offers:
-            if not offer.component.replaces:
-                found.setdefault((offer.kind, canonical(offer.component.name)), []).append(plugin)
-    return [
-        f"{kind.replace('_', ' ')} {name!r} is offered by {', '.join(p.info.label for p in owners)}"
-        for (kind, name), owners in found.items()
-        if len(owners) > 1 and any(id(plugin) in chosen for plugin in owners)
-    ]
+def _is(plugin: Plugin, name: str) -> bool:
+    return canonical(name) in (canonical(plugin.info.name), canonical(plugin.info.distribution))
+
+
+def _unknown(what: str, name: str, plugins: Sequence[Plugin]) -> UsageError:
+    known = [word for plugin in plugins for word in (plugin.info.name, plugin.info.distribution)]
+    if "component" in what:
+        known += [offer.component.name for plugin in plugins for offer in plugin.offers]
+    absent = [f"{plugin.info.name} ({plugin.info.label})" for plugin in plugins if plugin.status != "loaded"]
+    return UsageError(
+        f"no {what} is named {name!r}. {did_you_mean(canonical(name), sorted(set(known)))}"
+        f"Installed plugins: {', '.join(plugin.info.name for plugin in plugins)}."
+        + (f" Failed or blocked: {', '.join(absent)}." if absent else "")
+        + " `mt-plugins list --components` shows what each offers."
+    )
 
 
 if __name__ == "__main__":

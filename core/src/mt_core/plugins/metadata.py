@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from mt_core.errors import did_you_mean
 
 GROUP = "mt_core.plugins"
 CORE = "mt-core"
@@ -68,18 +72,37 @@ def installed(selection: Selection) -> list[Installed]:
     return [found[key] for key in sorted(found)]
 
 
+def without_effect(selection: Selection, found: Iterable[Installed]) -> list[str]:
+    """Names that block or allow no installed plugin, each with what to do about it."""
+    known = {canonical(name) for plugin in found for name in (plugin.name, plugin.distribution)}
+    return [
+        f"no installed plugin is named {name!r}: blocking or allowing it has no effect."
+        f" {did_you_mean(name, sorted(known))}`mt-plugins list` shows what is installed."
+        for name in sorted((selection.blocked | (selection.allowed or frozenset())) - known)
+    ]
+
+
 def _describe(point: EntryPoint, selection: Selection) -> Installed:
     distribution = point.dist
     assert distribution is not None, "an installed entry point belongs to a distribution"
+    name = distribution.name or point.name  # a damaged dist-info has neither name nor version
     return Installed(
         name=point.name,
-        distribution=distribution.name,
-        version=distribution.version,
+        distribution=name,
+        version=distribution.version or "of unknown version",
         module=point.value,
-        location=str(Path(str(distribution.locate_file(""))).resolve()),
-        blocked=selection.blocks(point.name, distribution.name),
+        location=_location(distribution),
+        blocked=selection.blocks(point.name, name),
         entry_point=point,
     )
+
+
+def _location(distribution: Distribution) -> str:
+    """The folder that it is imported from; of an editable install, that of its sources (PEP 610)."""
+    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+    if origin.get("dir_info", {}).get("editable"):
+        return unquote(urlparse(origin["url"]).path)
+    return str(Path(str(distribution.locate_file(""))).resolve())
 
 
 def _names(text: str) -> set[str]:

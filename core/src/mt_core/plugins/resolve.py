@@ -241,14 +241,15 @@ def _fill_callbacks(draft: _Draft) -> None:
     for item in given or []:
         entry = {"name": item} if isinstance(item, str) else dict(item)
         try:
-            offer = draft.host.get("callback", str(entry.pop("name", "")))
+            name = str(entry.pop("name", ""))
+            offer = draft.host.get("callback", name)
         except ComponentError as error:
             draft.fault("callbacks", str(error))
             continue
         options = _validated(draft, offer.component.config, entry, f"callbacks.{offer.component.name}")
         if options is not None:
-            chosen.append(SlotRef(name=offer.component.name, options=options))
-            draft.offers[f"callback:{offer.component.name}"] = offer
+            chosen.append(SlotRef(name=name, options=options))  # as given: DISTRIBUTION/NAME stays unambiguous
+            draft.offers[f"callback:{name}"] = offer
     draft.values["callbacks"] = tuple(chosen)
 
 

@@ -1,0 +1,181 @@
+"""What ``mt-plugins`` says, as plain data: ``--json`` prints it, ``plugins_text`` draws it.
+
+An entry of ``list`` and of ``list --components`` needs no plugin's config; options are gathered for ``info`` alone.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+
+from mt_core.plugins.metadata import Installed, canonical
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+    from mt_core.config.base import MtConfig
+    from mt_core.plugins.host import Offer, Plugin, PluginHost
+
+Report = dict[str, Any]
+
+BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "multiple_of": "multiple of"}
+LENGTHS = {"min_length": "length >=", "max_length": "length <="}
+
+
+def metadata(plugin: Installed) -> Report:
+    """A plugin as its distribution describes it; nothing is imported."""
+    return {
+        "name": plugin.name,
+        "distribution": plugin.distribution,
+        "version": plugin.version,
+        "location": plugin.location,
+        "status": "blocked" if plugin.blocked else "installed",
+        "module": plugin.module,
+    }
+
+
+def loaded(plugin: Plugin) -> Report:
+    """A plugin after loading: its status, the cause of a failure, and what it offers."""
+    return metadata(plugin.info) | {
+        "status": plugin.status,
+        "error": plugin.error,
+        "load_ms": round(plugin.load_ms, 1),
+        "components": [brief(offer) for offer in plugin.offers],
+    }
+
+
+def brief(offer: Offer) -> Report:
+    """A component in one line."""
+    component = offer.component
+    return {"kind": offer.kind, "name": component.name, "qualified": offer.qualified, "summary": component.summary}
+
+
+def described(offer: Offer) -> Report:
+    """A component with everything that it declares, and its options."""
+    component = offer.component
+    declared = {field.name: getattr(component, field.name) for field in fields(component) if field.name != "config"}
+    data = {name: _plain(value) for name, value in declared.items() if not callable(value)}
+    prefix = _prefix(offer)
+    return brief(offer) | data | {"options": list(options(prefix, component.config)) if prefix else []}
+
+
+def _prefix(offer: Offer) -> str:
+    """Where a run sets the options; empty for what is built from the model's own, as ``train_model`` is."""
+    from mt_core.config.run import SLOTS
+
+    own = {kind: kind for kind in SLOTS} | {"callback": f"callbacks.{offer.component.name}"}
+    return own.get(offer.kind, "")
+
+
+def _plain(value: Any) -> Any:
+    from pydantic_core import to_jsonable_python
+
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, tuple):
+        return [getattr(item, "name", item) for item in value]
+    return to_jsonable_python(value, fallback=str)
+
+
+# ------------------------------------------------------------------------------------------------------------- options
+
+
+def options(prefix: str, config: type[MtConfig]) -> Iterator[Report]:
+    """Each option of a config, nested ones with dotted keys: key, type, bounds, default, description."""
+    for name, field in config.model_fields.items():
+        key = f"{prefix}.{name}".replace("_", "-")
+        nested = _nested(field.annotation)
+        if nested is None:
+            yield _option(key, field)
+        else:
+            yield from options(key, nested)
+
+
+def _nested(annotation: Any) -> type[MtConfig] | None:
+    from mt_core.config.base import MtConfig
+
+    return annotation if isinstance(annotation, type) and issubclass(annotation, MtConfig) else None
+
+
+def _option(key: str, field: FieldInfo) -> Report:
+    return {
+        "key": key,
+        "type": type_words(field.annotation),
+        "required": field.is_required(),
+        "default": None if field.is_required() else _plain(field.get_default(call_default_factory=True)),
+        "bounds": ", ".join(_bounds(field)),
+        "description": field.description or "",
+    }
+
+
+def _bounds(field: FieldInfo) -> Iterator[str]:
+    for mark in field.metadata:
+        for attribute, words in (BOUNDS | LENGTHS).items():
+            limit = getattr(mark, attribute, None)
+            if limit is not None:
+                yield f"{words} {limit}"
+        if pattern := getattr(mark, "pattern", None):
+            yield f"matches {pattern}"
+
+
+def type_words(annotation: Any) -> str:
+    """A type as a person writes it: ``int or none``, ``a | b``, ``list of str``."""
+    arguments = get_args(annotation)
+    origin = get_origin(annotation)
+    if annotation in (None, type(None)):
+        return "none"
+    if origin is Literal:
+        return " | ".join(str(choice) for choice in arguments)
+    if origin in (Union, types.UnionType):
+        return " or ".join(type_words(part) for part in arguments)
+    if origin in (tuple, list, set, frozenset):
+        return f"list of {' or '.join(dict.fromkeys(type_words(part) for part in arguments if part is not ...))}"
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return f"mapping of {type_words(arguments[0])} to {type_words(arguments[1])}"
+    return str(getattr(annotation, "__name__", annotation))
+
+
+# ------------------------------------------------------------------------------------------------------------ problems
+
+
+def problems(plugin: Plugin, host: PluginHost) -> list[str]:
+    """What is wrong with a plugin, each in one line; empty for a good or a blocked one."""
+    return [plugin.error] if plugin.status == "failed" else [*_shared_names(plugin, host), *_bad_sizes(plugin)]
+
+
+def _shared_names(plugin: Plugin, host: PluginHost) -> Iterator[str]:
+    for offer in plugin.offers:
+        if offer.component.replaces:
+            continue
+        rivals = [
+            other
+            for other in host.offers(offer.kind)
+            if other is not offer
+            and not other.component.replaces
+            and canonical(other.component.name) == canonical(offer.component.name)
+        ]
+        if rivals:
+            sources = ", ".join(rival.plugin.label for rival in rivals)
+            kind = offer.kind.replace("_", " ")
+            yield f"{kind} {offer.component.name!r} is also offered by {sources}; name it as {offer.qualified}"
+
+
+def _bad_sizes(plugin: Plugin) -> Iterator[str]:
+    """Named sizes that their own family's config refuses."""
+    from pydantic import ValidationError
+
+    from mt_core.config.faults import faults_of
+    from mt_core.protocols import ModelFamily
+
+    for offer in plugin.offers:
+        family = offer.component
+        if not isinstance(family, ModelFamily):
+            continue
+        for size, values in family.variants.items():
+            try:
+                family.config(**dict(values))
+            except ValidationError as error:
+                faults = "; ".join(str(fault) for fault in faults_of(error, family.config, "model"))
+                yield f"size {size!r} of model {family.name!r} is refused by its own config: {faults}"

@@ -1,0 +1,174 @@
+"""The text of ``mt-plugins``: aligned columns, wrapped only where a terminal shows them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from mt_core.cli.plugins_report import Report
+
+MIN_WRAPPED = 24
+"""Columns: where less than this is left for the last cell, a line is left long."""
+
+FACTS = (
+    ("source", "source"),
+    ("layouts", "layouts"),
+    ("devices", "devices"),
+    ("requires", "requires"),
+    ("conflicts", "conflicts with"),
+    ("replaces", "stands in for"),
+    ("run_defaults", "sets"),
+    ("notice", "notice"),
+    ("architectures", "architectures"),
+    ("formats", "weights formats"),
+    ("form", "form"),
+    ("batching", "batching"),
+    ("truncation", "truncation"),
+    ("batch_coupled", "batch coupled"),
+    ("mergeable", "mergeable"),
+    ("rewrites_base", "rewrites base"),
+    ("exact_at_init", "exact at init"),
+)
+"""Field of a component → how the page calls it; empty ones are left out."""
+
+
+def screen_width() -> int:
+    """Columns of the terminal; 0 (never wrap) where output goes to a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int = 0) -> Iterator[str]:
+    """Lines of left-aligned columns; the last one wraps under itself at ``width`` columns."""
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head) - 1)]
+    for row in [head, *rows]:
+        start = "".join(f"{cell.ljust(size)}  " for cell, size in zip(row[:-1], widths, strict=True))
+        yield from _hanging(start, row[-1], width)
+
+
+def _hanging(start: str, text: str, width: int) -> list[str]:
+    room = width - len(start)
+    parts = textwrap.wrap(text, room, break_on_hyphens=False) if room >= MIN_WRAPPED else [text]
+    return [((start if index == 0 else " " * len(start)) + part).rstrip() for index, part in enumerate(parts or [""])]
+
+
+def installed_lines(plugins: Sequence[Report], width: int = 0) -> Iterator[str]:
+    """``list``."""
+    columns = ("name", "distribution", "version", "status", "location")
+    return table(columns, [[plugin[column] for column in columns] for plugin in plugins], width)
+
+
+def component_lines(plugins: Sequence[Report], width: int = 0) -> Iterator[str]:
+    """``list --components``: the table, then whatever offers nothing and why."""
+    rows = [
+        [words(item["kind"]), item["name"], plugin["distribution"], plugin["status"], item["summary"]]
+        for plugin in plugins
+        for item in plugin["components"]
+    ]
+    yield from table(("kind", "name", "plugin", "status", "summary"), sorted(rows), width)
+    absent = [plugin for plugin in plugins if plugin["status"] != "loaded"]
+    if absent:
+        yield ""
+    for plugin in absent:
+        yield from _hanging(f"{plugin['status']:<7}  ", _cause(plugin), width)
+
+
+def _cause(plugin: Report) -> str:
+    return title(plugin) + (f": {plugin['error']}" if plugin["error"] else "")
+
+
+def title(plugin: Report) -> str:
+    """The plugin as messages name it."""
+    return f"{plugin['name']} ({plugin['distribution']} {plugin['version']})"
+
+
+def words(kind: str) -> str:
+    """``task_print`` as a person reads it."""
+    return kind.replace("_", " ")
+
+
+# ---------------------------------------------------------------------------------------------------------------- info
+
+
+def plugin_lines(plugin: Report, width: int = 0) -> Iterator[str]:
+    """Everything about a plugin; its ``components`` are described ones."""
+    yield from _hanging("plugin ", f"{title(plugin)}: {plugin['status']}", width)
+    for key in ("error", "module", "location"):
+        if plugin[key]:
+            yield from _hanging(f"  {key}: ", str(plugin[key]), width)
+    for component in plugin["components"]:
+        yield ""
+        yield from component_page(component, width)
+
+
+def component_page(component: Report, width: int = 0) -> Iterator[str]:
+    """What a component declares, its sizes and its options."""
+    yield from _hanging("", f"{words(component['kind'])} {component['qualified']}: {component['summary']}", width)
+    for key, name in FACTS:
+        if component.get(key) not in (None, "", [], {}):
+            yield from _hanging(f"  {name}: ", shown(component[key]), width)
+    if component.get("variants"):
+        yield "  sizes:"
+        yield from _sizes(component, width)
+    if component["options"]:
+        yield "  options:"
+        yield from _options(component["options"], width)
+
+
+def _sizes(family: Report, width: int) -> Iterator[str]:
+    rows = [
+        [f"    {size}{' (default)' if size == family['default_variant'] else ''}", shown(values)]
+        for size, values in family["variants"].items()
+    ]
+    return table(rows[0], rows[1:], width)
+
+
+def _options(items: Sequence[Report], width: int) -> Iterator[str]:
+    rows = [[f"    --{item['key']}", _kind_of_value(item), _value(item), item["description"]] for item in items]
+    return table(rows[0], rows[1:], width)
+
+
+def _kind_of_value(item: Report) -> str:
+    return f"{item['type']} ({item['bounds']})" if item["bounds"] else str(item["type"])
+
+
+def _value(item: Report) -> str:
+    return "required" if item["required"] else f"default {shown(item['default'])}"
+
+
+def shown(value: Any) -> str:
+    """A value as YAML would have it, on one line."""
+    if value is None or value == [] or value == {}:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        pairs = (
+            f"{key} {{{shown(item)}}}" if isinstance(item, dict) else f"{key} {shown(item)}"
+            for key, item in value.items()
+        )
+        return ", ".join(pairs)
+    if isinstance(value, list):
+        return ", ".join(shown(item) for item in value)
+    return repr(value) if value == "" else str(value)
+
+
+# --------------------------------------------------------------------------------------------------------------- check
+
+
+def check_lines(plugins: Sequence[Report], width: int = 0) -> Iterator[str]:
+    """One line a plugin, its problems below it."""
+    for plugin in plugins:
+        state = "ok" if plugin["status"] == "loaded" and not plugin["problems"] else plugin["status"]
+        yield f"{state:<7}  {title(plugin)}{_count(plugin)}"
+        for problem in plugin["problems"]:
+            yield from _hanging("         problem: ", problem, width)
+
+
+def _count(plugin: Report) -> str:
+    if plugin["status"] != "loaded":
+        return ""
+    count = len(plugin["components"])
+    return f": {count} component{'' if count == 1 else 's'}, loaded in {plugin['load_ms']:.0f} ms"
