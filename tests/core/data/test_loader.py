@@ -142,7 +142,7 @@ def test_the_held_out_part_is_the_same_for_every_seed_and_never_trained_on() -> 
     assert sorted([*train, *out]) == list(range(40))
     assert np.array_equal(held_out(40, 0.2)[1], out)
     assert len(held_out(40, 3)[1]) == 3
-    assert len(held_out(40, "none")[1]) == 0
+    assert len(held_out(40, None)[1]) == 0
     with pytest.raises(DataError, match="leaves none to train on"):
         held_out(3, 3)
 

@@ -56,8 +56,10 @@ def build_data(resolved: Resolved) -> RunData:
     tokenizer = build_tokenizer(resolved)
     objective: Objective = resolved.build("objective", config.objective.options, tokenizer=tokenizer)
     indices, out = np.arange(len(dataset)), np.arange(0)
-    if evaluation is None:
-        indices, out = held_out(len(dataset), config.data.eval)
+    share = config.data.eval
+    one_document = len(dataset) == 1 and share is not None and share < 1
+    if evaluation is None and not one_document:
+        indices, out = held_out(len(dataset), share)
     assert config.data.max_len is not None, "resolve() fills it"
     assert config.data.truncation is not None, "resolve() fills it"
     options: dict[str, Any] = {
@@ -69,7 +71,10 @@ def build_data(resolved: Resolved) -> RunData:
     if not len(train):
         dropped = ", ".join(f"{count} × {reason}" for reason, count in train.report.rows_dropped.items())
         raise DataError(f"no row is left to train on: {train.report.rows_read} read, dropped {dropped or 'none'}")
-    if evaluation is not None:
+    kept: EncodedSamples
+    if evaluation is None and one_document:
+        train, kept = train.parted(share or 0.0)
+    elif evaluation is not None:
         kept = encode(evaluation, range(len(evaluation)), objective, **options)
     else:
         kept = encode(dataset, out, objective, **options)

@@ -7,24 +7,27 @@ import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
 from mt_core.errors import CheckpointError, WeightsError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SHARD_BYTES = 2 * 2**30
 """Largest size of one file of weights: what is held in memory at a time while a model is written."""
 
 INDEX = "index.json"
-Tensors = Mapping[str, Callable[[], Tensor]]
+Tensors = Mapping[str, "Callable[[], Tensor]"]
 """Name → a function that loads this one tensor."""
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a safetensors file with the mode that the umask gives (the library's own is 0600)."""
+    from safetensors.torch import save_file  # torch loads here: finding and listing checkpoints needs none
+
     refuse_special(path)
     save_file(dict(tensors), str(path))
     mask = os.umask(0)

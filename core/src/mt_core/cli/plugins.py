@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -60,11 +59,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _host(arguments: argparse.Namespace) -> PluginHost:
-    """The loaded plugins; what they print while being imported does not get between the data."""
     from mt_core.plugins.host import PluginHost
 
-    with contextlib.redirect_stdout(sys.stderr):
-        return PluginHost.discover(Selection.from_environment(arguments.block_plugin))
+    return PluginHost.discover(Selection.from_environment(arguments.block_plugin))
 
 
 def _say(arguments: argparse.Namespace, plugins: list[Report], lines: Iterable[str]) -> None:

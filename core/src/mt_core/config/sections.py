@@ -20,18 +20,10 @@ class DataConfig(MtConfig):
     batching: Literal["padding", "packing"] | None = Field(
         None, description="one sample a row, or several; default is the objective's"
     )
-    eval: float | int | str = Field(0.05, description="held-out part: share (below 1), rows (1 or more), or none")
+    eval: float | int | None = Field(
+        0.05, gt=0, description="held-out part: share (below 1), rows (1 or more), or none"
+    )
     shuffle: bool = Field(True, description="a new order each epoch, a function of seed and epoch only")
-
-    @model_validator(mode="after")
-    def _held_out_part(self) -> Self:
-        if isinstance(self.eval, str) and self.eval != "none":
-            raise ValueError(
-                f"eval={self.eval!r} is not a share, a number of rows or none; set for instance 0.05 or 100"
-            )
-        if not isinstance(self.eval, str) and self.eval <= 0:
-            raise ValueError(f"eval={self.eval} holds nothing out; set a positive share or number, or none")
-        return self
 
 
 class TrainConfig(MtConfig):

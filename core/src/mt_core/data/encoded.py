@@ -80,6 +80,16 @@ class EncodedSamples:
         self.report.tokens_total += len(sample.ids)
         self.report.tokens_trained += sum(map(bool, sample.trained[1:]))
 
+    def parted(self, share: float) -> tuple[EncodedSamples, EncodedSamples]:
+        """All but the last ``share`` of the samples, and those: for a source whose only row is one long document."""
+        cut = len(self) - max(1, int(len(self) * share)) if len(self) > 1 else 1
+        parts = EncodedSamples(), EncodedSamples()
+        for number, sample in enumerate(self):
+            parts[number >= cut].add(sample)
+        parts[0].report.rows_read = self.report.rows_read
+        parts[0].report.rows_kept = parts[0].report.rows_split = 1
+        return parts
+
     @property
     def highest_id(self) -> int:
         """Largest token id, or -1."""

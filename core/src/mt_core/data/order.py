@@ -20,12 +20,12 @@ def permutation(count: int, *, seed: int, epoch: int, shuffle: bool) -> NDArray[
     return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(count)
 
 
-def held_out(count: int, size: float | int | str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row indices (training, held out); ``size`` is a share below 1, a number of rows, or ``none``.
+def held_out(count: int, size: float | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Row indices (training, held out); ``size`` is a share below 1, a number of rows, or ``None``.
 
     Raises ``DataError`` when nothing would be left to train on.
     """
-    if size == "none" or isinstance(size, str):
+    if size is None:
         return np.arange(count), np.arange(0)
     wanted = max(1, math.floor(count * size)) if size < 1 else int(size)
     if wanted >= count:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -74,11 +76,8 @@ def load(manager: pluggy.PluginManager, info: Installed) -> Plugin:
     start = time.perf_counter()
     key = f"{info.distribution}:{info.name}"
     try:
-        module = info.entry_point.load()
-        _check_module(manager, module)
-        manager.register(module, name=key)
-        _check_hooks(manager, module)
-        plugin.offers = list(_collect(manager, module, info))
+        with contextlib.redirect_stdout(sys.stderr):  # a plugin that prints must not get into a command's data
+            plugin.offers = list(_offers(manager, info, key))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - a stranger's module may raise anything, sys.exit included
@@ -87,6 +86,14 @@ def load(manager: pluggy.PluginManager, info: Installed) -> Plugin:
             manager.unregister(name=key)
     plugin.load_ms = (time.perf_counter() - start) * 1000
     return plugin
+
+
+def _offers(manager: pluggy.PluginManager, info: Installed, key: str) -> Iterator[Offer]:
+    module = info.entry_point.load()
+    _check_module(manager, module)
+    manager.register(module, name=key)
+    _check_hooks(manager, module)
+    yield from _collect(manager, module, info)
 
 
 def _cause(error: BaseException) -> str:
