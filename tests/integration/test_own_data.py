@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
+
 from mt_core.cli.train import main
 from mt_core.tracking.metrics import MetricsFile
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from mt_core.checkpoint.folder import next_run_folder, opened
 from mt_core.errors import OutputError
 
@@ -13,7 +14,7 @@ def test_a_folder_that_is_not_empty_is_refused_unless_resumed_or_overwritten(tmp
     folder = tmp_path / "run"
     with opened(folder):
         (folder / "metrics.jsonl").write_text("old")
-    with pytest.raises(OutputError, match="--resume .* --overwrite"), opened(folder):
+    with pytest.raises(OutputError, match=r"--resume .* --overwrite"), opened(folder):
         pass
     with opened(folder, resume=True):
         assert (folder / "metrics.jsonl").exists()

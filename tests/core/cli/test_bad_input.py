@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from mt_core.cli.train import main
 
 LLAMA = ("--model", "llama")

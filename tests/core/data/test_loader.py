@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from mt_core import Sample
 from mt_core.data.encoded import EncodedSamples, encode, fit
 from mt_core.data.loader import HeldOut, Loader, Position

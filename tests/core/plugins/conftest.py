@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,63 @@ def mt_schedules():
     "acme-canary": "import os, pathlib\npathlib.Path(os.environ['CANARY']).touch()\n" + GOOD.format(name="canary"),
 }
 
+PLUGINS |= {
+    "acme-constant": "from mt_core import Component\nmt_schedules = [Component(name='x', summary='a schedule')]\n",
+    "acme-strings": "from mt_core import hookimpl\n@hookimpl\ndef mt_schedules():\n    return ['steady']\n",
+    "acme-raises": "from mt_core import hookimpl\n@hookimpl\ndef mt_schedules():\n    raise KeyError('rate')\n",
+    "acme-wrapper": GOOD.format(name="x").replace("@hookimpl", "@hookimpl(wrapper=True)"),
+    "acme-misnomer": GOOD.format(name="wave").replace('summary="', 'replaces="cosin", summary="'),
+    "acme-wave": GOOD.format(name="wave").replace('summary="', 'replaces="cosine", summary="'),
+    "acme-size": """
+from mt_core import ModelConfig, ModelFamily, hookimpl
+
+@hookimpl
+def mt_model_configs():
+    return [
+        ModelFamily(
+            name="shrunk",
+            config=ModelConfig,
+            summary="a model",
+            default_variant="one",
+            variants={"one": {"vocab_size": -1, "max_seq_len": 4}},
+        )
+    ]
+""",
+    "acme-poems": """
+from typing import Literal
+from pydantic import Field
+from mt_core import Component, ModelConfig, ModelFamily, MtConfig, hookimpl
+
+print("a plugin that greets whoever imports it")
+
+class Metre(MtConfig):
+    feet: int = Field(5, gt=0, le=8, description="length of a line (feet)")
+    foot: Literal["iamb", "trochee"] = Field("iamb", description="which foot")
+
+class Poems(MtConfig):
+    path: str = Field(description="folder of poems")
+    languages: tuple[str, ...] = Field((), description="languages to keep; none keeps all")
+    rate: float | None = Field(None, ge=0, description="read ahead (poems per second)")
+    metre: Metre = Metre()
+
+class Verse(ModelConfig):
+    dim: int = Field(8, gt=0, description="width (channels)")
+
+@hookimpl
+def mt_datasets():
+    return [Component(name="poems", config=Poems, summary="poems, one file each", source="https://example.org/poems")]
+
+@hookimpl
+def mt_model_configs():
+    sizes = {"small": {"vocab_size": 9, "max_seq_len": 4}, "large": {"vocab_size": 9, "max_seq_len": 4, "dim": 16}}
+    return [ModelFamily(name="verse", config=Verse, summary="a model", variants=sizes, default_variant="small")]
+
+@hookimpl
+def mt_train_models():
+    return [Component(name="verse", config=Verse, summary="a trainable model")]
+""",
+}
+
 PROJECT = """
 [build-system]
 requires = ["setuptools"]
@@ -77,12 +135,11 @@ def installed_plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip = [sys.executable, "-m", "pip", "-q"]
     build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(base / "wheels"), *sources]
     subprocess.run(build, check=True, timeout=200)
-    for dist in PLUGINS:
-        wheel = next((base / "wheels").glob(f"{dist.replace('-', '_')}-*.whl"))
-        target = str(base / "installed" / dist)
-        subprocess.run(
-            [*pip, "install", "--no-deps", "--no-index", "--target", target, str(wheel)], check=True, timeout=60
-        )
+    wheels = {dist: next((base / "wheels").glob(f"{dist.replace('-', '_')}-*.whl")) for dist in PLUGINS}
+    install = [*pip, "install", "--no-deps", "--no-index", "--target", str(base / "installed" / "all")]
+    subprocess.run([*install, *map(str, wheels.values())], check=True, timeout=200)
+    for dist, wheel in wheels.items():  # what pip does with a wheel of pure Python, without half a second for each
+        zipfile.ZipFile(wheel).extractall(base / "installed" / dist)
     return base / "installed"
 
 
@@ -95,3 +152,21 @@ def environment(installed_plugins: Path, tmp_path: Path) -> Environment:
         return {**os.environ, "PYTHONPATH": path, "CANARY": str(tmp_path / "canary"), **more}
 
     return make
+
+
+@pytest.fixture
+def installs(installed_plugins: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
+    """Installs plugins into this very process for one test; no others than these and the core's are allowed."""
+    before = set(sys.modules)
+
+    def install(*dists: str) -> Path:
+        for dist in dists:
+            monkeypatch.syspath_prepend(str(installed_plugins / dist))
+        monkeypatch.setenv("MT_PLUGINS", ",".join(dists))
+        monkeypatch.delenv("MT_BLOCK_PLUGINS", raising=False)
+        return installed_plugins
+
+    yield install
+    for module in set(sys.modules) - before:
+        if module.startswith("acme_"):
+            del sys.modules[module]

@@ -30,10 +30,18 @@ BROKEN = {
     "import": ["ModuleNotFoundError", "a_module_that_nobody_has"],
     "exit": ["SystemExit", "bye"],
     "typo": ["'mt_schedule', which does not exist", "Did you mean 'mt_schedules'?"],
-    "arguments": ["config"],
-    "defaults": ["arguments with defaults"],
+    "arguments": ["mt_schedules(config) has arguments, and hooks are called without any"],
+    "defaults": [
+        "mt_schedules(config=None) has arguments, and hooks are called without any",
+        "also those with defaults",
+    ],
     "unmarked": ["mt_schedules is not marked with @mt_core.hookimpl"],
     "dict": ["mt_schedules returned a dict; it must return a list of Component"],
+    "constant": ["mt_schedules is not marked with @mt_core.hookimpl"],
+    "strings": ["mt_schedules returned 'steady'; every item must be a Component"],
+    "raises": ["KeyError: 'rate'"],
+    "wrapper": ["mt_schedules is a hook wrapper"],
+    "misnomer": ["replaces='cosin', which is no built-in schedule", "Did you mean 'cosine'?"],
     "builtin": ["schedule 'cosine' is a built-in name", "replaces='cosine'"],
     "reserved": ["declares ['name'], which the core reserves"],
 }
@@ -67,13 +75,16 @@ def test_one_name_offered_twice_is_an_error_only_when_it_is_used(environment: En
     clash = command("train", *plain, "--schedule", "twice", env=env)
     assert clash.returncode == 2
     assert (
-        "schedule 'twice' is offered by 2 plugins: acme-first 1.8, acme-second 1.9. Choose one, for instance"
-        " --schedule acme-first/twice, or block one with --block-plugin second." in clash.stderr
+        "schedule 'twice' is offered by 2 plugins: first (acme-first 1.8) and second (acme-second 1.9); none of them"
+        " wins. To go on, choose one, for instance --schedule acme-first/twice, or block one with --block-plugin"
+        " acme-second." in clash.stderr
     )
     for way_out in (["--schedule", "acme-second/twice"], ["--schedule", "twice", "--block-plugin", "second"]):
         result = command("train", *plain, *way_out, env=env)
         assert result.returncode == 0, result.stderr
-    assert "offered by acme-first 1.8, acme-second 1.9" in command("plugins", "check", env=env).stdout
+    assert "also offered by acme-second 1.9; name it as acme-first/twice" in command("plugins", "check", env=env).stdout
+    assert command("plugins", "check", "--strict", env=env).returncode == 1
+    assert command("plugins", "check", "--strict", "--block-plugin", "first", env=env).returncode == 0
 
 
 def test_a_replacement_of_a_built_in_acts_only_when_it_is_named_in_full(environment: Environment) -> None:
@@ -95,7 +106,7 @@ def test_a_blocked_plugin_is_never_imported(way: str, environment: Environment, 
     assert not (tmp_path / "canary").exists()
     used = command("train", "--model", "llama", "--schedule", "canary", *words, env=env)
     assert used.returncode == 2
-    assert "Blocked: canary" in used.stderr
+    assert "Blocked: 'canary' (acme-canary 1.13)" in used.stderr
     listed = json.loads(command("plugins", "list", "--json", *words, env=env).stdout)
     assert listed["schema"] == 1
     assert {p["name"]: p["status"] for p in listed["plugins"]}["canary"] == "blocked"
@@ -126,10 +137,11 @@ def test_a_component_of_no_plugin_gets_the_nearest_name(environment: Environment
 
 
 POISON = """
-import sys
+import os, sys
+POISONED = os.environ.get('POISONED', '').split()
 class Poison:
     def find_spec(self, name, path=None, target=None):
-        if name.partition('.')[0] in ('torch', 'transformers', 'deepspeed', 'datasets'):
+        if name.partition('.')[0] in ('torch', 'transformers', 'deepspeed', 'datasets', *POISONED):
             raise AssertionError(f'{name} was imported')
 sys.meta_path.insert(0, Poison())
 import importlib
@@ -157,3 +169,18 @@ def test_no_torch_is_imported_to_list_or_to_help(words: list[str], environment: 
     result = subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout
+
+
+def test_a_list_of_metadata_needs_neither_pydantic_nor_pluggy_nor_a_plugin(environment: Environment) -> None:
+    env = environment("acme-good", POISONED="pydantic pydantic_core pluggy yaml rich acme_good mt_plugin_llama")
+    line = [sys.executable, "-c", POISON, "plugins", "list"]
+    result = subprocess.run(line, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "acme-good" in result.stdout
+
+
+def test_what_a_plugin_prints_stays_out_of_a_printed_config(environment: Environment) -> None:
+    result = command("train", "--model", "llama", "--print-config", env=environment("acme-poems"))
+    assert result.returncode == 0, result.stderr
+    assert "greets" in result.stderr
+    assert "greets" not in result.stdout

@@ -40,23 +40,27 @@ def build_model(
 def fill_model(model: TrainModel, source: TensorSource, *, seed: int, process: Process) -> None:
     """Give every parameter its value: from ``source`` where it has the name, else drawn from (seed, name).
 
-    Raises ``WeightsError`` when a tensor has another shape than its parameter.
+    Raises ``WeightsError`` that lists every tensor whose shape is not its parameter's.
     """
+    wrong: list[str] = []
     for name, parameter in model.named_parameters():
         with gathered([parameter], write=True):
             if process.is_main or not is_partitioned(parameter):
-                with torch.no_grad():
-                    parameter.copy_(_value(model, name, parameter, source, seed))
+                value = _value(model, name, parameter, source, seed)
+                if value.shape == parameter.shape:
+                    with torch.no_grad():
+                        parameter.copy_(value)
+                else:
+                    wrong.append(
+                        f"{name} is {tuple(value.shape)} in the weights and {tuple(parameter.shape)} in the model"
+                    )
+    if wrong:
+        raise WeightsError(f"{len(wrong)} tensors have another shape:\n  " + "\n  ".join(wrong))
 
 
 def _value(model: TrainModel, name: str, parameter: nn.Parameter, source: TensorSource, seed: int) -> Tensor:
     if name in source:
-        value = source[name]()
-        if value.shape != parameter.shape:
-            raise WeightsError(
-                f"{name} has shape {tuple(value.shape)} in the weights and {tuple(parameter.shape)} in the model"
-            )
-        return value
+        return source[name]()
     value = torch.empty(parameter.shape, dtype=torch.float32)
     model.init_tensor(name, value, tensor_generator(seed, name))
     return value

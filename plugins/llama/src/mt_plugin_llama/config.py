@@ -76,6 +76,11 @@ class RopeScaling(MtConfig):
             raise ValueError("mscale and mscale_all_dim are used together; set both or neither")
         return self
 
+    @staticmethod
+    def parameters_of(kind: str) -> frozenset[str]:
+        """Names of the parameters that a type reads."""
+        return _READS[kind]
+
     def _changed(self) -> list[str]:
         fields = type(self).model_fields
         return [name for name in fields if getattr(self, name) != fields[name].default]

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from mt_core import Component, ModelFamily, hookimpl
 
 from .config import LlamaConfig
+from .huggingface import HUGGINGFACE
+from .meta import META
+from .tokenizer import Llama3TokenizerConfig, build_llama3_tokenizer
 from .variants import VARIANT_DEFAULTS, VARIANTS
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ def mt_model_configs() -> list[ModelFamily]:
             variant_defaults=VARIANT_DEFAULTS,
             default_variant="tiny",
             architectures=("LlamaForCausalLM",),
+            formats=(HUGGINGFACE, META),
             summary="Llama 1, 2 and 3.x",
             source=_SOURCE,
         )
@@ -36,6 +40,19 @@ def mt_train_models() -> list[Component]:
     return [
         Component(
             name="llama", config=LlamaConfig, build=_build, summary="trainable Llama, every ZeRO stage", source=_SOURCE
+        )
+    ]
+
+
+@hookimpl
+def mt_tokenizers() -> list[Component]:
+    return [
+        Component(
+            name="llama3",
+            config=Llama3TokenizerConfig,
+            build=build_llama3_tokenizer,
+            summary="Llama 3's own tokenizer.model, a file of tiktoken ranks",
+            source="https://github.com/meta-llama/llama-models/blob/main/models/llama3/tokenizer.py",
         )
     ]
 

@@ -1,0 +1,103 @@
+"""Llama 3's tokenizer: a file of tiktoken ranks, and 256 special tokens after them.
+
+Source: https://github.com/meta-llama/llama-models/blob/main/models/llama3/tokenizer.py (pattern and special tokens).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from mt_core import MtConfig, MtError
+
+if TYPE_CHECKING:
+    from tiktoken import Encoding
+
+PATTERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_NAMED = (
+    "<|begin_of_text|>",
+    "<|end_of_text|>",
+    "<|reserved_special_token_0|>",
+    "<|reserved_special_token_1|>",
+    "<|finetune_right_pad_id|>",
+    "<|step_id|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<|eom_id|>",
+    "<|eot_id|>",
+    "<|python_tag|>",
+)
+SPECIAL_COUNT = 256
+SPECIAL = (*_NAMED, *(f"<|reserved_special_token_{2 + n}|>" for n in range(SPECIAL_COUNT - len(_NAMED))))
+"""In the order of their ids, as Llama 3.1 has them."""
+
+
+class Llama3TokenizerConfig(MtConfig):
+    """Where the ranks are."""
+
+    path: str = Field(min_length=1, description="Llama 3's tokenizer.model: one base64 token and its rank a line")
+
+
+class Llama3Tokenizer:
+    """Byte-pair encoding by tiktoken; ``encode`` reads special tokens in a text as plain characters."""
+
+    chat_template: str | None = None
+
+    def __init__(self, encoding: Encoding) -> None:
+        self._encoding = encoding
+        first = encoding.n_vocab - SPECIAL_COUNT
+        self._first_special = first
+        self.size: int = encoding.n_vocab
+        self.bos_id: int | None = first + SPECIAL.index("<|begin_of_text|>")
+        self.eos_id: int | None = first + SPECIAL.index("<|end_of_text|>")
+        self.pad_id: int | None = first + SPECIAL.index("<|finetune_right_pad_id|>")
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of the text alone."""
+        return list(self._encoding.encode_ordinary(text))
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids and the characters that each begins in; one that holds the rest of a character has that character's start."""
+        ids = self.encode(text)
+        _, starts = self._encoding.decode_with_offsets(ids)
+        return ids, list(zip(starts, [*starts[1:], len(text)], strict=True))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the ids; special tokens give none."""
+        return str(self._encoding.decode([token for token in ids if token < self._first_special], errors="replace"))
+
+
+def build_llama3_tokenizer(config: Llama3TokenizerConfig) -> Llama3Tokenizer:
+    """Read the ranks; tiktoken is given them directly, so that it never looks for a file on the network."""
+    from tiktoken import Encoding
+
+    path = Path(config.path)
+    ranks = _ranks(path)
+    special = {name: len(ranks) + number for number, name in enumerate(SPECIAL)}
+    return Llama3Tokenizer(Encoding(path.stem, pat_str=PATTERN, mergeable_ranks=ranks, special_tokens=special))
+
+
+def _ranks(path: Path) -> dict[bytes, int]:
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise MtError(
+            f"cannot read {path}: {error.strerror}; set tokenizer.path to Llama 3's tokenizer.model"
+        ) from error
+    ranks: dict[bytes, int] = {}
+    for number, line in enumerate(filter(None, lines), 1):
+        try:
+            token, rank = line.split()
+            ranks[base64.b64decode(token, validate=True)] = int(rank)
+        except (ValueError, binascii.Error) as error:
+            raise MtError(
+                f"{path}:{number}: not a base64 token and its rank; is this a SentencePiece file? Then set --tokenizer sentencepiece"
+            ) from error
+    if sorted(ranks.values()) != list(range(len(ranks))) or len(ranks) < SPECIAL_COUNT:
+        raise MtError(f"{path} has {len(ranks)} ranks that are not 0, 1, 2 … in full; fetch the file again")
+    return ranks
