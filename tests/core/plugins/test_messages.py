@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from mt_core.errors import ComponentError, DuplicateComponentError, PluginLoadError, UnknownComponentError
-from mt_core.plugins.host import PluginHost
-from mt_core.plugins.metadata import Selection, installed
+from mt_core.plugins.host import Offer, Plugin, PluginHost
+from mt_core.plugins.metadata import GROUP, Installed, Selection, installed
+from mt_core.protocols import Component
 
 Install = Callable[..., Path]
 
@@ -108,3 +110,29 @@ def test_every_broken_plugin_at_once_stops_nobody(installs: Install, monkeypatch
     mine = {plugin.info.distribution for plugin in host.plugins if plugin.info.distribution.startswith("acme-")}
     assert failed == mine - {f"acme-{name}" for name in whole}
     assert all(plugin.error and "\n" not in plugin.error for plugin in host.plugins if plugin.status == "failed")
+
+
+def offering(name: str, distribution: str) -> Plugin:
+    """A loaded plugin with the schedule ``twice``."""
+    point = EntryPoint(name, "nowhere", GROUP)
+    info = Installed(name, distribution, "1.0", "nowhere", "/", blocked=False, entry_point=point)
+    return Plugin(info, [Offer("schedule", Component(name="twice", summary="a schedule"), info)])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "ways_out"),
+    [
+        (("x", "a"), ("x", "b"), "choose one, for instance --schedule a/twice, or block one with --block-plugin b."),
+        (("x", "a"), ("y", "a"), "block one with --block-plugin y."),
+        (("b", "a"), ("y", "b"), "choose one, for instance --schedule a/twice, or block one with --block-plugin y."),
+    ],
+    ids=["one entry point's name", "one distribution", "a distribution named as the other's entry point"],
+)
+def test_every_way_out_that_is_named_leads_out(first: tuple[str, str], second: tuple[str, str], ways_out: str) -> None:
+    plugins = [offering(*first), offering(*second)]
+    with pytest.raises(DuplicateComponentError) as caught:
+        PluginHost(plugins, []).get("schedule", "twice")
+    assert str(caught.value).endswith(f" To go on, {ways_out}")
+    selection = Selection(frozenset({ways_out.rstrip(".").split()[-1]}))
+    left = [plugin for plugin in plugins if not selection.blocks(plugin.info.name, plugin.info.distribution)]
+    assert PluginHost(left, []).get("schedule", "twice").plugin is plugins[0].info

@@ -30,7 +30,7 @@ class SupervisedFineTuning(TokenObjective):
             return Rejected("'response' is empty", row["id"])
         context_ids, response_ids = self._boundary(prompt, response)
         if not response_ids:
-            return Rejected(f"'response' {response[:20]!r} has no token of its own", row["id"])
+            return Rejected("'response' has no token of its own", row["id"])
         bos, eos = self._tokenizer.bos_id, self._tokenizer.eos_id
         before = [*([] if bos is None else [bos]), *context_ids]
         after = [*response_ids, *([] if eos is None else [eos])]

@@ -1,0 +1,224 @@
+"""One training step on a CPU, beside ``transformers.Trainer``.
+
+    python benchmarks/train_step.py [--pairs 5] [--steps 6] [--compile]
+
+Both sides train the same random weights on the same random tokens with the same optimizer, in fresh processes that
+alternate. Their losses must agree to 1e-4 before anything is printed. Tokens per CPU-second count the processor time of
+all threads, which a busy neighbour disturbs less than wall time; memory is the peak resident size of the whole process.
+Needs ``pip install accelerate`` for the Trainer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+SEQUENCE, ROWS, VOCABULARY = 512, 4, 32_000
+SHAPE = {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4}
+SHAPE |= {"intermediate_size": 1408, "vocab_size": VOCABULARY, "max_position_embeddings": SEQUENCE}
+RATE, DECAY = 1e-3, 0.1
+SKIPPED = 1
+"""Steps before the clock starts: the first one allocates."""
+
+
+class Clock:
+    """Processor and wall time from the end of the skipped steps to the end of the last."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.start = self.end = (0.0, 0.0)
+
+    def tick(self) -> None:
+        self.step += 1
+        now = time.process_time(), time.perf_counter()
+        if self.step == SKIPPED:
+            self.start = now
+        self.end = now
+
+    def result(self, losses: list[float]) -> dict[str, Any]:
+        tokens = (self.step - SKIPPED) * SEQUENCE * ROWS
+        cpu, wall = (after - before for after, before in zip(self.end, self.start, strict=True))
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return {"losses": losses, "per_cpu": tokens / cpu, "per_second": tokens / wall, "mib": memory}
+
+
+def tokens(step: int) -> Any:
+    import torch
+
+    return torch.randint(0, VOCABULARY, (ROWS, SEQUENCE), generator=torch.Generator().manual_seed(step))
+
+
+def make_weights(folder: Path) -> None:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(folder)
+
+
+def peer(weights: Path, steps: int, compiled: bool) -> dict[str, Any]:
+    import torch
+    from transformers import LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
+
+    class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
+        def __len__(self) -> int:
+            return steps * ROWS
+
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            row = tokens(index // ROWS)[index % ROWS]
+            return {"input_ids": row, "labels": row}
+
+    class InOrder(Trainer):
+        def _get_train_sampler(self, *arguments: Any) -> Any:
+            return torch.utils.data.SequentialSampler(self.train_dataset)
+
+    clock, losses = Clock(), []
+
+    class Watch(TrainerCallback):
+        def on_step_end(self, *arguments: Any, **named: Any) -> None:
+            clock.tick()
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **named: Any) -> None:
+            if logs and "loss" in logs:
+                losses.append(float(logs["loss"]))
+
+    options = TrainingArguments(
+        output_dir=tempfile.mkdtemp(),
+        max_steps=steps,
+        per_device_train_batch_size=ROWS,
+        learning_rate=RATE,
+        weight_decay=DECAY,
+        max_grad_norm=1.0,
+        lr_scheduler_type="constant",
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        torch_compile=compiled,
+    )
+    model = LlamaForCausalLM.from_pretrained(weights, dtype=torch.float32)
+    InOrder(model=model, args=options, train_dataset=Rows(), callbacks=[Watch()]).train()
+    return clock.result(losses)
+
+
+def ours(weights: Path, steps: int, compiled: bool) -> dict[str, Any]:
+    from mt_core.assemble.model import build_engine
+    from mt_core.data.loader import Position, Window
+    from mt_core.engine.plan import make_plan
+    from mt_core.engine.processes import Process, connected
+    from mt_core.loop import Plugs, Progress, train
+    from mt_core.nn import TokenObjective
+    from mt_core.plugins.host import PluginHost
+    from mt_core.plugins.resolve import resolve
+    from mt_core.protocols import Control, Sample, StepRecord
+
+    optimizer = {"name": "adamw", "lr": RATE, "weight_decay": DECAY, "beta2": 0.999}
+    raw = {
+        "model": {"name": "llama", "weights": str(weights)},
+        "optimizer": optimizer,
+        "train": {"sequence_len": SEQUENCE, "micro_batch_size": ROWS, "steps": steps, "compile": compiled},
+    }
+    resolved = resolve(raw, PluginHost.discover())
+    process, objective = Process.from_environment(), TokenObjective()
+    components = [offer.component for offer in resolved.offers.values()]
+    plan = make_plan(resolved.config, world=1, device="cpu", components=components)
+
+    def windows() -> Iterator[Window]:
+        for step in range(steps):
+            rows = [[Sample(row.tolist(), [True] * SEQUENCE, "row")] for row in tokens(step)]
+            yield Window([objective.collate(rows, length=SEQUENCE).indexed()], (), Position(0, step))
+
+    clock, losses = Clock(), []
+
+    def on_record(record: StepRecord) -> Control:
+        clock.tick()
+        losses.append(record.loss)
+        return Control()
+
+    plugs = Plugs(
+        evaluate=None,
+        save=None,
+        on_step_start=lambda progress: None,
+        on_record=on_record,
+        memory_gib=lambda: 0.0,
+    )
+    with connected(process, 60) as deepspeed:
+        engine = build_engine(
+            resolved, objective, plan=plan, process=process, deepspeed=deepspeed, say=lambda text: None
+        )
+        train(
+            engine,
+            windows(),
+            lambda k: 1.0,
+            Progress(),
+            plugs,
+            total_steps=steps,
+            eval_every=None,
+            save_every=None,
+        )
+    return clock.result(losses)
+
+
+def measure(side: str, weights: Path, options: argparse.Namespace) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--side", side, "--weights", str(weights), "--steps", str(options.steps)]
+    command += ["--compile"] if options.compile and side == "ours" else []
+    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ})
+    return json.loads(out.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def compare(options: argparse.Namespace) -> None:
+    results: dict[str, list[dict[str, Any]]] = {"ours": [], "peer": []}
+    with tempfile.TemporaryDirectory() as folder:
+        weights = Path(folder)
+        subprocess.run(
+            [sys.executable, __file__, "--side", "make", "--weights", folder], check=True, stderr=subprocess.DEVNULL
+        )
+        for _ in range(options.pairs):
+            for side, found in results.items():
+                found.append(measure(side, weights, options))
+    for ours_, peer_ in zip(results["ours"], results["peer"], strict=True):
+        far = max(abs(a - b) / b for a, b in zip(ours_["losses"], peer_["losses"], strict=True))
+        assert far < 1e-4, f"the two sides compute different things: {ours_['losses']} and {peer_['losses']}"
+    print(f"losses agree; {options.pairs} alternating pairs of {options.steps} steps, median (min - max)")
+    ratios = {}
+    for key, title in (("per_cpu", "tokens per CPU-second"), ("per_second", "tokens per second"), ("mib", "peak MiB")):
+        rows = {side: [result[key] for result in found] for side, found in results.items()}
+        ratios[key] = statistics.median(a / b for a, b in zip(rows["ours"], rows["peer"], strict=True))
+        shown = "   ".join(
+            f"{side} {statistics.median(v):8.1f} ({min(v):.1f} - {max(v):.1f})" for side, v in rows.items()
+        )
+        print(f"{title:<22} {shown}   ratio {ratios[key]:.3f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5, help="pairs of processes")
+    parser.add_argument("--steps", type=int, default=6, help="optimizer steps of each process")
+    parser.add_argument("--compile", action="store_true", help="our side with train.compile")
+    parser.add_argument("--side", choices=("ours", "peer", "make"), help=argparse.SUPPRESS)
+    parser.add_argument("--weights", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.side is None:
+        compare(options)
+    elif options.side == "make":
+        make_weights(options.weights)
+    else:
+        side = ours if options.side == "ours" else peer
+        print(json.dumps(side(options.weights, options.steps, options.compile)))
+
+
+if __name__ == "__main__":
+    main()
