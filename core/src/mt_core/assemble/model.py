@@ -56,8 +56,6 @@ def build_engine(
         for layer in model.layers()[1:-2]:
             layer.module.compile(dynamic=False)
     groups = parameter_groups(resolved, model, adapter)
-    for group in groups:
-        group["flat"] = plan.zero_stage > 0
     optimizer = resolved.build("optimizer", config.optimizer.options, groups)
     return Engine(deepspeed, TrainStep(model, objective), optimizer, plan=plan, process=process, settings=settings)
 

@@ -54,10 +54,11 @@ class _LinearLoss(torch.autograd.Function):
         total = torch.zeros((), dtype=torch.float32, device=hidden_nD.device)
         grad_nD = torch.empty_like(hidden_nD) if need_hidden else None
         grad_VD = torch.zeros(weight_VD.shape, dtype=torch.float32, device=weight_VD.device) if need_weight else None
+        room_CV = hidden_nD.new_empty(min(chunk, len(hidden_nD)), weight_VD.shape[0])  # one for all chunks
         for start in range(0, len(hidden_nD), chunk):
             piece = slice(start, start + chunk)
             hidden_CD, labels_C1 = hidden_nD[piece], labels_n[piece].unsqueeze(1)
-            logits_CV = (hidden_CD @ weight_VD.T).float()
+            logits_CV = torch.mm(hidden_CD, weight_VD.T, out=room_CV[: len(hidden_CD)]).float()
             picked_C1 = logits_CV.gather(1, labels_C1)
             high_C1 = logits_CV.amax(1, keepdim=True)
             exp_CV = logits_CV.sub_(high_C1).exp_()
@@ -74,10 +75,8 @@ class _LinearLoss(torch.autograd.Function):
                 torch.mm(delta_CV, weight_VD, out=grad_nD[piece])
             if grad_VD is not None:
                 _add_outer(grad_VD, delta_CV, hidden_CD)
-        ctx.gradients = (
-            grad_nD,
-            grad_VD,
-        )  # not saved_tensors: autograd would keep them, and then copy instead of take them
+        # Not among the saved tensors: autograd would keep those, and then copy the gradients instead of taking them.
+        ctx.gradients = grad_nD, grad_VD
         ctx.weight_dtype = weight_VD.dtype
         return total
 

@@ -1,0 +1,127 @@
+"""The loss in chunks has the value and the gradient of the plain form, and nothing in a step grows faster than its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mt_core import Sample
+from mt_core.nn import NOT_TRAINED, Batch, TokenObjective, chunked_loss
+from mt_plugin_llama.config import LlamaConfig
+from mt_plugin_llama.model import Llama
+
+
+class SoftCap(nn.Module):
+    """A head that is not a plain linear layer."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.linear = linear
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return 5.0 * torch.tanh(self.linear(hidden) / 5.0)
+
+
+@pytest.mark.parametrize("wrap", [lambda head: head, SoftCap], ids=["linear", "soft-cap"])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("chunk", [1, 4, 7, 100])
+def test_value_and_gradients_equal_plain_cross_entropy(wrap: Callable[..., Any], weighted: bool, chunk: int) -> None:
+    torch.manual_seed(0)
+    head = wrap(nn.Linear(12, 31, bias=False)).double()
+    hidden = torch.randn(13, 12, dtype=torch.float64, requires_grad=True)
+    labels, weights = torch.randint(0, 31, (13,)), torch.rand(13) if weighted else None
+    plain = F.cross_entropy(head(hidden), labels, reduction="none")
+    plain = (plain if weights is None else plain * weights).sum() * 0.37
+    expected = torch.autograd.grad(plain, [hidden, *head.parameters()])
+    ours = chunked_loss(head, hidden, labels, weights, chunk=chunk) * 0.37
+    gradients = torch.autograd.grad(ours, [hidden, *head.parameters()])
+    assert ours.item() == pytest.approx(plain.item(), rel=2e-6), "logits are taken to fp32"
+    for got, wanted in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(got, wanted, atol=2e-6, rtol=2e-6)
+
+
+def test_a_frozen_head_gets_no_gradient_and_still_passes_one_on() -> None:
+    head, hidden = nn.Linear(4, 9, bias=False).requires_grad_(False), torch.randn(5, 4, requires_grad=True)
+    chunked_loss(head, hidden, torch.arange(5)).backward()
+    assert head.weight.grad is None
+    assert hidden.grad is not None
+
+
+@pytest.mark.parametrize("wrap", [lambda head: head, SoftCap], ids=["linear", "soft-cap"])
+def test_no_trained_token_still_runs_head_and_backward(wrap: Callable[..., Any]) -> None:
+    head, hidden = wrap(nn.Linear(4, 9, bias=False)), torch.randn(0, 4, requires_grad=True)
+    loss = chunked_loss(head, hidden, torch.zeros(0, dtype=torch.long))
+    loss.backward()
+    assert loss.item() == 0.0
+    assert hidden.grad is not None
+
+
+def test_the_loss_of_a_bf16_head_stays_near_fp32() -> None:
+    torch.manual_seed(1)
+    head, hidden, labels = nn.Linear(32, 50, bias=False), torch.randn(40, 32), torch.randint(0, 50, (40,))
+    exact = chunked_loss(head, hidden, labels)
+    assert chunked_loss(head.bfloat16(), hidden.bfloat16(), labels).item() == pytest.approx(exact.item(), rel=1e-2)
+
+
+class Sizes(TorchDispatchMode):
+    """Notes the number of elements of every tensor that an operation makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest, self.largest_shape = 0, ()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for item in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(item, Tensor) and item.numel() > self.largest:
+                self.largest, self.largest_shape = item.numel(), tuple(item.shape)
+        return out
+
+
+VOCABULARY, CHUNK = 997, 1024
+
+
+def step_sizes(length: int, *, packed: bool, recompute: bool) -> Sizes:
+    config = LlamaConfig(
+        vocab_size=VOCABULARY, max_seq_len=8192, dim=16, n_layers=2, n_heads=2, n_kv_heads=1, ffn_dim=24
+    )
+    torch.manual_seed(0)
+    model, objective = Llama(config), TokenObjective()
+    model.checkpoint_blocks = recompute
+    document = length // 4 if packed else length
+    samples = [Sample(list(range(1, document + 1)), [True] * document, "row") for _ in range(length // document)]
+    samples = [Sample([token % 900 for token in sample.ids], sample.trained, "row") for sample in samples]
+    batch: Batch = objective.collate([samples], length=length).indexed()
+    with Sizes() as sizes:
+        objective.loss(model(batch), model.head, batch).loss_sum.backward()
+    return sizes
+
+
+@pytest.mark.parametrize("recompute", [True, False])
+@pytest.mark.parametrize("packed", [True, False])
+def test_no_tensor_of_a_step_grows_faster_than_the_row_and_none_has_all_logits(packed: bool, recompute: bool) -> None:
+    base = 2048
+    largest = {times: step_sizes(base * times, packed=packed, recompute=recompute) for times in (1, 2, 4)}
+    for times, sizes in largest.items():
+        assert sizes.largest <= largest[1].largest * times, sizes.largest_shape
+        assert sizes.largest < base * times * VOCABULARY, sizes.largest_shape
+        assert sizes.largest < (base * times) ** 2, sizes.largest_shape
+        assert sizes.largest <= max(CHUNK * VOCABULARY, base * times * 64), sizes.largest_shape
+
+
+def test_labels_are_shifted_once_and_never_across_documents() -> None:
+    first, second = Sample([5, 6, 7], [True] * 3, "a"), Sample([8, 9], [False, True], "b")
+    batch = TokenObjective(pad_id=1).collate([[first, second], [second]], length=6)
+    assert batch.input_ids.tolist() == [[5, 6, 7, 8, 9, 1], [8, 9, 1, 1, 1, 1]]
+    no = NOT_TRAINED
+    assert batch.labels.tolist() == [[6, 7, no, 9, no, no], [9, no, no, no, no, no]]
+    assert batch.positions.tolist() == [[0, 1, 2, 0, 1, 2], [0, 1, 2, 3, 4, 5]]
+    assert batch.document_ids.tolist() == [[0, 0, 0, 1, 1, 1], [0] * 6]
+    assert batch.indexed().document_lengths == ((3, 3), (6,))
+    assert TokenObjective().count(batch) == 4
