@@ -61,7 +61,7 @@ class SliceInvariantAdamW(AdamW):
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
         """The state under torch's names; the kernel wants the step count on the device of the weight."""
-        state = self.state[parameter]
+        state: dict[str, Tensor] = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32)
             state["exp_avg"] = torch.zeros_like(parameter)
@@ -100,7 +100,7 @@ def _aligned_length(tensors: _Piece) -> int:
     weight = tensors[0]
     unit = (
         _KERNEL_BYTES // weight.element_size() if weight.device.type == "cpu" else 1
-    )  # a GPU's kernel has no such path
+    )  # a GPU's kernel treats all numbers alike
     return weight.numel() - weight.numel() % unit
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from typing import Any, Literal, NoReturn
 
 from pydantic import Field
@@ -17,9 +18,16 @@ from mt_core import DataError, MtConfig, Row
 
 from .spans import Piece, SpanIndex, files_of, lines
 
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
-_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _EXCERPT = 60
+"""Characters of a faulty line that a message shows."""
+
+_ESCAPES = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a whole character
+    r"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"  # half of one
+    r"|\\."
+)
+
+_KINDS = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
 
 
 class JsonlConfig(MtConfig):
@@ -47,7 +55,7 @@ class JsonlDataset:
         return len(self._index)
 
     def row(self, index: int) -> Row:
-        """The object of one line with ``id`` = ``file:line``; raises ``DataError`` with both when it is malformed."""
+        """The object of one line; ``id`` is always ``file:line``. Raises ``DataError`` with both when it is malformed."""
         piece = self._index.read(index)
         return {**_parse(piece), "id": piece.place}
 
@@ -59,62 +67,57 @@ def build_jsonl(config: JsonlConfig, *, split: Literal["train", "eval"]) -> Json
 
 def _parse(piece: Piece) -> dict[str, Any]:
     """The JSON object of one line."""
-    text = piece.text()
+    text = piece.text().rstrip("\r\n")
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_finite)
     except json.JSONDecodeError as error:
-        _refuse(
-            piece, text, f"{error.msg} (column {error.colno})", "Write one complete JSON object per line.", error.pos
-        )
+        problem = f"{error.msg.removesuffix(' at').rstrip(': ')} at column {error.colno}"
+        _refuse(piece, text, problem, "Write one complete JSON object per line.", error.pos)
+    except _ValueFault as error:
+        _refuse(piece, text, error.problem, error.fix, max(0, text.rfind(error.word)))
+    except ValueError:
+        _refuse(piece, text, "an integer with thousands of digits", "Write it as a string.")
     except RecursionError:
-        _refuse(piece, text, "nested too deeply", "Flatten the object.")
-    except ValueError as error:
-        _refuse(piece, text, str(error), "Write it as RFC 8259 allows.")
+        _refuse(piece, text, "nested too deeply to be read", "Write flatter rows.")
     if not isinstance(value, dict):
-        _refuse(
-            piece,
-            text,
-            f"a JSON {type(value).__name__}, not an object",
-            'Write {"text": …} on each line; jq -c ".[]" takes an array apart.',
-        )
-    if _ESCAPED_SURROGATE.search(piece.content):
-        _refuse_surrogates(piece, text, value)
+        fix = 'Write {"text": …} on each line; jq -c ".[]" takes an array apart.'
+        _refuse(piece, text, f"an object is needed, this is {_KINDS.get(type(value), 'a number')}", fix)
+    lone = next((match.start(1) for match in _ESCAPES.finditer(text) if match[1]), None)
+    if lone is not None:
+        problem = f"a lone surrogate, which is half of a character, at column {lone + 1}"
+        _refuse(piece, text, problem, "Write the whole character, best as itself in UTF-8.", lone)
     return value
+
+
+class _ValueFault(ValueError):
+    """JSON that Python would accept and we do not; ``word`` is what to show of the line."""
+
+    def __init__(self, problem: str, fix: str, word: str) -> None:
+        super().__init__(problem)
+        self.problem, self.fix, self.word = problem, fix, word
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"key {twice!r} stands twice in one object")
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise _ValueFault(f"key {twice!r} stands twice in one object", "Keep one of the two.", json.dumps(twice))
     return value
 
 
 def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not JSON")
+    raise _ValueFault(f"{word} is not JSON", "Write null, or leave the field out.", word)
 
 
 def _finite(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise ValueError(f"number {digits} is larger than a float can hold")
+        raise _ValueFault(f"{digits[:20]} is larger than a float can hold", "Write it as a string.", digits)
     return value
-
-
-def _refuse_surrogates(piece: Piece, text: str, value: Any) -> None:
-    """Half of a character, as left by a cut in the middle of an escaped pair, cannot be written as UTF-8."""
-    if _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
-        _refuse(
-            piece,
-            text,
-            "a lone surrogate, which is half of a character",
-            "Write the character itself in UTF-8.",
-            text.find("\\u"),
-        )
 
 
 def _refuse(piece: Piece, text: str, problem: str, fix: str, position: int = 0) -> NoReturn:
     begin = max(0, position - _EXCERPT // 2)
-    excerpt = text[begin : begin + _EXCERPT].rstrip("\n")
-    raise DataError(f"{piece.place}: {problem}: {'…' if begin else ''}{excerpt!r}. {fix}") from None
+    excerpt = text[begin : begin + _EXCERPT]
+    before, after = "…" if begin else "", "…" if begin + _EXCERPT < len(text) else ""
+    raise DataError(f"{piece.place}: {problem}: {before}{excerpt}{after} {fix}") from None

@@ -6,11 +6,13 @@ A span is (line, start, end): its first line, counted from 1, and its bytes. 24 
 from __future__ import annotations
 
 import codecs
+import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from mt_core import DataError
 
@@ -23,28 +25,45 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 def files_of(path: str, suffix: str) -> list[Path]:
     """The file itself, or all files below a folder whose name ends in ``suffix``, sorted by path.
 
-    Raises ``DataError`` with the absolute path when there is none.
+    Links to files are followed, links to folders are not. Raises ``DataError`` with the absolute path when there is no
+    such file, or one that cannot be opened.
     """
     start = Path(path).expanduser()
-    shown = start.absolute()
-    if not start.exists():
-        raise DataError(
-            f"{shown} does not exist. Set dataset.path to a file or folder; a relative path starts at {Path.cwd()}."
-        )
-    if start.is_file():
-        return [start]
-    if not start.is_dir():
-        raise DataError(f"{shown} is neither a regular file nor a folder. Set dataset.path to one of these.")
-    found = sorted(
-        (file for file in start.rglob("*") if file.suffix.lower() == suffix and file.is_file()), key=Path.as_posix
+    try:
+        if start.is_dir():
+            return _files_below(start, suffix)
+        if start.exists():
+            return [_regular(start)]
+    except OSError as error:
+        raise DataError(f"{start.absolute()} cannot be read: {error.strerror}. Check its permissions.") from error
+    raise DataError(
+        f"{start.absolute()} does not exist. Set dataset.path to a file or folder; a relative path starts at {Path.cwd()}."
     )
+
+
+def _files_below(folder: Path, suffix: str) -> list[Path]:
+    names = [Path(root, name) for root, _, files in os.walk(folder, onerror=_raise) for name in files]
+    found = [_regular(file) for file in names if file.suffix.lower() == suffix]
     if not found:
-        others = sorted({file.suffix or file.name for file in start.rglob("*") if file.is_file()})
+        others = sorted({file.suffix or file.name for file in names})
         raise DataError(
-            f"folder {shown} has no *{suffix} file, only {', '.join(others[:5]) or 'nothing'}. "
+            f"folder {folder.absolute()} has no *{suffix} file, only {', '.join(others[:5]) or 'nothing'}. "
             f"Set dataset.path to a folder with *{suffix} files, or to one file of any name."
         )
-    return found
+    return sorted(found, key=Path.as_posix)
+
+
+def _raise(error: OSError) -> NoReturn:
+    """A folder that cannot be listed is an error, not an empty folder."""
+    raise error
+
+
+def _regular(path: Path) -> Path:
+    if not path.is_file():
+        raise DataError(
+            f"{path.absolute()} is a broken link or no regular file. Take it out of dataset.path, or repair it."
+        )
+    return path
 
 
 def whole(path: Path) -> Iterator[tuple[int, int, int]]:
