@@ -17,7 +17,18 @@ from mt_core.hookspecs import HOOKS
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted([*ROOT.glob("core/src/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")])
 CORE = ROOT / "core/src/mt_core"
-TRAINING_PATH = "config nn adapters data engine checkpoint assemble loop.py protocols.py hookspecs.py".split()
+TRAINING_PATH = [
+    "config",
+    "nn",
+    "adapters",
+    "data",
+    "engine",
+    "checkpoint",
+    "assemble",
+    "loop.py",
+    "protocols.py",
+    "hookspecs.py",
+]
 
 
 def functions(path: Path) -> Iterator[tuple[str, int]]:

@@ -73,7 +73,7 @@ def _parse(piece: Piece) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         problem = f"{error.msg.removesuffix(' at').rstrip(': ')} at column {error.colno}"
         _refuse(piece, text, problem, "Write one complete JSON object per line.", error.pos)
-    except _ValueFault as error:
+    except _RefusedValueError as error:
         _refuse(piece, text, error.problem, error.fix, max(0, text.rfind(error.word)))
     except ValueError:
         _refuse(piece, text, "an integer with thousands of digits", "Write it as a string.")
@@ -89,7 +89,7 @@ def _parse(piece: Piece) -> dict[str, Any]:
     return value
 
 
-class _ValueFault(ValueError):
+class _RefusedValueError(ValueError):
     """JSON that Python would accept and we do not; ``word`` is what to show of the line."""
 
     def __init__(self, problem: str, fix: str, word: str) -> None:
@@ -101,23 +101,23 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise _ValueFault(f"key {twice!r} stands twice in one object", "Keep one of the two.", json.dumps(twice))
+        raise _RefusedValueError(f"key {twice!r} stands twice in one object", "Keep one of the two.", json.dumps(twice))
     return value
 
 
 def _no_constant(word: str) -> NoReturn:
-    raise _ValueFault(f"{word} is not JSON", "Write null, or leave the field out.", word)
+    raise _RefusedValueError(f"{word} is not JSON", "Write null, or leave the field out.", word)
 
 
 def _finite(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise _ValueFault(f"{digits[:20]} is larger than a float can hold", "Write it as a string.", digits)
+        raise _RefusedValueError(f"{digits[:20]} is larger than a float can hold", "Write it as a string.", digits)
     return value
 
 
 def _refuse(piece: Piece, text: str, problem: str, fix: str, position: int = 0) -> NoReturn:
     begin = max(0, position - _EXCERPT // 2)
-    excerpt = text[begin : begin + _EXCERPT]
+    excerpt = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[begin : begin + _EXCERPT])
     before, after = "…" if begin else "", "…" if begin + _EXCERPT < len(text) else ""
     raise DataError(f"{piece.place}: {problem}: {before}{excerpt}{after} {fix}") from None

@@ -1,0 +1,97 @@
+"""What the built-ins offer, and that looking at it costs nothing."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from annotated_types import Ge, Gt, MinLen
+
+import mt_core
+import mt_core.builtin
+import mt_core.nn
+from mt_core.builtin import plugin
+
+SOURCES = sorted(Path(mt_core.builtin.__file__).parent.rglob("*.py"))
+
+NAMES = {
+    "mt_datasets": ["demo", "text", "jsonl"],
+    "mt_tokenizers": ["byte", "sentencepiece", "huggingface"],
+    "mt_objectives": ["pretrain", "sft"],
+    "mt_adapters": ["full"],
+    "mt_optimizers": ["adamw"],
+    "mt_schedules": ["constant", "cosine"],
+    "mt_task_prints": ["loss"],
+}
+
+POISONED = """
+import sys
+
+class Poison:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "transformers", "tokenizers", "sentencepiece", "deepspeed", "numpy"}:
+            raise AssertionError(f"{name} was imported")
+
+sys.meta_path.insert(0, Poison())
+from mt_core.builtin import plugin
+for hook in [name for name in dir(plugin) if name.startswith("mt_")]:
+    for component in getattr(plugin, hook)():
+        print(component.name, component.config.model_json_schema()["title"])
+component.build(component.config())([])
+plugin.mt_datasets()[0].build(plugin.mt_datasets()[0].config(), split="train").row(0)
+plugin.mt_schedules()[1].build(plugin.mt_schedules()[1].config(), total_steps=9)(3)
+"""
+
+
+def test_listing_the_built_ins_imports_nothing_heavy() -> None:
+    done = subprocess.run([sys.executable, "-c", POISONED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == sum(map(len, NAMES.values()))
+
+
+@pytest.mark.parametrize("hook", NAMES)
+def test_the_hooks_offer_what_the_contract_names(hook: str) -> None:
+    components = getattr(plugin, hook)()
+    assert [component.name for component in components] == NAMES[hook]
+    assert all(component.summary for component in components)
+
+
+def test_every_option_has_a_description_and_a_bound_where_it_is_a_number_or_a_path() -> None:
+    for hook in NAMES:
+        for component in getattr(plugin, hook)():
+            for name, field in component.config.model_fields.items():
+                where = f"{component.name}.{name}"
+                assert field.description, where
+                if field.annotation not in (bool,) and "Literal" not in str(field.annotation):
+                    assert any(isinstance(mark, Ge | Gt | MinLen) for mark in field.metadata), f"{where} has no bound"
+
+
+def test_defaults_of_the_objectives() -> None:
+    defaults = {each.name: (each.batching, each.truncation) for each in plugin.mt_objectives()}
+    assert defaults == {"pretrain": ("packing", "split"), "sft": ("padding", "error")}
+
+
+def run_time_imports(tree: ast.Module) -> list[tuple[str, list[str]]]:
+    """(module, names) of every import that is not for type checkers only."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
+    found = [
+        (n.module or "", [a.name for a in n.names])
+        for n in ast.walk(tree)
+        if isinstance(n, ast.ImportFrom) and not n.level
+    ]
+    return found + [(a.name, []) for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_built_ins_use_public_names_only(path: Path) -> None:
+    public: dict[str, Any] = {"mt_core": mt_core.__all__, "mt_core.nn": mt_core.nn.__all__}
+    for module, names in run_time_imports(ast.parse(path.read_text("utf-8"))):
+        if module.partition(".")[0] == "mt_core":
+            assert module in public, f"{module} is private"
+            assert set(names) <= set(public[module])
