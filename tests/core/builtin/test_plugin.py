@@ -41,7 +41,8 @@ from mt_core.builtin import plugin
 for hook in [name for name in dir(plugin) if name.startswith("mt_")]:
     for component in getattr(plugin, hook)():
         print(component.name, component.config.model_json_schema()["title"])
-component.build(component.config())([])
+printer = plugin.mt_task_prints()[0]
+printer.build(printer.config())([])
 plugin.mt_datasets()[0].build(plugin.mt_datasets()[0].config(), split="train").row(0)
 plugin.mt_schedules()[1].build(plugin.mt_schedules()[1].config(), total_steps=9)(3)
 """

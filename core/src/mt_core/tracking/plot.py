@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-SMOOTHING = 0.95
+SMOOTHING = 0.9
 """Weight of the past in the exponential moving average, which is corrected for its start as Adam's is."""
 
 

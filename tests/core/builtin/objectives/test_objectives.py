@@ -1,0 +1,183 @@
+"""Pretraining and supervised fine-tuning: which tokens a row becomes, and which of them are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mt_core import DataError, Rejected, Sample
+
+words = st.sampled_from(
+    ["Answer:", " ", "\n", "yes", " yes", "é", "e", "\u0301", "import", "ing", "  ", "你好", "🙂", "."]
+)
+phrases = st.lists(words, max_size=6).map("".join) | st.text(max_size=12)
+relaxed = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def encode(build: Any, tokenizer: Any, name: str, **fields: Any) -> Any:
+    return build("objective", name, tokenizer=tokenizer).encode({"id": "rows.jsonl:3", **fields})
+
+
+class Bare:
+    """A tokenizer of letters, without any special token."""
+
+    bos_id = eos_id = pad_id = None
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(letter) for letter in text.strip()]
+
+
+def test_a_text_is_trained_from_begin_to_end(build: Any, tokenizer: Any) -> None:
+    text = "The import statement.\n"
+    sample = encode(build, tokenizer, "pretrain", text=text)
+    assert sample == Sample(
+        [tokenizer.bos_id, *tokenizer.encode(text), tokenizer.eos_id], [True] * len(sample.ids), "rows.jsonl:3"
+    )
+
+
+@given(phrases, phrases.filter(bool))
+@relaxed
+def test_exactly_the_response_and_the_end_are_trained(build: Any, tokenizer: Any, prompt: str, response: str) -> None:
+    sample = encode(build, tokenizer, "sft", prompt=prompt, response=response)
+    boundary = sample.trained.index(True)
+    assert sample.trained == [False] * boundary + [True] * (len(sample.ids) - boundary)
+    assert sample.ids[:boundary] == [tokenizer.bos_id, *tokenizer.encode(prompt)], "the context that generation sees"
+    assert sample.ids[-1] == tokenizer.eos_id
+    generated = tokenizer.decode(sample.ids[boundary:])
+    assert generated in (response, response.removeprefix(" ")), "SentencePiece shows no space at the start of a text"
+    whole = tokenizer.decode(sample.ids)
+    assert whole in (prompt + response, f"{prompt} {response}"), "nor can it join words without one, once cut"
+
+
+@given(phrases, phrases.filter(bool))
+@relaxed
+def test_bytes_and_byte_level_tokens_join_without_a_trace(
+    build: Any, tokenizers: dict[str, Any], prompt: str, response: str
+) -> None:
+    for name in ("byte", "huggingface"):
+        sample = encode(build, tokenizers[name], "sft", prompt=prompt, response=response)
+        boundary = sample.trained.index(True)
+        assert tokenizers[name].decode(sample.ids[:boundary]) == prompt
+        assert tokenizers[name].decode(sample.ids[boundary:]) == response
+
+
+def test_a_response_has_its_natural_tokens_where_the_prompt_allows(build: Any, tokenizers: dict[str, Any]) -> None:
+    for tokenizer in tokenizers.values():
+        sample = encode(build, tokenizer, "sft", prompt="The answer:", response=" import this")
+        assert sample.ids[1:-1] == tokenizer.encode("The answer: import this")
+
+
+def test_tokens_that_straddle_the_boundary_are_cut_there(build: Any, tokenizers: dict[str, Any]) -> None:
+    tokenizer = tokenizers["huggingface"]
+    assert len(tokenizer.encode("import")) < len(tokenizer.encode("imp")) + len(tokenizer.encode("ort"))
+    sample = encode(build, tokenizer, "sft", prompt="imp", response="ort")
+    assert sample.ids[1:-1] == tokenizer.encode("imp") + tokenizer.encode("ort")
+    assert sum(sample.trained) == len(tokenizer.encode("ort")) + 1
+
+
+def test_a_tokenizer_without_special_tokens_adds_none(build: Any) -> None:
+    assert encode(build, Bare(), "pretrain", text="ab").ids == [97, 98]
+    sample = encode(build, Bare(), "sft", prompt="a", response="b")
+    assert (sample.ids, sample.trained) == ([97, 98], [False, True])
+
+
+REJECTED: dict[str, tuple[str, Any, dict[str, str], str]] = {
+    "empty text": ("pretrain", None, {"text": ""}, "'text' is empty"),
+    "empty response": ("sft", None, {"prompt": "a", "response": ""}, "'response' is empty"),
+    "text of one token": ("pretrain", Bare(), {"text": "a"}, "no token is left to train on after the first"),
+    "text without tokens": ("pretrain", Bare(), {"text": " "}, "no token is left to train on after the first"),
+    "response without tokens": ("sft", Bare(), {"prompt": "a", "response": " "}, "'response' has no token of its own"),
+    "response of one token alone": (
+        "sft",
+        Bare(),
+        {"prompt": "", "response": "a"},
+        "no token is left to train on after the first",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REJECTED)
+def test_a_row_without_anything_to_learn_is_rejected(case: str, build: Any, tokenizers: dict[str, Any]) -> None:
+    name, tokenizer, fields, reason = REJECTED[case]
+    assert encode(build, tokenizer or tokenizers["byte"], name, **fields) == Rejected(reason, "rows.jsonl:3")
+
+
+def test_an_empty_prompt_is_fine(build: Any, tokenizer: Any) -> None:
+    sample = encode(build, tokenizer, "sft", prompt="", response="yes")
+    assert sample.ids == [tokenizer.bos_id, *tokenizer.encode("yes"), tokenizer.eos_id]
+
+
+FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "other field": (
+        "pretrain",
+        {"body": "a", "title": "b"},
+        r"no field 'text'; fields found: 'body', 'title'\. .*\{text: NAME\}",
+    ),
+    "no field": ("pretrain", {}, r"no field 'text'; fields found: none\. "),
+    "number": ("pretrain", {"text": 5}, r"field 'text' is of type int, not text: '5'\. .*data\.columns"),
+    "null": ("pretrain", {"text": None}, r"field 'text' is of type NoneType, not text"),
+    "list": ("sft", {"prompt": ["a"], "response": "b"}, r"field 'prompt' is of type list, not text"),
+    "no response": (
+        "sft",
+        {"prompt": "a", "answer": "b"},
+        r"no field 'response'; fields found: 'prompt', 'answer'\. .*\{response: NAME\}",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_row_of_another_shape_is_an_error_that_names_it(fault: str, build: Any, tokenizers: dict[str, Any]) -> None:
+    name, fields, message = FAULTS[fault]
+    with pytest.raises(DataError, match=r"^rows\.jsonl:3: " + message):
+        encode(build, tokenizers["byte"], name, **fields)
+
+
+# ------------------------------------------------------------------------------------------------------------- batches
+
+samples = st.lists(st.tuples(st.integers(3, 250), st.booleans()), min_size=1, max_size=6).map(
+    lambda tokens: Sample([token for token, _ in tokens], [trained for _, trained in tokens], "row")
+)
+rows_of_samples = st.lists(st.lists(samples, max_size=3), min_size=1, max_size=4)
+
+
+def naive(rows: list[list[Sample]], length: int, pad: int) -> Iterator[tuple[int, int, int, int]]:
+    """(input, label, position, document) of every place, one at a time."""
+    for row in rows:
+        flat = [(document, at) for document, sample in enumerate(row) for at in range(len(sample.ids))]
+        for place in range(length):
+            if place < len(flat):
+                document, at = flat[place]
+                sample = row[document]
+                follows = at + 1 < len(sample.ids) and sample.trained[at + 1]
+                yield sample.ids[at], sample.ids[at + 1] if follows else -100, at, document
+            elif row:  # padding continues the last document
+                yield pad, -100, place - len(flat) + len(row[-1].ids), len(row) - 1
+            else:
+                yield pad, -100, 0, 0
+
+
+@pytest.mark.parametrize("name", ["pretrain", "sft"])
+@given(rows_of_samples, st.integers(0, 5))
+@relaxed
+def test_a_batch_equals_the_naive_one(
+    name: str, build: Any, tokenizers: dict[str, Any], rows: list[list[Sample]], room: int
+) -> None:
+    objective = build("objective", name, tokenizer=tokenizers["byte"])
+    length = max(sum(len(sample.ids) for sample in row) for row in rows) + room or 1
+    batch = objective.collate(rows, length=length)
+    tensors = (batch.input_ids, batch.labels, batch.positions, batch.document_ids)
+    assert all(tensor.shape == (len(rows), length) for tensor in tensors)
+    columns = [tensor.flatten().tolist() for tensor in tensors]
+    assert list(zip(*columns, strict=True)) == list(naive(rows, length, tokenizers["byte"].pad_id))
+    assert objective.count(batch) == sum(sum(sample.trained[1:]) for row in rows for sample in row)
+
+
+def test_padding_uses_no_row_of_its_own_where_the_tokenizer_has_none(build: Any, tokenizers: dict[str, Any]) -> None:
+    objective = build("objective", "sft", tokenizer=tokenizers["sentencepiece"])
+    batch = objective.collate([[Sample([5, 6], [False, True], "row")]], length=4)
+    assert batch.input_ids.tolist() == [[5, 6, 0, 0]]
+    assert batch.labels.tolist() == [[6, -100, -100, -100]]

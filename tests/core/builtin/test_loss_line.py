@@ -1,0 +1,30 @@
+"""The line that a person reads."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mt_core import StepRecord
+
+
+def record(step: int, loss: float, **evaluation: float) -> StepRecord:
+    return StepRecord(step, loss, step * 1e-4, 0.5 + step, 100 * step, 1000.0 * step, 0.25, 0.01, {}, evaluation)
+
+
+def test_the_line_has_the_mean_loss_and_the_newest_values(build: Any) -> None:
+    line = build("task_print", "loss")([record(1, 3.0, eval_loss=9.0), record(2, 2.0, eval_loss=2.5), record(3, 1.0)])
+    assert line == "loss 2.0000 | eval_loss 2.5000 | lr 3.00e-04 | norm 3.50 | 2,000 tokens/s | 0.25 GiB"
+
+
+@pytest.mark.parametrize(
+    "records",
+    [[], [object()], [SimpleNamespace(loss=1.0)], [SimpleNamespace(loss=None, evaluation=None)], [record(1, math.nan)]],
+)
+def test_what_is_missing_never_stops_a_run(build: Any, records: list[Any]) -> None:
+    line = build("task_print", "loss")(records)
+    assert "\n" not in line
+    assert not records or not hasattr(records[0], "loss") or records[0].loss is None or line.startswith("loss ")

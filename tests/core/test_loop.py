@@ -1,0 +1,112 @@
+"""The loop: what happens when, and what happens when a number is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mt_core import Control
+from mt_core.data.loader import Position, Window
+from mt_core.engine.engine import StepResult
+from mt_core.errors import NonFiniteError
+from mt_core.loop import Plugs, Progress, train
+from mt_core.protocols import StepRecord
+
+
+class Stub:
+    """An engine that only counts; its loss is not a number at step ``bad``."""
+
+    def __init__(self, bad: int = 0) -> None:
+        self.bad, self.steps, self.factors = bad, 0, []
+
+    def set_rate(self, factor: float) -> float:
+        self.factors.append(factor)
+        return factor * 0.5
+
+    def train_step(self, window: Any) -> StepResult:
+        self.steps += 1
+        loss = math.nan if self.steps == self.bad else 1.0 / self.steps
+        return StepResult(loss=loss, grad_norm=1.0, tokens=10, applied=self.steps != self.bad)
+
+
+class Scene:
+    """A loop with everything observed."""
+
+    def __init__(self, stop_at: int = 0, **plugs: Any) -> None:
+        self.events: list[str] = []
+        self.records: list[StepRecord] = []
+        self.stop_at = stop_at
+        self.plugs = Plugs(
+            evaluate=self.evaluate,
+            save=lambda progress: self.events.append(f"save {progress.step}"),
+            on_step_start=lambda progress: None,
+            on_record=self.record,
+            memory_gib=lambda: 1.5,
+            **plugs,
+        )
+
+    def evaluate(self) -> dict[str, float]:
+        self.events.append("evaluate")
+        return {"eval_loss": 2.0}
+
+    def record(self, record: StepRecord) -> Control:
+        self.records.append(record)
+        return Control(stop=record.step == self.stop_at)
+
+    def run(self, engine: Stub, *, steps: int = 5, every: int | None = 2, start: int = 0) -> Progress:
+        def windows() -> Iterator[Window]:
+            for number in range(start, 99):
+                yield Window([], tuple(f"row-{number}-{i}" for i in range(12)), Position(0, number + 1))
+
+        progress = Progress(start, start * 10, Position(0, start))
+        return train(
+            engine,
+            windows(),
+            lambda k: 1.0 / (k + 1),
+            progress,
+            self.plugs,
+            total_steps=steps,
+            eval_every=every,
+            save_every=3,
+        )
+
+
+def test_it_evaluates_and_saves_on_time_and_at_the_end() -> None:
+    scene, engine = Scene(), Stub()
+    progress = scene.run(engine)
+    assert scene.events == ["evaluate", "save 3", "evaluate", "evaluate", "save 5"]
+    assert (progress.step, progress.tokens, progress.position) == (5, 50, Position(0, 5))
+    assert [record.step for record in scene.records] == [1, 2, 3, 4, 5]
+    assert scene.records[1].as_dict()["eval_loss"] == 2.0
+    assert "eval_loss" not in scene.records[0].as_dict()
+    assert engine.factors == [1.0, 1 / 2, 1 / 3, 1 / 4, 1 / 5], "the schedule sees the 0-based update"
+    assert scene.records[0].lr == 0.5
+
+
+def test_a_number_that_is_none_stops_the_run_and_names_step_and_rows() -> None:
+    scene = Scene()
+    with pytest.raises(NonFiniteError, match=r"step 3: loss nan .*row-2-0.* and 4 more\. .*--train\.clip-norm"):
+        scene.run(Stub(bad=3))
+    assert [record.step for record in scene.records] == [1, 2]
+    assert scene.events == ["evaluate"], "nothing is saved"
+
+
+def test_an_fp16_overflow_is_counted_and_passed_over() -> None:
+    scene = Scene(skip_unapplied=True)
+    assert scene.run(Stub(bad=3)).step == 5
+
+
+def test_a_callback_can_end_the_run_which_is_then_saved() -> None:
+    scene = Scene(stop_at=2)
+    assert scene.run(Stub()).step == 2
+    assert scene.events[-1] == "save 2"
+
+
+def test_it_goes_on_from_where_it_was() -> None:
+    scene, engine = Scene(), Stub()
+    assert scene.run(engine, start=3).step == 5
+    assert [record.tokens for record in scene.records] == [40, 50]
+    assert engine.factors == [1 / 4, 1 / 5]
