@@ -85,7 +85,7 @@ FAULTS: dict[str, tuple[bytes, str]] = {
     "high surrogate": (rb'{"a": "\ud83d"}', r":3: a lone surrogate, which is half of a character, at column 8:"),
     "low surrogate": (
         rb'{"\\": "\\ude00\ude00"}',
-        r":3: a lone surrogate, which is half of a character, at column 17:",
+        r":3: a lone surrogate, which is half of a character, at column 16:",
     ),
     "wrong pair": (rb'{"a": "\ud83d\u0041"}', r":3: a lone surrogate, .* at column 8:"),
     "NUL": (b'{"a": "\0"}', r":3: NUL byte at offset 22\."),

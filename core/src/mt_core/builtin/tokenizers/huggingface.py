@@ -67,23 +67,29 @@ def build_huggingface(config: HuggingFaceConfig) -> HuggingFaceTokenizer:
     """The tokenizer at a path; raises ``DataError`` when there is none, ``MtError`` when it cannot be read."""
     source = _source(Path(config.path).expanduser())
     named = {key: value for key, value in config.model_dump(exclude={"path"}).items() if value is not None}
-    try:
+    inner = _load(source, {})
+    if named:  # transformers would add an unknown one to the vocabulary, beyond the model's embedding
+        _refuse_unknown(named, inner, source)
         inner = _load(source, named)
-    except Exception as error:
-        raise MtError(f"{source.absolute()} cannot be read as a Hugging Face tokenizer: {error}") from error
-    known = inner.get_vocab()
-    if strange := {key: value for key, value in named.items() if value not in known}:
-        listed = ", ".join(f"{value!r} (tokenizer.{key})" for key, value in strange.items())
-        raise MtError(f"{source.absolute()} has no token {listed}; name one that it has.")
     return HuggingFaceTokenizer(inner, source)
 
 
 def _load(source: Path, named: dict[str, str]) -> Any:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    if source.is_dir():
-        return AutoTokenizer.from_pretrained(str(source), local_files_only=True, trust_remote_code=False, **named)
-    return PreTrainedTokenizerFast(tokenizer_file=str(source), **named)
+    try:
+        if source.is_dir():
+            return AutoTokenizer.from_pretrained(str(source), local_files_only=True, trust_remote_code=False, **named)
+        return PreTrainedTokenizerFast(tokenizer_file=str(source), **named)
+    except Exception as error:  # the Rust side raises bare Exceptions
+        raise MtError(f"{source.absolute()} cannot be read as a Hugging Face tokenizer: {error}") from error
+
+
+def _refuse_unknown(named: dict[str, str], inner: Any, source: Path) -> None:
+    known = inner.get_vocab()
+    unknown = [f"{value!r} (tokenizer.{key})" for key, value in named.items() if value not in known]
+    if unknown:
+        raise MtError(f"{source.absolute()} has no token {', '.join(unknown)}; name one that is in its vocabulary.")
 
 
 def _source(path: Path) -> Path:
