@@ -65,7 +65,8 @@ class Llama3Tokenizer:
         """Ids and the characters that each begins in; one that holds the rest of a character has that character's start."""
         ids = self.encode(text)
         _, starts = self._encoding.decode_with_offsets(ids)
-        return ids, list(zip(starts, [*starts[1:], len(text)], strict=True))
+        ends = [*starts[1:], len(text)] if starts else []
+        return ids, list(zip(starts, ends, strict=True))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids; special tokens give none."""

@@ -1,0 +1,68 @@
+"""Llama 3's tokenizer, on a small file of ranks made here."""
+
+from __future__ import annotations
+
+import base64
+import socket
+from pathlib import Path
+
+import pytest
+
+from mt_core.errors import MtError
+from mt_plugin_llama.tokenizer import SPECIAL, Llama3Tokenizer, Llama3TokenizerConfig, build_llama3_tokenizer
+
+MERGES = [b"th", b"the", b" t", b" th", b" the", b"in", b"ing", b"an", b"and", b" and"]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    tokens = [bytes([value]) for value in range(256)] + MERGES
+    lines = [f"{base64.b64encode(token).decode()} {rank}" for rank, token in enumerate(tokens)]
+    path = tmp_path / "tokenizer.model"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def tokenizer(file: Path, monkeypatch: pytest.MonkeyPatch) -> Llama3Tokenizer:
+    def refuse(*arguments: object, **named: object) -> None:
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    return build_llama3_tokenizer(Llama3TokenizerConfig(path=str(file)))
+
+
+@pytest.mark.parametrize("text", ["the king and the thing", "", "naïve 漢字 🙂", "a\n\n b  12345", "<|eot_id|>"])
+def test_text_comes_back_and_offsets_cover_it(tokenizer: Llama3Tokenizer, text: str) -> None:
+    ids, offsets = tokenizer.encode_with_offsets(text)
+    assert tokenizer.decode(ids) == text
+    assert ids == tokenizer.encode(text)
+    assert len(ids) == len(offsets)
+    assert offsets == sorted(offsets)
+    assert not offsets or (offsets[0][0] == 0 and offsets[-1][1] == len(text))
+
+
+def test_merges_are_used_and_special_tokens_follow_the_ranks(tokenizer: Llama3Tokenizer) -> None:
+    assert tokenizer.encode("the and") == [256 + MERGES.index(b"the"), 256 + MERGES.index(b" and")]
+    ranks = 256 + len(MERGES)
+    assert tokenizer.size == ranks + 256
+    assert (tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id) == (ranks, ranks + 1, ranks + 4)
+    assert len(set(SPECIAL)) == 256
+    assert SPECIAL.index("<|eot_id|>") == 9, "128009 in the published vocabulary of 128000 ranks"
+    assert tokenizer.decode([ranks, *tokenizer.encode("the"), ranks + 9]) == "the"
+
+
+def test_a_special_token_in_a_text_is_plain_text(tokenizer: Llama3Tokenizer) -> None:
+    assert max(tokenizer.encode("<|begin_of_text|>")) < 256 + len(MERGES)
+
+
+@pytest.mark.parametrize(("content", "says"), [("not base64 at all", ":1: not a base64"), ("YQ== 0\n", "1 ranks")])
+def test_another_file_is_refused_by_line(content: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "x.model").write_text(content)
+    with pytest.raises(MtError, match=says):
+        build_llama3_tokenizer(Llama3TokenizerConfig(path=str(tmp_path / "x.model")))
+
+
+def test_a_missing_file_says_what_to_set(tmp_path: Path) -> None:
+    with pytest.raises(MtError, match=r"set tokenizer\.path"):
+        build_llama3_tokenizer(Llama3TokenizerConfig(path=str(tmp_path / "none")))
