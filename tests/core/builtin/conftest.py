@@ -75,7 +75,7 @@ def sentencepiece_file(texts: list[str], tmp_path_factory: pytest.TempPathFactor
 def huggingface_file(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bare ``tokenizer.json``: byte-level BPE, as GPT-2's and Llama 3's."""
     import tokenizers
-    from tokenizers import decoders, models, pre_tokenizers, trainers
+    from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
     inner = tokenizers.Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -87,6 +87,9 @@ def huggingface_file(texts: list[str], tmp_path_factory: pytest.TempPathFactory)
         show_progress=False,
     )
     inner.train_from_iterator(texts, trainer)
+    # many a published tokenizer adds special tokens by itself, and cleans up spaces
+    specials = [("<s>", 0), ("</s>", 1)]
+    inner.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=specials)
     file = tmp_path_factory.mktemp("huggingface") / "tokenizer.json"
     inner.save(str(file))
     return file
@@ -97,7 +100,13 @@ def huggingface_folder(huggingface_file: Path, tmp_path_factory: pytest.TempPath
     """The same with a config that names special tokens and a chat template."""
     folder = tmp_path_factory.mktemp("folder")
     (folder / "tokenizer.json").write_bytes(huggingface_file.read_bytes())
-    config = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "chat_template": "{{ messages }}"}
+    config = {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "pad_token": "<pad>",
+        "chat_template": "{{ messages }}",
+        "clean_up_tokenization_spaces": True,
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return folder
 

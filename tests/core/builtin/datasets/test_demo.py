@@ -20,6 +20,12 @@ def test_each_help_topic_is_one_document_in_order_of_name(build: Any) -> None:
     assert 300_000 < sum(len(row["text"]) for row in rows) < 700_000
 
 
+def test_the_order_is_that_of_the_names_in_any_python(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pydoc_data.topics.topics", {"b": "two", "empty": " \n", "a": "one"})
+    demo = build("dataset", "demo", split="train")
+    assert [demo.row(index)["text"] for index in range(len(demo))] == ["one", "two"]
+
+
 def test_the_core_cuts_the_held_out_part(build: Any) -> None:
     assert build("dataset", "demo", split="eval") is None
 

@@ -14,7 +14,11 @@ from hypothesis import strategies as st
 from mt_core import DataError, MtError
 from mt_core.protocols import Tokenizer
 
-any_text = st.text(max_size=60) | st.text(st.sampled_from("ab \n\té你ﬁ\u0301\u200d🙂<s>/"), max_size=30)
+any_text = (
+    st.text(max_size=60)
+    | st.just("Hello , it 's me .")
+    | st.text(st.sampled_from("ab \n\té你ﬁ\u0301\u200d🙂<s>/"), max_size=30)
+)
 relaxed = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -146,7 +150,8 @@ def test_a_slow_tokenizer_encodes_but_refuses_offsets_by_name(build: Any, tmp_pa
         slow.encode_with_offsets("any text")
 
 
-def test_code_in_a_folder_is_never_run(build: Any, huggingface_folder: Path, tmp_path: Path) -> None:
+def test_code_in_a_folder_is_never_run(build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     config = {"auto_map": {"AutoTokenizer": ["evil.Evil", None]}, "tokenizer_class": "Evil"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     (tmp_path / "evil.py").write_text("open('ran', 'w')\nclass Evil: pass\n")
