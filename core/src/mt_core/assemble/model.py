@@ -18,7 +18,7 @@ from mt_core.engine.engine import Engine
 from mt_core.engine.plan import Plan, deepspeed_settings
 from mt_core.engine.processes import Process
 from mt_core.engine.step import TrainStep
-from mt_core.errors import ComponentError, WeightsError
+from mt_core.errors import CheckpointError, ComponentError, WeightsError
 from mt_core.nn import SdpaAttention, TrainModel
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Objective, OptimizerComponent
@@ -47,6 +47,8 @@ def build_engine(
     )
     adapter: Adapter = resolved.build("adapter", config.adapter.options)
     names = [name for name, _ in model.named_parameters()]
+    if weights is not None:
+        check_checkpoint(weights, names)
     source = weights if weights is not None else pretrained(resolved, config.model, names, say)
     fill_model(model, source, seed=config.train.seed, process=process)
     adapter.inject(model)
@@ -128,6 +130,18 @@ def check_names(
     if problems:
         raise WeightsError("the weights do not fit the model:\n  " + "\n  ".join(problems))
     return {name: load for name, load in found.items() if name in set(names)}
+
+
+def check_checkpoint(weights: TensorSource, names: list[str]) -> None:
+    """Raises ``CheckpointError`` when a checkpoint holds other tensors than the model has."""
+    missing, extra = sorted(set(names) - set(weights)), sorted(set(weights) - set(names))
+    if missing or extra:
+        raise CheckpointError(
+            "the checkpoint belongs to another model:"
+            + (f" it lacks {', '.join(missing)}." if missing else "")
+            + (f" It holds {', '.join(extra)}, which the model has not." if extra else "")
+            + " Resume it in the run that wrote it."
+        )
 
 
 def checkpoint_weights(folder: Path) -> TensorSource:

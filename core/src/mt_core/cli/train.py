@@ -96,7 +96,8 @@ def _resolved(line: CommandLine, host: PluginHost) -> tuple[Resolved, Path | Non
     raw, origins = _raw(line)
     if "resume" not in line.flags:
         return resolve(raw, host, origins), None
-    from mt_core.checkpoint.store import find
+    from mt_core.checkpoint.store import MANIFEST, find
+    from mt_core.checkpoint.tensors import read_json
 
     folder = Path(line.flags["resume"])
     checkpoint = find(folder)
@@ -105,11 +106,14 @@ def _resolved(line: CommandLine, host: PluginHost) -> tuple[Resolved, Path | Non
         raise CheckpointError(
             f"{run_folder} has no run.yaml, so it is no run that can be resumed; give the run's folder"
         )
-    stored = read_yaml(run_folder / "run.yaml")
+    before = read_yaml(run_folder / "run.yaml")
+    # The rows of a step stay those of the run, also where they followed from micro-batch and processes that may change.
+    before["train"]["global_batch_size"] = read_json(checkpoint / MANIFEST)["layout"]["global_batch_size"]
+    stored = {**before}
     if "epochs" in raw.get("train", {}) or "steps" in raw.get("train", {}):
         stored["train"] = {key: value for key, value in stored["train"].items() if key not in ("steps", "epochs")}
     resolved = resolve(merge(stored, raw), host, origins)
-    _refuse_changes(read_yaml(run_folder / "run.yaml"), resolved.config.as_raw(), run_folder)
+    _refuse_changes(before, resolved.config.as_raw(), run_folder)
     return resolved, checkpoint
 
 

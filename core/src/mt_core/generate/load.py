@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from mt_core.assemble.data import build_tokenizer
-from mt_core.assemble.model import checkpoint_weights, pretrained
+from mt_core.assemble.model import check_checkpoint, checkpoint_weights, pretrained
 from mt_core.checkpoint.store import verify
 from mt_core.engine.build import fill_model
 from mt_core.engine.processes import Process
@@ -38,6 +38,7 @@ def load(resolved: Resolved, checkpoint: Path | None, say: Callable[[str], None]
     if checkpoint is not None:
         verify(checkpoint)
         source = checkpoint_weights(checkpoint)
+        check_checkpoint(source, names)
     else:
         source = pretrained(resolved, config.model, names, say)
     fill_model(model, source, seed=config.train.seed, process=Process(0, 1, 0, device))

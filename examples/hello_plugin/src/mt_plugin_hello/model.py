@@ -49,7 +49,7 @@ class GatedConv(TrainModel):
             super().init_tensor(name, tensor, generator)
 
     def flops_per_token(self, length: int) -> float:
-        """6 per weight that multiplies (2 forward, 4 backward). A window is as wide anywhere: ``length`` plays no part."""
+        """6 per weight that multiplies (2 forward, 4 backward); ``length`` plays no part, as windows do not grow."""
         dim = self.config.dim
         per_block = dim * self.config.kernel_size * 2 * dim
         return 6.0 * (self.config.n_layers * per_block + dim * self.config.vocab_size)
