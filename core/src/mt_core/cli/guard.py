@@ -6,8 +6,12 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 from mt_core.errors import MtError
+
+ERRORS_VARIABLE = "MT_ERRORS"
+"""Folder in which the processes of a run leave their last words, so that the launcher tells a shared fault once."""
 
 
 def guarded(action: Callable[[], int], *, debug: bool) -> int:
@@ -32,5 +36,7 @@ def _report(text: str, debug: bool) -> None:
     if debug:
         traceback.print_exc()
     rank = os.environ.get("RANK", "0")
+    if folder := os.environ.get(ERRORS_VARIABLE):
+        (Path(folder) / f"rank-{rank}.said").write_text(text, encoding="utf-8")
     where = "" if rank == "0" else f" (rank {rank})"
     print(f"error{where}: {text}", file=sys.stderr, flush=True)

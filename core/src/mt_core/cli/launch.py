@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from mt_core.cli.guard import ERRORS_VARIABLE
 from mt_core.errors import UsageError
 from mt_core.tracking.console import notice
 
@@ -55,6 +56,7 @@ def _start(argv: Sequence[str], rank: int, count: int, folder: Path) -> subproce
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
         "MT_STORE": str(folder / "store"),
+        ERRORS_VARIABLE: str(folder),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0"),
     }
@@ -95,7 +97,17 @@ def _end(processes: Sequence[subprocess.Popen[bytes]], how: signal.Signals) -> N
 
 
 def _explain(culprit: int, code: int, folder: Path) -> None:
-    """Say which process ended the run, in its own words where rank 0 had none."""
+    """Say which process ended the run, in its own words, unless rank 0 has said the same."""
+    words = _last_words(culprit, folder)
+    if words and words == _last_words(0, folder):
+        return
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-    words = (folder / f"rank-{culprit}.err").read_text(errors="replace").strip().splitlines()
-    notice(f"rank {culprit} {how}" + (f": {words[-1]}" if words else ""))
+    notice(f"rank {culprit} {how}" + (f": {words}" if words else ""))
+
+
+def _last_words(rank: int, folder: Path) -> str:
+    said, errors = folder / f"rank-{rank}.said", folder / f"rank-{rank}.err"
+    if said.exists():
+        return said.read_text(encoding="utf-8")
+    lines = errors.read_text(errors="replace").strip().splitlines() if errors.exists() else []
+    return lines[-1] if lines else ""
