@@ -72,4 +72,4 @@ def test_a_damaged_checkpoint_is_refused_by_name(run: Path, capsys: pytest.Captu
     content[-1] ^= 1
     file.write_bytes(content)
     assert main(["--run", str(run), "--prompt", "x"]) == 1
-    assert f"{file} is damaged" in capsys.readouterr().err
+    assert f"model/{file.name} is damaged" in capsys.readouterr().err

@@ -2,98 +2,129 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
+import re
 import shutil
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 
+from mt_core.checkpoint.files import sync, warn
+from mt_core.checkpoint.lock import held
+from mt_core.checkpoint.manifest import MANIFEST
 from mt_core.errors import OutputError
 
-OURS = frozenset(
+LOCK = ".lock"
+FILES = frozenset(
     {
+        LOCK,
         "run.yaml",
         "plugins.lock.json",
         "metrics.jsonl",
         "loss.png",
-        "logs",
-        "tensorboard",
         "completed",
-        "checkpoints",
-        ".lock",
+        ".tmp-metrics.jsonl",
+        ".tmp-loss.png",
+        ".tmp-probe",
+        ".tmp-probed",
     }
 )
-"""Everything that a run writes into its folder; ``--overwrite`` removes nothing else."""
+FOLDERS = {
+    "logs": ("rank-*.log",),
+    "tensorboard": ("events.out.tfevents.*",),
+    "checkpoints": ("latest", ".tmp-latest", "step-????????", ".tmp-*step-????????"),
+}
+"""With ``FILES`` everything that a run writes into its folder; ``--overwrite`` removes nothing else."""
 
 
 def next_run_folder(stem: str, base: Path = Path("runs")) -> Path:
     """``runs/<stem>-NNN`` with the next free number."""
-    taken = [int(path.name[len(stem) + 1 :]) for path in base.glob(f"{stem}-*") if path.name[len(stem) + 1 :].isdigit()]
+    numbered = re.compile(re.escape(stem) + r"-([0-9]{1,9})")
+    names = [path.name for path in base.iterdir()] if base.is_dir() else []
+    taken = [int(match[1]) for name in names if (match := numbered.fullmatch(name))]
     return base / f"{stem}-{max(taken, default=0) + 1:03d}"
 
 
 @contextmanager
-def opened(folder: Path, *, overwrite: bool = False, resume: bool = False) -> Iterator[Path]:
+def opened(
+    folder: Path, *, overwrite: bool = False, resume: bool = False, say: Callable[[str], None] = warn
+) -> Iterator[Path]:
     """Hold the folder for one run. Raises ``OutputError`` when it is taken, foreign, not empty or not writable."""
+    with ExitStack() as stack:
+        with _writing(folder):
+            _check(folder, overwrite=overwrite, resume=resume)
+            folder.mkdir(parents=True, exist_ok=True)
+            note = stack.enter_context(held(folder / LOCK))
+            _check(folder, overwrite=overwrite, resume=resume)  # another run may have come and gone meanwhile
+            _probe(folder)
+            if overwrite:
+                _clear(folder)
+        if note:
+            say(note)
+        yield folder
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"output {folder} cannot be written: {error.strerror}; choose another --output") from error
+
+
+def _check(folder: Path, *, overwrite: bool, resume: bool) -> None:
+    """Raise ``OutputError`` unless the folder is new or empty, or may be used as it is."""
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"output {folder} is a file; give a folder")
-    content = {path.name for path in folder.iterdir()} - {".lock"} if folder.is_dir() else set()
+    content = {path.name for path in folder.iterdir()} - {LOCK} if folder.is_dir() else set()
     if content and not (resume or overwrite):
         raise OutputError(
             f"output {folder} already exists and is not empty; continue it with --resume {folder}, replace it with"
             " --overwrite, or choose another --output"
         )
-    if overwrite and (foreign := sorted(content - OURS)):
+    if not overwrite:
+        return
+    if foreign := sorted(_foreign(folder, content)):
         raise OutputError(
-            f"--overwrite would leave files that no run wrote in {folder}: {', '.join(foreign)}; move them away"
+            f"--overwrite would leave files that no run wrote in {folder}: {', '.join(foreign)}; move them away, or"
+            " choose another --output"
         )
-    _probe(folder)
-    with _locked(folder):
-        if overwrite:
-            _clear(folder)
-        yield folder
+    if content and not any((folder / name).is_file() for name in ("run.yaml", LOCK)):
+        raise OutputError(
+            f"--overwrite replaces a run, and {folder} is none (it has no run.yaml, only"
+            f" {', '.join(sorted(content))}); choose another --output"
+        )
+
+
+def _foreign(folder: Path, content: Iterable[str]) -> Iterator[str]:
+    """What is not of a run: names within the folder."""
+    for name in content:
+        path = folder / name
+        if path.is_dir() and not path.is_symlink() and name in FOLDERS:
+            yield from (f"{name}/{item.name}" for item in path.iterdir() if not _is_of_a_run(item, FOLDERS[name]))
+        elif name not in FILES and not (path.is_symlink() and name in FOLDERS):
+            yield name
+
+
+def _is_of_a_run(path: Path, patterns: Iterable[str]) -> bool:
+    if path.name.startswith("step-") and not (path / MANIFEST).is_file():
+        return False
+    return any(fnmatchcase(path.name, pattern) for pattern in patterns)
 
 
 def _probe(folder: Path) -> None:
     """Write, sync and rename a file, as a save will."""
-    probe = folder / ".tmp-probe"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with probe.open("w") as file:
-            file.write("probe")
-            file.flush()
-            os.fsync(file.fileno())
-        probe.rename(folder / ".tmp-probed")
-        (folder / ".tmp-probed").unlink()
-    except OSError as error:
-        raise OutputError(f"output {folder} cannot be written: {error.strerror}; choose another --output") from error
+    probe, probed = folder / ".tmp-probe", folder / ".tmp-probed"
+    probe.write_text("probe")
+    sync(probe)
+    probe.rename(probed)
+    probed.unlink()
 
 
 def _clear(folder: Path) -> None:
-    for name in OURS - {".lock"}:
+    for name in (*FOLDERS, *FILES - {LOCK}):
         path = folder / name
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        elif path.exists() or path.is_symlink():
-            path.unlink()
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One run at a time: an advisory lock, which the system drops when the process ends, however it ends."""
-    path = folder / ".lock"
-    with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.seek(0)
-            holder = file.read().strip() or "another process"
-            raise OutputError(
-                f"output {folder} is in use by {holder}; wait for it, or choose another --output"
-            ) from error
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
-        yield
+        else:
+            path.unlink(missing_ok=True)

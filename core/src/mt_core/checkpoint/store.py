@@ -1,29 +1,38 @@
 """Checkpoints that are whole or not there: staged, hashed, renamed, and only then pointed at.
 
 The order (after SQLite's and LevelDB's manifest protocols): every rank writes into ``.tmp-step-…``; all agree; files
-and folder are synced; ``manifest.json`` with the size and SHA-256 of every file comes last; the folder is renamed; its
-parent is synced; ``latest`` is replaced. A crash at any point leaves the previous checkpoint in place.
+and folders are synced; ``manifest.json`` with the size and SHA-256 of every file comes last; the folder is renamed; its
+parent is synced; ``latest`` is replaced; only then do older checkpoints go. A crash at any point leaves the previous
+checkpoint or the new one. All ranks must see the same folder.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mt_core.checkpoint.tensors import read_json, refuse_special, write_json
+from mt_core.checkpoint.files import amount, free_bytes, is_full, refuse_special, replace_text, sizes, sync, warn
+from mt_core.checkpoint.manifest import (
+    MANIFEST,
+    STEP_FOLDER,
+    is_whole,
+    others,
+    read_manifest,
+    verify,
+    write_manifest,
+)
 from mt_core.errors import CheckpointError
+
+__all__ = ["FOLDER", "LATEST", "MANIFEST", "CheckpointStore", "find", "step_name", "verify"]
 
 FOLDER = "checkpoints"
 LATEST = "latest"
-MANIFEST = "manifest.json"
-FORMAT = 1
-_STEP = re.compile(r"step-(\d{8})")
-_CHUNK = 4 * 2**20
+_DEBRIS = re.compile(r"\.tmp-(|replaced-|gone-)(step-[0-9]{8})")
 
 
 def step_name(step: int) -> str:
@@ -31,8 +40,21 @@ def step_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
+@dataclass(frozen=True, order=True)
+class _Found:
+    """A checkpoint on the disk; the order is that of the saves."""
+
+    save_number: int
+    step: int
+    path: Path
+    size: int
+
+
 class CheckpointStore:
-    """The checkpoints of one run. ``save`` is collective; the rest is for any rank."""
+    """The checkpoints of one run. ``save`` is collective; the rest is for any rank.
+
+    ``agree(ok)`` waits for all ranks and returns whether every one said True. ``say`` gets what is not worth an error.
+    """
 
     def __init__(
         self,
@@ -40,16 +62,22 @@ class CheckpointStore:
         *,
         rank: int = 0,
         agree: Callable[[bool], bool] = bool,
+        say: Callable[[str], None] = warn,
     ) -> None:
         self.folder = run_folder / FOLDER
         self.rank = rank
         self._agree = agree
+        self._say = say
+
+    # ------------------------------------------------------------------------------------------------------- saving
 
     def save(self, step: int, *, write: Callable[[Path], None], manifest: Mapping[str, Any], keep_last: int) -> Path:
-        """Commit one checkpoint; ``write(folder)`` puts this rank's files there.
+        """Commit one checkpoint; ``write(folder)`` puts this rank's files there. A checkpoint of this step is replaced.
 
-        Raises ``CheckpointError`` on every rank when any rank failed; earlier checkpoints stay as they were.
+        The ``keep_last`` newest saves stay. Raises ``CheckpointError`` on every rank when any rank failed; earlier
+        checkpoints then stay as they were.
         """
+        assert keep_last > 0, f"keep_last={keep_last} would delete the checkpoint just written"
         final, staging = self.folder / step_name(step), self.folder / f".tmp-{step_name(step)}"
         self._phase("prepare", staging, lambda: self._prepare(staging))
         self._phase("write", staging, lambda: write(staging))
@@ -63,149 +91,170 @@ class CheckpointStore:
         failure: Exception | None = None
         try:
             action()
-        except (OSError, CheckpointError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks must hear of it; raised again below
             failure = error
-        except Exception as error:  # noqa: BLE001 - safetensors raises its own class for a full disk; re-raised below
-            failure = error
+        cause = "another rank failed, and says why" if failure is None else self._explain(failure, staging)
         if self._agree(failure is None):
             return
         if self.rank == 0:
             shutil.rmtree(staging, ignore_errors=True)
-        cause = f"{type(failure).__name__}: {failure}" if failure else "another rank failed"
         raise CheckpointError(
-            f"could not {what} the checkpoint in {staging.parent}: {cause}."
-            f" {_space(staging.parent)}Earlier checkpoints are untouched."
+            f"could not {what} the checkpoint {staging.name.removeprefix('.tmp-')} in {self.folder}: {cause}."
+            " Earlier checkpoints are untouched."
         ) from failure
 
+    def _explain(self, failure: Exception, staging: Path) -> str:
+        said = str(failure) if isinstance(failure, CheckpointError) else f"{type(failure).__name__}: {failure}"
+        said = said.rstrip(".")
+        if not is_full(failure):
+            return said
+        try:
+            written, free = sum(sizes(staging).values()), free_bytes(self.folder)
+            wanted = self._last_size()
+        except (OSError, CheckpointError):
+            return said
+        needed = f", about {amount(wanted)} are needed (as for the last one)" if wanted else ""
+        return (
+            f"{said}: {amount(written)} were written{needed}, {amount(free)} are free there. Free some space, raise the"
+            " limit or quota, or lower --checkpoint.keep-last"
+        )
+
     def _prepare(self, staging: Path) -> None:
-        if self.rank == 0:
-            if staging.exists():
-                shutil.rmtree(staging)
-            (staging / "model").mkdir(parents=True)
-            (staging / "state").mkdir()
+        if self.rank != 0:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        sync(self.folder.parent)
+        self._clear_debris()
+        wanted, free = self._last_size(), free_bytes(self.folder)
+        if free < wanted:  # a new one stands beside the old ones until it is committed
+            raise CheckpointError(
+                f"it needs about {amount(wanted)}, as the last one did, and {amount(free)} are free there; free some"
+                " space, or lower --checkpoint.keep-last"
+            )
+        (staging / "model").mkdir(parents=True)
+        (staging / "state").mkdir()
+
+    def _clear_debris(self) -> None:
+        """Remove what saves that were killed left behind; undo a replacement that stopped half-way."""
+        for path in list(self.folder.iterdir()):
+            match = _DEBRIS.fullmatch(path.name)
+            if match is None or path.is_symlink() or not path.is_dir():
+                continue
+            if match[1] == "replaced-" and not (self.folder / match[2]).exists():
+                path.rename(self.folder / match[2])
+            else:
+                shutil.rmtree(path)
 
     def _commit(self, staging: Path, final: Path, step: int, manifest: Mapping[str, Any]) -> None:
         if self.rank != 0:
             return
-        files = {}
-        for path in sorted(staging.rglob("*")):
-            if path.is_file():
-                _sync(path)
-                files[path.relative_to(staging).as_posix()] = {"size": path.stat().st_size, "sha256": sha256(path)}
-        write_json(staging / MANIFEST, {"format": FORMAT, "step": step, **manifest, "files": files})
-        _sync(staging / MANIFEST)
-        for folder in (staging / "model", staging / "state", staging):
-            _sync(folder)
-        if final.exists():  # the same step again, after a resume: the old one steps aside until the new one is in place
-            aside = self.folder / f".tmp-old-{final.name}"
-            shutil.rmtree(aside, ignore_errors=True)
+        number = 1 + max((found.save_number for found in self._found()), default=0)
+        write_manifest(staging, manifest, step=step, save_number=number)
+        self._install(staging, final)
+        replace_text(self.folder / LATEST, final.name + "\n")
+
+    def _install(self, staging: Path, final: Path) -> None:
+        """Give the finished folder its name. A checkpoint of ours there steps aside, anything else is set aside."""
+        aside = self.folder / f".tmp-replaced-{final.name}"
+        if os.path.lexists(final) and not _is_ours(final):
+            foreign = next(p for n in range(1, 10**6) if not os.path.lexists(p := final.with_name(f"{final.name}.{n}")))
+            final.rename(foreign)
+            self._say(f"warning: {final} was no checkpoint of ours and stood in the way; it is now {foreign.name}")
+        replaces = os.path.lexists(final)
+        if replaces:
             final.rename(aside)
+        try:
             staging.rename(final)
+        except OSError:
+            if replaces:
+                aside.rename(final)
+            raise
+        sync(self.folder)
+        if replaces:
             shutil.rmtree(aside, ignore_errors=True)
-        else:
-            staging.rename(final)
-        _sync(self.folder)
-        pointer = self.folder / f".tmp-{LATEST}"
-        pointer.write_text(final.name + "\n", encoding="utf-8")
-        _sync(pointer)
-        os.replace(pointer, self.folder / LATEST)
-        _sync(self.folder)
 
     def _rotate(self, keep_last: int) -> None:
-        for _, path in self.list()[:-keep_last]:
-            shutil.rmtree(path)
+        """Remove whole checkpoints of ours but the newest. What cannot be removed never stops a run."""
+        for found in [found for found in self._found() if is_whole(found.path)][:-keep_last]:
+            gone = self.folder / f".tmp-gone-{found.path.name.removeprefix('.tmp-replaced-')}"
+            try:
+                found.path.rename(gone)  # at once, so that a crash leaves no half checkpoint under a good name
+                shutil.rmtree(gone)
+            except OSError as error:
+                self._say(f"warning: the old checkpoint {found.path} could not be removed: {error}")
+
+    # ------------------------------------------------------------------------------------------------------- finding
 
     def list(self) -> list[tuple[int, Path]]:
-        """(step, folder) of every checkpoint with a manifest of ours, oldest first."""
+        """(step, folder) of every checkpoint with a valid manifest of ours, in the order in which they were saved."""
+        return [(found.step, found.path) for found in self._found()]
+
+    def _found(self) -> tuple[_Found, ...]:
         if not self.folder.is_dir():
-            return []
+            return ()
+        steps = {match[0] for path in self.folder.iterdir() if (match := re.search(r"step-[0-9]{8}$", path.name))}
         found = []
-        for path in self.folder.iterdir():
-            match = _STEP.fullmatch(path.name)
-            if match and path.is_dir() and not path.is_symlink() and (path / MANIFEST).is_file():
-                found.append((int(match[1]), path))
-        return sorted(found)
+        for path in map(self._place, sorted(steps)):
+            if _is_ours(path):
+                manifest = read_manifest(path)
+                size = sum(entry["size"] for entry in manifest["files"].values())
+                found.append(_Found(manifest["save_number"], manifest["step"], path, size))
+        return tuple(sorted(found))
+
+    def _last_size(self) -> int:
+        """Bytes of the newest checkpoint: the best guess for the next."""
+        return next((found.size for found in reversed(self._found())), 0)
+
+    def _place(self, name: str) -> Path:
+        """Where a step's checkpoint is: aside, when a crash came in the middle of replacing it."""
+        path, aside = self.folder / name, self.folder / f".tmp-replaced-{name}"
+        return aside if aside.is_dir() and not os.path.lexists(path) else path
 
     def latest(self) -> Path | None:
-        """The last acknowledged checkpoint; ``None`` when there is none.
+        """The last checkpoint: what ``latest`` names, or without that file the newest save; ``None`` without any.
 
-        Raises ``CheckpointError`` when ``latest`` names something that is not there.
+        Raises ``CheckpointError`` when ``latest`` names something that is not there; its text is never followed.
         """
         pointer = self.folder / LATEST
-        if not pointer.exists():
-            return None
         refuse_special(pointer)
-        name = pointer.read_text(encoding="utf-8", errors="replace").strip()
-        path = self.folder / name
-        if not _STEP.fullmatch(name) or not (path / MANIFEST).is_file():
-            known = ", ".join(path.name for _, path in self.list()) or "none"
-            raise CheckpointError(
-                f"{pointer} names {name!r}, which is no checkpoint here; whole ones: {known}. Give one of them as --resume"
-            )
+        if not pointer.exists():
+            return next((found.path for found in reversed(self._found())), None)
+        with pointer.open("rb") as file:
+            name = file.read(64).decode("utf-8", errors="replace").strip()
+        path = self._place(name) if STEP_FOLDER.fullmatch(name) else None
+        why = _why_not_ours(path) if path else "a step's folder is named step- and eight digits"
+        if path is None or why:
+            raise CheckpointError(f"{pointer} names {name!r}, which is no checkpoint here: {why}. {others(pointer)}")
         return path
 
 
-def verify(folder: Path) -> dict[str, Any]:
-    """Check presence, size and SHA-256 of every file of a checkpoint; returns its manifest.
+def _is_ours(path: Path) -> bool:
+    """Whether a valid manifest says that we wrote this folder."""
+    return not _why_not_ours(path)
 
-    Raises ``CheckpointError`` that names the first file that differs.
-    """
-    manifest: dict[str, Any] = read_json(folder / MANIFEST)
-    if manifest.get("format") != FORMAT:
-        raise CheckpointError(f"{folder} has format {manifest.get('format')!r}; this version reads {FORMAT}")
-    files: dict[str, dict[str, Any]] = manifest["files"]
-    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()} - {MANIFEST}
-    if extra := sorted(present - set(files)):
-        raise CheckpointError(f"{folder} holds files that its manifest does not list: {', '.join(extra)}; remove them")
-    for name, expected in files.items():
-        path = folder / name
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise CheckpointError(f"{folder / MANIFEST} names {name!r}, which is outside the checkpoint")
-        refuse_special(path)
-        if not path.is_file():
-            raise CheckpointError(f"{path} is missing; use an earlier checkpoint")
-        if path.stat().st_size != expected["size"]:
-            raise CheckpointError(
-                f"{path} has {path.stat().st_size} bytes and should have {expected['size']}; use an earlier checkpoint"
-            )
-        if sha256(path) != expected["sha256"]:
-            raise CheckpointError(
-                f"{path} is damaged: its SHA-256 differs from the manifest's; use an earlier checkpoint"
-            )
-    return manifest
+
+def _why_not_ours(path: Path) -> str:
+    if path.is_symlink() or not path.is_dir():
+        return f"{path.name} is {'a link' if path.is_symlink() else 'not there'}"
+    try:
+        read_manifest(path)
+    except CheckpointError as error:
+        return str(error)
+    return ""
 
 
 def find(path: Path) -> Path:
-    """The checkpoint that a path means: a checkpoint folder, or a run's last one."""
-    if (path / MANIFEST).is_file():
-        return path
-    latest = CheckpointStore(path).latest() if path.is_dir() else None
+    """The checkpoint that a path means: a checkpoint folder, or a run's last one.
+
+    Raises ``CheckpointError`` that says what was looked for; a missing checkpoint is never a fresh start.
+    """
+    try:
+        if (path / MANIFEST).is_file():
+            return path
+        latest = CheckpointStore(path).latest() if path.is_dir() else None
+    except OSError as error:
+        raise CheckpointError(f"{path.absolute()} cannot be read: {error.strerror}; check its permissions") from error
     if latest is None:
-        what = "holds no checkpoint" if path.is_dir() else "does not exist"
+        what = f"holds no checkpoint (no {MANIFEST} and no {FOLDER}/step-…)" if path.is_dir() else "does not exist"
         raise CheckpointError(f"{path.absolute()} {what}; give a run's folder or one of its checkpoints")
     return latest
-
-
-def sha256(path: Path) -> str:
-    """Hex digest of a file's content."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _space(folder: Path) -> str:
-    try:
-        free = shutil.disk_usage(folder).free
-    except OSError:
-        return ""
-    return f"{free / 2**30:.2f} GiB are free there. "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
+from mt_core.checkpoint.files import refuse_special
 from mt_core.errors import CheckpointError, WeightsError
 
 if TYPE_CHECKING:
@@ -20,19 +21,23 @@ SHARD_BYTES = 2 * 2**30
 """Largest size of one file of weights: what is held in memory at a time while a model is written."""
 
 INDEX = "index.json"
+_SHARD = re.compile(r"model-[0-9]{5}\.safetensors")
 Tensors = Mapping[str, "Callable[[], Tensor]"]
 """Name → a function that loads this one tensor."""
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file with the mode that the umask gives (the library's own is 0600)."""
+    """Write a safetensors file with the mode that the umask gives: the library writes another file, of mode 0600.
+
+    Raises ``CheckpointError`` when something other than a regular file is in the way: the library would replace it.
+    """
     from safetensors.torch import save_file  # torch loads here: finding and listing checkpoints needs none
 
     refuse_special(path)
+    path.touch()
+    mode = path.stat().st_mode & 0o777
     save_file(dict(tensors), str(path))
-    mask = os.umask(0)
-    os.umask(mask)
-    path.chmod(0o666 & ~mask)
+    path.chmod(mode)
 
 
 def open_tensors(path: Path) -> Tensors:
@@ -47,28 +52,59 @@ def open_tensors(path: Path) -> Tensors:
 
 
 def _load(path: Path, name: str) -> Tensor:
-    with safe_open(str(path), framework="pt") as file:
-        return file.get_tensor(name)  # type: ignore[no-any-return]
-
-
-def refuse_special(path: Path) -> None:
-    """Only regular files are opened or replaced: no links, pipes or devices."""
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise CheckpointError(f"{path} is not a regular file; remove it or choose another folder")
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            return file.get_tensor(name)  # type: ignore[no-any-return]
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"cannot read {name} of {path}: {error}; the file is missing or damaged") from error
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON whose floats read back bit for bit; NaN is refused."""
-    path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    """Write JSON whose floats read back bit for bit.
+
+    Raises ``CheckpointError`` for what would not read back as it is: NaN, infinities, keys that are no text.
+    """
+    refuse_special(path)
+    try:
+        _refuse_keys(content)
+        text = json.dumps(content, indent=1, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"cannot write {path}: {error}; JSON holds finite numbers, text, lists and maps"
+        ) from error
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _refuse_keys(content: Any) -> None:
+    """``json`` would write the key 1 as "1" without a word."""
+    if isinstance(content, Mapping):
+        if odd := [key for key in content if not isinstance(key, str)]:
+            raise TypeError(f"the key {odd[0]!r} is not text")
+        content = list(content.values())
+    if isinstance(content, list | tuple):
+        for item in content:
+            _refuse_keys(item)
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON. Raises ``CheckpointError`` when the file is missing or damaged."""
+    """Read JSON. Raises ``CheckpointError`` when the file is missing or damaged, or says NaN or one key twice."""
     refuse_special(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse_constant)
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"cannot read {path}: {error}; the file is missing or damaged") from error
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        raise ValueError("a key stands there twice")
+    return content
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 class ModelWriter:
@@ -84,7 +120,17 @@ class ModelWriter:
         self._index: dict[str, str] = {}
 
     def add(self, name: str, tensor: Tensor) -> None:
-        """Take one tensor; it is copied or written before the next one is needed."""
+        """Take one tensor, which must not change until ``close``: it is not copied.
+
+        Raises ``CheckpointError`` for a name given twice, and for a tensor without elements: ZeRO 3 leaves one where a
+        weight was not gathered.
+        """
+        if name in self._index or name in self._pending:
+            raise CheckpointError(f"{name} is written twice to {self.folder}; a name stands for one tensor")
+        if tensor.numel() == 0:
+            raise CheckpointError(
+                f"{name} is empty (shape {tuple(tensor.shape)}): it was not gathered before it was saved"
+            )
         size = tensor.numel() * tensor.element_size()
         if self._pending and self._bytes + size > self.shard_bytes:
             self._flush()
@@ -107,21 +153,28 @@ class ModelWriter:
 
 
 def open_model(folder: Path) -> Tensors:
-    """The weights that ``ModelWriter`` wrote, by name."""
+    """The weights that ``ModelWriter`` wrote, by name; a tensor is read when its function is called.
+
+    Raises ``CheckpointError`` when the index and the files beside it do not agree, or a name leads elsewhere.
+    """
     index = read_json(folder / INDEX)
+    if not isinstance(index, dict):
+        raise CheckpointError(f"{folder / INDEX} is no index of tensors; it is damaged or not ours")
     files: dict[str, Tensors] = {}
-    tensors: dict[str, Callable[[], Tensor]] = {}
-    for name, file in index.items():
-        if Path(file).name != file:
+    for file in dict.fromkeys(index.values()):
+        if not isinstance(file, str) or not _SHARD.fullmatch(file):
             raise CheckpointError(
-                f"{folder / INDEX} names {file!r}, which is outside its folder; the index is not ours"
+                f"{folder / INDEX} names {file!r}, which is outside its folder or not model-NNNNN.safetensors; the index"
+                " is not ours"
             )
-        if file not in files:
-            files[file] = open_tensors(folder / file)
+        files[file] = open_tensors(folder / file)
+    for name, file in index.items():
         if name not in files[file]:
             raise CheckpointError(f"{folder / file} lacks {name}, which the index says it holds; the file is damaged")
-        tensors[name] = files[file][name]
-    return tensors
+    for file, tensors in files.items():
+        if extra := sorted(name for name in tensors if index.get(name) != file):
+            raise CheckpointError(f"{folder / file} holds {', '.join(extra)}, which the index does not place there")
+    return {name: files[file][name] for name, file in index.items()}
 
 
 def open_overlay(path: Path) -> Tensors:

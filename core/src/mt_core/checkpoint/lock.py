@@ -1,0 +1,109 @@
+"""One run per folder: a lock that the system drops when its holder ends, however it ends.
+
+``flock`` decides. The text in the file tells a person who holds it, and that the last holder did not end by itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from mt_core.errors import OutputError
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_MOST_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds, or held, a lock."""
+
+    process: int
+    host: str
+    boot: str
+
+    @classmethod
+    def this(cls) -> Holder:
+        """The running process."""
+        boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
+        return cls(os.getpid(), socket.gethostname(), boot)
+
+    @property
+    def lives(self) -> bool:
+        """Whether it certainly still runs, as far as this machine can know."""
+        here = Holder.this()
+        if (self.host, self.boot) != (here.host, here.boot) or self.process == here.process:
+            return False
+        try:
+            os.kill(self.process, 0)  # asks, sends nothing
+        except ProcessLookupError:
+            return False
+        except PermissionError:  # it runs as another user
+            return True
+        return True
+
+    def __str__(self) -> str:
+        return f"process {self.process} on {self.host}"
+
+
+@contextmanager
+def held(path: Path) -> Iterator[str]:
+    """Hold the lock file; yields what a person should know of it (an earlier run that was killed), or nothing.
+
+    Raises ``OutputError`` that names process and host when another run holds it.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        notes = _claim(handle, path)
+        _write(handle, json.dumps(asdict(Holder.this())))
+        try:
+            yield " ".join(notes)
+        finally:
+            _write(handle, "")  # so that text in a lock that is free tells of a kill
+    finally:
+        os.close(handle)
+
+
+def _claim(handle: int, path: Path) -> list[str]:
+    notes, locks = [], True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise OutputError(_taken(path, _read(handle))) from error
+    except OSError as error:
+        locks = False
+        notes.append(
+            f"warning: the filesystem of {path.parent} has no locks ({error.strerror}), so a second run there would go"
+            " unnoticed."
+        )
+    last = _read(handle)
+    if last is not None and not locks and last.lives:
+        raise OutputError(_taken(path, last))
+    if last is not None:
+        notes.append(f"notice: {last} used {path.parent} and did not end by itself; this run takes the folder over.")
+    return notes
+
+
+def _taken(path: Path, holder: Holder | None) -> str:
+    return f"output {path.parent} is in use by {holder or 'another process'}; wait for it, or choose another --output"
+
+
+def _read(handle: int) -> Holder | None:
+    """Who the file names; nobody when it is empty or only half written."""
+    text = os.pread(handle, _MOST_BYTES, 0)
+    try:
+        content = json.loads(text)
+        return Holder(int(content["process"]), str(content["host"]), str(content["boot"]))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _write(handle: int, text: str) -> None:
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, text.encode(), 0)

@@ -1,0 +1,134 @@
+"""``manifest.json``: what a checkpoint consists of, down to the SHA-256 of every file.
+
+No format of tensors notices a flipped bit, so the manifest does. It is written last: a folder with a valid one is whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mt_core.checkpoint.files import sha256, sizes, sync
+from mt_core.checkpoint.tensors import read_json, write_json
+from mt_core.errors import CheckpointError
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+STEP_FOLDER = re.compile(r"step-([0-9]{8})")
+RESERVED = frozenset({"format", "step", "save_number", "files"})
+_SHOWN = 5
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def write_manifest(folder: Path, content: Mapping[str, Any], *, step: int, save_number: int) -> None:
+    """Sync and hash every file of a folder and write its manifest, last and synced too.
+
+    ``save_number`` counts the saves of a run: the order of checkpoints, whatever clocks and step numbers say.
+    """
+    if taken := RESERVED & content.keys():
+        raise CheckpointError(f"the manifest's keys {sorted(taken)} are the store's own; choose other names")
+    files = {}
+    for name, size in sizes(folder).items():
+        sync(folder / name)
+        files[name] = {"size": size, "sha256": sha256(folder / name)}
+    head = {"format": FORMAT, "step": step, "save_number": save_number}
+    write_json(folder / MANIFEST, {**head, **content, "files": files})
+    sync(folder / MANIFEST)
+    inner = {folder / parent for name in files for parent in PurePosixPath(name).parents}
+    for parent in sorted(inner | {folder}, reverse=True):
+        sync(parent)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint. Raises ``CheckpointError`` when it is missing, damaged or not ours."""
+    path = folder / MANIFEST
+    manifest = read_json(path)
+    if not isinstance(manifest, dict) or "format" not in manifest:
+        raise CheckpointError(f"{path} is no manifest of a checkpoint; give a folder that mt-train wrote")
+    if manifest["format"] != FORMAT:
+        raise CheckpointError(
+            f"{folder} has format {manifest['format']!r}, and this version reads {FORMAT}; use the mt-core that wrote it"
+        )
+    if fault := next(_faults_of(manifest), None):
+        raise CheckpointError(f"{path} is damaged: {fault}; use another checkpoint")
+    named = STEP_FOLDER.fullmatch(folder.name)
+    if named and int(named[1]) != manifest["step"]:
+        raise CheckpointError(f"{folder} holds step {manifest['step']}, which its name denies; give it its name back")
+    return manifest
+
+
+def _faults_of(manifest: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("step", "save_number"):
+        if type(manifest.get(key)) is not int or manifest[key] < 0:
+            yield f"{key} is {manifest.get(key)!r} instead of a count"
+    files = manifest.get("files")
+    if not isinstance(files, dict):
+        yield "it lists no files"
+        return
+    for name, entry in files.items():
+        if not isinstance(entry, dict) or entry.keys() != {"size", "sha256"} or type(entry["size"]) is not int:
+            yield f"the entry of {name!r} is not its size and SHA-256"
+        elif not isinstance(entry["sha256"], str) or not _DIGEST.fullmatch(entry["sha256"]):
+            yield f"the SHA-256 of {name!r} is not 64 hexadecimal digits"
+
+
+def verify(folder: Path) -> dict[str, Any]:
+    """Check presence, size and SHA-256 of every file of a checkpoint; returns its manifest.
+
+    Raises ``CheckpointError`` that names each file that differs, with what it should be, and the checkpoints beside it.
+    """
+    manifest = read_manifest(folder)
+    try:
+        faults = list(misfits(folder, manifest["files"], content=True))
+    except OSError as error:
+        raise CheckpointError(f"the checkpoint {folder} cannot be read: {error}. {others(folder)}") from error
+    if faults:
+        more = [f"and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
+        raise CheckpointError(
+            f"the checkpoint {folder} cannot be trusted: {'; '.join(faults[:_SHOWN] + more)}. {others(folder)}"
+        )
+    return manifest
+
+
+def misfits(folder: Path, files: Mapping[str, Mapping[str, Any]], *, content: bool) -> Iterator[str]:
+    """What is wrong with a checkpoint's files: names and sizes, and with ``content`` every byte.
+
+    Only files that a walk of the folder finds are opened, so no name in a manifest leads out of it.
+    """
+    try:
+        present = sizes(folder)
+    except CheckpointError as error:
+        yield str(error)
+        return
+    for name in sorted(present.keys() - files.keys() - {MANIFEST}):
+        yield f"{name} is not listed in {MANIFEST}"
+    for name, entry in files.items():
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            yield f"{MANIFEST} names {name!r}, which is outside the checkpoint"
+        elif name not in present:
+            yield f"{name} is missing"
+        elif present[name] != entry["size"]:
+            yield f"{name} has {present[name]} bytes and should have {entry['size']}"
+        elif content and (digest := sha256(folder / name)) != entry["sha256"]:
+            yield f"{name} is damaged: its SHA-256 is {digest[:12]}… and should be {entry['sha256'][:12]}…"
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a folder is a checkpoint of ours with every file in place (content unread)."""
+    try:
+        files = read_manifest(folder)["files"]
+        return not folder.is_symlink() and next(misfits(folder, files, content=False), None) is None
+    except (CheckpointError, OSError):
+        return False
+
+
+def others(folder: Path) -> str:
+    """Which other checkpoints stand beside this one, for an error's last sentence."""
+    beside = sorted(path.name for path in folder.parent.glob("step-*") if path != folder and is_whole(path))
+    if not beside:
+        return f"No other checkpoint in {folder.parent} has all of its files."
+    return (
+        f"Checkpoints in {folder.parent} with every file in place: {', '.join(beside)}; give the path of one instead."
+    )

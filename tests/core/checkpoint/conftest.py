@@ -1,0 +1,52 @@
+"""Checkpoints to damage and operations to make fail."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from mt_core.checkpoint.store import CheckpointStore
+from mt_core.checkpoint.tensors import ModelWriter, write_json, write_tensors
+
+
+def rank_files(value: float) -> Callable[[Path], None]:
+    """What one rank writes: two files of weights, one of state and one of numbers, all made of one value."""
+
+    def write(folder: Path) -> None:
+        model = ModelWriter(folder / "model", shard_bytes=64)
+        model.add("a", torch.full((8,), value))
+        model.add("b", torch.full((8, 2), value))
+        model.close()
+        write_tensors(folder / "state" / "rank-0000.safetensors", {"m": torch.full((3,), value)})
+        write_json(folder / "state" / "rank-0000.json", {"value": value})
+
+    return write
+
+
+Save = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here loses power, and waiting for a disk takes most of the time."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+@pytest.fixture
+def save() -> Save:
+    """Save a step; every number in it is the step, unless another value is given."""
+
+    def saved(store: CheckpointStore, step: int, keep_last: int = 2, value: float | None = None) -> Path:
+        content = rank_files(float(step) if value is None else value)
+        return store.save(step, write=content, manifest={"tokens": step * 10}, keep_last=keep_last)
+
+    return saved
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CheckpointStore:
+    return CheckpointStore(tmp_path)
