@@ -106,7 +106,7 @@ def test_an_old_config_with_rope_scaling_is_read(tmp_path: Path) -> None:
 def test_what_we_write_transformers_opens(
     tied: bool, shard: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mt_plugin_llama.huggingface.SHARD_BYTES", shard)
+    monkeypatch.setattr("mt_plugin_llama.export.SHARD_BYTES", shard)
     reference = theirs(tie_word_embeddings=tied, rope_parameters={"rope_theta": 5000.0, **SCALINGS["llama3"]})
     reference.save_pretrained(tmp_path / "in")
     ours = loaded(tmp_path / "in")

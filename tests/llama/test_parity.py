@@ -12,7 +12,7 @@ from transformers import LlamaForCausalLM
 
 from mt_core.nn import Batch, KVCache
 from mt_plugin_llama.config import LlamaConfig
-from mt_plugin_llama.huggingface import their_config
+from mt_plugin_llama.export import their_config
 from mt_plugin_llama.model import Llama
 
 TOLERANCE = 1e-5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -117,29 +118,31 @@ class LlamaConfig(ModelConfig):
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
+        faults = [*self._head_faults(), *self._width_faults()]
+        if faults:
+            raise ValueError(". Also, ".join(faults))
+        return self
+
+    def _head_faults(self) -> Iterator[str]:
         if self.n_heads % self.n_kv_heads:
-            raise ValueError(
+            yield (
                 f"n_heads={self.n_heads} is not a multiple of n_kv_heads={self.n_kv_heads}; "
                 f"set n_kv_heads to a divisor, or to {self.n_heads} for plain multi-head attention"
             )
         if self.head_dim is None and self.dim % self.n_heads:
-            raise ValueError(
+            yield (
                 f"dim={self.dim} is not a multiple of n_heads={self.n_heads}; "
                 "set n_heads to a divisor of dim, or set head_dim"
             )
-        if self.head_width % 2:
-            raise ValueError(
+
+    def _width_faults(self) -> Iterator[str]:
+        if self.head_width < 1 or self.head_width % 2:
+            yield (
                 f"a head has {self.head_width} channels, and rotary positions turn pairs; "
                 "set head_dim to an even number, or change dim / n_heads"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _lengths_fit(self) -> Self:
-        original = self.rope_scaling.original_max_seq_len
-        if original is not None and original > self.max_seq_len:
-            raise ValueError(
-                f"rope_scaling.original_max_seq_len={original} is longer than max_seq_len={self.max_seq_len}; "
-                "the original length is the one before the stretch: lower it, or raise max_seq_len"
+        elif self.head_width == 2 and self.rope_scaling.type == "dynamic":
+            yield (
+                "a head has 2 channels, and dynamic scaling divides by the others; "
+                "set head_dim to 4 or more, or choose another rope_scaling.type"
             )
-        return self

@@ -1,7 +1,8 @@
 """Llama in Meta's own format: ``params.json`` and ``consolidated.NN.pth``, one file a model-parallel rank.
 
-Sources: https://github.com/meta-llama/llama-models (model.py, and which layer is split how in fairscale's
-``ColumnParallelLinear`` / ``RowParallelLinear``).
+Sources: https://github.com/meta-llama/llama-models (args.py, model.py), and which layer is split how in fairscale's
+``ColumnParallelLinear`` / ``RowParallelLinear`` / ``ParallelEmbedding``
+(https://github.com/facebookresearch/fairscale/blob/main/fairscale/nn/model_parallel/layers.py).
 
 Shapes: D model width, N heads, H head width.
 """
@@ -12,19 +13,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core import WeightsError, WeightsFormat
+from pydantic import Field, ValidationError
+
+from mt_core import MtConfig, WeightsError, WeightsFormat
 
 from .config import LlamaConfig
-from .files import Loaders, contained, pickled, read_json
+from .files import Loaders, contained, pickled_loaders, read_json, without_tied_head
+from .shapes import EMBEDDING, HEAD, parameter_shapes
+from .variants import VARIANTS
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_OUTSIDE = {
-    "tok_embeddings.weight": "model.embed_tokens.weight",
-    "norm.weight": "model.norm.weight",
-    "output.weight": "lm_head.weight",
-}
+_OUTSIDE = {"tok_embeddings.weight": EMBEDDING, "norm.weight": "model.norm.weight", "output.weight": HEAD}
 _INSIDE = {
     "attention.wq.weight": "self_attn.q_proj.weight",
     "attention.wk.weight": "self_attn.k_proj.weight",
@@ -39,8 +40,29 @@ _INSIDE = {
 _SPLIT_INPUTS = ("attention.wo.weight", "feed_forward.w2.weight")
 """Split among ranks by their second dimension; other matrices by their first."""
 
-SENTENCEPIECE_VOCABULARY = 32_000
+_SENTENCEPIECE_VOCABULARY = 32_000
 """Llama 1 and 2 write ``vocab_size: -1``: their tokenizer has this many."""
+
+_RUNTIME_ONLY = {"max_batch_size", "model_parallel_size"}
+"""Keys of ``params.json`` that say how Meta's own code runs it, and nothing about the model."""
+
+
+class MetaParams(MtConfig):
+    """``params.json``, of Llama 1 to 3.3. A key that is not here (vision, LoRA, quantisation) is refused by name."""
+
+    dim: int = Field(gt=0, description="width of the hidden states (channels)")
+    n_layers: int = Field(gt=0, description="blocks")
+    n_heads: int = Field(gt=0, description="query heads")
+    n_kv_heads: int | None = Field(None, gt=0, description="key/value heads; default n_heads")
+    vocab_size: int = Field(-1, ge=-1, description="tokens; -1 is that of the tokenizer")
+    multiple_of: int = Field(256, gt=0, description="the MLP's width is rounded up to a multiple of this (channels)")
+    ffn_dim_multiplier: float | None = Field(None, gt=0, description="factor of the MLP's width")
+    norm_eps: float = Field(1e-5, gt=0, lt=1, description="added to the mean square in RMSNorm")
+    rope_theta: float = Field(10_000.0, gt=1, description="base of the rotary wavelengths")
+    use_scaled_rope: bool = Field(False, description="llama3 scaling of the rotary positions")
+    rope_scaling_factor: float | None = Field(None, ge=1, description="its factor (ratio)")
+    rope_high_freq_factor: float | None = Field(None, gt=1, description="its high_freq_factor (ratio)")
+    max_seq_len: int | None = Field(None, gt=0, description="context (tokens)")
 
 
 def matches(path: Path) -> bool:
@@ -49,60 +71,100 @@ def matches(path: Path) -> bool:
 
 
 def values(path: Path) -> Mapping[str, Any]:
-    """The shape in ``params.json``; the context, which it does not say, follows from the generation's other values."""
-    given = read_json(path / "params.json")
-    try:
-        dim, heads = int(given["dim"]), int(given["n_heads"])
-        layers, eps = int(given["n_layers"]), float(given["norm_eps"])
-    except KeyError as error:
-        raise WeightsError(f"{path / 'params.json'} lacks {error}; it is no Llama's params.json") from error
-    theta, scaled = float(given.get("rope_theta", 10_000.0)), bool(given.get("use_scaled_rope", False))
-    vocabulary = int(given.get("vocab_size", -1))
+    """The shape in ``params.json``. What it does not say (context, tied head) is that of the published size it equals."""
+    params = _params(path / "params.json")
     shape: dict[str, Any] = {
-        "vocab_size": vocabulary if vocabulary > 0 else SENTENCEPIECE_VOCABULARY,
-        "max_seq_len": _context(theta, eps, scaled),
-        "dim": dim,
-        "n_layers": layers,
-        "n_heads": heads,
-        "n_kv_heads": int(given.get("n_kv_heads") or heads),
-        "ffn_dim": _ffn_dim(dim, int(given.get("multiple_of", 256)), given.get("ffn_dim_multiplier")),
-        "norm_eps": eps,
-        "rope_theta": theta,
+        "vocab_size": params.vocab_size if params.vocab_size > 0 else _SENTENCEPIECE_VOCABULARY,
+        "dim": params.dim,
+        "n_layers": params.n_layers,
+        "n_heads": params.n_heads,
+        "n_kv_heads": params.n_kv_heads or params.n_heads,
+        "ffn_dim": _ffn_dim(params),
+        "norm_eps": params.norm_eps,
+        "rope_theta": params.rope_theta,
     }
-    if scaled:
-        factor = float(given.get("rope_scaling_factor") or 8.0)
-        shape["rope_scaling"] = {"type": "llama3", "factor": factor, "original_max_seq_len": 8192}
-    return shape
+    unsaid = _published(shape, scaled=params.use_scaled_rope) or _guessed(params, shape["vocab_size"])
+    return {**shape, **unsaid, **({} if params.max_seq_len is None else {"max_seq_len": params.max_seq_len})}
 
 
-def _context(theta: float, eps: float, scaled: bool) -> int:
-    if scaled:
-        return 131_072
-    if theta >= 500_000:
-        return 8192
-    return 2048 if eps < 5e-6 else 4096  # Llama 1 has 1e-6, Llama 2 has 1e-5
+def _params(file: Path) -> MetaParams:
+    given = {key: value for key, value in read_json(file).items() if key not in _RUNTIME_ONLY}
+    try:
+        return MetaParams(**given)
+    except (ValidationError, TypeError) as error:
+        faults = error.errors() if isinstance(error, ValidationError) else []
+        said = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults) or str(error)
+        raise WeightsError(f"{file} is no params.json of a text-only Llama: {said}. Give other weights") from error
 
 
-def _ffn_dim(dim: int, multiple_of: int, multiplier: float | None) -> int:
+def _ffn_dim(params: MetaParams) -> int:
     """Meta's rule: two thirds of 4 D, times the multiplier, rounded up."""
-    hidden = int(2 * (4 * dim) / 3)
-    if multiplier is not None:
-        hidden = int(multiplier * hidden)
-    return multiple_of * ((hidden + multiple_of - 1) // multiple_of)
+    hidden = int(2 * (4 * params.dim) / 3)
+    if params.ffn_dim_multiplier is not None:
+        hidden = int(params.ffn_dim_multiplier * hidden)
+    return params.multiple_of * ((hidden + params.multiple_of - 1) // params.multiple_of)
+
+
+def _published(shape: Mapping[str, Any], *, scaled: bool) -> dict[str, Any] | None:
+    """What the published size of this shape says beyond ``params.json``: 3.2's factor 32, for one, stands nowhere in it."""
+    for variant in VARIANTS.values():
+        is_scaled = variant.get("rope_scaling", {}).get("type") == "llama3"
+        if is_scaled == scaled and all(variant[key] == value for key, value in shape.items()):
+            return {key: value for key, value in variant.items() if key not in shape}
+    return None
+
+
+def _guessed(params: MetaParams, vocabulary: int) -> dict[str, Any]:
+    """For a shape that was never published: the context by generation, and Llama 3.1's scaling where there is one."""
+    if params.use_scaled_rope:
+        scaling = {
+            "type": "llama3",
+            "factor": params.rope_scaling_factor or 8.0,
+            "original_max_seq_len": 8192,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": params.rope_high_freq_factor or 4.0,
+        }
+        return {"max_seq_len": 131_072, "rope_scaling": scaling}
+    if vocabulary > 100_000:
+        return {"max_seq_len": 8192}
+    if params.rope_theta > 10_000:
+        return {"max_seq_len": 16_384}  # Code Llama (https://arxiv.org/abs/2308.12950)
+    return {"max_seq_len": 2048 if params.norm_eps < 5e-6 else 4096}  # Llama 1 has 1e-6, Llama 2 has 1e-5
+
+
+# ------------------------------------------------------------------------------------------------------------- tensors
 
 
 def tensors(path: Path, config: LlamaConfig) -> Loaders:
     """One loader a parameter: the shards joined, queries and keys reordered for the half layout of rotary positions."""
-    shards = [contained(path, file.name) for file in sorted(path.glob("consolidated.*.pth"))]
-    names = [name for name in pickled(shards[0]) if name != "rope.freqs"]
+    shards = _shards(path)
     loaders: Loaders = {}
-    for name in names:
+    for name in shards[0]:
+        if name == "rope.freqs":
+            continue  # follows from the config
         ours = our_name(name)
         if ours is None:
-            raise WeightsError(f"{shards[0]} holds {name!r}, which is no tensor of a Llama; is this another model?")
-        if not (config.tie_embeddings and ours == "lm_head.weight"):
-            loaders[ours] = _loader(shards, name, config)
-    return loaders
+            raise WeightsError(f"{path} holds {name!r}, which is no tensor of a Llama; is this another model?")
+        loaders[ours] = _loader([shard[name] for shard in shards], name, ours, config)
+    return without_tied_head(loaders, path) if config.tie_embeddings else loaders
+
+
+def _shards(path: Path) -> list[Loaders]:
+    """All ranks' files, in order. Raises ``WeightsError`` where one is absent or holds other names."""
+    files = sorted(path.glob("consolidated.*.pth"))
+    wanted = [f"consolidated.{rank:02d}.pth" for rank in range(len(files))]
+    if [file.name for file in files] != wanted:
+        raise WeightsError(
+            f"{path} has {', '.join(file.name for file in files)}; the ranks are numbered from 00 without a gap: "
+            "fetch the missing files"
+        )
+    shards = [pickled_loaders(contained(path, name)) for name in wanted]
+    for file, shard in zip(wanted, shards, strict=True):
+        if odd := sorted(set(shard) ^ set(shards[0])):
+            raise WeightsError(
+                f"{path / file} and {wanted[0]} differ in the tensors {', '.join(odd)}; fetch them again"
+            )
+    return shards
 
 
 def our_name(name: str) -> str | None:
@@ -115,13 +177,14 @@ def our_name(name: str) -> str | None:
     return None
 
 
-def _loader(shards: list[Path], name: str, config: LlamaConfig) -> Callable[[], Tensor]:
+def _loader(pieces: list[Callable[[], Tensor]], name: str, ours: str, config: LlamaConfig) -> Callable[[], Tensor]:
+    wanted = parameter_shapes(config.model_copy(update={"tie_embeddings": False})).get(ours)
+    heads = {"wq": config.n_heads, "wk": config.n_kv_heads}.get(name.split(".")[-2])
+
     def load() -> Tensor:
-        pieces = [pickled(shard)[name] for shard in shards]
-        whole = _joined(name, pieces, config)
-        if name.endswith("wq.weight"):
-            return halves(whole, config.n_heads)
-        return halves(whole, config.n_kv_heads) if name.endswith("wk.weight") else whole
+        whole = _joined(name, [piece() for piece in pieces], config)
+        # A tensor of another shape goes on as it is: the model lists all that do not fit.
+        return halves(whole, heads) if heads is not None and tuple(whole.shape) == wanted else whole
 
     return load
 
@@ -129,7 +192,11 @@ def _loader(shards: list[Path], name: str, config: LlamaConfig) -> Callable[[], 
 def _joined(name: str, pieces: list[Tensor], config: LlamaConfig) -> Tensor:
     import torch
 
-    if len(pieces) == 1 or pieces[0].dim() == 1:  # norms are the same on every rank
+    if len(pieces) == 1:
+        return pieces[0]
+    if pieces[0].dim() == 1:
+        if not all(torch.equal(piece, pieces[0]) for piece in pieces):
+            raise WeightsError(f"{name} differs among the ranks' files, which all hold it whole; fetch them again")
         return pieces[0]
     if name == "tok_embeddings.weight":  # Llama 1 and 2 split the width, Llama 3 the vocabulary
         return torch.cat(pieces, 0 if pieces[0].shape[1] == config.dim else 1)
