@@ -1,38 +1,65 @@
-"""The example model keeps the promises that the core builds on."""
+"""The example model keeps the promises that the core builds on, and has the numbers of its paper."""
 
 from __future__ import annotations
 
+import ast
+import math
+import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
-from mt_core.nn import Batch, KVCache
+import mt_core
+import mt_core.nn
+from mt_core.nn import Batch, KVCache, TokenObjective, tensor_generator
 
-SOURCE = Path(__file__).parents[2] / "examples/hello_plugin/src"
+EXAMPLE = Path(__file__).parents[2] / "examples/hello_plugin"
+PACKAGE = "mt_plugin_hello"
+SHAPE = {"vocab_size": 20, "max_seq_len": 64, "dim": 8, "n_layers": 3, "kernel_size": 3}
 
 
-@pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(SOURCE))
-    from mt_plugin_hello.config import VARIANTS, GatedConvConfig
-    from mt_plugin_hello.model import GatedConv
-
-    torch.manual_seed(0)
-    built = GatedConv(GatedConvConfig(**VARIANTS["tiny"]))
-    for name, parameter in built.named_parameters():
-        if parameter.dim() >= 2 or name.endswith("bias"):
-            torch.nn.init.normal_(parameter, 0.0, 0.1)
-    yield built
-    for name in [name for name in sys.modules if name.startswith("mt_plugin_hello")]:
+@pytest.fixture(scope="module")
+def example() -> Iterator[SimpleNamespace]:
+    """The package's modules, by path: it is not installed here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(EXAMPLE / "src"))
+        yield SimpleNamespace(**{name: import_module(f"{PACKAGE}.{name}") for name in ("plugin", "config", "model")})
+    for name in [name for name in sys.modules if name.split(".")[0] == PACKAGE]:
         del sys.modules[name]
 
 
-def row(lengths: list[int]) -> Batch:
+def build(example: SimpleNamespace, **shape: int) -> Any:
+    """A model with every parameter drawn at random, biases and norms included, so that a dropped one shows."""
+    model = example.model.GatedConv(example.config.GatedConvConfig(**shape))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            model.init_tensor(name, parameter, tensor_generator(0, name))
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+@pytest.fixture
+def model(example: SimpleNamespace) -> Any:
+    return build(example, **example.config.VARIANTS["tiny"])
+
+
+def row(lengths: list[int], vocab_size: int = 256) -> Batch:
     total = sum(lengths)
-    ids = torch.randint(0, 256, (1, total), generator=torch.Generator().manual_seed(1))
+    ids = torch.randint(0, vocab_size, (1, total), generator=torch.Generator().manual_seed(1))
     positions = torch.cat([torch.arange(length) for length in lengths])[None]
     documents = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))[None]
     return Batch(ids, ids, positions, documents).indexed()
@@ -49,6 +76,9 @@ def test_later_tokens_never_change_earlier_outputs(model: Any) -> None:
     assert torch.equal(model(batch)[:, :30], model(changed(batch, 30, 50))[:, :30])
 
 
+# ----------------------------------------------------------------------------------------------------------- documents
+
+
 def test_documents_in_one_row_never_see_each_other(model: Any) -> None:
     batch = row([11, 20, 9])
     outputs, other = model(batch), model(changed(batch, 11, 31))
@@ -57,14 +87,201 @@ def test_documents_in_one_row_never_see_each_other(model: Any) -> None:
     assert not torch.equal(outputs[:, 11:31], other[:, 11:31])
 
 
+def test_a_nan_in_one_document_stays_there(model: Any) -> None:
+    batch = row([11, 20, 9])
+    outputs = model(batch)
+    batch.input_ids[0, 11:31] = 259  # an id that no byte has
+    with torch.no_grad():
+        model.embed.weight[259] = math.nan
+    poisoned = model(batch)
+    assert poisoned[:, 11:31].isnan().all()
+    assert torch.equal(poisoned[:, :11], outputs[:, :11])
+    assert torch.equal(poisoned[:, 31:], outputs[:, 31:])
+
+
+def test_no_gradient_flows_into_another_document(model: Any) -> None:
+    batch = row([11, 20, 9])
+    batch.input_ids[:] = torch.arange(40)
+    model(batch)[:, 11:31].square().sum().backward()
+    touched = model.embed.weight.grad.any(-1).nonzero().flatten()
+    assert touched.tolist() == list(range(11, 31))
+
+
+def test_a_packed_row_gives_what_its_documents_give_alone(model: Any) -> None:
+    lengths = [1, 2, 3, 17, 4]
+    batch = row(lengths)
+    alone = [
+        model(Batch(ids, ids, torch.arange(len(ids[0]))[None], torch.zeros_like(ids)))
+        for ids in batch.input_ids.split(lengths, 1)
+    ]
+    torch.testing.assert_close(model(batch), torch.cat(alone, 1), atol=1e-5, rtol=1e-5)
+
+
+# ---------------------------------------------------------------------------------------------------------- generation
+
+
 def test_a_cache_gives_what_the_whole_forward_gives(model: Any) -> None:
     batch, cache, pieces = row([30]), KVCache(), []
-    for start, end in [(0, 2), (2, 3), (3, 15), (15, 30)]:
+    for start, end in [(0, 2), (2, 3), (3, 15), *((at, at + 1) for at in range(15, 30))]:
         cut = [x[:, start:end] for x in (batch.input_ids, batch.labels, batch.positions, batch.document_ids)]
         pieces.append(model(Batch(*cut), cache))
     torch.testing.assert_close(torch.cat(pieces, 1), model(batch), atol=1e-5, rtol=1e-5)
 
 
+def test_the_cache_stays_as_small_as_one_window(model: Any) -> None:
+    cache = KVCache()
+    model(row([300]), cache)
+    before = model.config.kernel_size - 1
+    for index in range(model.config.n_layers):
+        state = cache.get(index)
+        assert state.shape == (1, before, model.config.dim)
+        assert state.untyped_storage().nbytes() == state.nbytes, "the state keeps more in memory than it shows"
+
+
+# ------------------------------------------------------------------------------------------------------------- numbers
+
+
+def reference(weights: dict[str, Tensor], ids: list[int], kernel_size: int) -> list[Tensor]:
+    """Hidden states of one document by the paper's equation 1, token by token, tap by tap, with plain sums."""
+
+    def norm(x: Tensor, gain: Tensor) -> Tensor:
+        return x / (x.square().mean() + 1e-6).sqrt() * gain
+
+    hidden = [weights["embed.weight"][token] for token in ids]
+    for index in range(SHAPE["n_layers"]):
+        block = f"blocks.{index}."
+        inputs = [norm(x, weights[block + "norm.weight"]) for x in hidden]
+        taps = weights[block + "conv.weight"].chunk(kernel_size, 1)  # oldest first
+        for t in range(len(ids)):
+            both = weights[block + "conv.bias"].clone()
+            for age in range(min(kernel_size, t + 1)):
+                both += taps[kernel_size - 1 - age] @ inputs[t - age]
+            linear, gate = both.chunk(2)
+            hidden[t] = hidden[t] + linear / (1 + (-gate).exp())
+    return [norm(x, weights["norm.weight"]) for x in hidden]
+
+
+def test_outputs_equal_the_papers_formula_in_float64(example: SimpleNamespace) -> None:
+    model, lengths = build(example, **SHAPE), [1, 2, 12, 5]
+    batch = row(lengths, SHAPE["vocab_size"])
+    weights = {name: value.double() for name, value in model.state_dict().items()}
+    documents = batch.input_ids[0].split(lengths)
+    wanted = [x for ids in documents for x in reference(weights, ids.tolist(), SHAPE["kernel_size"])]
+    torch.testing.assert_close(model(batch)[0].double(), torch.stack(wanted), atol=1e-5, rtol=1e-5)
+
+
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=5), kernel_size=st.integers(2, 6))
+def test_a_linear_map_of_windows_is_torchs_convolution(
+    example: SimpleNamespace, lengths: list[int], kernel_size: int
+) -> None:
+    batch, width, before = row(lengths), 3, kernel_size - 1
+    generator = torch.Generator().manual_seed(2)
+    x_1TD = torch.randn(1, sum(lengths), width, dtype=torch.float64, generator=generator)
+    kernel_EDK = torch.randn(4, width, kernel_size, dtype=torch.float64, generator=generator)
+    seen_1SD = torch.nn.functional.pad(x_1TD, (0, 0, before, 0))
+    flat = kernel_EDK.transpose(1, 2).flatten(1)
+    outputs = example.model.windows(seen_1SD, batch.positions) @ flat.T
+    for piece_1TD, output_1TE in zip(x_1TD.split(lengths, 1), outputs.split(lengths, 1), strict=True):
+        padded = torch.nn.functional.pad(piece_1TD.transpose(1, 2), (before, 0))
+        torch.testing.assert_close(torch.conv1d(padded, kernel_EDK).transpose(1, 2), output_1TE)
+
+
+def test_flops_are_those_that_torch_counts(model: Any) -> None:
+    with FlopCounterMode(display=False) as counter:
+        model.head(model(row([40]))).sum().backward()
+    assert counter.get_total_flops() == model.flops_per_token(40) * 40
+
+
+def test_the_untrained_model_is_about_as_good_as_guessing(example: SimpleNamespace) -> None:
+    model, batch = example.plugin._build(example.config.GatedConvConfig(**example.config.VARIANTS["tiny"])), row([256])
+    for name, parameter in model.named_parameters():
+        model.init_tensor(name, parameter.data, tensor_generator(0, name))
+    sums = TokenObjective().loss(model(batch), model.head, batch)
+    assert float((sums.loss_sum / sums.token_count).detach()) == pytest.approx(
+        math.log(model.config.vocab_size), abs=0.2
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ training
+
+
 def test_every_parameter_gets_a_gradient(model: Any) -> None:
     model.head(model(row([20, 20]))).square().sum().backward()
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in model.parameters())
+
+
+def test_recomputing_blocks_changes_no_gradient(model: Any) -> None:
+    gradients = []
+    for model.checkpoint_blocks in (False, True):
+        model.zero_grad()
+        model.head(model(row([20, 20]))).square().sum().backward()
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
+
+
+def test_layers_hold_each_parameter_under_its_own_name(model: Any) -> None:
+    names = [f"{layer.prefix}.{name}" for layer in model.layers() for name, _ in layer.module.named_parameters()]
+    assert names == [name for name, _ in model.named_parameters()]
+
+
+class TensorSizes(TorchDispatchMode):
+    """The number of elements of every tensor that is made, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.made += [leaf.numel() for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
+        return out
+
+
+def test_no_tensor_grows_faster_than_the_row(example: SimpleNamespace) -> None:
+    model, objective, steps = build(example, **SHAPE), TokenObjective(), []
+    for length in (128, 256, 512):
+        batch = row([length // 2, length // 4, length // 4], SHAPE["vocab_size"])
+        with TensorSizes() as sizes:
+            objective.loss(model(batch), model.head, batch).loss_sum.backward()
+        model.zero_grad()
+        steps.append(sizes.made)
+    assert len(steps[0]) > 100
+    for short, double, fourfold in zip(*steps, strict=True):
+        assert double <= 2 * short
+        assert fourfold <= 4 * short
+
+
+# ------------------------------------------------------------------------------------------------------ the plugin
+
+
+def test_the_example_uses_public_names_only() -> None:
+    public = {"mt_core": set(mt_core.__all__), "mt_core.nn": set(mt_core.nn.__all__)}
+    for path in EXAMPLE.rglob("src/**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                modules = [node.module or ""]
+                assert {alias.name for alias in node.names} <= public.get(
+                    node.module or "", {a.name for a in node.names}
+                )
+            outside = {
+                name for name in modules if name.split(".")[0] not in {*sys.stdlib_module_names, "torch", "pydantic"}
+            }
+            assert outside <= set(public), f"{path.name} imports {outside}"
+
+
+def test_every_size_is_a_config_and_a_window_of_one_token_is_refused(example: SimpleNamespace) -> None:
+    (family,) = example.plugin.mt_model_configs()
+    (component,) = example.plugin.mt_train_models()
+    assert component.name == family.name
+    for values in family.variants.values():
+        with torch.device("meta"):
+            assert component.build(family.config(**values)).layers()
+    with pytest.raises(ValidationError, match="kernel_size"):
+        family.config(**{**family.variants["tiny"], "kernel_size": 1})
+
+
+def test_the_examples_own_tests_pass() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLE)]
+    result = subprocess.run(command, cwd=EXAMPLE, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stdout[-3000:]

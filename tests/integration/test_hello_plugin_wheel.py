@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,17 +16,25 @@ from mt_core.tracking.metrics import MetricsFile
 ROOT = Path(__file__).parents[2]
 
 
+PIP = [sys.executable, "-m", "pip", "-q"]
+
+
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy: in place, setuptools would pack what an earlier build left behind."""
     folder = tmp_path_factory.mktemp("stranger")
-    pip = [sys.executable, "-m", "pip", "-q"]
-    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(folder)]
-    subprocess.run([*build, str(ROOT / "examples/hello_plugin")], check=True, timeout=120)
-    wheel = next(folder.glob("*.whl"))
-    target = folder / "site"
-    subprocess.run(
-        [*pip, "install", "--no-deps", "--no-index", "--target", str(target), str(wheel)], check=True, timeout=60
-    )
+    leftovers = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
+    source = shutil.copytree(ROOT / "examples/hello_plugin", folder / "source", ignore=leftovers)
+    build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(folder), str(source)]
+    subprocess.run(build, check=True, timeout=120)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path) -> dict[str, str]:
+    target = wheel.parent / "site"
+    install = [*PIP, "install", "--no-deps", "--no-index", "--target", str(target), str(wheel)]
+    subprocess.run(install, check=True, timeout=60)
     return {**os.environ, "PYTHONPATH": str(target)}
 
 
@@ -33,6 +43,15 @@ def train(folder: Path, environment: dict[str, str], *words: str) -> list[dict[s
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == 0, result.stderr
     return MetricsFile(folder / "metrics.jsonl").read()
+
+
+def test_the_wheel_holds_the_package_its_types_and_its_licence_only(wheel: Path) -> None:
+    info = "mt_plugin_hello-0.1.0.dist-info"
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if not name.startswith(f"{info}/")}
+    assert names == {
+        f"mt_plugin_hello/{name}" for name in ("__init__.py", "config.py", "model.py", "plugin.py", "py.typed")
+    }
+    assert f"{info}/licenses/LICENSE" in zipfile.ZipFile(wheel).namelist()
 
 
 def test_its_loss_falls_in_fifty_steps(environment: dict[str, str], tmp_path: Path) -> None:

@@ -27,5 +27,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 }
 """Sizes of our own: the paper's mix widths and kernels, which would hide what this example shows."""
 
-VARIANT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"tiny": {"optimizer.lr": 2e-3}}
+# Held-out loss (nats per byte) on the demo corpus, 400 steps: 1.354 at 2e-3, 1.296 at 4e-3, 1.283 at 8e-3. Of the two
+# that differ by 1 % the smaller rate, which is safer on other text.
+VARIANT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"tiny": {"optimizer.lr": 4e-3}}
 """Keys of the run that a size knows better than the core; what the user writes wins."""

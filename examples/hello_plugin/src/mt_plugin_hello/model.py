@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import glu, pad
 
-from mt_core.nn import BlockContext, Layer, TrainModel
+from mt_core.nn import BlockContext, Layer, RMSNorm, TrainModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ class GatedConv(TrainModel):
         self.config = config
         self.embed = nn.Embedding(config.vocab_size, config.dim)
         self.blocks = nn.ModuleList(GatedConvBlock(config, index) for index in range(config.n_layers))
-        self.norm = nn.RMSNorm(config.dim)
+        self.norm = RMSNorm(config.dim)
         self.lm_head = nn.Linear(config.dim, config.vocab_size, bias=False)
 
     def layers(self) -> Sequence[Layer]:
@@ -66,7 +66,7 @@ class GatedConvBlock(nn.Module):
         super().__init__()
         self.index = index
         self.before = config.kernel_size - 1
-        self.norm = nn.RMSNorm(config.dim)
+        self.norm = RMSNorm(config.dim)
         self.conv = nn.Linear(config.kernel_size * config.dim, 2 * config.dim)
 
     def forward(self, hidden_BTD: Tensor, context: BlockContext) -> Tensor:
