@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -26,29 +26,32 @@ class Stub:
         self.factors.append(factor)
         return factor * 0.5
 
-    def train_step(self, window: Any) -> StepResult:
+    def train_step(self, window: Any, stop: Callable[[], bool]) -> StepResult:
         self.steps += 1
         loss = math.nan if self.steps == self.bad else 1.0 / self.steps
-        return StepResult(loss=loss, grad_norm=1.0, tokens=10, applied=self.steps != self.bad)
+        return StepResult(loss=loss, grad_norm=1.0, tokens=10, applied=self.steps != self.bad, stop=stop())
 
 
 class Scene:
     """A loop with everything observed."""
 
     def __init__(self, stop_at: int = 0, **plugs: Any) -> None:
+        self.cut_short = self.finished = False
         self.events: list[str] = []
         self.records: list[StepRecord] = []
         self.stop_at = stop_at
         self.plugs = Plugs(
             evaluate=self.evaluate,
-            save=lambda progress: self.events.append(f"save {progress.step}"),
+            save=lambda progress, evaluation: self.events.append(f"save {progress.step}"),
             on_step_start=lambda progress: None,
             on_record=self.record,
             memory_gib=lambda: 1.5,
             **plugs,
         )
 
-    def evaluate(self) -> dict[str, float]:
+    def evaluate(self) -> dict[str, float] | None:
+        if self.cut_short:
+            return None
         self.events.append("evaluate")
         return {"eval_loss": 2.0}
 
@@ -56,13 +59,21 @@ class Scene:
         self.records.append(record)
         return Control(stop=record.step == self.stop_at)
 
-    def run(self, engine: Stub, *, steps: int = 5, every: int | None = 2, start: int = 0) -> Progress:
+    def run(
+        self,
+        engine: Stub,
+        *,
+        steps: int = 5,
+        every: int | None = 2,
+        start: int = 0,
+        pending: StepRecord | None = None,
+    ) -> Progress:
         def windows() -> Iterator[Window]:
             for number in range(start, 99):
                 yield Window([], tuple(f"row-{number}-{i}" for i in range(12)), Position(0, number + 1))
 
-        progress = Progress(start, start * 10, Position(0, start))
-        return train(
+        progress = Progress(start, start * 10, Position(0, start), pending)
+        self.finished = train(
             engine,
             windows(),
             lambda k: 1.0 / (k + 1),
@@ -72,6 +83,7 @@ class Scene:
             eval_every=every,
             save_every=3,
         )
+        return progress
 
 
 def test_it_evaluates_and_saves_on_time_and_at_the_end() -> None:
@@ -110,3 +122,31 @@ def test_it_goes_on_from_where_it_was() -> None:
     assert scene.run(engine, start=3).step == 5
     assert [record.tokens for record in scene.records] == [40, 50]
     assert engine.factors == [1 / 4, 1 / 5]
+
+
+def test_a_wish_to_stop_is_saved_and_leaves_the_run_unfinished() -> None:
+    scene = Scene(stop=lambda: len(scene.records) == 3)
+    assert scene.run(Stub()).step == 4
+    assert not scene.finished
+    assert scene.events[-2:] == ["evaluate", "save 4"], "what was due at this step happens"
+
+
+def test_a_wish_that_comes_with_the_last_step_finishes_the_run() -> None:
+    scene = Scene(stop=lambda: len(scene.records) == 4)
+    assert scene.run(Stub()).step == 5
+    assert scene.finished
+
+
+def test_an_evaluation_that_was_cut_short_is_made_first_by_the_resumed_run() -> None:
+    whole, first, second = Scene(), Scene(), Scene()
+    whole.run(Stub())
+    first.cut_short = True
+    progress = first.run(Stub())
+    assert (first.finished, progress.step, first.events) == (False, 2, ["save 2"])
+    assert [record.step for record in first.records] == [1], "the record waits for its evaluation"
+    stub = Stub()
+    stub.steps = 2
+    second.run(stub, start=2, pending=progress.pending)
+    figures = [{**record.as_dict(), "tokens_per_second": 0, "data_wait_seconds": 0} for record in whole.records]
+    again = [{**r.as_dict(), "tokens_per_second": 0, "data_wait_seconds": 0} for r in first.records + second.records]
+    assert again == figures

@@ -25,6 +25,7 @@ _PUBLIC = {
     "ModelFamily": "mt_core.protocols",
     "MtConfig": "mt_core.config.base",
     "MtError": "mt_core.errors",
+    "Outcome": "mt_core.assemble.session",
     "ObjectiveComponent": "mt_core.protocols",
     "OptimizerComponent": "mt_core.protocols",
     "Rejected": "mt_core.protocols",
@@ -35,11 +36,14 @@ _PUBLIC = {
     "StepRecord": "mt_core.protocols",
     "TaskPrint": "mt_core.protocols",
     "Tokenizer": "mt_core.protocols",
+    "StoppedError": "mt_core.errors",
     "UsageError": "mt_core.errors",
     "WeightsError": "mt_core.errors",
     "WeightsFormat": "mt_core.protocols",
     "ZERO": "mt_core.config.base",
     "hookimpl": "mt_core.hookspecs",
+    "load_config": "mt_core.api",
+    "train": "mt_core.api",
     "split_decay": "mt_core.protocols",
     "whole_shape": "mt_core.protocols",
 }
@@ -62,24 +66,30 @@ __all__ = [
     "MtError",
     "ObjectiveComponent",
     "OptimizerComponent",
+    "Outcome",
     "Rejected",
     "Row",
     "RunConfig",
     "Sample",
     "Schedule",
     "StepRecord",
+    "StoppedError",
     "TaskPrint",
     "Tokenizer",
     "UsageError",
     "WeightsError",
     "WeightsFormat",
     "hookimpl",
+    "load_config",
     "split_decay",
+    "train",
     "whole_shape",
 ]
 
 if TYPE_CHECKING:
     from mt_core.adapters.base import Adapter
+    from mt_core.api import load_config, train
+    from mt_core.assemble.session import Outcome
     from mt_core.config.base import ANY, ZERO, Layout, ModelConfig, MtConfig
     from mt_core.config.run import RunConfig
     from mt_core.errors import (
@@ -88,6 +98,7 @@ if TYPE_CHECKING:
         ConfigError,
         DataError,
         MtError,
+        StoppedError,
         UsageError,
         WeightsError,
     )

@@ -7,6 +7,7 @@ MtError                       exit code 1: something failed
 ├── OutputError               the run's folder cannot be used
 ├── NonFiniteError            a loss or gradient that is not a number
 ├── WorkerError               another process of the run ended
+├── StoppedError              exit code 75: a signal came before the first step; start it again
 └── UsageError                exit code 2: the call itself is wrong
     ├── ConfigError           one or more faults of a config, all reported at once
     └── ComponentError        a plugin offers something that breaks the contract
@@ -20,6 +21,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+
+STOPPED = 75
+"""Exit code of a run that stopped early and can be resumed: ``EX_TEMPFAIL`` of sysexits.h, as requeueing schedulers expect."""
 
 
 class MtError(Exception):
@@ -50,6 +54,12 @@ class NonFiniteError(MtError):
 
 class WorkerError(MtError):
     """Another process of the run ended, and this one cannot go on."""
+
+
+class StoppedError(MtError):
+    """A signal before the first step: there was nothing to save yet."""
+
+    exit_code = STOPPED
 
 
 class UsageError(MtError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from mt_core.data.loader import Position, Window
@@ -36,33 +36,44 @@ class Result(Protocol):
     @property
     def metrics(self) -> Mapping[str, float]: ...
 
+    @property
+    def stop(self) -> bool: ...
+
 
 class Stepper(Protocol):
     """The part of an engine that the loop drives."""
 
     def set_rate(self, factor: float) -> float: ...
 
-    def train_step(self, window: Sequence[Batch]) -> Result: ...
+    def train_step(self, window: Sequence[Batch], stop: Callable[[], bool]) -> Result: ...
 
 
 @dataclass
 class Progress:
-    """How far a run is: what a checkpoint stores beside tensors."""
+    """How far a run is: what a checkpoint stores beside tensors.
+
+    ``pending`` is the record of the last step when its evaluation was cut short: a resumed run evaluates first.
+    """
 
     step: int = 0
     tokens: int = 0
     position: Position = field(default_factory=Position)
+    pending: StepRecord | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plugs:
-    """What the loop calls besides the engine. ``save`` and ``evaluate`` are collective."""
+    """What the loop calls besides the engine. ``save`` and ``evaluate`` are collective.
 
-    evaluate: Callable[[], Mapping[str, float]] | None
-    save: Callable[[Progress], None] | None
+    ``stop`` is this rank's wish to end early; ``evaluate`` gives ``None`` when such a wish cut it short.
+    """
+
+    evaluate: Callable[[], Mapping[str, float] | None] | None
+    save: Callable[[Progress, Mapping[str, float]], None] | None
     on_step_start: Callable[[Progress], object]
     on_record: Callable[[StepRecord], Control]
     memory_gib: Callable[[], float]
+    stop: Callable[[], bool] = lambda: False
     skip_unapplied: bool = False
 
 
@@ -76,44 +87,69 @@ def train(
     total_steps: int,
     eval_every: int | None,
     save_every: int | None,
-) -> Progress:
-    """Train until ``total_steps``. Raises ``NonFiniteError`` on a loss or gradient that is not a number."""
+) -> bool:
+    """Train until ``total_steps``, or until a callback says that it is enough; false when a wish to stop came first.
+
+    ``progress`` counts along. Raises ``NonFiniteError`` on a loss or gradient that is not a number.
+    """
+    if progress.pending is not None and plugs.evaluate is not None:
+        evaluation = plugs.evaluate()
+        if evaluation is None:
+            return False
+        pending, progress.pending = progress.pending, None
+        if plugs.on_record(replace(pending, evaluation=evaluation)).stop:
+            return True
     while progress.step < total_steps:
-        began = time.perf_counter()
-        window = next(windows)
-        waited = time.perf_counter() - began
-        plugs.on_step_start(progress)
-        rate = engine.set_rate(schedule(progress.step))
-        result = engine.train_step(window.batches)
-        if not (result.finite and result.applied) and not plugs.skip_unapplied:
-            raise NonFiniteError(describe_failure(result, progress.step + 1, window))
-        progress.step += 1
-        progress.tokens += result.tokens
-        progress.position = window.after
-        seconds = time.perf_counter() - began
+        record, wish = _step(engine, windows, schedule, progress, plugs)
         last = progress.step == total_steps
-        evaluation: Mapping[str, float] = {}
+        evaluation, control = {}, Control()
         if plugs.evaluate is not None and (last or _due(progress.step, eval_every)):
             evaluation = plugs.evaluate()
-        control = plugs.on_record(
-            StepRecord(
-                step=progress.step,
-                loss=result.loss,
-                lr=rate,
-                grad_norm=result.grad_norm,
-                tokens=progress.tokens,
-                tokens_per_second=result.tokens / max(seconds, 1e-9),
-                memory_gib=plugs.memory_gib(),
-                data_wait_seconds=waited,
-                metrics=result.metrics,
-                evaluation=evaluation,
-            )
-        )
-        if plugs.save is not None and (last or control.save or control.stop or _due(progress.step, save_every)):
-            plugs.save(progress)
+        if evaluation is None:
+            progress.pending = record
+        else:
+            control = plugs.on_record(replace(record, evaluation=evaluation))
+        wish = wish or evaluation is None
+        if plugs.save is not None and (last or wish or control.stop or control.save or _due(progress.step, save_every)):
+            plugs.save(progress, evaluation or {})
         if control.stop:
-            break
-    return progress
+            return True
+        if wish:
+            return last and evaluation is not None
+    return True
+
+
+def _step(
+    engine: Stepper,
+    windows: Iterator[Window],
+    schedule: Callable[[int], float],
+    progress: Progress,
+    plugs: Plugs,
+) -> tuple[StepRecord, bool]:
+    """One optimizer step, counted: its record, and whether some rank wants to stop."""
+    began = time.perf_counter()
+    window = next(windows)
+    waited = time.perf_counter() - began
+    plugs.on_step_start(progress)
+    rate = engine.set_rate(schedule(progress.step))
+    result = engine.train_step(window.batches, plugs.stop)
+    if not (result.finite and result.applied) and not plugs.skip_unapplied:
+        raise NonFiniteError(describe_failure(result, progress.step + 1, window))
+    progress.step += 1
+    progress.tokens += result.tokens
+    progress.position = window.after
+    record = StepRecord(
+        step=progress.step,
+        loss=result.loss,
+        lr=rate,
+        grad_norm=result.grad_norm,
+        tokens=progress.tokens,
+        tokens_per_second=result.tokens / max(time.perf_counter() - began, 1e-9),
+        memory_gib=plugs.memory_gib(),
+        data_wait_seconds=waited,
+        metrics=result.metrics,
+    )
+    return record, result.stop
 
 
 def _due(step: int, every: int | None) -> bool:

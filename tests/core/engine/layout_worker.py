@@ -18,6 +18,7 @@ from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import build_data
 from mt_core.assemble.model import build_engine, checkpoint_weights
 from mt_core.assemble.session import Session
+from mt_core.assemble.stopping import Stopper
 from mt_core.checkpoint.store import verify
 from mt_core.engine import fragments
 from mt_core.engine.engine import Engine
@@ -96,7 +97,7 @@ class Bench:
             say=lambda text: None,
             weights=checkpoint_weights(checkpoint) if checkpoint else None,
         )
-        return Session(resolved, data, engine, output)
+        return Session(resolved, data, engine, output, Stopper())
 
     def run(self, case: dict[str, Any]) -> dict[str, Any]:
         """Train ``STEPS`` steps."""

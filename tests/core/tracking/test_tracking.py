@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
@@ -51,13 +50,18 @@ def test_a_resumed_run_cuts_back_what_it_will_write_again_and_a_torn_line(tmp_pa
 
 
 def test_progress_is_printed_on_time_with_the_time_left() -> None:
-    stream, now = io.StringIO(), iter(range(100))
+    said: list[str] = []
+    now = iter(range(100))
     lines = ProgressLines(
-        lambda records: f"{len(records)} records", total_steps=20, every_steps=5, stream=stream, clock=lambda: next(now)
+        lambda records: f"{len(records)} records",
+        total_steps=20,
+        every_steps=5,
+        say=said.append,
+        clock=lambda: next(now),
     )
     for step in range(1, 21):
         lines.append(record(step, **({"eval_loss": 2.0} if step == 7 else {})))
-    assert stream.getvalue().splitlines() == [
+    assert said == [
         "step  1/20 | 1 records | 19s left",
         "step  5/20 | 4 records | 6s left",
         "step  7/20 | 2 records | 6s left",

@@ -20,6 +20,7 @@ from mt_core.engine.processes import Process
 from mt_core.engine.step import TrainStep
 from mt_core.errors import CheckpointError, ComponentError, WeightsError
 from mt_core.nn import SdpaAttention, TrainModel
+from mt_core.plugins.hub import located
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Objective, OptimizerComponent
 
@@ -96,7 +97,7 @@ def pretrained(resolved: Resolved, model: ModelRef, names: list[str], say: Say) 
     source: dict[str, Callable[[], Tensor]] = {}
     if model.source.weights is not None:
         assert resolved.weights_format is not None, "resolve() finds the format"
-        found = resolved.weights_format.tensors(Path(model.source.weights), model.options)
+        found = resolved.weights_format.tensors(located(model.source.weights), model.options)
         source = check_names(found, names, model.source.allow_missing, model.source.allow_unexpected, say)
     if model.source.overlay is not None:
         overlay = open_overlay(Path(model.source.overlay))

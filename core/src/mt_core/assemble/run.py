@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import time
+import platform
 import traceback
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mt_core import __version__
+from mt_core.assemble.stopping import StopNow, Stopper
 from mt_core.checkpoint.folder import opened
 from mt_core.checkpoint.store import verify
+from mt_core.errors import StoppedError
 from mt_core.plugins.resolve import Resolved
-from mt_core.tracking.console import notice
+from mt_core.tracking.logs import RunLog, for_the_file, logged, notice
 
 if TYPE_CHECKING:
     from mt_core.assemble.session import Outcome
@@ -28,36 +33,32 @@ class RunOptions:
     checkpoint: Path | None = None
     profile: Path | None = None
 
-    @property
-    def resumes(self) -> bool:
-        """Whether the run goes on from a checkpoint."""
-        return self.checkpoint is not None
-
 
 def run(resolved: Resolved, options: RunOptions) -> Outcome:
     """Train. Raises ``MtError`` for whatever a user can act on; the traceback is in the run's log in any case."""
-    rank = int(os.environ.get("RANK", "0"))
+    rank, levels = int(os.environ.get("RANK", "0")), resolved.config.log
+    stopper = Stopper(resolved.config.train.max_minutes)
     with ExitStack() as stack:
-        folder = options.output
-        if rank == 0 and folder is not None:
-            stack.enter_context(opened(folder, overwrite=options.overwrite, resume=options.resumes))
+        log = stack.enter_context(logged(rank, console=levels.console_level, file=levels.file_level))
+        stack.enter_context(stopper.listening())
         try:
-            return _run(resolved, options, stack)
+            if rank == 0 and options.output is not None:
+                folder = options.output
+                stack.enter_context(
+                    opened(folder, overwrite=options.overwrite, resume=options.checkpoint is not None, say=notice)
+                )
+                log.open(folder)
+            return _run(resolved, options, stopper, log, stack)
+        except StopNow:
+            for_the_file(traceback.format_exc(), logging.ERROR)
+            saved = f"; {options.checkpoint} is as it was" if options.checkpoint else ", so nothing is saved"
+            raise StoppedError(f"stopped by {stopper.reason} before the first step{saved}; start it again") from None
         except BaseException:
-            if folder is not None and folder.is_dir():
-                write_log(folder, rank, traceback.format_exc())
+            for_the_file(traceback.format_exc(), logging.ERROR)
             raise
 
 
-def write_log(folder: Path, rank: int, text: str) -> None:
-    """Append to this rank's log file."""
-    logs = folder / "logs"
-    logs.mkdir(exist_ok=True)
-    with (logs / f"rank-{rank}.log").open("a", encoding="utf-8") as file:
-        file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {text}\n")
-
-
-def _run(resolved: Resolved, options: RunOptions, stack: ExitStack) -> Outcome:
+def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog, stack: ExitStack) -> Outcome:
     from mt_core.assemble.data import build_data  # torch loads from here on
 
     data = build_data(resolved)
@@ -74,9 +75,12 @@ def _run(resolved: Resolved, options: RunOptions, stack: ExitStack) -> Outcome:
     if process.is_main:
         for text in plan.notices:
             notice(f"notice: {text}")
-    _set_precision(config.train.deterministic)
+    stack.enter_context(_own_torch_settings(config.train.deterministic))
     deepspeed = stack.enter_context(connected(process, config.parallel.timeout_seconds))
     output = share_text(str(options.output or "")) or None
+    if output and not process.is_main:
+        log.open(Path(output))
+    for_the_file(_versions(process.rank, process.world, str(process.device)), logging.DEBUG)
     seed_everything(config.train.seed, process.rank)
     checkpoint = options.checkpoint
     manifest = verify(checkpoint) if checkpoint else None
@@ -89,11 +93,30 @@ def _run(resolved: Resolved, options: RunOptions, stack: ExitStack) -> Outcome:
         say=notice if process.is_main else (lambda text: None),
         weights=checkpoint_weights(checkpoint) if checkpoint else None,
     )
-    session = Session(resolved, data, engine, Path(output) if output else None)
+    session = Session(resolved, data, engine, Path(output) if output else None, stopper)
     return session.train(checkpoint=checkpoint, manifest=manifest, profile=options.profile)
 
 
-def _set_precision(deterministic: bool) -> None:
+def _versions(rank: int, world: int, device: str) -> str:
     import torch
 
+    return (
+        f"rank {rank} of {world} on {platform.node()}, process {os.getpid()}, {device}; mt-core {__version__},"
+        f" torch {torch.__version__}, Python {platform.python_version()}, {platform.platform()}"
+    )
+
+
+@contextmanager
+def _own_torch_settings(deterministic: bool) -> Iterator[None]:
+    """Random generators and settings of this process as they were, once the run is over."""
+    import torch
+
+    from mt_core.engine.random_state import kept_random_state
+
+    before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(deterministic)
+    try:
+        with kept_random_state():
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before)

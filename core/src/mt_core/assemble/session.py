@@ -13,6 +13,7 @@ from mt_core import __version__
 from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import RunData, make_held_out, make_loader
 from mt_core.assemble.report import describe_run
+from mt_core.assemble.stopping import Stopper
 from mt_core.checkpoint.store import CheckpointStore
 from mt_core.config.files import write_yaml
 from mt_core.data.loader import Position
@@ -22,7 +23,8 @@ from mt_core.engine.snapshot import read_snapshot, write_snapshot
 from mt_core.loop import Plugs, Progress, train
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Control, StepRecord
-from mt_core.tracking.console import ProgressLines, duration, notice
+from mt_core.tracking.console import ProgressLines, duration
+from mt_core.tracking.logs import notice, show
 from mt_core.tracking.memory import peak_memory_gib
 from mt_core.tracking.metrics import MetricsFile
 from mt_core.tracking.profile import profiled
@@ -40,20 +42,25 @@ class Outcome:
     last_loss: float | None
     eval_loss: float | None
     seconds: float
+    stopped: str = ""
+    """What ended the run before its last step (``SIGTERM``, ``train.max_minutes=30``); it then goes on with ``resume``."""
 
 
 class Session:
     """Everything of one run, built and connected."""
 
-    def __init__(self, resolved: Resolved, data: RunData, engine: Engine, output: Path | None) -> None:
+    def __init__(
+        self, resolved: Resolved, data: RunData, engine: Engine, output: Path | None, stopper: Stopper
+    ) -> None:
         self.resolved, self.data, self.engine, self.output = resolved, data, engine, output
+        self.stopper = stopper
         self.config, self.plan, self.process = resolved.config, engine.plan, engine.process
         self.loader = make_loader(self.config, data, self.plan, self.process)
         self.held_out = make_held_out(self.config, data, self.plan, self.process)
         self.callbacks = Callbacks(
             {item.name: resolved.build(f"callback:{item.name}", item.options) for item in self.config.callbacks}
         )
-        self.store = CheckpointStore(output, rank=self.process.rank, agree=agree) if output else None
+        self.store = CheckpointStore(output, rank=self.process.rank, agree=agree, say=notice) if output else None
         train_config = self.config.train
         self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
 
@@ -65,27 +72,34 @@ class Session:
         recorder = self._recorder(progress)
         if self.process.is_main:
             self._write_head()
-            print(describe_run(self.resolved, self.engine, self.data, self.total_steps), flush=True)
+            show(describe_run(self.resolved, self.engine, self.data, self.total_steps))
         began = time.perf_counter()
+        self.stopper.preparing = False
         self._event("on_run_start", progress.step)
         try:
             with profiled(profile, rank=self.process.rank) as profile_step:
-                self.loop(progress, recorder, profile_step)
+                finished = self.loop(progress, recorder, profile_step)
         except BaseException as error:
             self._event("on_exception", progress.step, error=error)
             raise
         self._event("on_run_end", progress.step)
         seconds = time.perf_counter() - began
         outcome = Outcome(
-            self.output, progress.step, recorder.first_loss, recorder.last_loss, recorder.eval_loss, seconds
+            self.output,
+            progress.step,
+            recorder.first_loss,
+            recorder.last_loss,
+            recorder.eval_loss,
+            seconds,
+            "" if finished else self.stopper.reason or "another process",
         )
         if self.process.is_main:
             recorder.finish()
             self._say_goodbye(outcome)
         return outcome
 
-    def loop(self, progress: Progress, recorder: Recorder, after_step: Callable[[], None] = lambda: None) -> None:
-        """The training loop, with everything that it needs plugged in."""
+    def loop(self, progress: Progress, recorder: Recorder, after_step: Callable[[], None] = lambda: None) -> bool:
+        """The training loop, with everything that it needs plugged in; false when it was stopped before the end."""
 
         def on_record(record: StepRecord) -> Control:
             after_step()
@@ -96,14 +110,19 @@ class Session:
 
         held_out = self.held_out
         plugs = Plugs(
-            evaluate=(lambda: self.engine.evaluate(held_out.batches())) if held_out is not None else None,
+            evaluate=(
+                (lambda: self.engine.evaluate(held_out.batches(), self.stopper.wanted))
+                if held_out is not None
+                else None
+            ),
             save=self.save if self.store else None,
             on_step_start=lambda now: self._event("on_step_start", now.step),
             on_record=on_record,
             memory_gib=lambda: peak_memory_gib(self.process.device),
+            stop=self.stopper.wanted,
             skip_unapplied=self.plan.dtype == "fp16",
         )
-        train(
+        return train(
             self.engine,
             self.loader.windows(progress.position),
             self.resolved.build("schedule", self.config.schedule.options, total_steps=self.total_steps),
@@ -122,11 +141,14 @@ class Session:
 
     # ----------------------------------------------------------------------------------------------- checkpoints
 
-    def save(self, progress: Progress) -> None:
+    def save(self, progress: Progress, evaluation: Mapping[str, float]) -> None:
+        """Commit a checkpoint of this step; every rank takes part."""
         assert self.store is not None, "saving needs a folder"
         content = {
             "tokens": progress.tokens,
             "position": asdict(progress.position),
+            "pending": asdict(progress.pending) if progress.pending else None,
+            "evaluation": dict(evaluation),
             "total_steps": self.total_steps,
             "layout": asdict(self.plan) | {"notices": []},
             "model": {"name": self.config.model.name, **self.config.model.options.model_dump(mode="json")},
@@ -152,7 +174,13 @@ class Session:
                 f"notice: the run now has {self.total_steps} steps instead of {manifest['total_steps']}; the schedule is"
                 " computed for the new length"
             )
-        return Progress(manifest["step"], manifest["tokens"], Position(**manifest["position"]))
+        pending = manifest.get("pending")
+        return Progress(
+            manifest["step"],
+            manifest["tokens"],
+            Position(**manifest["position"]),
+            StepRecord(**pending) if pending else None,
+        )
 
     def _plugins(self) -> dict[str, str]:
         found = {offer.plugin.distribution: offer.plugin.version for offer in self.resolved.offers.values()}
@@ -187,13 +215,22 @@ class Session:
 
     def _say_goodbye(self, outcome: Outcome) -> None:
         loss = "" if outcome.eval_loss is None else f", held-out loss {outcome.eval_loss:.4f} nats per token"
-        print(f"done: {outcome.steps} steps in {duration(outcome.seconds)}{loss}")
+        if outcome.stopped:
+            self._say_stopped(outcome)
+            return
+        show(f"done: {outcome.steps} steps in {duration(outcome.seconds)}{loss}")
         if text := self.resolved.offers["dataset"].component.notice:
             notice(f"notice: {text}")
         if outcome.output is None:
             return
         (outcome.output / "completed").write_text("", encoding="utf-8")
-        print(f"run folder: {outcome.output}")
-        print("next:")
-        print(f'  mt-generate --run {outcome.output} --prompt "The "')
-        print(f"  mt-train --resume {outcome.output} --train.steps {outcome.steps * 2}")
+        show(f"run folder: {outcome.output}")
+        show("next:")
+        show(f'  mt-generate --run {outcome.output} --prompt "The "')
+        show(f"  mt-train --resume {outcome.output} --train.steps {outcome.steps * 2}")
+
+    def _say_stopped(self, outcome: Outcome) -> None:
+        place = "nothing is saved (output none)"
+        if outcome.output is not None:
+            place = f"saved; go on with: mt-train --resume {outcome.output}"
+        notice(f"stopped by {outcome.stopped} after step {outcome.steps} of {self.total_steps}: {place}")

@@ -10,12 +10,12 @@ from typing import Any
 
 from mt_core import __version__
 from mt_core.cli.guard import guarded
-from mt_core.config.files import read_yaml
+from mt_core.config.files import read_config
 from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.metadata import Selection
 from mt_core.plugins.resolve import Resolved, resolve
-from mt_core.tracking.console import notice
+from mt_core.tracking.logs import notice
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -111,7 +111,7 @@ def _resolved(arguments: argparse.Namespace) -> tuple[Resolved, Path | None]:
     from mt_core.checkpoint.store import find
 
     checkpoint = find(arguments.run or arguments.checkpoint)
-    return resolve(read_yaml(checkpoint.parent.parent / "run.yaml"), host), checkpoint
+    return resolve(read_config(checkpoint.parent.parent / "run.yaml"), host), checkpoint
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from mt_core.config.secrets import redact
 from mt_core.errors import MtError
 
 ERRORS_VARIABLE = "MT_ERRORS"
@@ -34,9 +35,9 @@ def guarded(action: Callable[[], int], *, debug: bool) -> int:
 
 def _report(text: str, debug: bool) -> None:
     if debug:
-        traceback.print_exc()
+        print(redact(traceback.format_exc()), file=sys.stderr)
     rank = os.environ.get("RANK", "0")
     if folder := os.environ.get(ERRORS_VARIABLE):
-        (Path(folder) / f"rank-{rank}.said").write_text(text, encoding="utf-8")
+        (Path(folder) / f"rank-{rank}.said").write_text(redact(text), encoding="utf-8")
     where = "" if rank == "0" else f" (rank {rank})"
-    print(f"error{where}: {text}", file=sys.stderr, flush=True)
+    print(redact(f"error{where}: {text}"), file=sys.stderr, flush=True)

@@ -8,12 +8,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
+from mt_core.assemble.stopping import SIGNALS
 from mt_core.cli.guard import ERRORS_VARIABLE
+from mt_core.config.files import write_yaml
 from mt_core.errors import UsageError
-from mt_core.tracking.console import notice
+from mt_core.tracking.logs import notice
 
 GRACE_SECONDS = 10.0
 """How long the others may take to end by themselves once one process has failed."""
@@ -31,20 +36,48 @@ def process_count(text: str) -> int:
     return int(text)
 
 
-def launch(argv: Sequence[str], count: int) -> int:
-    """Run ``mt-train`` in ``count`` processes; returns the exit code of the first that failed, or 0."""
-    with tempfile.TemporaryDirectory(prefix="mt-train-") as folder:
-        processes = [_start(argv, rank, count, Path(folder)) for rank in range(count)]
+def launch(words: Sequence[str], raw: Mapping[str, Any], count: int) -> int:
+    """Run ``mt-train`` with the config ``raw`` in ``count`` processes; the exit code of the first that failed, or 0.
+
+    The first signal is passed on, and every process saves and ends; the second ends them at once.
+    """
+    with tempfile.TemporaryDirectory(prefix="mt-train-") as name:
+        folder = Path(name)
+        (folder / "config.yaml").write_text(write_yaml(dict(raw)), encoding="utf-8")
+        argv = ["--config", str(folder / "config.yaml"), *words]
+        processes: list[subprocess.Popen[bytes]] = []
         try:
-            code, culprit = _watch(processes)
+            with _passed_on(processes):
+                processes += [_start(argv, rank, count, folder) for rank in range(count)]
+                code, culprit = _watch(processes)
         except KeyboardInterrupt:
-            _end(processes, signal.SIGINT)
+            _end(processes, signal.SIGKILL)
             return 130
         finally:
             _end(processes, signal.SIGTERM)
         if code and culprit:
-            _explain(culprit, code, Path(folder))
+            _explain(culprit, code, folder)
         return code if code >= 0 else 1
+
+
+@contextmanager
+def _passed_on(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
+    """Pass the first signal on to the processes; make the second a ``KeyboardInterrupt``."""
+    seen: list[int] = []
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(number)
+        for process in processes:
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, on_signal) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _start(argv: Sequence[str], rank: int, count: int, folder: Path) -> subprocess.Popen[bytes]:
@@ -61,10 +94,11 @@ def _start(argv: Sequence[str], rank: int, count: int, folder: Path) -> subproce
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0"),
     }
     command = [sys.executable, "-m", "mt_core.cli.train", *argv]
+    # A group of their own: a terminal sends Ctrl-C to its whole group, and they would get it twice.
     if rank == 0:
-        return subprocess.Popen(command, env=environment)
+        return subprocess.Popen(command, env=environment, process_group=0)
     with (folder / f"rank-{rank}.err").open("wb") as errors:
-        return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors)
+        return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors, process_group=0)
 
 
 def _watch(processes: Sequence[subprocess.Popen[bytes]]) -> tuple[int, int]:

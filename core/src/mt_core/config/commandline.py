@@ -59,6 +59,8 @@ def parse_value(text: str, key: str) -> Any:
     """A value of the command line, as YAML: ``4`` is a number, ``none`` and ``null`` are off."""
     if text == "none":
         return None
+    if text.startswith("@"):  # a name of a path; YAML reserves the character
+        return text
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -1,7 +1,8 @@
-"""Configs as YAML files, read closed: duplicate keys and other than plain data are errors."""
+"""Configs as YAML or JSON files, read closed: duplicate keys and other than plain data are errors."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ def _mapping(loader: _ClosedLoader, node: yaml.MappingNode) -> dict[Any, Any]:
 _ClosedLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 
 
-def read_yaml(path: str | Path) -> dict[str, Any]:
-    """The mapping in a file, with ``-`` in keys read as ``_``. Raises ``UsageError`` with file and line."""
+def read_config(path: str | Path) -> dict[str, Any]:
+    """The mapping in a YAML or ``.json`` file, with ``-`` in keys read as ``_``. Raises ``UsageError`` with file and line."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -34,17 +35,34 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         raise UsageError(f"cannot read the config {path}: {error.strerror}; check the path") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"the config {path} is not UTF-8 (byte {error.start}); save it as UTF-8") from error
-    try:
-        content = yaml.load(text, Loader=_ClosedLoader)  # noqa: S506 - a subclass of the safe loader
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise UsageError(f"{path}{where}: not valid YAML: {getattr(error, 'problem', error)}") from error
+    content = _json(text, path) if path.suffix.lower() == ".json" else _yaml(text, path)
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise UsageError(f"{path}: a config is a mapping of keys, got a {type(content).__name__}; see examples/")
     return {str(key).replace("-", "_"): _underscored(value) for key, value in content.items()}
+
+
+def _yaml(text: str, path: Path) -> Any:
+    try:
+        return yaml.load(text, Loader=_ClosedLoader)  # noqa: S506 - a subclass of the safe loader
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise UsageError(f"{path}{where}: not valid YAML: {getattr(error, 'problem', error)}") from error
+
+
+def _json(text: str, path: Path) -> Any:
+    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise UsageError(f"{path}: key {twice!r} is written twice; keep one")
+        return dict(pairs)
+
+    try:
+        return json.loads(text, object_pairs_hook=distinct)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from error
 
 
 def _underscored(value: Any) -> Any:

@@ -54,7 +54,7 @@ class ModelOptions(MtConfig):
 
     variant: str | None = Field(None, description="named size of the family")
     weights: str | None = Field(
-        None, description="folder or file of pretrained weights; the shape comes from its config"
+        None, description="folder, file or Hub name (org/name@revision) of weights; the shape comes from its config"
     )
     overlay: str | None = Field(None, description="safetensors file or folder of a trained part, put on top; it wins")
     allow_missing: tuple[str, ...] = Field((), description="patterns (* and ?) of parameters that weights may lack")

@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from mt_core.config.base import MtConfig
 
+Level = Literal["debug", "info", "warning", "error"]
+
 
 class DataConfig(MtConfig):
     """What holds for any dataset. ``None`` takes the objective's or the run's own default."""
@@ -31,6 +33,9 @@ class TrainConfig(MtConfig):
 
     steps: int | None = Field(None, gt=0, description="optimizer steps; excludes epochs")
     epochs: float | None = Field(None, gt=0, description="passes over the training rows; default 1 without steps")
+    max_minutes: float | None = Field(
+        None, gt=0, description="save and end with code 75 after so long (minutes), to be resumed"
+    )
     sequence_len: int = Field(256, gt=1, description="length of a row (tokens)")
     micro_batch_size: int = Field(8, gt=0, description="rows that one rank computes at a time")
     global_batch_size: int | None = Field(
@@ -89,3 +94,5 @@ class LogConfig(MtConfig):
     """What a person sees while it trains."""
 
     every_steps: int = Field(10, gt=0, description="optimizer steps between lines on the console and in TensorBoard")
+    console_level: Level = Field("info", description="least urgent message on the console; warning hides the progress")
+    file_level: Level = Field("debug", description="least urgent message in logs/rank-N.log")

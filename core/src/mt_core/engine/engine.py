@@ -8,7 +8,7 @@ rows differently into micro-batches or ranks therefore gives the same gradient.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -17,20 +17,24 @@ import torch
 from torch import Tensor, nn
 
 from mt_core.engine.plan import Plan
-from mt_core.engine.processes import Process, all_reduce
+from mt_core.engine.processes import Process, agree, all_reduce
 from mt_core.engine.step import TrainStep
 from mt_core.nn import Batch
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """What came of one optimizer step. ``applied`` is false when nothing was updated."""
+    """What came of one optimizer step.
+
+    ``applied`` is false when nothing was updated; ``stop`` says that some rank wants to stop.
+    """
 
     loss: float
     grad_norm: float
     tokens: int
     applied: bool
     metrics: Mapping[str, float] = field(default_factory=dict)
+    stop: bool = False
 
     @property
     def finite(self) -> bool:
@@ -82,10 +86,11 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------------------- training
 
-    def train_step(self, window: Sequence[Batch]) -> StepResult:
+    def train_step(self, window: Sequence[Batch], stop: Callable[[], bool] = lambda: False) -> StepResult:
         """One optimizer step over this rank's micro-batches; every rank brings equally many.
 
-        A loss or gradient that is not finite leaves parameters and moments as they were.
+        A loss or gradient that is not finite leaves parameters and moments as they were. What ``stop`` says after the
+        last backward travels with the sums, so that all ranks hear of it in the same step.
         """
         tokens = self._tokens(window)
         scale = self.process.world / max(tokens, 1.0)
@@ -103,7 +108,8 @@ class Engine:
             if not last:
                 self._engine.step()
         assert sums is not None, "an optimizer step needs at least one micro-batch on every rank"
-        return self._update(all_reduce(sums), tokens)
+        wish = torch.full((1,), float(stop()), device=sums.device)
+        return self._update(all_reduce(torch.cat([sums, wish])), tokens)
 
     def _tokens(self, window: Sequence[Batch]) -> float:
         """N: what the whole optimizer step is divided by, over all micro-batches and ranks."""
@@ -139,12 +145,14 @@ class Engine:
         return self._result(values, tokens, applied=True)
 
     def _result(self, values: list[float], tokens: float, *, applied: bool) -> StepResult:
+        """``values``: loss sum, token count, the metrics' pairs, the wishes to stop, and the norm."""
         return StepResult(
             loss=values[0] / max(tokens, 1.0),
             grad_norm=values[-1],
             tokens=round(tokens),
             applied=applied,
-            metrics=self._metrics(values[2:-1]),
+            metrics=self._metrics(values[2:-2]),
+            stop=values[-2] > 0,
         )
 
     def _metrics(self, pairs: Sequence[float]) -> dict[str, float]:
@@ -154,14 +162,17 @@ class Engine:
     # ----------------------------------------------------------------------------------------------------- evaluation
 
     @torch.no_grad()
-    def evaluate(self, batches: Iterable[Batch]) -> dict[str, float]:
+    def evaluate(self, batches: Iterable[Batch], stop: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
         """Loss in nats per trained token (and the objective's metrics) over all batches of all ranks.
 
-        Every rank brings equally many batches.
+        Every rank brings equally many batches. ``None`` when some rank wanted to stop before the end.
         """
         self._engine.eval()
         sums: Tensor | None = None
         for batch in batches:
+            if not agree(not stop()):
+                self._engine.train()
+                return None
             outputs = torch.stack([output.double() for output in self._engine(batch.to(self.process.device))])
             sums = outputs if sums is None else sums + outputs
         self._engine.train()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,17 @@ def seed_everything(seed: int, rank: int) -> None:
     random.seed(mixed)
     np.random.seed(mixed)
     torch.manual_seed(mixed)
+
+
+@contextmanager
+def kept_random_state() -> Iterator[None]:
+    """Every generator as it was before, afterwards: a run leaves no trace in the process that called it."""
+    device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+    tensors, numbers = random_tensors(device), random_numbers()
+    try:
+        yield
+    finally:
+        restore_random(tensors, numbers, device)
 
 
 def random_tensors(device: torch.device) -> dict[str, Tensor]:

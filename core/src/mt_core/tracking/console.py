@@ -1,18 +1,12 @@
-"""What a person sees: progress on standard output, notices on standard error."""
+"""The lines that show how a run goes on."""
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TextIO
 
 from mt_core.protocols import StepRecord, TaskPrint
-
-
-def notice(text: str) -> None:
-    """Something to know, on standard error."""
-    print(text, file=sys.stderr, flush=True)
+from mt_core.tracking.logs import show
 
 
 def duration(seconds: float) -> str:
@@ -36,14 +30,14 @@ class ProgressLines:
         total_steps: int,
         every_steps: int,
         first_step: int = 0,
-        stream: TextIO | None = None,
+        say: Callable[[str], None] = show,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._print = task_print
         self._total = total_steps
         self._every = every_steps
         self._first = first_step
-        self._stream = stream or sys.stdout
+        self._say = say
         self._clock = clock
         self._began = clock()
         self._pending: list[StepRecord] = []
@@ -54,11 +48,10 @@ class ProgressLines:
         first = record.step == self._first + 1
         if not (first or record.evaluation or record.step % self._every == 0 or record.step == self._total):
             return
-        done = record.step - self._first
+        done = max(1, record.step - self._first)  # 0: a resumed run first repeats an evaluation
         left = (self._clock() - self._began) / done * (self._total - record.step)
         width = len(str(self._total))
-        line = f"step {record.step:>{width}}/{self._total} | {self.line(self._pending)} | {duration(left)} left"
-        print(line, file=self._stream, flush=True)
+        self._say(f"step {record.step:>{width}}/{self._total} | {self.line(self._pending)} | {duration(left)} left")
         self._pending = []
 
     def line(self, records: Sequence[StepRecord]) -> str:

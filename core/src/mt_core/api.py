@@ -1,0 +1,75 @@
+"""What the commands do, from Python: the same errors, no ``sys.exit``, and nothing left behind in the process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mt_core.assemble.resume import is_finished, resolve_resumed
+from mt_core.checkpoint.folder import next_run_folder
+from mt_core.config.commandline import merge
+from mt_core.config.files import read_config
+from mt_core.config.names import expand
+from mt_core.config.run import RunConfig
+from mt_core.errors import UsageError
+from mt_core.plugins.host import PluginHost
+from mt_core.plugins.resolve import Resolved, resolve
+
+if TYPE_CHECKING:
+    from mt_core.assemble.session import Outcome
+
+Config = RunConfig | Mapping[str, Any] | str | Path
+"""A run's config: resolved, as nested mappings, or a YAML or JSON file."""
+
+
+def load_config(source: Config, **changes: Any) -> RunConfig:
+    """The resolved config of a mapping or file; ``changes`` are slots and sections on top, as in ``train={"steps": 9}``.
+
+    Raises ``ConfigError`` with every fault. Imports no torch.
+    """
+    return resolve(merge(_raw(source), changes), PluginHost.discover()).config
+
+
+def train(
+    config: Config | None = None,
+    *,
+    output: str | Path | None = "auto",
+    overwrite: bool = False,
+    resume: str | Path | None = None,
+) -> Outcome:
+    """Train, as ``mt-train`` does in one process (or as one of those that ``torchrun`` started).
+
+    ``output`` is the run's folder, ``auto`` for ``runs/<model>-<size>-NNN``, or ``None`` to write no file. ``resume`` is a
+    run or checkpoint to go on from; ``config`` then holds only what changes. While it runs, the first Ctrl-C, SIGTERM or
+    SIGUSR1 saves and returns, with its name in ``Outcome.stopped``. Raises ``MtError``, as the commands report it.
+    """
+    from mt_core.assemble.run import RunOptions, run
+
+    host = PluginHost.discover()
+    if resume is not None:
+        if output != "auto":
+            raise UsageError("resume goes on in the run's own folder; leave out output")
+        resolved, checkpoint = resolve_resumed(_raw(config), Path(expand(str(resume))), host)
+        folder = checkpoint.parent.parent
+        if is_finished(folder, resolved, checkpoint):
+            raise UsageError(f"{folder} is completed; give more steps, as in config={{'train': {{'steps': 800}}}}")
+        return run(resolved, RunOptions(output=folder, checkpoint=checkpoint))
+    if config is None:
+        raise UsageError("train() needs a config, or a run to resume")
+    resolved = resolve(_raw(config), host)
+    return run(resolved, RunOptions(output=_folder(output, resolved), overwrite=overwrite))
+
+
+def _folder(output: str | Path | None, resolved: Resolved) -> Path | None:
+    if output is None:
+        return None
+    return next_run_folder(resolved.stem) if output == "auto" else Path(expand(str(output)))
+
+
+def _raw(config: Config | None) -> dict[str, Any]:
+    if config is None:
+        return {}
+    if isinstance(config, RunConfig):
+        return config.as_raw()
+    return read_config(config) if isinstance(config, str | Path) else merge({}, config)

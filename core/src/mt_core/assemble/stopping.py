@@ -1,0 +1,65 @@
+"""When a run should end early: a signal, or the clock. It then saves, and is resumed later."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
+)  # Windows has no SIGUSR1
+
+
+class StopNow(BaseException):
+    """A signal before the first step. No ``Exception``: nothing on the way may take it for a failure of its own."""
+
+
+class Stopper:
+    """Collects the wish to stop. The first signal is a wish; a second one ends the process as if nobody listened."""
+
+    def __init__(self, max_minutes: float | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._ends = None if max_minutes is None else clock() + 60 * max_minutes
+        self._minutes = max_minutes
+        self._signal = ""
+        self.preparing = True
+
+    @property
+    def reason(self) -> str:
+        """``SIGTERM``, ``train.max_minutes=30`` or nothing."""
+        if self._signal:
+            return self._signal
+        late = self._ends is not None and self._clock() >= self._ends
+        return f"train.max_minutes={self._minutes:g}" if late else ""
+
+    def wanted(self) -> bool:
+        """Whether this process should stop."""
+        return bool(self.reason)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take the signals, and give them back. Outside the main thread, where Python forbids that, only the clock counts."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        for each in SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        self._signal = signal.Signals(number).name
+        if self.preparing:
+            raise StopNow
+        # Not through the logger: the signal may have come in the middle of one of its writes.
+        if os.environ.get("RANK", "0") == "0":
+            os.write(2, f"{self._signal}: saving after this step; a second one stops at once\n".encode())

@@ -1,0 +1,79 @@
+"""``--train.seeds 1,2,3``: the same run with each seed in turn, and what their results have in common."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mt_core.checkpoint.folder import next_run_folder
+from mt_core.cli.train import raw_of, train_once
+from mt_core.config.commandline import CommandLine
+from mt_core.errors import UsageError
+from mt_core.plugins.host import PluginHost
+from mt_core.plugins.resolve import resolve
+from mt_core.tracking.logs import show
+from mt_core.tracking.metrics import MetricsFile
+
+SUMMARY = "seeds.json"
+
+
+def train_seeds(line: CommandLine, host: PluginHost) -> int:
+    """One run a seed, in ``OUTPUT/seed-N``; ends at the first that does not finish, with its code."""
+    raw = raw_of(line)[0]
+    seeds = parse_seeds(raw["train"]["seeds"])
+    raw["train"] = {key: value for key, value in raw["train"].items() if key != "seeds"}
+    if "seed" in raw["train"]:
+        raise UsageError(f"train.seed and train.seeds are both set ({raw['train']['seed']} and {seeds}); keep one")
+    if line.flags.get("output") == "none" or line.flags.get("resume", "auto") != "auto":
+        raise UsageError("train.seeds makes one run a seed in --output: it takes no --output none and no --resume RUN")
+    parent = Path(line.flags.get("output") or next_run_folder(f"{resolve(raw, host).stem}-seeds"))
+    flags = {key: value for key, value in line.flags.items() if key != "config"}
+    for number, seed in enumerate(seeds, start=1):
+        show(f"seed {seed} ({number} of {len(seeds)})")
+        each = {**raw, "train": {**raw["train"], "seed": seed}}
+        if code := train_once(CommandLine({**flags, "output": str(parent / f"seed-{seed}")}, each), host):
+            return code
+    results = {seed: final_figures(parent / f"seed-{seed}") for seed in seeds}
+    (parent / SUMMARY).write_text(json.dumps({"schema": 1, "seeds": results}, indent=1) + "\n", encoding="utf-8")
+    show(describe(results))
+    return 0
+
+
+def parse_seeds(given: Any) -> list[int]:
+    """``1,2,3`` or ``[1, 2, 3]``: whole numbers from 0 on, each once."""
+    parts = given.split(",") if isinstance(given, str) else given if isinstance(given, list | tuple) else [given]
+    try:
+        seeds = [int(str(part).strip()) for part in parts]
+    except ValueError as error:
+        raise UsageError(f"train.seeds is {given!r}; give whole numbers, for instance 1,2,3") from error
+    if len(set(seeds)) != len(seeds) or min(seeds) < 0:
+        raise UsageError(f"train.seeds is {given!r}; give each seed once, and none below 0")
+    return seeds
+
+
+def final_figures(run: Path) -> dict[str, float]:
+    """Training loss and whatever the last evaluation gave."""
+    records = MetricsFile(run / "metrics.jsonl").read()
+    evaluated: dict[str, float] = next((record for record in reversed(records) if "eval_loss" in record), {})
+    return {"loss": records[-1]["loss"]} | {key: value for key, value in evaluated.items() if key.startswith("eval_")}
+
+
+def describe(results: Mapping[int, Mapping[str, float]]) -> str:
+    """A line for each figure: mean ± sample deviation, and the value of each seed."""
+    seeds = ", ".join(map(str, results))
+    lines = [f"{len(results)} seeds ({seeds}), mean ± deviation:"]
+    for name in next(iter(results.values())):
+        values = [figures[name] for figures in results.values() if name in figures]
+        lines.append(f"  {name:<16}{statistics.mean(values):.4f} ± {_deviation(values):.4f}   {_each(values)}")
+    return "\n".join(lines)
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def _each(values: Sequence[float]) -> str:
+    return "(" + ", ".join(f"{value:.4f}" for value in values) + ")"

@@ -1,0 +1,44 @@
+"""A config in the making: what the steps of ``resolve`` read, fill and find fault with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from mt_core.config.base import MtConfig
+from mt_core.config.faults import faults_of
+from mt_core.errors import Fault
+from mt_core.plugins.host import Offer, PluginHost
+from mt_core.protocols import WeightsFormat
+
+Origins = dict[str, str]
+"""Dotted key → where its value came from."""
+
+
+@dataclass
+class Draft:
+    """A config in the making."""
+
+    raw: dict[str, Any]
+    host: PluginHost
+    origins: Origins
+    faults: list[Fault] = field(default_factory=list)
+    offers: dict[str, Offer] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    weights_path: Path | None = None
+    weights_format: WeightsFormat | None = None
+
+    def fault(self, key: str, problem: str, fix: str = "") -> None:
+        self.faults.append(Fault(key=key.replace("_", "-"), problem=problem, fix=fix))
+
+    def validated(self, config: type[MtConfig], values: Mapping[str, Any], prefix: str, extra: Any = ()) -> Any:
+        """The config with these values; ``None`` after a fault."""
+        try:
+            return config(**{str(key): value for key, value in values.items()})
+        except ValidationError as error:
+            self.faults.extend(faults_of(error, config, prefix, extra))
+            return None

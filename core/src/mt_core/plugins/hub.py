@@ -1,0 +1,54 @@
+"""Weights by name: ``org/name`` or ``org/name@revision`` of the Hugging Face Hub, from its cache or downloaded.
+
+The token comes from the environment (``HF_TOKEN``) or the login of ``hf auth``; no config ever holds one. Only
+safetensors, JSON, tokenizers and templates are fetched: nothing that could execute.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from mt_core.errors import WeightsError
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
+_FETCHED = ["*.safetensors", "*.json", "*.model", "*.jinja", "*.txt"]
+_LEFT_OUT = ["original/*", "onnx/*", "*.onnx*", "training_args*"]
+
+
+def located(weights: str) -> Path:
+    """The file or folder that ``model.weights`` means. Raises ``WeightsError`` when it is nowhere to be had."""
+    path = Path(weights).expanduser()
+    if path.exists() or not _NAME.fullmatch(weights):
+        return path
+    return _snapshot(weights)
+
+
+def _snapshot(weights: str) -> Path:
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    name, _, revision = weights.partition("@")
+    cache = f"The cache is {constants.HF_HUB_CACHE} (HF_HOME moves it)."
+    try:
+        return Path(
+            snapshot_download(name, revision=revision or None, allow_patterns=_FETCHED, ignore_patterns=_LEFT_OUT)
+        )
+    except GatedRepoError as error:
+        raise WeightsError(
+            f"{name} is gated: accept its terms on its page and set HF_TOKEN in the environment"
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise WeightsError(
+            f"{weights} is neither a path here nor a public model of the Hub; check the name, or set HF_TOKEN in the"
+            " environment for a private one"
+        ) from error
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise WeightsError(
+            f"{weights} is no path here, not in the cache, and could not be fetched: {_first_line(error)}. {cache} Fetch it"
+            f" where there is a network (`hf download {name}`), or give a folder"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,103 @@
+"""What a run says: to a person on the console, and with time and level into ``<output>/logs/rank-N.log``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mt_core.config.secrets import redact
+
+LOGGER = logging.getLogger("mt_core")
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_PREFIXES = {"warning:": logging.WARNING, "error:": logging.ERROR}
+
+
+class _Console(logging.Handler):
+    """Standard error as it is now: a test or a notebook may have replaced it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not getattr(record, "file_only", False):
+            print(redact(record.getMessage()), file=sys.stderr, flush=True)
+
+
+class _Redacted(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+
+_CONSOLE = _Console(logging.INFO)
+LOGGER.addHandler(_CONSOLE)
+LOGGER.setLevel(logging.DEBUG)
+LOGGER.propagate = False
+
+
+def notice(text: str) -> None:
+    """Something to know. ``warning:`` in front makes it a warning."""
+    LOGGER.log(_PREFIXES.get(text.partition(" ")[0], logging.INFO), text)
+
+
+def show(text: str) -> None:
+    """What the user asked to see: on standard output, unless ``log.console_level`` is above info."""
+    if _CONSOLE.level <= logging.INFO:
+        print(redact(text), flush=True)
+    for_the_file(text)
+
+
+def for_the_file(text: str, level: int = logging.INFO) -> None:
+    """Into the log file only."""
+    LOGGER.log(level, text, extra={"file_only": True})
+
+
+class RunLog:
+    """The log file of one process of a run. What is said before ``open`` is kept and written then."""
+
+    def __init__(self, rank: int, level: str) -> None:
+        self._name = f"rank-{rank}.log"
+        self._level = LEVELS[level]
+        self._early = _Early(self._level)
+        self._file: logging.FileHandler | None = None
+
+    def open(self, run_folder: Path) -> None:
+        """Write to the run's folder from now on."""
+        folder = run_folder / "logs"
+        folder.mkdir(exist_ok=True)
+        self._file = logging.FileHandler(folder / self._name, encoding="utf-8")
+        self._file.setLevel(self._level)
+        self._file.setFormatter(_Redacted("%(asctime)s %(levelname)-7s %(message)s"))
+        for record in self._early.records:
+            self._file.handle(record)
+        LOGGER.removeHandler(self._early)
+        LOGGER.addHandler(self._file)
+
+    def close(self) -> None:
+        """Leave the logger as it was."""
+        LOGGER.removeHandler(self._early)
+        if self._file is not None:
+            LOGGER.removeHandler(self._file)
+            self._file.close()
+
+
+class _Early(logging.Handler):
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.records: list[logging.LogRecord] = []
+        LOGGER.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@contextmanager
+def logged(rank: int, *, console: str, file: str) -> Iterator[RunLog]:
+    """Levels and a log file for one run; gone again at the end."""
+    before = _CONSOLE.level
+    _CONSOLE.setLevel(LEVELS[console])
+    log = RunLog(rank, file)
+    try:
+        yield log
+    finally:
+        log.close()
+        _CONSOLE.setLevel(before)

@@ -1,0 +1,112 @@
+"""From Python: the same runs, the same errors, and a process as it was before."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import mt_core
+from mt_core import ConfigError, RunConfig, UsageError, load_config, train
+from mt_core.cli.train import main
+from mt_core.tracking.metrics import MetricsFile
+
+RAW = {
+    "model": {"name": "llama", "n_layers": 1, "dropout": 0.1},
+    "train": {"steps": 3, "micro_batch_size": 2},
+    "data": {"eval": 4},
+}
+WORDS = ["--model", "llama", "--model.n-layers", "1", "--model.dropout", "0.1", "--data.eval", "4"]
+WORDS += ["--train.micro-batch-size", "2", "--train.steps"]
+
+
+def losses(run: Path) -> list[float]:
+    return [record["loss"] for record in MetricsFile(run / "metrics.jsonl").read()]
+
+
+def state_of_the_process() -> dict[str, Any]:
+    """What a run could leave behind."""
+    return {
+        "torch": torch.get_rng_state().tolist(),
+        "numpy": np.random.get_state()[1].tolist(),
+        "python": random.getstate(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)],
+        "handlers": list(logging.getLogger("mt_core").handlers),
+        "ranks": {name: os.environ.get(name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR")},
+        "group": torch.distributed.is_initialized(),
+        "threads": torch.get_num_threads(),
+        "default dtype": torch.get_default_dtype(),
+        "folder": Path.cwd(),
+    }
+
+
+def test_two_runs_in_one_process_give_what_two_commands_give(tmp_path: Path) -> None:
+    train(RAW, output=None)  # the first one imports DeepSpeed, which is not undone
+    before = state_of_the_process()
+    first = train(RAW, output=tmp_path / "first")
+    second = train(load_config(RAW, train={"seed": 5}), output=tmp_path / "second")
+    assert state_of_the_process() == before
+    assert main([*WORDS, "3", "--output", str(tmp_path / "a")]) == 0
+    assert main([*WORDS, "3", "--train.seed", "5", "--output", str(tmp_path / "b")]) == 0
+    assert losses(tmp_path / "first") == losses(tmp_path / "a")
+    assert losses(tmp_path / "second") == losses(tmp_path / "b")
+    assert (first.steps, first.stopped, first.last_loss) == (3, "", losses(tmp_path / "a")[-1])
+    assert second.output == tmp_path / "second"
+
+
+def test_without_a_folder_no_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = train(RAW, output=None)
+    assert outcome.output is None
+    assert outcome.eval_loss is not None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_goes_on_with_what_changes_only(tmp_path: Path) -> None:
+    train(RAW, output=tmp_path / "run")
+    outcome = train({"train": {"steps": 5}}, resume=tmp_path / "run")
+    assert outcome.steps == 5
+    assert len(losses(tmp_path / "run")) == 5
+    with pytest.raises(UsageError, match="is completed; give more steps"):
+        train(resume=tmp_path / "run")
+
+
+def test_the_default_folder_has_the_next_free_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load_config(RAW, train={"steps": 1}, eval={"every_steps": None})
+    assert train(config).output == Path("runs/llama-tiny-001")
+    assert train(config).output == Path("runs/llama-tiny-002")
+
+
+def test_a_config_comes_from_a_file_a_mapping_or_itself(tmp_path: Path) -> None:
+    config = load_config(RAW)
+    assert isinstance(config, RunConfig)
+    assert load_config(config) == config
+    (tmp_path / "run.yaml").write_text("model: {name: llama, n_layers: 1, dropout: 0.1}\ndata: {eval: 4}\n")
+    assert load_config(tmp_path / "run.yaml", train={"steps": 3, "micro_batch_size": 2}) == config
+
+
+def test_errors_are_raised_with_every_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        train({"model": "lama", "train": {"steps": 0}})
+    assert [fault.key for fault in caught.value.faults] == ["model", "train.steps"]
+    assert capsys.readouterr().err == ""
+    with pytest.raises(UsageError, match="leave out output"):
+        train(resume="x", output="y")
+    with pytest.raises(UsageError, match="needs a config"):
+        train()
+
+
+def test_the_public_names_are_complete() -> None:
+    for name in mt_core.__all__:
+        assert getattr(mt_core, name) is not None
+    with pytest.raises(AttributeError, match="no public name 'trian'"):
+        _ = mt_core.trian
