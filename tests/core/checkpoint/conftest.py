@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mt_core.checkpoint.store import CheckpointStore
+from mt_core.checkpoint.store import CheckpointStore, Keep
 from mt_core.checkpoint.tensors import ModelWriter, write_json, write_tensors
 
 
@@ -40,9 +40,17 @@ def fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 def save() -> Save:
     """Save a step; every number in it is the step, unless another value is given."""
 
-    def saved(store: CheckpointStore, step: int, keep_last: int = 2, value: float | None = None) -> Path:
+    def saved(
+        store: CheckpointStore,
+        step: int,
+        keep_last: int = 2,
+        value: float | None = None,
+        keep_best: int = 0,
+        loss: float | None = None,
+    ) -> Path:
         content = rank_files(float(step) if value is None else value)
-        return store.save(step, write=content, manifest={"tokens": step * 10}, keep_last=keep_last)
+        manifest = {"tokens": step * 10, "evaluation": {} if loss is None else {"eval_loss": loss}}
+        return store.save(step, write=content, manifest=manifest, keep=Keep(last=keep_last, best=keep_best))
 
     return saved
 

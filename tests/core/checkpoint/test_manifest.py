@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mt_core.checkpoint.store import CheckpointStore, verify
+from mt_core.checkpoint.store import CheckpointStore, Keep, verify
 from mt_core.errors import CheckpointError
 
 Save = Callable[..., Path]
@@ -160,6 +160,6 @@ json_values = st.recursive(
 def test_what_a_run_stores_in_the_manifest_comes_back_as_it_was(
     store: CheckpointStore, content: dict[str, Any]
 ) -> None:
-    path = store.save(3, write=lambda folder: None, manifest=content, keep_last=1)
+    path = store.save(3, write=lambda folder: None, manifest=content, keep=Keep(last=1))
     manifest = verify(path)
     assert {key: manifest[key] for key in content} == content

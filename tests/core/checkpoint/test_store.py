@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mt_core.checkpoint import store as store_module
-from mt_core.checkpoint.store import CheckpointStore, find, verify
+from mt_core.checkpoint.store import CheckpointStore, Keep, find, verify
 from mt_core.checkpoint.tensors import open_model, write_json
 from mt_core.errors import CheckpointError
 
@@ -50,6 +50,17 @@ def test_rotation_never_deletes_the_new_checkpoint_where_later_steps_of_an_aband
     assert [step for step, _ in store.list()] == [300, 150], "in the order of the saves"
     save(store, 200)
     assert [step for step, _ in store.list()] == [150, 200]
+
+
+def test_the_best_checkpoint_stays_beside_the_newest(store: CheckpointStore, save: Save) -> None:
+    for step, loss in ((1, 3.0), (2, 1.0), (3, 2.0), (4, None), (5, 2.5)):
+        save(store, step, keep_last=1, keep_best=1, loss=loss)
+    assert [step for step, _ in store.list()] == [2, 5]
+    assert store.best("eval_loss:min") == store.folder / "step-00000002"
+    assert store.best("eval_loss:max") == store.folder / "step-00000005"
+    assert store.best("eval_accuracy:max") is None
+    save(store, 6, keep_last=1, keep_best=1, loss=1.0)
+    assert [step for step, _ in store.list()] == [6], "of equal ones the newer is the best"
 
 
 def test_the_order_of_checkpoints_does_not_depend_on_any_clock(store: CheckpointStore, save: Save) -> None:
@@ -140,7 +151,7 @@ def test_a_disk_too_small_for_another_checkpoint_is_found_before_anything_is_wri
 
 def test_the_keys_of_the_store_are_its_own(store: CheckpointStore) -> None:
     with pytest.raises(CheckpointError, match="'step'"):
-        store.save(1, write=lambda folder: None, manifest={"step": 9}, keep_last=1)
+        store.save(1, write=lambda folder: None, manifest={"step": 9}, keep=Keep(last=1))
 
 
 # ------------------------------------------------------------------------------------------------------ several ranks
@@ -168,7 +179,7 @@ class Ranks:
 
         def work(rank: int) -> None:
             try:
-                results[rank] = self.stores[rank].save(step, write=writes[rank], manifest={}, keep_last=2)
+                results[rank] = self.stores[rank].save(step, write=writes[rank], manifest={}, keep=Keep(last=2))
             except CheckpointError as error:
                 results[rank] = error
 

@@ -60,13 +60,7 @@ def build_data(resolved: Resolved) -> RunData:
     one_document = len(dataset) == 1 and share is not None and share < 1
     if evaluation is None and not one_document:
         indices, out = held_out(len(dataset), share)
-    assert config.data.max_len is not None, "resolve() fills it"
-    assert config.data.truncation is not None, "resolve() fills it"
-    options: dict[str, Any] = {
-        "max_len": config.data.max_len,
-        "truncation": config.data.truncation,
-        "columns": config.data.columns,
-    }
+    options = _limits(config)
     train = encode(dataset, indices, objective, **options)
     if not len(train):
         dropped = ", ".join(f"{count} × {reason}" for reason, count in train.report.rows_dropped.items())
@@ -80,6 +74,28 @@ def build_data(resolved: Resolved) -> RunData:
         kept = encode(dataset, out, objective, **options)
     _check_ids(config, train, kept)
     return RunData(tokenizer, objective, train, kept)
+
+
+def build_evaluation(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
+    """Every row of the dataset, for evaluation: those of its own evaluation split where it has one."""
+    config = resolved.config
+    dataset = _source(resolved, "eval") or _source(resolved, "train")
+    if dataset is None:
+        raise DataError(f"dataset {config.dataset.name!r} has no rows to evaluate on")
+    objective: Objective = resolved.build("objective", config.objective.options, tokenizer=tokenizer)
+    samples = encode(dataset, range(len(dataset)), objective, **_limits(config))
+    if not len(samples):
+        dropped = ", ".join(f"{count} × {reason}" for reason, count in samples.report.rows_dropped.items())
+        raise DataError(f"no row is left to evaluate on: {samples.report.rows_read} read, dropped {dropped or 'none'}")
+    _check_ids(config, samples)
+    return objective, samples
+
+
+def _limits(config: RunConfig) -> dict[str, Any]:
+    data = config.data
+    assert data.max_len is not None, "resolve() fills it"
+    assert data.truncation is not None, "resolve() fills it"
+    return {"max_len": data.max_len, "truncation": data.truncation, "columns": data.columns}
 
 
 def _source(resolved: Resolved, split: str) -> Dataset | None:

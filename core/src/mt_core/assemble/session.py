@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -14,7 +15,7 @@ from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import RunData, make_held_out, make_loader
 from mt_core.assemble.report import describe_run
 from mt_core.assemble.stopping import Stopper
-from mt_core.checkpoint.store import CheckpointStore
+from mt_core.checkpoint.store import CheckpointStore, Keep
 from mt_core.config.files import write_yaml
 from mt_core.data.loader import Position
 from mt_core.engine.engine import Engine
@@ -148,18 +149,19 @@ class Session:
             "tokens": progress.tokens,
             "position": asdict(progress.position),
             "pending": asdict(progress.pending) if progress.pending else None,
-            "evaluation": dict(evaluation),
+            "evaluation": {name: value for name, value in evaluation.items() if math.isfinite(value)},
             "total_steps": self.total_steps,
             "layout": asdict(self.plan) | {"notices": []},
             "model": {"name": self.config.model.name, **self.config.model.options.model_dump(mode="json")},
             "plugins": self._plugins(),
             "callbacks": self.callbacks.state_dict(),
         }
+        settings = self.config.checkpoint
         path = self.store.save(
             progress.step,
             write=lambda folder: write_snapshot(self.engine, folder),
             manifest=content,
-            keep_last=self.config.checkpoint.keep_last,
+            keep=Keep(last=settings.keep_last, best=settings.keep_best, by=settings.best),
         )
         self._event("on_checkpoint_saved", progress.step, checkpoint=path)
 

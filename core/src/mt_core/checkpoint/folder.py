@@ -19,6 +19,9 @@ FILES = frozenset(
     {
         LOCK,
         "run.yaml",
+        "about.json",
+        "samples.jsonl",
+        "report.html",
         "plugins.lock.json",
         "metrics.jsonl",
         "loss.png",
@@ -31,6 +34,7 @@ FILES = frozenset(
 )
 FOLDERS = {
     "logs": ("rank-*.log",),
+    "eval": ("[0-9][0-9][0-9]*",),
     "tensorboard": ("events.out.tfevents.*",),
     "checkpoints": ("latest", ".tmp-latest", "step-????????", ".tmp-*step-????????"),
 }
@@ -40,9 +44,17 @@ FOLDERS = {
 def next_run_folder(stem: str, base: Path = Path("runs")) -> Path:
     """``runs/<stem>-NNN`` with the next free number."""
     numbered = re.compile(re.escape(stem) + r"-([0-9]{1,9})")
+    return base / f"{stem}-{_free_number(base, numbered):03d}"
+
+
+def next_number(base: Path) -> Path:
+    """``base/NNN`` with the next free number."""
+    return base / f"{_free_number(base, re.compile('([0-9]{1,9})')):03d}"
+
+
+def _free_number(base: Path, numbered: re.Pattern[str]) -> int:
     names = [path.name for path in base.iterdir()] if base.is_dir() else []
-    taken = [int(match[1]) for name in names if (match := numbered.fullmatch(name))]
-    return base / f"{stem}-{max(taken, default=0) + 1:03d}"
+    return 1 + max((int(match[1]) for name in names if (match := numbered.fullmatch(name))), default=0)
 
 
 @contextmanager

@@ -63,6 +63,9 @@ def _faults_of(manifest: Mapping[str, Any]) -> Iterator[str]:
     for key in ("step", "save_number"):
         if type(manifest.get(key)) is not int or manifest[key] < 0:
             yield f"{key} is {manifest.get(key)!r} instead of a count"
+    evaluation = manifest.get("evaluation", {})
+    if not isinstance(evaluation, dict) or not all(isinstance(v, int | float) for v in evaluation.values()):
+        yield f"its evaluation is {evaluation!r} instead of figures"
     files = manifest.get("files")
     if not isinstance(files, dict):
         yield "it lists no files"

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from mt_core.checkpoint.manifest import (
 )
 from mt_core.errors import CheckpointError
 
-__all__ = ["FOLDER", "LATEST", "MANIFEST", "CheckpointStore", "find", "step_name", "verify"]
+__all__ = ["FOLDER", "LATEST", "MANIFEST", "CheckpointStore", "Keep", "find", "step_name", "verify"]
 
 FOLDER = "checkpoints"
 LATEST = "latest"
@@ -48,6 +48,23 @@ class _Found:
     step: int
     path: Path
     size: int
+    evaluation: Mapping[str, float] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keep:
+    """Which checkpoints stay: the ``last`` newest saves, and the ``best`` by a figure of their evaluation."""
+
+    last: int
+    best: int = 0
+    by: str = "eval_loss:min"
+
+    def ranked(self, found: Iterable[_Found]) -> list[_Found]:
+        """Those with that figure, the best first; of equal ones the newer."""
+        figure, _, mode = self.by.partition(":")
+        sign = -1 if mode == "max" else 1
+        rated = [each for each in found if figure in each.evaluation]
+        return sorted(rated, key=lambda each: (sign * each.evaluation[figure], -each.save_number))
 
 
 class CheckpointStore:
@@ -71,19 +88,19 @@ class CheckpointStore:
 
     # ------------------------------------------------------------------------------------------------------- saving
 
-    def save(self, step: int, *, write: Callable[[Path], None], manifest: Mapping[str, Any], keep_last: int) -> Path:
+    def save(self, step: int, *, write: Callable[[Path], None], manifest: Mapping[str, Any], keep: Keep) -> Path:
         """Commit one checkpoint; ``write(folder)`` puts this rank's files there. A checkpoint of this step is replaced.
 
-        The ``keep_last`` newest saves stay. Raises ``CheckpointError`` on every rank when any rank failed; earlier
-        checkpoints then stay as they were.
+        The manifest's ``evaluation`` holds the figures by which the best are found. Raises ``CheckpointError`` on every rank
+        when any rank failed; earlier checkpoints then stay as they were.
         """
-        assert keep_last > 0, f"keep_last={keep_last} would delete the checkpoint just written"
+        assert keep.last > 0, f"{keep} would delete the checkpoint just written"
         final, staging = self.folder / step_name(step), self.folder / f".tmp-{step_name(step)}"
         self._phase("prepare", staging, lambda: self._prepare(staging))
         self._phase("write", staging, lambda: write(staging))
         self._phase("commit", staging, lambda: self._commit(staging, final, step, manifest))
         if self.rank == 0:
-            self._rotate(keep_last)
+            self._rotate(keep)
         return final
 
     def _phase(self, what: str, staging: Path, action: Callable[[], None]) -> None:
@@ -173,9 +190,11 @@ class CheckpointStore:
         if replaces:
             shutil.rmtree(aside, ignore_errors=True)
 
-    def _rotate(self, keep_last: int) -> None:
-        """Remove whole checkpoints of ours but the newest. What cannot be removed never stops a run."""
-        for found in [found for found in self._found() if is_whole(found.path)][:-keep_last]:
+    def _rotate(self, keep: Keep) -> None:
+        """Remove whole checkpoints of ours but those to keep. What cannot be removed never stops a run."""
+        whole = [found for found in self._found() if is_whole(found.path)]
+        best = keep.ranked(whole)[: keep.best]
+        for found in [found for found in whole[: -keep.last] if found not in best]:
             gone = self.folder / f".tmp-gone-{found.path.name.removeprefix('.tmp-replaced-')}"
             try:
                 found.path.rename(gone)  # at once, so that a crash leaves no half checkpoint under a good name
@@ -198,8 +217,14 @@ class CheckpointStore:
             if _is_ours(path):
                 manifest = read_manifest(path)
                 size = sum(entry["size"] for entry in manifest["files"].values())
-                found.append(_Found(manifest["save_number"], manifest["step"], path, size))
+                figures = manifest.get("evaluation", {})
+                found.append(_Found(manifest["save_number"], manifest["step"], path, size, figures))
         return tuple(sorted(found))
+
+    def best(self, by: str) -> Path | None:
+        """The checkpoint with the best figure (``eval_loss:min``); ``None`` when none has it."""
+        ranked = Keep(last=1, by=by).ranked(self._found())
+        return ranked[0].path if ranked else None
 
     def _last_size(self) -> int:
         """Bytes of the newest checkpoint: the best guess for the next."""

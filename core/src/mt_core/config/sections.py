@@ -87,7 +87,11 @@ class CheckpointConfig(MtConfig):
     """What is saved, and when."""
 
     every_steps: int | None = Field(500, gt=0, description="optimizer steps between saves, and at the end")
-    keep_last: int = Field(2, gt=0, description="checkpoints kept; older ones go after a verified save")
+    keep_last: int = Field(2, gt=0, description="newest checkpoints kept; older ones go after a verified save")
+    keep_best: int = Field(1, ge=0, description="best checkpoints kept beside those, of the ones with an evaluation")
+    best: str = Field(
+        "eval_loss:min", pattern=r"^[a-z][a-z0-9_]*:(min|max)$", description="what best means: a figure, and min or max"
+    )
 
 
 class LogConfig(MtConfig):

@@ -38,6 +38,19 @@ def chunked_loss(
     return total
 
 
+@torch.no_grad()
+def token_scores(
+    head: nn.Module, hidden_nD: Tensor, labels_n: Tensor, *, chunk: int = CHUNK_TOKENS
+) -> tuple[Tensor, Tensor]:
+    """For each token its cross-entropy in fp32, and the token that the model thinks likeliest: (n,), (n,)."""
+    losses, likeliest = [hidden_nD.new_empty(0, dtype=torch.float32)], [labels_n.new_empty(0)]
+    for start in range(0, len(hidden_nD), chunk):
+        logits_CV = head(hidden_nD[start : start + chunk]).float()
+        losses.append(F.cross_entropy(logits_CV, labels_n[start : start + chunk], reduction="none"))
+        likeliest.append(logits_CV.argmax(-1))
+    return torch.cat(losses), torch.cat(likeliest)
+
+
 def _piece_loss(head: nn.Module, hidden_CD: Tensor, labels_C: Tensor, weights_C: Tensor | None) -> Tensor:
     losses_C = F.cross_entropy(head(hidden_CD).float(), labels_C, reduction="none")
     return (losses_C if weights_C is None else losses_C * weights_C).sum()

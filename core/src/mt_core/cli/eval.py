@@ -1,0 +1,258 @@
+"""``mt-eval``: loss, perplexity, bits per byte and token accuracy of checkpoints or weights, on any rows."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mt_core import __version__
+from mt_core.checkpoint.folder import next_number
+from mt_core.checkpoint.store import CheckpointStore, find
+from mt_core.cli.guard import guarded
+from mt_core.config.commandline import CommandLine, merge, parse
+from mt_core.config.files import read_config
+from mt_core.config.names import expand
+from mt_core.errors import CheckpointError, UsageError
+from mt_core.plugins.host import PluginHost
+from mt_core.plugins.metadata import Selection
+from mt_core.plugins.resolve import Resolved, resolve
+from mt_core.tracking.logs import notice, show
+
+if TYPE_CHECKING:
+    from mt_core.assemble.evaluation import Figures
+
+HEAD = """usage: mt-eval --run RUN [--checkpoints last|best|all] [--dataset NAME …]
+       mt-eval --model NAME --weights FOLDER --dataset NAME --dataset.path PATH
+
+Evaluates on the run's held-out rows, or on every row of another dataset. A token's loss counts where the objective trains on it.
+
+  --run RUN                  a run's folder
+  --checkpoints WHICH        last (default), best (by checkpoint.best), all, or steps: 100,200
+  --weights FOLDER           pretrained weights instead of a run, with --model NAME
+  --on LABEL=DATASET:PATH    rows to evaluate on; repeated for several, each with its own line
+  --dataset NAME, --data.…   the rows, as for mt-train; also --objective, --tokenizer, --train.sequence-len
+  --eval.batch-size N        rows at a time
+  --predictions              write predictions.jsonl: each sample's loss, and the likeliest tokens
+  --output FOLDER            where metrics.json goes; default RUN/eval/NNN (none writes no file)
+  --block-plugin NAME        do not import this plugin
+  --debug, --version, --help"""
+
+SWITCHES = ("predictions", "debug", "version", "help")
+VALUES = ("run", "checkpoints", "weights", "output")
+REPEATED = ("block_plugin", "on")
+COLUMNS = ("loss", "perplexity", "bits_per_byte", "token_accuracy", "tokens", "samples")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model on one set of rows. ``checkpoint`` is ``None`` for pretrained weights."""
+
+    resolved: Resolved
+    checkpoint: Path | None
+    dataset: str
+    held_out: bool
+
+    @property
+    def model(self) -> str:
+        """What the table calls it."""
+        return self.checkpoint.name if self.checkpoint else str(self.resolved.config.model.source.weights)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    return guarded(lambda: _eval(words), debug="--debug" in words)
+
+
+def _eval(words: list[str]) -> int:
+    words = ["--help" if word == "-h" else word for word in words]
+    line = parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED)
+    if "version" in line.flags or "help" in line.flags:
+        print(f"mt-core {__version__}" if "version" in line.flags else HEAD)
+        return 0
+    host = PluginHost.discover(Selection.from_environment(line.flags.get("block_plugin", [])))
+    for text in host.notices:
+        notice(f"warning: {text}")
+    jobs = list(_jobs(line, host))
+    output = _output(line)
+    results, predictions = [], []
+    evaluate = _evaluator(wanted="predictions" in line.flags)
+    for job in jobs:
+        figures, made = evaluate(job)
+        step = int(job.checkpoint.name.rpartition("-")[2]) if job.checkpoint else None
+        results.append({"model": job.model, "step": step, "dataset": job.dataset, **figures.as_dict()})
+        predictions += [{"model": job.model, "dataset": job.dataset, **each} for each in made]
+    show(table(results))
+    if output is not None:
+        _write(output, results, predictions, wanted="predictions" in line.flags)
+    return 0
+
+
+def _jobs(line: CommandLine, host: PluginHost) -> Iterator[Job]:
+    """Everything is resolved, and every path looked at, before a model is built."""
+    for checkpoint, stored in _models(line):
+        raw = merge(stored, line.raw)
+        sets = [_labelled(text) for text in line.flags.get("on", [])]
+        if sets and "dataset" in line.raw:
+            raise UsageError("--on and --dataset both name rows; keep one of them")
+        for label, dataset in sets:
+            yield Job(resolve({**raw, "dataset": dataset}, host), checkpoint, label, held_out=False)
+        if not sets:
+            held_out = "dataset" not in line.raw
+            if held_out and checkpoint is None:
+                raise UsageError(
+                    "--weights has no held-out rows: name some with --dataset NAME or --on LABEL=NAME:PATH"
+                )
+            resolved = resolve(raw, host)
+            label = "held out" if held_out else resolved.config.dataset.name
+            yield Job(resolved, checkpoint, label, held_out)
+
+
+def _labelled(text: str) -> tuple[str, dict[str, str]]:
+    label, equals, rest = text.partition("=")
+    name, colon, path = rest.partition(":")
+    if not (label and equals and name and colon and path):
+        raise UsageError(f"--on {text!r} is not LABEL=DATASET:PATH, for instance --on news=jsonl:news.jsonl")
+    return label, {"name": name, "path": path}
+
+
+def _models(line: CommandLine) -> list[tuple[Path | None, dict[str, Any]]]:
+    """The checkpoints, or the weights, with the config that belongs to them."""
+    run, weights = line.flags.get("run"), line.flags.get("weights")
+    if (run is None) == (weights is None):
+        given = "both" if run else "none"
+        raise UsageError(f"give one of --run RUN, or --model NAME with --weights FOLDER; got {given}")
+    if weights is not None:
+        if "name" not in line.raw.get("model", {}):
+            raise UsageError("--weights needs the family that reads them: --model NAME")
+        if "checkpoints" in line.flags:
+            raise UsageError("--checkpoints are those of a --run; --weights has none")
+        return [(None, {"model": {"name": line.raw["model"]["name"], "weights": expand(weights)}})]
+    if "model" in line.raw:
+        raise UsageError("--run brings its own model; leave out --model")
+    folder = Path(expand(run))
+    found = chosen(folder, line.flags.get("checkpoints", "last"))
+    stored = read_config(found[0].parent.parent / "run.yaml")
+    return [(checkpoint, stored) for checkpoint in found]
+
+
+def chosen(run: Path, which: str) -> list[Path]:
+    """The checkpoints of a run that ``last``, ``best``, ``all`` or step numbers mean."""
+    if which == "last":
+        return [find(run)]
+    store = CheckpointStore(run)
+    saved = dict(store.list())
+    if not saved:
+        raise CheckpointError(f"{run.absolute()} holds no checkpoint; give a run's folder")
+    if which == "all":
+        return [saved[step] for step in sorted(saved)]
+    if which == "best":
+        by = str(read_config(run / "run.yaml").get("checkpoint", {}).get("best", "eval_loss:min"))
+        best = store.best(by)
+        if best is None:
+            raise CheckpointError(
+                f"no checkpoint of {run} was saved on a step that also evaluated {by.partition(':')[0]}; choose last or all,"
+                " or train with --checkpoint.every-steps a multiple of --eval.every-steps"
+            )
+        return [best]
+    words = which.split(",")
+    if not all(word.isdigit() and int(word) in saved for word in words):
+        steps = ", ".join(map(str, sorted(saved)))
+        raise UsageError(f"--checkpoints takes last, best, all or saved steps, got {which!r}; saved: {steps}")
+    return [saved[int(word)] for word in words]
+
+
+def _evaluator(*, wanted: bool) -> Callable[[Job], tuple[Figures, list[dict[str, Any]]]]:
+    """A function from job to figures and predictions. It keeps the last model, and the rows of each dataset."""
+    from mt_core.assemble.data import RunData, build_data, build_evaluation
+    from mt_core.assemble.evaluation import Prediction, evaluate
+    from mt_core.generate.load import Generator, load
+    from mt_core.protocols import Sample
+
+    models: dict[Path | None, Generator] = {}
+    rows: dict[str, Any] = {}
+
+    def of_held_out(data: RunData) -> tuple[Any, Any]:
+        if not len(data.held_out):
+            raise UsageError("the run holds out no rows; name some with --dataset NAME or --on LABEL=NAME:PATH")
+        return data.objective, data.held_out
+
+    def run(job: Job) -> tuple[Figures, list[dict[str, Any]]]:
+        if job.checkpoint not in models:
+            models.clear()
+            models[job.checkpoint] = load(job.resolved, job.checkpoint, notice)
+        loaded, config = models[job.checkpoint], job.resolved.config
+        if job.dataset not in rows:
+            rows[job.dataset] = (
+                of_held_out(build_data(job.resolved))
+                if job.held_out
+                else build_evaluation(job.resolved, loaded.tokenizer)
+            )
+        objective, samples = rows[job.dataset]
+        made: list[dict[str, Any]] = []
+
+        def keep(prediction: Prediction, sample: Sample) -> None:
+            made.append(asdict(prediction))
+
+        figures = evaluate(
+            loaded.model,
+            objective,
+            samples,
+            loaded.tokenizer,
+            batch_size=config.eval.batch_size or config.train.micro_batch_size,
+            on_prediction=keep if wanted else None,
+        )
+        return figures, made
+
+    return run
+
+
+def table(results: Sequence[Mapping[str, Any]]) -> str:
+    """One line a result, aligned; a figure that an objective does not have is left open."""
+    names = [name for name in COLUMNS if any(name in result for result in results)]
+    names += sorted({name for result in results for name in result} - {*COLUMNS, "model", "step", "dataset"})
+    rows = [["model", "dataset", *names]]
+    for result in results:
+        rows.append([str(result["model"]), str(result["dataset"]), *(_cell(name, result.get(name)) for name in names)])
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        texts = [cell.ljust(width) for cell, width in zip(row[:2], widths, strict=False)]
+        lines.append("  ".join([*texts, *(cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True))]))
+    return "\n".join(lines)
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if name in ("tokens", "samples") else f"{value:.4f}"
+
+
+def _output(line: CommandLine) -> Path | None:
+    given = line.flags.get("output")
+    if given == "none" or (given is None and "run" not in line.flags):
+        return None
+    if given is None:
+        return next_number(find(Path(expand(line.flags["run"]))).parent.parent / "eval")
+    folder = Path(expand(given))
+    if (folder / "metrics.json").exists():
+        raise UsageError(f"{folder} holds the metrics of an earlier evaluation; choose another --output")
+    return folder
+
+
+def _write(output: Path, results: list[dict[str, Any]], predictions: list[dict[str, Any]], *, wanted: bool) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    content = json.dumps({"schema": 1, "core": __version__, "results": results}, indent=1)
+    (output / "metrics.json").write_text(content + "\n", encoding="utf-8")
+    if wanted:
+        lines = [json.dumps(each, ensure_ascii=False) + "\n" for each in predictions]
+        (output / "predictions.jsonl").write_text("".join(lines), encoding="utf-8")
+    notice(f"written: {output}/metrics.json" + (f", {output}/predictions.jsonl" if wanted else ""))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
