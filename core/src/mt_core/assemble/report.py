@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from dataclasses import asdict
+from typing import Any
 
 import torch
 
+from mt_core import __version__
 from mt_core.assemble.data import RunData
 from mt_core.engine.engine import Engine
 from mt_core.nn import Batch
@@ -19,10 +23,7 @@ def describe_run(resolved: Resolved, engine: Engine, data: RunData, total_steps:
     """A few aligned lines: model, parameters, data, layout, device, attention."""
     config, model = resolved.config, engine.module.model
     lines = [
-        (
-            "model",
-            f"{config.model.name} {config.model.source.variant or ''} from {resolved.offers['model'].plugin.label}",
-        ),
+        ("model", _model(resolved)),
         *(("parameters", line) for line in parameter_lines(engine)),
         ("training", data.train.report.describe()),
         ("held out", data.held_out.report.describe() if len(data.held_out) else "nothing"),
@@ -36,7 +37,15 @@ def describe_run(resolved: Resolved, engine: Engine, data: RunData, total_steps:
 
 
 def parameter_lines(engine: Engine) -> list[str]:
-    """``tok: 690,000 fp32 trained (2.6 MiB)``, one line a dtype and state."""
+    """``783,488 float32, trained, 3.0 MiB``, one line a dtype and state."""
+    return [
+        f"{part['count']:,} {part['dtype']}, {'trained' if part['trained'] else 'frozen'}, {part['bytes'] / 2**20:,.1f} MiB"
+        for part in parameter_counts(engine)
+    ]
+
+
+def parameter_counts(engine: Engine) -> list[dict[str, Any]]:
+    """Parameters and their bytes by dtype and whether they are trained."""
     counts: Counter[tuple[str, bool]] = Counter()
     sizes: Counter[tuple[str, bool]] = Counter()
     for _, parameter in engine.named_parameters():
@@ -45,9 +54,36 @@ def parameter_lines(engine: Engine) -> list[str]:
         counts[key] += number
         sizes[key] += number * parameter.element_size()
     return [
-        f"{counts[key]:,} {key[0]}, {'trained' if key[1] else 'frozen'}, {sizes[key] / 2**20:,.1f} MiB"
-        for key in sorted(counts)
+        {"dtype": dtype, "trained": trained, "count": counts[dtype, trained], "bytes": sizes[dtype, trained]}
+        for dtype, trained in sorted(counts)
     ]
+
+
+def about_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: int) -> dict[str, Any]:
+    """The same for programs: the content of ``about.json``."""
+    config = resolved.config
+    return {
+        "schema": 1,
+        "core": __version__,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "model": _model(resolved),
+        "parameters": parameter_counts(engine),
+        "data": {
+            "train": asdict(data.train.report),
+            "held_out": asdict(data.held_out.report) if len(data.held_out) else None,
+        },
+        "example": _example(data),
+        "layout": engine.plan.describe(),
+        "device": _device(engine),
+        "attention": repr(engine.module.model.attention),
+        "total_steps": total_steps,
+        "sequence_len": config.train.sequence_len,
+    }
+
+
+def _model(resolved: Resolved) -> str:
+    model = resolved.config.model
+    return f"{model.name} {model.source.variant or ''} from {resolved.offers['model'].plugin.label}"
 
 
 def _example(data: RunData) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,7 +17,7 @@ from mt_core import __version__
 from mt_core.assemble.stopping import StopNow, Stopper
 from mt_core.checkpoint.folder import opened
 from mt_core.checkpoint.store import verify
-from mt_core.errors import StoppedError
+from mt_core.errors import StoppedError, UsageError
 from mt_core.plugins.resolve import Resolved
 from mt_core.tracking.logs import RunLog, for_the_file, logged, notice
 
@@ -36,6 +37,11 @@ class RunOptions:
 
 def run(resolved: Resolved, options: RunOptions) -> Outcome:
     """Train. Raises ``MtError`` for whatever a user can act on; the traceback is in the run's log in any case."""
+    if sys.platform == "win32":
+        raise UsageError(
+            "mt-train does not train on Windows itself: DeepSpeed and gloo need Linux. Install it in WSL 2 (`wsl --install`), where"
+            " it works as on Linux"
+        )
     rank, levels = int(os.environ.get("RANK", "0")), resolved.config.log
     stopper = Stopper(resolved.config.train.max_minutes)
     with ExitStack() as stack:

@@ -13,10 +13,11 @@ from typing import Any
 from mt_core import __version__
 from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import RunData, make_held_out, make_loader
-from mt_core.assemble.report import describe_run
+from mt_core.assemble.report import about_run, describe_run
 from mt_core.assemble.stopping import Stopper
 from mt_core.checkpoint.store import CheckpointStore, Keep
 from mt_core.config.files import write_yaml
+from mt_core.config.secrets import redact
 from mt_core.data.loader import Position
 from mt_core.engine.engine import Engine
 from mt_core.engine.processes import agree
@@ -72,7 +73,7 @@ class Session:
         progress = self.restore(checkpoint, manifest)
         recorder = self._recorder(progress)
         if self.process.is_main:
-            self._write_head()
+            self._write_head(progress)
             show(describe_run(self.resolved, self.engine, self.data, self.total_steps))
         began = time.perf_counter()
         self.stopper.preparing = False
@@ -190,13 +191,16 @@ class Session:
 
     # ------------------------------------------------------------------------------------------------- the folder
 
-    def _write_head(self) -> None:
+    def _write_head(self, progress: Progress) -> None:
         if self.output is None:
             return
         (self.output / "completed").unlink(missing_ok=True)
         (self.output / "run.yaml").write_text(write_yaml(self.config.as_raw()), encoding="utf-8")
         lock = json.dumps({"core": __version__, "plugins": self._plugins()}, indent=1)
         (self.output / "plugins.lock.json").write_text(lock + "\n", encoding="utf-8")
+        about = about_run(self.resolved, self.engine, self.data, self.total_steps)
+        content = json.dumps(about | {"from_step": progress.step}, indent=1, ensure_ascii=False)
+        (self.output / "about.json").write_text(redact(content) + "\n", encoding="utf-8")
 
     def _recorder(self, progress: Progress) -> Recorder:
         if not self.process.is_main:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import socket
@@ -72,6 +71,8 @@ def held(path: Path) -> Iterator[str]:
 
 def _claim(handle: int, path: Path) -> list[str]:
     notes, locks = [], True
+    import fcntl  # here: Windows has none, and `mt-plugins doctor` has to say so there
+
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

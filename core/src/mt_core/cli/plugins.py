@@ -55,6 +55,10 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("name", metavar="NAME", nargs="?", help="only this plugin; exit 1 when it failed")
     check.add_argument("--strict", action="store_true", help="exit 1 on any problem")
     check.set_defaults(command=_check)
+    doctor = commands.add_parser(
+        "doctor", parents=[common], help="machine, packages and plugins, to paste into an issue"
+    )
+    doctor.set_defaults(command=_doctor)
     return parser
 
 
@@ -126,6 +130,18 @@ def _check(arguments: argparse.Namespace) -> int:
     failed = arguments.name is not None and any(plugin.status == "failed" for plugin in chosen)
     wrong = bool(notices) or any(report["problems"] for report in reports)
     return int(failed or (arguments.strict and wrong))
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from mt_core.cli import doctor
+
+    report = doctor.examine(_host(arguments))
+    wrong = doctor.problems(report)
+    if arguments.json:
+        print(json.dumps({"schema": SCHEMA, "core": __version__, "doctor": report, "problems": wrong}, indent=2))
+    else:
+        print("\n".join(doctor.lines(report)))
+    return int(bool(wrong))
 
 
 def _is(plugin: Plugin, name: str) -> bool:

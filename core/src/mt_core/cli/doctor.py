@@ -1,0 +1,168 @@
+"""``mt-plugins doctor``: what this machine and environment are, as text to paste into an issue."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import io
+import os
+import platform
+import shutil
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mt_core import __version__
+from mt_core.config.secrets import redact
+from mt_core.plugins.host import PluginHost
+
+PACKAGES = (
+    "torch",
+    "deepspeed",
+    "pluggy",
+    "pydantic",
+    "transformers",
+    "sentencepiece",
+    "safetensors",
+    "tensorboard",
+    "numpy",
+    "huggingface_hub",
+    "triton",
+    "flash-attn",
+)
+VARIABLES = (
+    "CUDA_",
+    "NCCL_",
+    "GLOO_",
+    "OMP_",
+    "MKL_",
+    "TORCH",
+    "DS_",
+    "HF_",
+    "MT_",
+    "WORLD_SIZE",
+    "RANK",
+    "LOCAL_RANK",
+)
+
+Section = dict[str, Any]
+
+
+def examine(host: PluginHost) -> dict[str, Section]:
+    """Title → facts. What cannot be found out is a fact too."""
+    environment = _environment(os.environ)  # first: DeepSpeed's import adds to it
+    return {
+        "system": _system(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "devices": _devices(),
+        "deepspeed": _deepspeed(),
+        "plugins": {plugin.info.label: _state(plugin) for plugin in host.plugins},
+        "environment": environment,
+    }
+
+
+def problems(report: Mapping[str, Section]) -> list[str]:
+    """What keeps a run from starting, with the fix."""
+    found = [
+        f"{name} is not installed: pip install mt-core"
+        for name in ("torch", "deepspeed", "pydantic", "safetensors")
+        if report["packages"][name] == "not installed"
+    ]
+    if sys.platform == "win32":
+        found.append("Windows: training runs in WSL 2; mt-plugins and mt-report run here too")
+    found += [f"plugin {name}: {state}" for name, state in report["plugins"].items() if state.startswith("failed")]
+    if "error" in report["deepspeed"]:
+        found.append(f"deepspeed cannot be imported: {report['deepspeed']['error']}")
+    return found
+
+
+def lines(report: Mapping[str, Section]) -> Iterator[str]:
+    """The report as text."""
+    for title, facts in report.items():
+        yield f"{title}:"
+        width = max((len(name) for name in facts), default=0)
+        yield from (f"  {name:<{width}}  {value}" for name, value in facts.items())
+    wrong = problems(report)
+    yield "problems:"
+    yield from (f"  {text}" for text in wrong or ["none"])
+
+
+def _system() -> Section:
+    compiler = next((path for name in ("c++", "g++", "clang++", "cl") if (path := shutil.which(name))), None)
+    return {
+        "mt-core": __version__,
+        "python": f"{platform.python_version()} ({platform.python_implementation()}, {sys.executable})",
+        "platform": platform.platform(),
+        "processors": os.cpu_count(),
+        "C++ compiler": compiler or "none (not needed, except by train.compile and offload on a CPU optimizer)",
+        "scripts on PATH": sysconfig.get_path("scripts") in os.environ.get("PATH", "").split(os.pathsep),
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _devices() -> Section:
+    try:
+        import torch
+    except ImportError as error:
+        return {"error": str(error)}
+    facts: Section = {"torch threads": torch.get_num_threads()}
+    facts["CUDA"] = torch.version.cuda or "torch is built without it"
+    for index in range(torch.cuda.device_count()):
+        about = torch.cuda.get_device_properties(index)
+        facts[f"GPU {index}"] = (
+            f"{about.name}, {about.total_memory / 2**30:.1f} GiB, compute {about.major}.{about.minor}"
+        )
+    if torch.cuda.device_count() == 0:
+        facts["GPU"] = "none: runs train on the CPU"
+    if getattr(torch.backends, "mps", None) is not None and torch.backends.mps.is_available():
+        facts["Apple GPU"] = "there, and not used: runs train on the CPU"
+    return facts
+
+
+def _deepspeed() -> Section:
+    """Which of its operators are installed, and which could be compiled when they are first used."""
+    try:
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")
+            import torch
+
+            os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+            import deepspeed
+            from deepspeed.ops.op_builder.all_ops import ALL_OPS
+
+            states = {name: _operator(builder, deepspeed) for name, builder in ALL_OPS.items()}
+    except Exception as error:  # noqa: BLE001 - a broken installation is what the doctor is asked about
+        return {"error": f"{type(error).__name__}: {error}"}
+    grouped = {state: [name for name, each in states.items() if each == state] for state in set(states.values())}
+    return {"accelerator": deepspeed.accelerator.get_accelerator().device_name()} | {
+        f"operators {state}": ", ".join(sorted(names)) for state, names in sorted(grouped.items())
+    }
+
+
+def _operator(builder: Any, deepspeed: Any) -> str:
+    if deepspeed.git_version_info.installed_ops.get(builder.name, False):
+        return "installed"
+    return "compiled when used" if builder.is_compatible(verbose=False) else "not possible here"
+
+
+def _state(plugin: Any) -> str:
+    if plugin.status == "loaded":
+        return f"loaded, {len(plugin.offers)} components"
+    return f"failed: {plugin.error}" if plugin.error else str(plugin.status)
+
+
+def _environment(environment: Mapping[str, str]) -> Section:
+    named = {name: value for name, value in sorted(environment.items()) if name.startswith(VARIABLES)}
+    return {name: "•••" if redact(value) != value else value for name, value in named.items()} or {"none": "set"}
