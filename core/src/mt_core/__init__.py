@@ -25,7 +25,7 @@ _PUBLIC = {
     "ModelFamily": "mt_core.protocols",
     "MtConfig": "mt_core.config.base",
     "MtError": "mt_core.errors",
-    "Outcome": "mt_core.assemble.session",
+    "Outcome": "mt_core.assemble.outcome",
     "ObjectiveComponent": "mt_core.protocols",
     "OptimizerComponent": "mt_core.protocols",
     "Rejected": "mt_core.protocols",
@@ -89,7 +89,7 @@ __all__ = [
 if TYPE_CHECKING:
     from mt_core.adapters.base import Adapter
     from mt_core.api import load_config, train
-    from mt_core.assemble.session import Outcome
+    from mt_core.assemble.outcome import Outcome
     from mt_core.config.base import ANY, ZERO, Layout, ModelConfig, MtConfig
     from mt_core.config.run import RunConfig
     from mt_core.errors import (

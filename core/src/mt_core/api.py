@@ -17,7 +17,7 @@ from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import Resolved, resolve
 
 if TYPE_CHECKING:
-    from mt_core.assemble.session import Outcome
+    from mt_core.assemble.outcome import Outcome
 
 Config = RunConfig | Mapping[str, Any] | str | Path
 """A run's config: resolved, as nested mappings, or a YAML or JSON file."""

@@ -22,7 +22,7 @@ from mt_core.plugins.resolve import Resolved
 from mt_core.tracking.logs import RunLog, for_the_file, logged, notice
 
 if TYPE_CHECKING:
-    from mt_core.assemble.session import Outcome
+    from mt_core.assemble.outcome import Outcome
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,14 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from mt_core import __version__
 from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import RunData, make_held_out, make_loader
+from mt_core.assemble.outcome import Outcome
 from mt_core.assemble.report import about_run, describe_run
 from mt_core.assemble.stopping import Stopper
 from mt_core.checkpoint.store import CheckpointStore, Keep
@@ -32,20 +33,6 @@ from mt_core.tracking.metrics import MetricsFile
 from mt_core.tracking.profile import profiled
 from mt_core.tracking.recorder import Recorder
 from mt_core.tracking.tensorboard import TensorBoardWriter
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a run."""
-
-    output: Path | None
-    steps: int
-    first_loss: float | None
-    last_loss: float | None
-    eval_loss: float | None
-    seconds: float
-    stopped: str = ""
-    """What ended the run before its last step (``SIGTERM``, ``train.max_minutes=30``); it then goes on with ``resume``."""
 
 
 class Session:
