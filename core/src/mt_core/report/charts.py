@@ -63,10 +63,10 @@ def _title(key: str) -> str:
 
 
 def chart_data(runs: Sequence[Run], drawn: Sequence[Chart]) -> dict[str, Any]:
-    """What the script needs. A figure that only evaluations have is drawn with points alone."""
+    """What the script needs. ``average_over`` is in steps, and averages as ``loss.png`` does."""
     keys = {key for chart in drawn for key in (chart.key, chart.held_out) if key}
     return {
-        "smoothing": SMOOTHING,
+        "average_over": round(1 / (1 - SMOOTHING)),
         "charts": [{key: value for key, value in asdict(chart).items() if value != ""} for chart in drawn],
         "runs": [
             {

@@ -43,12 +43,16 @@ class Curves:
         if gaps:
             told = ", ".join(f"{key} at {count:,} step(s)" for key, count in gaps.items())
             yield f"not a finite number, and a gap in the curve: {told}"
+
+    def thinned(self) -> str:
+        """How a long run is drawn; empty where each of its steps is."""
         width = max((series.width for series in self.series.values()), default=1)
-        if width > 1:
-            yield (
-                f"{self.records:,} steps are drawn as groups of up to {width:,} steps: the line is the mean of each"
-                " group, the band reaches from its lowest to its highest value"
-            )
+        if width == 1:
+            return ""
+        return (
+            f"{self.records:,} steps are drawn as groups of {width:,} steps: the line is the mean of a group, the band"
+            " reaches from its lowest to its highest value."
+        )
 
 
 def read_curves(path: Path) -> Curves:

@@ -33,7 +33,7 @@ def page(runs: Sequence[Run]) -> str:
     body = [
         _header(title),
         element("main", *_main(runs, [*figures(runs, drawn)])),
-        json_script(chart_data(runs, drawn), "data"),
+        json_script(chart_data(runs, drawn), "figures"),
         Markup(f"<script>{script}</script>"),
     ]
     return f'<!doctype html>\n<html lang="en">\n<head>\n{head}</head>\n{element("body", *body)}\n</html>\n'
@@ -64,7 +64,7 @@ def _header(title: str) -> Markup:
 def _main(runs: Sequence[Run], drawn: Sequence[Markup]) -> list[Markup]:
     return [
         sections.heads(runs),
-        _curves(drawn),
+        _curves(runs, drawn),
         sections.samples(runs),
         sections.data(runs),
         sections.config(runs),
@@ -72,9 +72,11 @@ def _main(runs: Sequence[Run], drawn: Sequence[Markup]) -> list[Markup]:
     ]
 
 
-def _curves(drawn: Sequence[Markup]) -> Markup:
+def _curves(runs: Sequence[Run], drawn: Sequence[Markup]) -> Markup:
     if not drawn:
         return sections.section("curves", "Curves", element("p", "No figures yet."))
     controls = element("div", class_="controls card", id="controls", hidden=True)
-    note = element("noscript", element("p", "The curves need JavaScript; these tables stand in for them."))
-    return sections.section("curves", "Curves", note, controls, element("div", *drawn, class_="charts"))
+    thinned = [(run.name, text) for run in runs if (text := run.curves.thinned())]
+    notes = [element("p", f"{name}: {text}", class_="detail") for name, text in thinned]
+    plain = element("noscript", element("p", "The curves need JavaScript; these tables stand in for them."))
+    return sections.section("curves", "Curves", *notes, plain, controls, element("div", *drawn, class_="charts"))

@@ -47,11 +47,12 @@ def swatch(index: int) -> Markup:
 
 def heads(runs: Sequence[Run]) -> Markup:
     """A card for each run."""
-    return element("div", *(_head(run, index) for index, run in enumerate(runs)), class_="cards")
+    cards = (_head(run, index, alone=len(runs) == 1) for index, run in enumerate(runs))
+    return element("div", *cards, class_="cards" + (" alone" if len(runs) == 1 else ""))
 
 
-def _head(run: Run, index: int) -> Markup:
-    name = element("h2", swatch(index), run.name)
+def _head(run: Run, index: int, *, alone: bool) -> Markup:
+    name = NONE if alone else element("h2", swatch(index), run.name)  # the page's title has it
     state = element("p", status(run), class_="status " + ("done" if run.completed else "stopped"))
     main = headline(run)
     big = element(

@@ -1,11 +1,11 @@
 "use strict";
-/* Draws the curves of mt-report. Data: {smoothing, charts, runs: [{name, axes: {tokens, time}, series}]}, where a series
+/* Draws the curves of mt-report. Data: {average_over, charts, runs: [{name, axes: {tokens, time}, series}]}, where a series
    has columns: x first step, last step of a group (absent: groups of one step), y mean (null: a gap), lo and hi. */
 (() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
+  const data = JSON.parse(document.getElementById("figures").textContent);
   const COLOURS = 6; // as in report.css
   const NEAR = 14; // pixels within which a point belongs to the crosshair
-  const state = { axis: "step", log: false, smoothing: data.smoothing, hidden: new Set() };
+  const state = { axis: "step", log: false, steps: data.average_over, hidden: new Set() };
 
   // ------------------------------------------------------------------------------------------------------- elements
 
@@ -37,7 +37,8 @@
     const size = Math.max(Math.abs(value), step);
     if (size < 1e-3) return value.toExponential(1).replace(".0e", "e");
     const [unit, letter] = UNITS.find(([unit]) => size >= unit) ?? [1, ""];
-    const digits = Math.max(0, Math.min(6, Math.ceil(-Math.log10(step / unit) - 1e-9)));
+    const whole = (digits) => Math.abs((step / unit) * 10 ** digits - Math.round((step / unit) * 10 ** digits)) < 1e-6;
+    const digits = [0, 1, 2, 3, 4, 5].find(whole) ?? 6;
     const text = (value / unit).toFixed(digits);
     return (text.includes(".") ? text.replace(/\.?0+$/, "") : text) + letter;
   };
@@ -102,13 +103,15 @@
       return { first, last, x: place(run, (first + last) / 2), y, low, high };
     }).filter((point) => point.x !== null);
   };
-  /** Exponential moving average, corrected for its start as Adam's is; a gap stays one. */
-  const smooth = (raw, weight) => {
+  /** Exponential moving average over about this many steps, corrected for its start as Adam's is; a gap stays one.
+      A group counts as many times as it has steps, so that long and short runs are averaged alike. */
+  const smooth = (raw, steps) => {
     let average = 0, correction = 1;
     return raw.map((point) => {
       if (point.y === null) return point;
-      average = weight * average + (1 - weight) * point.y;
-      correction *= weight;
+      const past = (1 - 1 / steps) ** (point.last - point.first + 1);
+      average = past * average + (1 - past) * point.y;
+      correction *= past;
       return { ...point, y: average / (1 - correction) };
     });
   };
@@ -155,7 +158,7 @@
         const shown = !state.hidden.has(index);
         const heldOutOnly = this.spec.held_out === this.spec.key;
         const raw = shown && !heldOutOnly ? points(run, this.spec.key) : [];
-        const smoothed = this.spec.smooth && state.smoothing > 0 ? smooth(raw, state.smoothing) : null;
+        const smoothed = this.spec.smooth && state.steps > 1 ? smooth(raw, state.steps) : null;
         return { run, index, raw, smoothed, heldOut: shown && this.spec.held_out ? points(run, this.spec.held_out) : [] };
       });
     }
@@ -190,10 +193,10 @@
         const room = (high - low) * 0.05;
         [low, high] = [this.spec.zero && low === 0 ? 0 : low - room, high + room];
       }
-      this.yTicks = state.log ? logTicks(low, high) : linearTicks(low, high, this.height / 55);
+      this.yTicks = state.log ? logTicks(low, high) : linearTicks(low, high, this.height / 50);
       const label = Math.max(...this.yTicks.map(([, text]) => text.length));
       this.frame = { left: 16 + label * 6.6, right: this.width - 14, top: 10, bottom: this.height - 42 };
-      this.xTicks = linearTicks(left, right, Math.max(2, (this.frame.right - this.frame.left) / 95), state.axis !== "time");
+      this.xTicks = linearTicks(left, right, Math.max(2, (this.frame.right - this.frame.left) / 80), state.axis !== "time");
       const { frame } = this, y = state.log ? Math.log : (value) => value;
       this.toX = (value) => frame.left + ((value - left) / (right - left)) * (frame.right - frame.left);
       this.toY = (value) => frame.bottom - ((y(value) - y(low)) / (y(high) - y(low))) * (frame.bottom - frame.top);
@@ -254,7 +257,7 @@
       const few = heldOut.length * 9 < this.width;
       for (const point of few ? heldOut : []) {
         if (point.y === null) continue;
-        group.append(shape("circle", { class: "mark", cx: this.toX(point.x).toFixed(1), cy: this.toY(point.y).toFixed(1), r: 4 }));
+        group.append(shape("circle", { class: "mark", cx: this.toX(point.x).toFixed(1), cy: this.toY(point.y).toFixed(1), r: this.width < 500 ? 3 : 4 }));
       }
       this.svg.append(group);
     }
@@ -327,7 +330,7 @@
         if (!point) row(label, "–", found && snap.x > found.x ? ` ended at step ${found.last.toLocaleString("en-US")}` : "");
         else row(label, number(point.y), range || steps(point));
         if (point && smoothed) {
-          rows.push([node("dt", { className: "sub" }, "smoothed"), node("dd", {}, number(smoothed[raw.indexOf(point)].y))]);
+          rows.push([node("dt", { className: "sub" }, "average"), node("dd", {}, number(smoothed[raw.indexOf(point)].y))]);
         }
       }
       if (heldOut) {
@@ -374,15 +377,28 @@
     input.addEventListener("change", () => { state.log = input.checked; drawAll(); });
     return node("label", { className: "switch" }, input, " log scale");
   };
+  /** 1 (off), 2, 5, 10 and so on, to a tenth of the longest run. */
+  const averages = () => {
+    const longest = Math.max(0, ...data.runs.map((run) => run.axes.tokens.x.at(-1) ?? 0)), stops = [];
+    for (let power = 1; power <= Math.max(100, longest / 10); power *= 10) stops.push(power, 2 * power, 5 * power);
+    return stops;
+  };
   const smoothingSlider = () => {
-    const input = node("input", { type: "range", id: "smoothing", min: 0, max: 0.99, step: 0.01, value: state.smoothing });
-    const shown = node("output", {}, String(state.smoothing));
+    const stops = averages();
+    const input = node("input", { type: "range", id: "smoothing", min: 0, max: stops.length - 1, step: 1 });
+    input.value = stops.indexOf(state.steps);
+    const shown = node("output");
+    const say = () => {
+      shown.value = state.steps === 1 ? "off" : `${state.steps.toLocaleString("en-US")} steps`;
+      input.setAttribute("aria-valuetext", shown.value);
+    };
     input.addEventListener("input", () => {
-      state.smoothing = Number(input.value);
-      shown.value = input.value;
+      state.steps = stops[input.value];
+      say();
       drawAll();
     });
-    return node("label", { className: "slider", title: "Weight of the past in the moving average; 0 is off" }, "smoothing ", input, " ", shown);
+    say();
+    return node("label", { className: "slider", title: "About how many steps the moving average covers" }, "average over ", input, " ", shown);
   };
   const legend = () => {
     const buttons = data.runs.map((run, index) => {
