@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import copy
 import fcntl
 import json
 import math
@@ -26,7 +28,7 @@ CONFIG = {
 ABOUT = {
     "schema": 1,
     "core": "0.1.0",
-    "command": ["mt-train", "--model", "llama", "--hub.token", "hf_command_secret"],
+    "command": ["mt-train", "--model", "llama", "--hub.token", "hf_command_hunter"],
     "started": "2026-03-01T10:00:00+00:00",
     "model": "llama tiny from mt-plugin-llama 0.1.0",
     "parameters": [
@@ -70,6 +72,16 @@ def figures(step: int, rate: float = 0.1) -> dict[str, Any]:
 
 
 MakeRun = Callable[..., Path]
+
+
+@pytest.fixture
+def about() -> dict[str, Any]:
+    return copy.deepcopy(ABOUT)
+
+
+@pytest.fixture(scope="session")
+def record() -> Callable[..., dict[str, Any]]:
+    return figures
 
 
 @pytest.fixture
@@ -149,7 +161,9 @@ class Chromium:
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         self._count += 1
         message = {"id": self._count, "method": method, "params": params}
-        os.write(self._out, json.dumps(message | ({"sessionId": self._session} if self._session else {})).encode() + b"\0")
+        os.write(
+            self._out, json.dumps(message | ({"sessionId": self._session} if self._session else {})).encode() + b"\0"
+        )
         while True:
             reply = self._message(60)
             if reply.get("id") == self._count:
@@ -167,17 +181,21 @@ class Chromium:
         first, self._rest = self._rest.split(b"\0", 1)
         return json.loads(first)
 
-    def open(self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+    def open(
+        self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False, scripts: bool = True
+    ) -> None:
         """Load a file in a window of this size; what was logged before is forgotten."""
         phone = width < 500
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
+        self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.events.clear()
         self.call("Page.navigate", url=page.resolve().as_uri())
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._message(60))
-        self.settle()
+        if scripts:  # without, nothing can be awaited in the page
+            self.settle()
 
     def settle(self) -> None:
         """Wait until the page has been laid out and drawn twice."""
@@ -204,14 +222,10 @@ class Chromium:
 
     def close(self) -> None:
         os.close(self._out)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            pass
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         os.close(self._in)
 
 
@@ -221,9 +235,13 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
     program = shutil.which("chromium")
     if program is None:
         pytest.skip("needs a browser: no `chromium` on the PATH (Debian: apt install chromium)")
-    browser = Chromium(program, tmp_path_factory.mktemp("chromium"))
+    profile = tmp_path_factory.mktemp("chromium")
+    browser = Chromium(program, profile)
     try:
         browser.attach()
-        yield browser
-    finally:
+    except (AssertionError, OSError) as error:
         browser.close()
+        last = ((profile / "said").read_text(errors="replace").splitlines() or ["it said nothing"])[-1]
+        pytest.skip(f"needs a browser: {program} does not start here ({error}): {last}")
+    yield browser
+    browser.close()
