@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from mt_core.report.page import page
 from mt_core.report.run import read_run
+from mt_core.tracking.plot import smooth
 
 KEYS = ["loss", "lr", "grad_norm", "tokens_per_second", "memory_gib", "data_wait_seconds"]
 LOSS = 'document.querySelector("figure[data-key=loss] svg")'
@@ -140,8 +142,6 @@ def test_hover_shows_the_values_of_all_runs_at_the_nearest_step(
 
 
 def test_the_average_is_that_of_the_picture_of_the_run(chromium: Any, shown: Path) -> None:
-    from mt_core.tracking.plot import smooth
-
     chromium.open(shown)
     chromium.run(f"{LOSS}.focus()")
     chromium.press("Home")
@@ -202,15 +202,26 @@ def test_charts_have_names_for_those_who_do_not_see_them(chromium: Any, shown: P
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_phone_shows_everything_without_scrolling_sideways(chromium: Any, shown: Path, dark: bool) -> None:
-    chromium.open(shown, width=390, height=844, dark=dark)
+def test_a_phone_shows_everything_without_scrolling_sideways(
+    chromium: Any, make_run: Callable[..., Path], about: dict[str, Any], tmp_path: Path, dark: bool
+) -> None:
+    long = "anamethatdoesnotend" * 12
+    samples = [{"step": 60, "row_id": long, "prompt": long, "expected": "x" * 300, "text": "y" * 300}]
+    about |= {"device": long, "example": "z" * 300}
+    config = [{"model": {"name": "m", "weights": f"/{digit}/{'w' * 200}"}} for digit in "12"]
+    runs = [
+        make_run(f"{digit}-{long}", about=about, samples=samples, config=config[index], completed=False)
+        for index, digit in enumerate("12")
+    ]
+    (tmp_path / "page.html").write_text(page([read_run(path, path.name) for path in runs]), encoding="utf-8")
+    chromium.open(tmp_path / "page.html", width=390, height=844, dark=dark)
     chromium.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
     assert chromium.run("document.documentElement.scrollWidth") <= 390
     assert chromium.run("Math.max(...[...document.querySelectorAll('.plot svg')].map((s) => s.clientWidth))") < 390
-    said = hover(chromium, 0.9)
-    box = json.loads(chromium.run(f"JSON.stringify({TIP}.getBoundingClientRect())"))
-    assert said["shown"]
-    assert 0 <= box["left"] < box["right"] <= 390
+    for share in (0.1, 0.5, 0.95):
+        assert hover(chromium, share)["shown"]
+        box = json.loads(chromium.run(f"JSON.stringify({TIP}.getBoundingClientRect())"))
+        assert 0 <= box["left"] < box["right"] <= 390
 
 
 @pytest.mark.parametrize(("dark", "background"), [(False, "rgb(245, 246, 248)"), (True, "rgb(14, 17, 22)")])
@@ -247,6 +258,29 @@ def test_without_a_script_the_tables_are_seen(chromium: Any, shown: Path) -> Non
     chromium.open(shown, scripts=False)
     assert "alpha (evaluation)" in chromium.run("document.querySelector('figure[data-key=loss]').innerText")
     assert chromium.run("document.querySelectorAll('.plot svg').length") == 0
+
+
+def test_a_long_run_shows_means_and_extremes_and_averages_over_steps(
+    chromium: Any, make_run: Callable[..., Path], record: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    records = [record(step, rate=0.002) for step in range(1, 4001)]
+    records[2500]["loss"] = 50.0
+    run = make_run("long", records=records)
+    (tmp_path / "long.html").write_text(page([read_run(run, "long")]), encoding="utf-8")
+    chromium.open(tmp_path / "long.html")
+    chromium.run(f"{LOSS}.focus()")
+    chromium.press("Home")
+    for _ in range(124):
+        chromium.press("ArrowRight")
+    said = tip(chromium)
+    own = [entry["loss"] for entry in records[:500]]
+    assert said["at"] == "steps 497–500"
+    assert float(dict(said["rows"])["Loss"]) == pytest.approx(sum(own[-4:]) / 4, rel=1e-4)
+    assert float(dict(said["rows"])["average"]) == pytest.approx(smooth(own)[-1], abs=0.05)
+    assert f"{min(own[-4:]):.4f} … {max(own[-4:]):.4f}" in chromium.run(f"{TIP}.textContent")
+    heights = [float(pair.split(" ")[1]) for pair in re.split("[MLZ]+", paths(chromium, "loss", "band")[0]) if pair]
+    assert min(heights) >= 10
+    assert max(heights) - min(heights) > 200
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])

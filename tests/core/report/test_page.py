@@ -141,6 +141,7 @@ def test_many_and_long_samples_are_cut_and_the_page_says_so(make_run: MakeRun) -
     samples = [{"step": step, "text": "x" * 5000} for step in range(1, 51)]
     html = page_of(make_run(samples=samples))
     assert "30 older or further sample(s) are not shown" in html
+    assert [step for step in range(1, 51) if f">Step {step:,}<" in html] == list(range(31, 51))
     assert "… (3,000 more letters)" in html
     assert len(html) < 250_000
 

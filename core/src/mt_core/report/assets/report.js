@@ -273,9 +273,9 @@
       this.svg.addEventListener("keydown", (event) => this.key(event));
     }
 
-    /** Every x that has a value, in order: where the arrow keys stop. */
+    /** Every x to which `show` snaps, in order: where the arrow keys stop. */
     stops() {
-      const all = this.curves.flatMap(({ raw, heldOut }) => [...raw, ...heldOut]).filter((point) => point.y !== null);
+      const all = this.curves.flatMap(({ raw, heldOut }) => (raw.length ? raw : heldOut)).filter((point) => point.y !== null);
       return [...new Set(all.map((point) => point.x))].sort((a, b) => a - b);
     }
 
