@@ -40,12 +40,10 @@ def table(head: list[str], rows: list[list[str]], *, numbers: bool = False) -> M
     """A table that scrolls on its own where it is wider than the page; the first cell of a row names it."""
     kind = "number" if numbers else "text"
     first, *others = head
-    top = element("th", first, scope="col") + joined(
-        *(element("th", cell, scope="col", class_=kind) for cell in others)
-    )
+    top = [element("th", first, scope="col"), *(element("th", cell, scope="col", class_=kind) for cell in others)]
     body = [
         element("tr", element("th", name, scope="row"), *(element("td", cell, class_=kind) for cell in cells))
         for name, *cells in rows
     ]
-    whole = element("table", element("thead", element("tr", Markup(top))), element("tbody", *body))
+    whole = element("table", element("thead", element("tr", *top)), element("tbody", *body))
     return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=f"table: {first}")

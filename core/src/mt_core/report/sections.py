@@ -54,6 +54,7 @@ def heads(runs: Sequence[Run]) -> Markup:
 def _head(run: Run, index: int, *, alone: bool) -> Markup:
     name = NONE if alone else element("h2", swatch(index), run.name)  # the page's title has it
     state = element("p", status(run), class_="status " + ("done" if run.completed else "stopped"))
+    perhaps = NONE if run.completed else element("span", " or still running", class_="detail")
     main = headline(run)
     big = element(
         "p",
@@ -64,7 +65,7 @@ def _head(run: Run, index: int, *, alone: bool) -> Markup:
     )
     lines = element("dl", *(_fact(fact) for fact in facts(run)))
     folder = element("p", str(run.folder.resolve()), class_="folder")
-    return element("article", name, state, big, lines, folder, _remarks(run.remarks), class_="card run")
+    return element("article", name, state, perhaps, big, lines, folder, _remarks(run.remarks), class_="card run")
 
 
 def _fact(fact: Fact) -> Markup:
@@ -205,5 +206,5 @@ def plugins(runs: Sequence[Run]) -> Markup:
     """Distributions and their versions."""
     names = dict.fromkeys(name for run in runs for name in run.plugins)
     rows = [[name, *(run.plugins.get(name, "–") for run in runs)] for name in names]
-    heads = ["version"] if len(runs) == 1 else [run.name for run in runs]
-    return section("plugins", "Plugins", table(["Distribution", *heads], rows) if rows else NONE)
+    columns = ["Version"] if len(runs) == 1 else [run.name for run in runs]
+    return section("plugins", "Plugins", table(["Distribution", *columns], rows) if rows else NONE)

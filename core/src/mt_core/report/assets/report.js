@@ -196,7 +196,7 @@
       this.yTicks = state.log ? logTicks(low, high) : linearTicks(low, high, this.height / 50);
       const label = Math.max(...this.yTicks.map(([, text]) => text.length));
       this.frame = { left: 16 + label * 6.6, right: this.width - 14, top: 10, bottom: this.height - 42 };
-      this.xTicks = linearTicks(left, right, Math.max(2, (this.frame.right - this.frame.left) / 80), state.axis !== "time");
+      this.xTicks = linearTicks(left, right, Math.max(2, (this.frame.right - this.frame.left) / 68), state.axis !== "time");
       const { frame } = this, y = state.log ? Math.log : (value) => value;
       this.toX = (value) => frame.left + ((value - left) / (right - left)) * (frame.right - frame.left);
       this.toY = (value) => frame.bottom - ((y(value) - y(low)) / (y(high) - y(low))) * (frame.bottom - frame.top);
