@@ -1,0 +1,49 @@
+"""HTML that cannot be broken by the text in it: what is not markup already is escaped."""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import Any
+
+
+class Markup(str):
+    """Text that is HTML; every other text is escaped before it becomes part of one."""
+
+    __slots__ = ()
+
+
+def element(name: str, *children: str, **attributes: str | bool) -> Markup:
+    """``<name attributes>children</name>``. An attribute's ``_`` is written ``-``, a trailing one is dropped."""
+    written = "".join(
+        f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{html.escape(str(value))}"')
+        for key, value in attributes.items()
+        if value is not False
+    )
+    return Markup(f"<{name}{written}>{joined(*children)}</{name}>")
+
+
+def joined(*children: str) -> Markup:
+    """Several pieces, one after the other."""
+    return Markup("".join(child if isinstance(child, Markup) else html.escape(child) for child in children))
+
+
+def json_script(content: Any, identifier: str) -> Markup:
+    """Data for the page's script. No ``<`` is left in it, so that no text in it can end the element."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for letter in "<>&\u2028\u2029":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return Markup(f'<script type="application/json" id="{identifier}">{text}</script>')
+
+
+def table(head: list[str], rows: list[list[str]], *, numbers: bool = False) -> Markup:
+    """A table that scrolls on its own where it is wider than the page; the first cell of a row names it."""
+    kind = "number" if numbers else "text"
+    first, *others = head
+    top = [element("th", first, scope="col"), *(element("th", cell, scope="col", class_=kind) for cell in others)]
+    body = [
+        element("tr", element("th", name, scope="row"), *(element("td", cell, class_=kind) for cell in cells))
+        for name, *cells in rows
+    ]
+    whole = element("table", element("thead", element("tr", *top)), element("tbody", *body))
+    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=f"table: {first}")
