@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
-import io
 import os
 import platform
 import shutil
 import sys
 import sysconfig
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -128,33 +125,12 @@ def _devices() -> Section:
 
 
 def _deepspeed() -> Section:
-    """Which of its operators are installed, and which could be compiled when they are first used."""
     try:
-        with (
-            contextlib.redirect_stdout(io.StringIO()),
-            contextlib.redirect_stderr(io.StringIO()),
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore")
-            import torch
+        from mt_core.engine.operators import operators
 
-            os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
-            import deepspeed
-            from deepspeed.ops.op_builder.all_ops import ALL_OPS
-
-            states = {name: _operator(builder, deepspeed) for name, builder in ALL_OPS.items()}
+        return operators()
     except Exception as error:  # noqa: BLE001 - a broken installation is what the doctor is asked about
         return {"error": f"{type(error).__name__}: {error}"}
-    grouped = {state: [name for name, each in states.items() if each == state] for state in set(states.values())}
-    return {"accelerator": deepspeed.accelerator.get_accelerator().device_name()} | {
-        f"operators {state}": ", ".join(sorted(names)) for state, names in sorted(grouped.items())
-    }
-
-
-def _operator(builder: Any, deepspeed: Any) -> str:
-    if deepspeed.git_version_info.installed_ops.get(builder.name, False):
-        return "installed"
-    return "compiled when used" if builder.is_compatible(verbose=False) else "not possible here"
 
 
 def _state(plugin: Any) -> str:

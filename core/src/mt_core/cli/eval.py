@@ -23,7 +23,7 @@ from mt_core.plugins.resolve import Resolved, resolve
 from mt_core.tracking.logs import notice, show
 
 if TYPE_CHECKING:
-    from mt_core.assemble.evaluation import Figures
+    from mt_core.evaluate.figures import Figures
 
 HEAD = """usage: mt-eval --run RUN [--checkpoints last|best|all] [--dataset NAME …]
        mt-eval --model NAME --weights FOLDER --dataset NAME --dataset.path PATH
@@ -169,7 +169,7 @@ def chosen(run: Path, which: str) -> list[Path]:
 def _evaluator(*, wanted: bool) -> Callable[[Job], tuple[Figures, list[dict[str, Any]]]]:
     """A function from job to figures and predictions. It keeps the last model, and the rows of each dataset."""
     from mt_core.assemble.data import RunData, build_data, build_evaluation
-    from mt_core.assemble.evaluation import Prediction, evaluate
+    from mt_core.evaluate.figures import Prediction, evaluate
     from mt_core.generate.load import Generator, load
     from mt_core.protocols import Sample
 

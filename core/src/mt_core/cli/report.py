@@ -12,7 +12,7 @@ from mt_core.cli.guard import guarded
 from mt_core.report.output import check_output, default_output, write_page
 from mt_core.report.page import page
 from mt_core.report.run import check, distinct, read_run, short_names
-from mt_core.tracking.console import notice
+from mt_core.tracking.logs import notice
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.checkpoint.store import CheckpointStore
-from mt_core.config.files import read_yaml
+from mt_core.config.files import read_config
 from mt_core.errors import UsageError
 from mt_core.report.curves import Curves, read_curves
 from mt_core.report.samples import WrittenSamples, read_samples
@@ -89,7 +89,7 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 def read_run(folder: Path, name: str) -> Run:
     """Read one folder. Raises ``UsageError`` when its config cannot be read."""
     remarks: list[str] = []
-    config = read_yaml(folder / CONFIG)
+    config = read_config(folder / CONFIG)
     lock = _read_object(folder / "plugins.lock.json", remarks)
     about = _read_object(folder / "about.json", remarks)
     if about and about.get("schema") != ABOUT_SCHEMA:

@@ -11,8 +11,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mt_core.assemble.data import build_evaluation
-from mt_core.assemble.evaluation import Prediction, evaluate
 from mt_core.data.encoded import EncodedSamples
+from mt_core.evaluate.figures import Prediction, evaluate
 from mt_core.generate.load import Generator, load
 from mt_core.nn.loss import token_scores
 from mt_core.plugins.host import PluginHost
