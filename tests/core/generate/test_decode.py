@@ -1,80 +1,129 @@
-"""Generation equals transformers', token by token and rule by rule."""
+"""Tokens equal transformers' one by one, and a batch changes nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
-from transformers import LlamaConfig as TransformersConfig
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from transformers import LlamaForCausalLM
-from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from mt_core.builtin.tokenizers.byte import ByteConfig, build_byte
-from mt_core.generate.decode import generate, stream_text
-from mt_core.generate.sampling import SamplingRules, keep_top_k, keep_top_p, scale_temperature
-from mt_plugin_llama.config import LlamaConfig
+from mt_core.generate.decode import Continuation, advance, decode, prefill
+from mt_core.generate.generation import dice
+from mt_core.generate.rules import SamplingRules
+from mt_core.nn import Batch, KVCache
 from mt_plugin_llama.model import Llama
 
+GREEDY = SamplingRules(greedy=True)
+PROMPTS = st.lists(st.lists(st.integers(0, 96), min_size=1, max_size=12), min_size=2, max_size=5)
 
-@pytest.fixture(scope="module")
-def pair() -> tuple[Llama, LlamaForCausalLM]:
-    """One random model, twice."""
-    torch.manual_seed(1)
-    shape = {"vocab_size": 97, "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 3}
-    theirs = LlamaForCausalLM(
-        TransformersConfig(**shape, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128)
-    ).eval()
-    ours = Llama(
-        LlamaConfig(
-            vocab_size=97, dim=48, ffn_dim=64, n_layers=3, n_heads=4, n_kv_heads=2, max_seq_len=128, norm_eps=1e-6
-        )
-    )
-    ours.load_state_dict(theirs.state_dict())
-    return ours, theirs
+
+def continued(
+    model: Llama, prompts: Sequence[Sequence[int]], rules: SamplingRules = GREEDY, *, most: int = 12, eos: int = -1
+) -> list[Continuation]:
+    rows = [Continuation(prompt, most, dice(7, index)) for index, prompt in enumerate(prompts)]
+    decode(model, rows, rules=rules, eos_ids=[eos] if eos >= 0 else [])
+    return rows
+
+
+def alone(model: Llama, prompts: Sequence[Sequence[int]], rules: SamplingRules, *, eos: int = -1) -> list[list[int]]:
+    rows = [Continuation(prompt, 12, dice(7, index)) for index, prompt in enumerate(prompts)]
+    for row in rows:
+        decode(model, [row], rules=rules, eos_ids=[eos] if eos >= 0 else [])
+    return [row.new for row in rows]
 
 
 @pytest.mark.parametrize("length", [1, 2, 17])
 def test_greedy_output_equals_transformers_token_for_token(pair: tuple[Llama, LlamaForCausalLM], length: int) -> None:
     ours, theirs = pair
     prompt = torch.randint(0, 97, (1, length), generator=torch.Generator().manual_seed(length))
-    expected = theirs.generate(
-        prompt,
-        attention_mask=torch.ones_like(prompt),
-        max_new_tokens=40,
-        do_sample=False,
-        eos_token_id=None,
-        pad_token_id=0,
+    mask = torch.ones_like(prompt)
+    expected = theirs.generate(prompt, attention_mask=mask, max_new_tokens=40, do_sample=False, pad_token_id=0)
+    (row,) = continued(ours, [prompt[0].tolist()], most=40)
+    assert row.new == expected[0, length:].tolist()
+    assert row.finish == "length"
+
+
+def test_generation_ends_before_the_end_token(pair: tuple[Llama, LlamaForCausalLM]) -> None:
+    (row,) = continued(pair[0], [[3, 4]])
+    (ended,) = continued(pair[0], [[3, 4]], eos=row.new[5])
+    assert ended.new == row.new[: row.new.index(row.new[5])]
+    assert ended.finish == "eos"
+
+
+def test_a_row_ends_where_its_caller_says_so(pair: tuple[Llama, LlamaForCausalLM]) -> None:
+    seen: list[int] = []
+    row = Continuation([5], 12, stops=lambda token: seen.append(token) or len(seen) == 3)
+    decode(pair[0], [row], rules=GREEDY)
+    assert (row.new, row.finish) == (seen, "stop")
+    assert len(seen) == 3
+
+
+@settings(max_examples=15, deadline=None)
+@given(prompts=PROMPTS)
+def test_a_batch_gives_the_greedy_tokens_of_one_prompt_at_a_time(
+    pair: tuple[Llama, LlamaForCausalLM], prompts: list[list[int]]
+) -> None:
+    assert [row.new for row in continued(pair[0], prompts)] == alone(pair[0], prompts, GREEDY)
+
+
+@settings(max_examples=15, deadline=None)
+@given(prompts=PROMPTS, eos=st.integers(0, 22))
+def test_a_batch_draws_the_tokens_of_one_prompt_at_a_time(
+    sharp_pair: tuple[Llama, LlamaForCausalLM], prompts: list[list[int]], eos: int
+) -> None:
+    prompts = [[token % 23 for token in prompt] for prompt in prompts]
+    rules = SamplingRules(
+        top_p=0.95, repetition_penalty=1.2, frequency_penalty=0.3, no_repeat_ngram=3, min_new_tokens=2
     )
-    tokens = list(generate(ours, prompt[0].tolist(), max_new_tokens=40, rules=SamplingRules(greedy=True)))
-    assert tokens == expected[0, length:].tolist()
+    batch = continued(sharp_pair[0], prompts, rules, eos=eos)
+    assert [row.new for row in batch] == alone(sharp_pair[0], prompts, rules, eos=eos)
 
 
-def test_generation_ends_before_the_stop_token(pair: tuple[Llama, LlamaForCausalLM]) -> None:
-    tokens = list(generate(pair[0], [3, 4], max_new_tokens=20, rules=SamplingRules(greedy=True)))
-    stopped = list(generate(pair[0], [3, 4], max_new_tokens=20, rules=SamplingRules(greedy=True), eos_id=tokens[5]))
-    assert stopped == tokens[: tokens.index(tokens[5])]
+@settings(max_examples=15, deadline=None)
+@given(prompts=PROMPTS)
+def test_logits_of_a_padded_row_are_those_of_the_row_alone(
+    pair: tuple[Llama, LlamaForCausalLM], prompts: list[list[int]]
+) -> None:
+    model = pair[0]
+    with torch.inference_mode():
+        logits, cache = prefill(model, prompts)
+        later = advance(model, [1] * len(prompts), [len(prompt) for prompt in prompts], cache)
+        for row, prompt in enumerate(prompts):
+            one, own = prefill(model, [prompt])
+            torch.testing.assert_close(logits[row], one[0], atol=2e-5, rtol=1e-5)
+            torch.testing.assert_close(later[row], advance(model, [1], [len(prompt)], own)[0], atol=2e-5, rtol=1e-5)
 
 
-def test_equal_seeds_sample_equal_tokens(pair: tuple[Llama, LlamaForCausalLM]) -> None:
-    def sample(seed: int) -> list[int]:
-        dice = torch.Generator().manual_seed(seed)
-        return list(generate(pair[0], [5], max_new_tokens=20, rules=SamplingRules(top_k=20), generator=dice))
+def test_positions_begin_at_zero_with_the_first_real_token(
+    pair: tuple[Llama, LlamaForCausalLM], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[list[int]]] = []
+    forward = pair[0].forward
 
-    assert sample(1) == sample(1) != sample(2)
+    def watched(batch: Batch, cache: KVCache) -> torch.Tensor:
+        seen.append(batch.positions.tolist())
+        return forward(batch, cache)
 
-
-@pytest.mark.parametrize("seed", range(5))
-def test_each_sampling_rule_equals_the_one_of_transformers(seed: int) -> None:
-    logits = torch.randn(50, generator=torch.Generator().manual_seed(seed)) * 3
-    ids = torch.zeros(1, 1, dtype=torch.long)
-    assert torch.equal(scale_temperature(logits, 0.7), TemperatureLogitsWarper(0.7)(ids, logits[None])[0])
-    for k in (1, 7, 50, 80):
-        assert torch.equal(keep_top_k(logits, k), TopKLogitsWarper(k)(ids, logits[None].clone())[0])
-    for p in (0.01, 0.5, 0.9, 1.0):
-        assert torch.equal(keep_top_p(logits, p), TopPLogitsWarper(p)(ids, logits[None].clone())[0])
+    monkeypatch.setattr(pair[0], "forward", watched)
+    continued(pair[0], [[1, 2, 3, 4], [5, 6]], most=3)
+    assert seen == [[[0, 1, 2, 3], [0, 0, 0, 1]], [[4], [2]], [[5], [3]]]
 
 
-def test_streamed_text_is_the_whole_text_and_never_half_a_character() -> None:
-    tokenizer, text = build_byte(ByteConfig()), "naïve – 漢字 🙂 end"
-    pieces = list(stream_text(tokenizer, tokenizer.encode(text)))
-    assert "".join(pieces) == text
-    assert not any("\ufffd" in piece for piece in pieces)
+def test_rows_that_end_early_leave_the_others_as_they_are(pair: tuple[Llama, LlamaForCausalLM]) -> None:
+    prompts, model = [[1, 2, 3, 4], [9], [8, 7]], pair[0]
+    rows = [Continuation(prompt, most) for prompt, most in zip(prompts, (2, 12, 5), strict=True)]
+    decode(model, rows, rules=GREEDY)
+    whole = alone(model, prompts, GREEDY)
+    assert [row.new for row in rows] == [whole[0][:2], whole[1], whole[2][:5]]
+
+
+def test_equal_seeds_draw_equal_tokens(pair: tuple[Llama, LlamaForCausalLM]) -> None:
+    def drawn(seed: int) -> list[int]:
+        row = Continuation([5], 20, dice(seed, 0))
+        decode(pair[0], [row], rules=SamplingRules(top_k=20))
+        return row.new
+
+    assert drawn(1) == drawn(1) != drawn(2)

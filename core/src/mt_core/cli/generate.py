@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mt_core import __version__
 from mt_core.cli.guard import guarded
 from mt_core.config.files import read_config
-from mt_core.errors import UsageError
+from mt_core.errors import DataError, UsageError
+from mt_core.generate.rules import SamplingRules, Wishes, faults, refuse
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.metadata import Selection
 from mt_core.plugins.resolve import Resolved, resolve
 from mt_core.tracking.logs import notice
+
+if TYPE_CHECKING:
+    from mt_core.generate.load import Loaded
+
+_BELONGS = {"out": "prompts", "overwrite": "prompts", "batch_size": "prompts", "system": "chat"}
+"""Options that only one way of asking reads."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,93 +33,249 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mt-generate", description="Continue a prompt with a trained model.")
-    source = parser.add_argument_group("the model")
-    source.add_argument("--run", type=Path, metavar="RUN", help="folder of a run: its last checkpoint is used")
-    source.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="one checkpoint of a run, instead of --run")
-    source.add_argument("--model", metavar="NAME", help="a model family, with --weights")
-    source.add_argument("--weights", type=Path, metavar="FOLDER", help="pretrained weights that the family reads")
-    source.add_argument("--tokenizer", metavar="NAME", help="with --weights; default: the one in their folder")
-    source.add_argument("--tokenizer-path", metavar="PATH", help="file or folder of that tokenizer")
-    text = parser.add_argument_group("the text")
-    text.add_argument("--prompt", required=True, help="text to continue")
-    text.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="tokens at most (default: 128)")
-    text.add_argument("--greedy", action="store_true", help="always the likeliest token")
-    text.add_argument("--temperature", type=float, default=1.0, metavar="X", help="below 1 is safer (default: 1)")
-    text.add_argument("--top-k", type=int, metavar="K", help="only the K likeliest tokens")
-    text.add_argument("--top-p", type=float, metavar="P", help="only the likeliest tokens that add up to P")
-    text.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the choice (default: 0)")
+    parser = argparse.ArgumentParser(
+        prog="mt-generate", description="Continue a prompt, talk to a model, or answer a file of prompts."
+    )
+    _source_options(parser.add_argument_group("the model"))
+    _asking_options(parser.add_argument_group("what to answer (one of --prompt, --chat and --prompts)"))
+    _length_options(parser.add_argument_group("where a text ends"))
+    _choice_options(parser.add_argument_group("how a token is chosen"))
     parser.add_argument("--block-plugin", action="append", default=[], metavar="NAME", help="do not import this plugin")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     parser.add_argument("--version", action="version", version=f"mt-core {__version__}")
     return parser
 
 
-def _generate(arguments: argparse.Namespace) -> int:
-    _check(arguments)
-    resolved, checkpoint = _resolved(arguments)
-    import torch
+def _source_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--run", type=Path, metavar="RUN", help="folder of a run: its last checkpoint is used")
+    group.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="one checkpoint of a run, instead of --run")
+    group.add_argument("--model", metavar="NAME", help="a model family, with --weights")
+    group.add_argument("--weights", type=Path, metavar="FOLDER", help="pretrained weights that the family reads")
+    group.add_argument("--tokenizer", metavar="NAME", help="default: the run's, or the one in the folder of --weights")
+    group.add_argument("--tokenizer-path", metavar="PATH", help="file or folder of the tokenizer")
 
-    from mt_core.generate.decode import generate, stream_text
-    from mt_core.generate.load import load
-    from mt_core.generate.sampling import SamplingRules
 
-    loaded = load(resolved, checkpoint, notice)
-    tokenizer, limit = loaded.tokenizer, resolved.config.model.options.max_seq_len
-    ids = tokenizer.encode(arguments.prompt)
-    ids = ids if tokenizer.bos_id is None else [tokenizer.bos_id, *ids]
-    if len(ids) >= limit:
-        raise UsageError(f"the prompt has {len(ids)} tokens, and the model takes {limit} with the new ones; shorten it")
-    count = min(arguments.max_new_tokens, limit - len(ids))
-    rules = SamplingRules(
-        greedy=arguments.greedy, temperature=arguments.temperature, top_k=arguments.top_k, top_p=arguments.top_p
+def _asking_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--prompt", metavar="TEXT", help="text to continue")
+    group.add_argument("--chat", action="store_true", help="a conversation; each line of standard input is a turn")
+    group.add_argument(
+        "--prompts", type=Path, metavar="FILE", help='JSON lines with "prompt" or "messages", and perhaps "id"'
     )
-    device = next(loaded.model.parameters()).device
-    dice = torch.Generator(device).manual_seed(arguments.seed)
-    tokens = generate(loaded.model, ids, max_new_tokens=count, rules=rules, eos_id=tokenizer.eos_id, generator=dice)
-    for piece in stream_text(tokenizer, tokens):
-        print(piece, end="", flush=True)
-    print()
-    if count < arguments.max_new_tokens:
-        notice(f"notice: stopped at the model's {limit} tokens, {arguments.max_new_tokens - count} short of the wish")
+    group.add_argument("--out", type=Path, metavar="FILE", help="JSON lines for --prompts; an interrupted one goes on")
+    group.add_argument("--overwrite", action="store_true", help="start --out over, instead of going on with it")
+    group.add_argument("--batch-size", type=int, metavar="N", help="prompts at a time (default: 8); changes no text")
+    group.add_argument("--system", metavar="TEXT", help="system turn of --chat")
+    group.add_argument("--chat-template", type=Path, metavar="FILE", help="Jinja file instead of the tokenizer's own")
+
+
+def _length_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="tokens at most (default: 128)")
+    group.add_argument("--min-new-tokens", type=int, default=0, metavar="N", help="tokens at least (default: 0)")
+    group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before this text; repeatable")
+    group.add_argument("--choices", metavar="FILE|A,B", help="answer with one of these: a line each, or with commas")
+
+
+def _choice_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--greedy", action="store_true", help="always the likeliest token")
+    group.add_argument("--temperature", type=float, default=1.0, metavar="X", help="below 1 is safer (default: 1)")
+    group.add_argument("--top-k", type=int, metavar="K", help="only the K likeliest tokens")
+    group.add_argument("--top-p", type=float, metavar="P", help="only the likeliest tokens that add up to P")
+    group.add_argument("--min-p", type=float, metavar="P", help="only tokens at least P times as likely as the best")
+    group.add_argument("--typical-p", type=float, metavar="P", help="only tokens of typical surprise that add up to P")
+    group.add_argument("--repetition-penalty", type=float, default=1.0, metavar="X", help="above 1: less of what was")
+    group.add_argument(
+        "--frequency-penalty", type=float, default=0.0, metavar="X", help="for each time in the new text"
+    )
+    group.add_argument("--presence-penalty", type=float, default=0.0, metavar="X", help="for being in the new text")
+    group.add_argument("--no-repeat-ngram", type=int, metavar="N", help="never the same N tokens in a row again")
+    group.add_argument("--num-beams", type=int, default=1, metavar="K", help="beam search with K beams (default: 1)")
+    group.add_argument(
+        "--length-penalty", type=float, default=1.0, metavar="X", help="beams: above 0 favours long texts"
+    )
+    group.add_argument("--early-stopping", action="store_true", help="beams: end once K texts are whole")
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the choice (default: 0)")
+
+
+def _generate(arguments: argparse.Namespace) -> int:
+    refuse([*_source_faults(arguments), *_asking_faults(arguments), *faults(vars(arguments), _option)])
+    wishes = _wishes(arguments)
+    template = None if arguments.chat_template is None else _template(arguments.chat_template)
+    if arguments.prompts is not None:
+        return _answer_file(arguments, wishes, template)
+    from mt_core.generate.load import load
+
+    loaded = load(*_resolved(arguments), notice)
+    return _chat(arguments, loaded, wishes, template) if arguments.chat else _continue(arguments, loaded, wishes)
+
+
+def _continue(arguments: argparse.Namespace, loaded: Loaded, wishes: Wishes) -> int:
+    from mt_core.generate.generation import Writer
+
+    writer = Writer(loaded, wishes)
+    found = writer.write([writer.prepared(arguments.prompt)], [0], _show)[0]
+    _show("\n")
+    if found.finish == "context":
+        short = wishes.max_new_tokens - len(found.ids)
+        notice(f"notice: stopped at the model's {loaded.max_seq_len} tokens, {short} short of the wish")
     return 0
 
 
-def _check(arguments: argparse.Namespace) -> None:
-    if not arguments.prompt:
-        raise UsageError("the prompt is empty; give some text to continue, for instance --prompt 'The '")
+def _chat(arguments: argparse.Namespace, loaded: Loaded, wishes: Wishes, template: str | None) -> int:
+    from mt_core.generate.chat import COMMANDS, Chat
+
+    chat = Chat(loaded, wishes, show=_show, say=notice, system=arguments.system, chat_template=template)
+    if not sys.stdin.isatty():
+        chat.run(sys.stdin)
+        return 0
+    notice("notice: " + ", ".join(f"{name} to {what}" for name, what in COMMANDS.items()))
+    chat.run(sys.stdin, ask=lambda: print("you> ", end="", file=sys.stderr, flush=True))
+    return 0
+
+
+def _answer_file(arguments: argparse.Namespace, wishes: Wishes, template: str | None) -> int:
+    from mt_core.generate.output import Output
+    from mt_core.generate.rows import read_rows
+
+    rows = read_rows(arguments.prompts)
+    resolved, checkpoint = _resolved(arguments)
+    settings = _settings(resolved, checkpoint, wishes, template)
+    output = Output(arguments.out, rows, settings, overwrite=arguments.overwrite, say=notice)
+    if output.pending:
+        from mt_core.generate.answers import answer
+        from mt_core.generate.load import load
+
+        loaded = load(resolved, checkpoint, notice)
+        numbers = {row.id: number for number, row in enumerate(rows)}
+        answer(
+            loaded,
+            output,
+            {numbers[row.id]: row for row in output.pending},
+            wishes,
+            file=arguments.prompts,
+            batch_size=arguments.batch_size or 8,
+            chat_template=template,
+        )
+    notice(f"notice: all {len(rows)} prompts are answered in {arguments.out}")
+    return 0
+
+
+def _settings(resolved: Resolved, checkpoint: Path | None, wishes: Wishes, template: str | None) -> Mapping[str, Any]:
+    """What an output was made with; the batch size changes no text and is no part of it."""
+    wished = asdict(wishes)
+    model = resolved.config.model
+    return {
+        "model": model.name,
+        "weights": str(Path(model.source.weights).absolute()) if model.source.weights and checkpoint is None else None,
+        "checkpoint": None if checkpoint is None else str(checkpoint.absolute()),
+        "tokenizer": resolved.config.tokenizer.as_raw(),
+        "chat_template": template,
+        **wished.pop("rules"),
+        **wished,
+    }
+
+
+def _show(text: str) -> None:
+    print(text, end="", flush=True)
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _source_faults(arguments: argparse.Namespace) -> Iterator[str]:
     chosen = [name for name in ("run", "checkpoint", "weights") if getattr(arguments, name) is not None]
     if len(chosen) != 1:
-        raise UsageError(
-            f"give one of --run, --checkpoint, or --model with --weights; got {', '.join(chosen) or 'none'}"
-        )
-    if arguments.weights is not None and arguments.model is None:
-        raise UsageError("--weights needs the family that reads them: --model NAME")
-    bounds = {
-        "--max-new-tokens": (arguments.max_new_tokens > 0, "at least 1"),
-        "--temperature": (arguments.temperature > 0, "above 0; --greedy takes the likeliest token"),
-        "--top-k": (arguments.top_k is None or arguments.top_k > 0, "at least 1"),
-        "--top-p": (arguments.top_p is None or 0 < arguments.top_p <= 1, "above 0 and at most 1"),
-    }
-    if wrong := [f"{option} must be {allowed}" for option, (fine, allowed) in bounds.items() if not fine]:
-        raise UsageError("; ".join(wrong))
+        yield f"give one of --run, --checkpoint, or --model with --weights; got {', '.join(chosen) or 'none'}"
+    elif arguments.weights is not None and arguments.model is None:
+        yield "--weights needs the family that reads them: --model NAME"
+    elif arguments.weights is None and arguments.model is not None:
+        yield f"--model belongs to --weights; a run has its own, leave --model {arguments.model} out"
+    if arguments.weights is not None and arguments.tokenizer_path is not None and arguments.tokenizer is None:
+        yield "--tokenizer-path needs the tokenizer that reads it: --tokenizer NAME"
+
+
+def _asking_faults(arguments: argparse.Namespace) -> Iterator[str]:
+    given = {"prompt": arguments.prompt is not None, "chat": arguments.chat, "prompts": arguments.prompts is not None}
+    ways = [name for name, is_given in given.items() if is_given]
+    if len(ways) != 1:
+        yield f"give one of --prompt TEXT, --chat, or --prompts FILE with --out FILE; got {', '.join(ways) or 'none'}"
+        return
+    if arguments.prompt == "":
+        yield "the prompt is empty; give some text to continue, for instance --prompt 'The '"
+    for name, way in _BELONGS.items():
+        if getattr(arguments, name) not in (None, False) and way not in ways:
+            yield f"{_option(name)} belongs to --{way}; leave it out, or ask with --{way}"
+    if arguments.chat_template is not None and arguments.prompt is not None:
+        yield "--chat-template belongs to --chat and --prompts; a --prompt is plain text"
+    if arguments.prompts is not None:
+        yield from _out_faults(arguments)
+
+
+def _out_faults(arguments: argparse.Namespace) -> Iterator[str]:
+    if arguments.out is None:
+        yield "--prompts needs a file for the texts: --out FILE.jsonl"
+    elif arguments.out.absolute() == arguments.prompts.absolute() or (
+        arguments.out.exists() and arguments.prompts.exists() and arguments.out.samefile(arguments.prompts)
+    ):
+        yield f"--out is the file of --prompts, {arguments.prompts}, and would destroy it; name another"
+    elif arguments.out.exists() and not arguments.out.is_file():
+        yield f"--out {arguments.out} is no regular file; name one"
+
+
+def _wishes(arguments: argparse.Namespace) -> Wishes:
+    values = vars(arguments)
+    return Wishes(
+        rules=SamplingRules(**{field.name: values[field.name] for field in fields(SamplingRules)}),
+        max_new_tokens=arguments.max_new_tokens,
+        stop=tuple(arguments.stop),
+        choices=() if arguments.choices is None else _choices(arguments.choices),
+        seed=arguments.seed,
+    )
+
+
+def _choices(given: str) -> tuple[str, ...]:
+    """The lines of a file, or the parts between commas. Raises ``UsageError`` for an empty or a repeated one."""
+    is_file = Path(given).is_file()
+    try:
+        parts = Path(given).read_text(encoding="utf-8").splitlines() if is_file else given.split(",")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"cannot read the choices {given}: {error}; it has to be UTF-8, a choice in each line"
+        ) from error
+    if not parts or "" in parts:
+        where = f"line {parts.index('') + 1} of {given}" if is_file and parts else repr(given)
+        raise UsageError(f"--choices: {where} is empty; write one choice in each line, or put commas between them")
+    if twice := sorted({part for part in parts if parts.count(part) > 1}):
+        raise UsageError(f"--choices has {twice[0]!r} twice; name each once")
+    return tuple(parts)
+
+
+def _template(path: Path) -> str:
+    from mt_core.generate.prompts import read_template
+
+    return read_template(path)
 
 
 def _resolved(arguments: argparse.Namespace) -> tuple[Resolved, Path | None]:
     host = PluginHost.discover(Selection.from_environment(arguments.block_plugin))
     for text in host.notices:
         notice(f"warning: {text}")
+    path = {"path": arguments.tokenizer_path} if arguments.tokenizer_path else {}
     if arguments.weights is not None:
         raw: dict[str, Any] = {"model": {"name": arguments.model, "weights": str(arguments.weights)}}
         if arguments.tokenizer:
-            path = {"path": arguments.tokenizer_path} if arguments.tokenizer_path else {}
             raw["tokenizer"] = {"name": arguments.tokenizer, **path}
         raw["train"] = {"sequence_len": 2}  # generation has no rows; the shortest one fits any context
         return resolve(raw, host), None
     from mt_core.checkpoint.store import find
 
     checkpoint = find(arguments.run or arguments.checkpoint)
-    return resolve(read_config(checkpoint.parent.parent / "run.yaml"), host), checkpoint
+    raw = read_config(checkpoint.parent.parent / "run.yaml")
+    if arguments.tokenizer:
+        raw["tokenizer"] = {"name": arguments.tokenizer, **path}
+    elif path:
+        raw["tokenizer"] = {**raw.get("tokenizer", {}), **path}
+    return resolve(raw, host), checkpoint
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,23 +14,32 @@ from mt_core.assemble.model import check_checkpoint, checkpoint_weights, pretrai
 from mt_core.checkpoint.store import verify
 from mt_core.engine.build import fill_model
 from mt_core.engine.processes import Process
+from mt_core.errors import MtError, WeightsError
 from mt_core.nn import TrainModel
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Tokenizer
 
+GENERATION_CONFIG = "generation_config.json"
+
 
 @dataclass(frozen=True)
-class Generator:
-    """A model with its tokenizer, ready to run."""
+class Loaded:
+    """A model with its tokenizer, ready to run.
+
+    A text ends after any of ``eos_ids``; prompt and new tokens together are at most ``max_seq_len`` tokens.
+    """
 
     model: TrainModel
     tokenizer: Tokenizer
+    max_seq_len: int
+    eos_ids: tuple[int, ...] = ()
 
 
-def load(resolved: Resolved, checkpoint: Path | None, say: Callable[[str], None]) -> Generator:
+def load(resolved: Resolved, checkpoint: Path | None, say: Callable[[str], None]) -> Loaded:
     """Build the model and fill it by name; no process group and no DeepSpeed are needed."""
     config = resolved.config
-    tokenizer = build_tokenizer(resolved)
+    tokenizer = _tokenizer(resolved, checkpoint)
+    eos_ids = end_tokens(tokenizer, config.model.source.weights, config.model.options.vocab_size)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with device:
         model: TrainModel = resolved.build("train_model", config.model.options)
@@ -42,4 +52,36 @@ def load(resolved: Resolved, checkpoint: Path | None, say: Callable[[str], None]
     else:
         source = pretrained(resolved, config.model, names, say)
     fill_model(model, source, seed=config.train.seed, process=Process(0, 1, 0, device))
-    return Generator(model.eval(), tokenizer)
+    return Loaded(model.eval(), tokenizer, config.model.options.max_seq_len, eos_ids)
+
+
+def _tokenizer(resolved: Resolved, checkpoint: Path | None) -> Tokenizer:
+    try:
+        return build_tokenizer(resolved)
+    except MtError as error:
+        path = getattr(resolved.config.tokenizer.options, "path", None)
+        if checkpoint is None or path is None or Path(path).expanduser().exists():
+            raise
+        raise MtError(
+            f"the run's tokenizer, {resolved.config.tokenizer.name} at {path}, is gone; give where it is now with"
+            " --tokenizer-path PATH"
+        ) from error
+
+
+def end_tokens(tokenizer: Tokenizer, weights: str | Path | None, vocabulary: int) -> tuple[int, ...]:
+    """The tokenizer's end token, and those that a ``generation_config.json`` beside the weights adds (an end of turn)."""
+    own = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
+    file = None if weights is None else Path(weights).expanduser() / GENERATION_CONFIG
+    if file is None or not file.is_file():
+        return tuple(own)
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        given = content.get("eos_token_id")
+    except (OSError, ValueError, AttributeError) as error:
+        raise WeightsError(f"{file} is not a JSON mapping ({error}); repair it, or remove it") from error
+    listed = given if isinstance(given, list) else [] if given is None else [given]
+    if wrong := [token for token in listed if type(token) is not int or not 0 <= token < vocabulary]:
+        raise WeightsError(
+            f"{file} has eos_token_id {wrong[0]!r}, which is no id of the {vocabulary} tokens; correct it"
+        )
+    return tuple(dict.fromkeys([*own, *listed]))

@@ -34,8 +34,8 @@ class AttentionFn(Protocol):
     ) -> Tensor:
         """(B, T, N, H), (B, S, K, H), (B, S, K, H) -> (B, T, N, H).
 
-        A token sees the tokens before it in its own document, and itself. N is a multiple of K. ``scale`` defaults to
-        1/sqrt(H).
+        A token sees the tokens before it in its own document, and itself; never the padding that ``context.cache``
+        names. N is a multiple of K. ``scale`` defaults to 1/sqrt(H).
         """
         ...
 
@@ -60,7 +60,7 @@ class SdpaAttention:
     ) -> Tensor:
         with self._kernels():
             if context.cache is not None:
-                return self._one(q_BTNH, k_BSKH, v_BSKH, scale)
+                return self._one(q_BTNH, k_BSKH, v_BSKH, scale, _padding_mask(context, k_BSKH.shape[1]))
             lengths = context.document_lengths or document_lengths(context.document_ids_BT)
             if all(len(row) == 1 for row in lengths):
                 return self._one(q_BTNH, k_BSKH, v_BSKH, scale)
@@ -82,13 +82,14 @@ class SdpaAttention:
         documents = zip(*(torch.split(x, sizes, 1) for x in (q_1TNH, k_1TKH, v_1TKH)), strict=True)
         return torch.cat([self._one(q, k, v, scale) for q, k, v in documents], 1)
 
-    def _one(self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, scale: float | None) -> Tensor:
+    def _one(
+        self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, scale: float | None, mask: Tensor | None = None
+    ) -> Tensor:
         """Rows of one document each. With a cache, the T queries are the last of the S tokens."""
         q_BNTH, k_BKSH, v_BKSH = q_BTNH.transpose(1, 2), k_BSKH.transpose(1, 2), v_BSKH.transpose(1, 2)
         length, seen = q_BNTH.shape[2], k_BKSH.shape[2]
-        mask = None
         if (
-            1 < length < seen
+            mask is None and 1 < length < seen
         ):  # a cache that is filled in pieces: generation only, so this mask is on no path that trains
             mask = torch.ones(length, seen, dtype=torch.bool, device=q_BTNH.device).tril(seen - length)
         out_BNTH = F.scaled_dot_product_attention(
@@ -96,11 +97,26 @@ class SdpaAttention:
             k_BKSH,
             v_BKSH,
             attn_mask=mask,
-            is_causal=length == seen and length > 1,
+            is_causal=mask is None and length == seen and length > 1,
             scale=scale,
             enable_gqa=q_BNTH.shape[1] != k_BKSH.shape[1],
         )
         return out_BNTH.transpose(1, 2)
+
+
+def _padding_mask(context: BlockContext, seen: int) -> Tensor | None:
+    """(B, 1, T, S), true where a query may look; ``None`` without padding. Computed once a forward; generation only."""
+    cache = context.cache
+    if cache is None or cache.padding_B is None:
+        return None
+    if "padding_mask" not in context.shared:
+        keys_S = torch.arange(seen, device=cache.padding_B.device)
+        queries_T1 = keys_S[seen - context.positions_BT.shape[1] :, None]
+        real_B1S = (keys_S >= cache.padding_B[:, None])[:, None]
+        # padding sees itself: where a kernel's softmax over nothing is no number, zero times it would spoil the row
+        context.shared["padding_mask"] = ((keys_S <= queries_T1) & real_B1S | (keys_S == queries_T1))[:, None]
+    mask: Tensor = context.shared["padding_mask"]
+    return mask
 
 
 def _varlen(

@@ -41,11 +41,13 @@ class LayerSpec:
 class KVCache:
     """What each block keeps between calls in generation: keys and values, or any state of its own.
 
-    ``length`` is the number of tokens seen so far; the model advances it after its last block.
+    ``length`` is the number of tokens seen so far; the model advances it after its last block. ``padding_B`` says how
+    many of them, at the start of each row, are padding that no real token may see; ``None`` means none in any row.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, padding_B: Tensor | None = None) -> None:
         self.length = 0
+        self.padding_B = padding_B
         self._state: dict[int, Any] = {}
 
     def get(self, layer: int) -> Any:
@@ -63,6 +65,20 @@ class KVCache:
             k_BTKH, v_BTKH = torch.cat([past[0], k_BTKH], 1), torch.cat([past[1], v_BTKH], 1)
         self.put(layer, (k_BTKH, v_BTKH))
         return k_BTKH, v_BTKH
+
+    def select(self, rows_R: Tensor) -> None:
+        """Keep these rows, in this order; a row may come several times. Every tensor of a state has its rows first."""
+        self._state = {layer: _rows(state, rows_R) for layer, state in self._state.items()}
+        if self.padding_B is not None:
+            self.padding_B = self.padding_B.index_select(0, rows_R)
+
+
+def _rows(state: Any, rows_R: Tensor) -> Any:
+    if isinstance(state, Tensor):
+        return state.index_select(0, rows_R)
+    if isinstance(state, dict):
+        return {key: _rows(value, rows_R) for key, value in state.items()}
+    return type(state)(_rows(value, rows_R) for value in state) if isinstance(state, tuple | list) else state
 
 
 @dataclass(frozen=True)
@@ -85,6 +101,9 @@ class TrainModel(nn.Module):
 
     config: ModelConfig
     default_targets: tuple[str, ...] = ()
+    ragged_batches: bool = True
+    """Whether generation may pad short prompts on the left (``KVCache.padding_B``). False where a row would then not be
+    what it is alone: a state that runs through the padding, or positions that depend on the longest row."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -39,6 +39,9 @@ class HuggingFaceTokenizer:
         self.eos_id: int | None = inner.eos_token_id
         self.pad_id: int | None = inner.pad_token_id
         self.chat_template: str | None = inner.chat_template
+        # a chat template writes these names; encode() reads what it wrote as the special tokens
+        named = inner.special_tokens_map.items()
+        self.special_tokens: dict[str, str] = {name: token for name, token in named if isinstance(token, str)}
 
     def encode(self, text: str) -> list[int]:
         """Ids of the text; raises ``DataError`` on a lone surrogate."""

@@ -1,0 +1,52 @@
+"""A list of allowed strings as a trie over token ids (https://en.wikipedia.org/wiki/Trie)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mt_core.errors import UsageError
+from mt_core.protocols import Tokenizer
+
+_END = -1
+"""Key of a node under which the whole string is kept."""
+
+
+class Choices:
+    """Says which tokens may follow, and which string the tokens are. A string is tokenised on its own, then comes ``end_id``.
+
+    Raises ``UsageError`` when two strings have the same tokens.
+    """
+
+    def __init__(self, strings: Sequence[str], tokenizer: Tokenizer, end_id: int) -> None:
+        self._root: dict[int, object] = {}
+        self._end_id = end_id
+        self.longest = 0
+        for string in strings:
+            ids = tokenizer.encode(string)
+            if not ids:
+                raise UsageError(f"the choice {string!r} has no tokens; leave it out")
+            self.longest = max(self.longest, len(ids) + 1)
+            node = self._root
+            for token in ids:
+                node = node.setdefault(token, {})  # type: ignore[assignment]
+            other = node.setdefault(_END, string)
+            if other != string:
+                raise UsageError(f"the choices {other!r} and {string!r} have the same tokens; keep one of them")
+
+    def allowed(self, new: Sequence[int]) -> list[int]:
+        """Tokens that may follow the new ones: never empty, the end token after what no string begins with."""
+        node = self._node(new)
+        following = [] if node is None else [token for token in node if token != _END]
+        return [*following, self._end_id] if node is None or _END in node else following
+
+    def string(self, new: Sequence[int]) -> str | None:
+        """The choice that these tokens are, without the end token."""
+        node = self._node(new)
+        found = None if node is None else node.get(_END)
+        return found if isinstance(found, str) else None
+
+    def _node(self, new: Sequence[int]) -> dict[int, object] | None:
+        node: object = self._root
+        for token in new:
+            node = node.get(token) if isinstance(node, dict) else None
+        return node if isinstance(node, dict) else None

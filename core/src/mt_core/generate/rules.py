@@ -1,0 +1,129 @@
+"""What is asked of generation, checked in one place. Imports no torch, so that a wrong wish is told before a model loads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mt_core.errors import UsageError
+
+_SAMPLING = {"temperature": 1.0, "top_k": None, "top_p": None, "min_p": None, "typical_p": None}
+_BEAMS = {"length_penalty": 1.0, "early_stopping": False}
+
+_BOUNDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "temperature": (lambda x: x >= 0.001, "at least 0.001; greedy always takes the likeliest token"),
+    "top_k": (lambda x: x >= 1, "at least 1 token"),
+    "top_p": (lambda x: 0 < x <= 1, "above 0 and at most 1"),
+    "min_p": (lambda x: 0 <= x <= 1, "between 0 and 1"),
+    "typical_p": (lambda x: 0 < x < 1, "above 0 and below 1"),
+    "repetition_penalty": (lambda x: x > 0, "above 0; 1 changes nothing"),
+    "frequency_penalty": (lambda x: True, "a finite number; 0 changes nothing"),
+    "presence_penalty": (lambda x: True, "a finite number; 0 changes nothing"),
+    "no_repeat_ngram": (lambda x: x >= 1, "at least 1 token"),
+    "min_new_tokens": (lambda x: x >= 0, "at least 0 tokens"),
+    "num_beams": (lambda x: x >= 1, "at least 1"),
+    "length_penalty": (lambda x: True, "a finite number; above 0 favours long texts"),
+    "max_new_tokens": (lambda x: x >= 1, "at least 1 token"),
+    "batch_size": (lambda x: x >= 1, "at least 1 prompt"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingRules:
+    """How the next token is chosen; the names are those of transformers, and so are the formulas.
+
+    ``greedy`` takes the likeliest token, ``num_beams`` above 1 searches for the likeliest text; both draw nothing.
+    Frequency and presence penalties are OpenAI's. Raises ``UsageError`` that lists every value out of bounds.
+    """
+
+    greedy: bool = False
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    no_repeat_ngram: int | None = None
+    min_new_tokens: int = 0
+    num_beams: int = 1
+    length_penalty: float = 1.0
+    early_stopping: bool = False
+
+    def __post_init__(self) -> None:
+        refuse(faults(vars(self)))
+
+    @property
+    def draws(self) -> bool:
+        """Whether chance has a part in it."""
+        return not self.greedy and self.num_beams == 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """Everything that decides about a text beside the model and the prompt. ``max_new_tokens`` counts tokens.
+
+    A text ends before any of ``stop``; with ``choices`` it is one of them.
+    """
+
+    rules: SamplingRules = field(default_factory=SamplingRules)
+    max_new_tokens: int = 128
+    stop: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        own = {key: value for key, value in vars(self).items() if key != "rules"}
+        refuse(faults({**vars(self.rules), **own}))
+
+
+def refuse(found: Sequence[str]) -> None:
+    """Raise ``UsageError`` with all faults, if there are any."""
+    if len(found) == 1:
+        raise UsageError(found[0])
+    if found:
+        raise UsageError("\n".join([f"{len(found)} faults:", *(f"  {fault}" for fault in found)]))
+
+
+def faults(values: Mapping[str, Any], spell: Callable[[str], str] = str) -> list[str]:
+    """What is wrong with values of ``SamplingRules`` and ``Wishes``, which may be only some of them.
+
+    ``spell`` turns the name of a field into what the user calls it.
+    """
+    found = [
+        f"{spell(name)} must be {allowed}; got {values[name]}"
+        for name, (fine, allowed) in _BOUNDS.items()
+        if values.get(name) is not None and not (math.isfinite(values[name]) and fine(values[name]))
+    ]
+    return [*found, *_clashes(values, spell)]
+
+
+def _clashes(values: Mapping[str, Any], spell: Callable[[str], str]) -> Iterator[str]:
+    drawing = [spell(name) for name, off in _SAMPLING.items() if values.get(name, off) != off]
+    beams = (values.get("num_beams") or 1) > 1
+    if drawing and (beams or values.get("greedy")):
+        what = spell("num_beams") if beams else spell("greedy")
+        yield f"{what} draws nothing by chance, so {', '.join(drawing)} would have no effect; leave one or the other out"
+    searching = [spell(name) for name, off in _BEAMS.items() if values.get(name, off) != off]
+    if searching and not beams:
+        yield f"{', '.join(searching)} belong to beam search; add {spell('num_beams')} of 2 or more, or leave them out"
+    yield from _stop_clashes(values, spell, beams)
+    most = values.get("max_new_tokens")
+    if most is not None and values.get("min_new_tokens", 0) > most:
+        yield (
+            f"{spell('min_new_tokens')} {values['min_new_tokens']} is above {spell('max_new_tokens')} {most};"
+            " raise the second or lower the first"
+        )
+
+
+def _stop_clashes(values: Mapping[str, Any], spell: Callable[[str], str], beams: bool) -> Iterator[str]:
+    stop = values.get("stop") or ()
+    if "" in stop:
+        yield f"{spell('stop')} is an empty text, which is everywhere; give the text to stop at"
+    if stop and beams:
+        yield f"{spell('stop')} is looked for in one growing text, and {spell('num_beams')} has several; leave one out"
+    if stop and values.get("choices"):
+        yield f"{spell('choices')} already says what the text may be; leave {spell('stop')} out"

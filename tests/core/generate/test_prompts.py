@@ -1,0 +1,83 @@
+"""Conversations are written down as transformers writes them, and their end is known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from mt_core.builtin.tokenizers.byte import ByteConfig, build_byte
+from mt_core.builtin.tokenizers.huggingface import HuggingFaceConfig, build_huggingface
+from mt_core.errors import UsageError, WeightsError
+from mt_core.generate.load import Loaded, end_tokens
+from mt_core.generate.prompts import chat_ids, prepare, render
+
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|> {{ m['content'] }} {{ eos_token }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+TURNS = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "hello you"}]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    words = ["<unk>", "<s>", "</s>", "<|user|>", "<|assistant|>", "<|system|>", "be", "kind", "hello", "you"]
+    inner = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    fast = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    fast.add_special_tokens({"additional_special_tokens": words[3:6]})
+    fast.chat_template = TEMPLATE
+    path = tmp_path_factory.mktemp("chat")
+    fast.save_pretrained(path)
+    return path
+
+
+def test_a_conversation_has_the_ids_of_apply_chat_template(loaded: Loaded, folder: Path) -> None:
+    theirs = PreTrainedTokenizerFast.from_pretrained(folder)
+    expected = theirs.apply_chat_template(TURNS, add_generation_prompt=True, return_dict=False)
+    ours = Loaded(loaded.model, build_huggingface(HuggingFaceConfig(path=str(folder))), 128)
+    assert chat_ids(ours, TURNS) == expected
+    assert expected[0] == theirs.bos_token_id
+    assert expected.count(theirs.bos_token_id) == 1
+
+
+def test_a_tokenizer_that_reads_no_special_tokens_gets_the_first_one_in_front(loaded: Loaded) -> None:
+    assert chat_ids(loaded, TURNS, "{{ bos_token }}{{ messages[1].content }}") == [256, *b"hello you"]
+
+
+def test_a_template_that_objects_or_is_broken_is_told() -> None:
+    with pytest.raises(UsageError, match="refuses this conversation: no system please"):
+        render("{{ raise_exception('no system please') }}", TURNS, {})
+    with pytest.raises(UsageError, match="refuses this conversation: "):
+        render("{% for %}", TURNS, {})
+
+
+def test_a_template_cannot_reach_out_of_its_sandbox() -> None:
+    with pytest.raises(UsageError, match="unsafe"):
+        render("{{ messages.__class__.__mro__[1].__subclasses__() }}", TURNS, {})
+
+
+def test_a_prompt_leaves_room_for_a_token(loaded: Loaded) -> None:
+    assert prepare(loaded, "x" * 126) == [256, *b"x" * 126]
+    with pytest.raises(UsageError, match="the prompt has 128 tokens, and the model takes 128"):
+        prepare(loaded, "x" * 127)
+
+
+def test_end_tokens_are_the_tokenizers_and_those_beside_the_weights(tmp_path: Path) -> None:
+    tokenizer, file = build_byte(ByteConfig()), tmp_path / "generation_config.json"
+    assert end_tokens(tokenizer, None, 260) == end_tokens(tokenizer, tmp_path, 260) == (257,)
+    file.write_text(json.dumps({"eos_token_id": [257, 259]}))
+    assert end_tokens(tokenizer, str(tmp_path), 260) == (257, 259)
+    file.write_text(json.dumps({"eos_token_id": 3}))
+    assert end_tokens(tokenizer, tmp_path, 260) == (257, 3)
+    for bad, says in (
+        ('{"eos_token_id": [999]}', "999, which is no id"),
+        ("[", "not a JSON mapping"),
+        ("[1]", "not a JSON"),
+    ):
+        file.write_text(bad)
+        with pytest.raises(WeightsError, match=says):
+            end_tokens(tokenizer, tmp_path, 260)
