@@ -110,3 +110,24 @@ def test_the_public_names_are_complete() -> None:
         assert getattr(mt_core, name) is not None
     with pytest.raises(AttributeError, match="no public name 'trian'"):
         _ = mt_core.trian
+
+
+def test_a_run_is_loaded_and_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same text as the command gives."""
+    from mt_core.cli.generate import main as generate_command
+
+    raw = {**RAW, "checkpoint": {"every_steps": 1}, "eval": {"every_steps": 1}}
+    train(raw, output=tmp_path / "run")
+    words = ["--prompt", "The ", "--greedy", "--max-new-tokens", "12"]
+    capsys.readouterr()
+    assert generate_command(["--run", str(tmp_path / "run"), *words]) == 0
+    said = capsys.readouterr().out
+    loaded = mt_core.load_run(tmp_path / "run")
+    answers = mt_core.generate(loaded, ["The ", "A "], greedy=True, max_new_tokens=12)
+    assert [len(answer.ids) for answer in answers] == [12, 12]
+    assert said == answers[0].text + "\n"
+    assert mt_core.load_run(tmp_path / "run", checkpoint="best").max_seq_len == loaded.max_seq_len
+    with pytest.raises(UsageError, match=r"no rule 'gredy'\. Did you mean 'greedy'"):
+        mt_core.generate(loaded, "x", gredy=True)
+    with pytest.raises(mt_core.CheckpointError, match="holds no checkpoint"):
+        mt_core.load_run(tmp_path)

@@ -42,7 +42,9 @@ _PUBLIC = {
     "WeightsFormat": "mt_core.protocols",
     "ZERO": "mt_core.config.base",
     "hookimpl": "mt_core.hookspecs",
+    "generate": "mt_core.api",
     "load_config": "mt_core.api",
+    "load_run": "mt_core.api",
     "train": "mt_core.api",
     "split_decay": "mt_core.protocols",
     "whole_shape": "mt_core.protocols",
@@ -79,8 +81,10 @@ __all__ = [
     "UsageError",
     "WeightsError",
     "WeightsFormat",
+    "generate",
     "hookimpl",
     "load_config",
+    "load_run",
     "split_decay",
     "train",
     "whole_shape",
@@ -88,7 +92,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from mt_core.adapters.base import Adapter
-    from mt_core.api import load_config, train
+    from mt_core.api import generate, load_config, load_run, train
     from mt_core.assemble.outcome import Outcome
     from mt_core.config.base import ANY, ZERO, Layout, ModelConfig, MtConfig
     from mt_core.config.run import RunConfig

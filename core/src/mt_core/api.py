@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mt_core.assemble.choice import chosen
 from mt_core.assemble.resume import is_finished, resolve_resumed
 from mt_core.checkpoint.folder import next_run_folder
 from mt_core.config.commandline import merge
 from mt_core.config.files import read_config
 from mt_core.config.names import expand
 from mt_core.config.run import RunConfig
-from mt_core.errors import UsageError
+from mt_core.errors import UsageError, did_you_mean
+from mt_core.generation.rules import SamplingRules
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import Resolved, resolve
+from mt_core.tracking.logs import notice
 
 if TYPE_CHECKING:
     from mt_core.assemble.outcome import Outcome
+    from mt_core.generation.generate import Generation
+    from mt_core.generation.loaded import Loaded
+    from mt_core.generation.prompts import Prompt
 
 Config = RunConfig | Mapping[str, Any] | str | Path
 """A run's config: resolved, as nested mappings, or a YAML or JSON file."""
@@ -59,6 +66,58 @@ def train(
         raise UsageError("train() needs a config, or a run to resume")
     resolved = resolve(_raw(config), host)
     return run(resolved, RunOptions(output=_folder(output, resolved), overwrite=overwrite))
+
+
+def load_run(run: str | Path, *, checkpoint: str = "last") -> Loaded:
+    """The trained model of a run with its tokenizer, on the GPU where there is one.
+
+    ``checkpoint`` is ``last``, ``best`` or a step. Raises ``CheckpointError`` where there is none, or it is damaged.
+    """
+    from mt_core.assemble.load import load
+
+    found = chosen(Path(expand(str(run))), str(checkpoint))[-1]
+    resolved = resolve(read_config(found.parent.parent / "run.yaml"), PluginHost.discover())
+    return load(resolved, found, notice)
+
+
+def generate(
+    loaded: Loaded,
+    prompts: str | Sequence[Prompt],
+    *,
+    max_new_tokens: int = 128,
+    stop: Sequence[str] = (),
+    choices: Sequence[str] = (),
+    batch_size: int = 8,
+    seed: int = 0,
+    chat_template: str | None = None,
+    **rules: Any,
+) -> list[Generation]:
+    """Continue each prompt (a text, or the messages of a conversation): text, ids, and why each ended.
+
+    ``rules`` are those of ``mt-generate``: ``greedy``, ``temperature``, ``top_k``, ``top_p``, ``num_beams`` and more. Prompt i
+    draws from a generator that (``seed``, i) decides, so ``batch_size`` changes no text. Raises ``UsageError``.
+    """
+    from mt_core.generation.generate import generate as continue_each
+
+    return continue_each(
+        loaded,
+        prompts,
+        rules=_rules(rules),
+        max_new_tokens=max_new_tokens,
+        stop=stop,
+        choices=choices,
+        batch_size=batch_size,
+        seed=seed,
+        chat_template=chat_template,
+    )
+
+
+def _rules(given: Mapping[str, Any]) -> SamplingRules:
+    known = [each.name for each in fields(SamplingRules)]
+    if unknown := [name for name in given if name not in known]:
+        hint = did_you_mean(unknown[0], known)
+        raise UsageError(f"generate() knows no rule {unknown[0]!r}. {hint}Rules: {', '.join(known)}")
+    return SamplingRules(**given)
 
 
 def _folder(output: str | Path | None, resolved: Resolved) -> Path | None:

@@ -11,16 +11,17 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mt_core.assemble.data import build_evaluation
+from mt_core.assemble.load import load
 from mt_core.data.encoded import EncodedSamples
 from mt_core.evaluate.figures import Prediction, evaluate
-from mt_core.generate.load import Generator, load
+from mt_core.generation.loaded import Loaded
 from mt_core.nn.loss import token_scores
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import resolve
 from mt_core.protocols import Objective
 
 ROWS = [{"prompt": f"ask {i} ", "response": "café " * (i % 7 + 1) + "."} for i in range(23)]
-Scene = tuple[Generator, Objective, EncodedSamples]
+Scene = tuple[Loaded, Objective, EncodedSamples]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return (loaded, *build_evaluation(resolved, loaded.tokenizer))
 
 
-def whole(loaded: Generator, objective: Objective, samples: EncodedSamples) -> dict[str, float]:
+def whole(loaded: Loaded, objective: Objective, samples: EncodedSamples) -> dict[str, float]:
     """One sample at a time, all logits, float64."""
     total, tokens, hits, size = 0.0, 0, 0, 0
     for sample, row in zip(samples, ROWS, strict=True):

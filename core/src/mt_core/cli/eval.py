@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core import __version__
+from mt_core.assemble.choice import chosen
 from mt_core.checkpoint.folder import next_number
-from mt_core.checkpoint.store import CheckpointStore, find
+from mt_core.checkpoint.store import find
 from mt_core.cli.guard import guarded
 from mt_core.config.commandline import CommandLine, merge, parse
 from mt_core.config.files import read_config
 from mt_core.config.names import expand
-from mt_core.errors import CheckpointError, UsageError
+from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.metadata import Selection
 from mt_core.plugins.resolve import Resolved, resolve
@@ -140,40 +141,15 @@ def _models(line: CommandLine) -> list[tuple[Path | None, dict[str, Any]]]:
     return [(checkpoint, stored) for checkpoint in found]
 
 
-def chosen(run: Path, which: str) -> list[Path]:
-    """The checkpoints of a run that ``last``, ``best``, ``all`` or step numbers mean."""
-    if which == "last":
-        return [find(run)]
-    store = CheckpointStore(run)
-    saved = dict(store.list())
-    if not saved:
-        raise CheckpointError(f"{run.absolute()} holds no checkpoint; give a run's folder")
-    if which == "all":
-        return [saved[step] for step in sorted(saved)]
-    if which == "best":
-        by = str(read_config(run / "run.yaml").get("checkpoint", {}).get("best", "eval_loss:min"))
-        best = store.best(by)
-        if best is None:
-            raise CheckpointError(
-                f"no checkpoint of {run} was saved on a step that also evaluated {by.partition(':')[0]}; choose last or all,"
-                " or train with --checkpoint.every-steps a multiple of --eval.every-steps"
-            )
-        return [best]
-    words = which.split(",")
-    if not all(word.isdigit() and int(word) in saved for word in words):
-        steps = ", ".join(map(str, sorted(saved)))
-        raise UsageError(f"--checkpoints takes last, best, all or saved steps, got {which!r}; saved: {steps}")
-    return [saved[int(word)] for word in words]
-
-
 def _evaluator(*, wanted: bool) -> Callable[[Job], tuple[Figures, list[dict[str, Any]]]]:
     """A function from job to figures and predictions. It keeps the last model, and the rows of each dataset."""
     from mt_core.assemble.data import RunData, build_data, build_evaluation
+    from mt_core.assemble.load import load
     from mt_core.evaluate.figures import Prediction, evaluate
-    from mt_core.generate.load import Generator, load
+    from mt_core.generation.loaded import Loaded
     from mt_core.protocols import Sample
 
-    models: dict[Path | None, Generator] = {}
+    models: dict[Path | None, Loaded] = {}
     rows: dict[str, Any] = {}
 
     def of_held_out(data: RunData) -> tuple[Any, Any]:

@@ -13,14 +13,14 @@ from mt_core import __version__
 from mt_core.cli.guard import guarded
 from mt_core.config.files import read_config
 from mt_core.errors import DataError, UsageError
-from mt_core.generate.rules import SamplingRules, Wishes, faults, refuse
+from mt_core.generation.rules import SamplingRules, Wishes, faults, refuse
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.metadata import Selection
 from mt_core.plugins.resolve import Resolved, resolve
 from mt_core.tracking.logs import notice
 
 if TYPE_CHECKING:
-    from mt_core.generate.load import Loaded
+    from mt_core.generation.loaded import Loaded
 
 _BELONGS = {"out": "prompts", "overwrite": "prompts", "batch_size": "prompts", "system": "chat"}
 """Options that only one way of asking reads."""
@@ -102,14 +102,14 @@ def _generate(arguments: argparse.Namespace) -> int:
     template = None if arguments.chat_template is None else _template(arguments.chat_template)
     if arguments.prompts is not None:
         return _answer_file(arguments, wishes, template)
-    from mt_core.generate.load import load
+    from mt_core.assemble.load import load
 
     loaded = load(*_resolved(arguments), notice)
     return _chat(arguments, loaded, wishes, template) if arguments.chat else _continue(arguments, loaded, wishes)
 
 
 def _continue(arguments: argparse.Namespace, loaded: Loaded, wishes: Wishes) -> int:
-    from mt_core.generate.generation import Writer
+    from mt_core.generation.generate import Writer
 
     writer = Writer(loaded, wishes)
     found = writer.write([writer.prepared(arguments.prompt)], [0], _show)[0]
@@ -121,7 +121,7 @@ def _continue(arguments: argparse.Namespace, loaded: Loaded, wishes: Wishes) -> 
 
 
 def _chat(arguments: argparse.Namespace, loaded: Loaded, wishes: Wishes, template: str | None) -> int:
-    from mt_core.generate.chat import COMMANDS, Chat
+    from mt_core.generation.chat import COMMANDS, Chat
 
     chat = Chat(loaded, wishes, show=_show, say=notice, system=arguments.system, chat_template=template)
     if not sys.stdin.isatty():
@@ -133,16 +133,16 @@ def _chat(arguments: argparse.Namespace, loaded: Loaded, wishes: Wishes, templat
 
 
 def _answer_file(arguments: argparse.Namespace, wishes: Wishes, template: str | None) -> int:
-    from mt_core.generate.output import Output
-    from mt_core.generate.rows import read_rows
+    from mt_core.generation.output import Output
+    from mt_core.generation.rows import read_rows
 
     rows = read_rows(arguments.prompts)
     resolved, checkpoint = _resolved(arguments)
     settings = _settings(resolved, checkpoint, wishes, template)
     output = Output(arguments.out, rows, settings, overwrite=arguments.overwrite, say=notice)
     if output.pending:
-        from mt_core.generate.answers import answer
-        from mt_core.generate.load import load
+        from mt_core.assemble.load import load
+        from mt_core.generation.answers import answer
 
         loaded = load(resolved, checkpoint, notice)
         numbers = {row.id: number for number, row in enumerate(rows)}
@@ -251,7 +251,7 @@ def _choices(given: str) -> tuple[str, ...]:
 
 
 def _template(path: Path) -> str:
-    from mt_core.generate.prompts import read_template
+    from mt_core.generation.prompts import read_template
 
     return read_template(path)
 

@@ -31,6 +31,8 @@ class Llama(TrainModel):
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
         self.config = config
+        # Dynamic scaling takes the length of a whole row, and rows of one batch have different ones.
+        self.ragged_batches = config.rope_scaling.type != "dynamic"
         self.model = Decoder(config)
         self.lm_head = nn.Linear(config.dim, config.vocab_size, bias=False)
         if config.tie_embeddings:

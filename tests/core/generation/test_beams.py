@@ -7,9 +7,9 @@ import torch
 from transformers import LlamaForCausalLM
 
 from mt_core.errors import MtError
-from mt_core.generate.beams import search
-from mt_core.generate.decode import Continuation, decode
-from mt_core.generate.rules import SamplingRules
+from mt_core.generation.beams import search
+from mt_core.generation.decode import Continuation, decode
+from mt_core.generation.rules import SamplingRules
 from mt_plugin_llama.model import Llama
 
 Pair = tuple[Llama, LlamaForCausalLM]

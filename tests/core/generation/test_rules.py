@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from mt_core.errors import UsageError
-from mt_core.generate.rules import SamplingRules, Wishes, faults
+from mt_core.generation.rules import SamplingRules, Wishes, faults
 
 OUTSIDE = {
     "temperature": (0.0, -1.0, math.inf, math.nan),

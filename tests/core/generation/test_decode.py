@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import LlamaForCausalLM
 
-from mt_core.generate.decode import Continuation, advance, decode, prefill
-from mt_core.generate.generation import dice
-from mt_core.generate.rules import SamplingRules
+from mt_core.generation.decode import Continuation, advance, decode, prefill
+from mt_core.generation.generate import dice
+from mt_core.generation.rules import SamplingRules
 from mt_core.nn import Batch, KVCache
 from mt_plugin_llama.model import Llama
 

@@ -10,7 +10,7 @@ from transformers import LlamaConfig as TransformersConfig
 from transformers import LlamaForCausalLM
 
 from mt_core.builtin.tokenizers.byte import ByteTokenizer
-from mt_core.generate.load import Loaded
+from mt_core.generation.loaded import Loaded
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mt_core.errors import UsageError
-from mt_core.generate.chat import Chat
-from mt_core.generate.generation import generate
-from mt_core.generate.load import Loaded
-from mt_core.generate.rules import SamplingRules, Wishes
+from mt_core.generation.chat import Chat
+from mt_core.generation.generate import generate
+from mt_core.generation.loaded import Loaded
+from mt_core.generation.rules import SamplingRules, Wishes
 
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role[0] }}]{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}[a]{% endif %}"

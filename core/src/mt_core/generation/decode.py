@@ -12,10 +12,10 @@ from typing import Literal
 import torch
 from torch import Generator, Tensor
 
-from mt_core.generate.choices import Choices
-from mt_core.generate.history import History
-from mt_core.generate.rules import SamplingRules
-from mt_core.generate.sampling import choose
+from mt_core.generation.choices import Choices
+from mt_core.generation.history import History
+from mt_core.generation.rules import SamplingRules
+from mt_core.generation.sampling import choose
 from mt_core.nn import Batch, KVCache, TrainModel
 
 Finish = Literal["eos", "stop", "length", "context"]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt_core.builtin.tokenizers.byte import ByteConfig, build_byte
-from mt_core.generate.text import TextStream, earliest, held_back
+from mt_core.generation.text import TextStream, earliest, held_back
 
 TOKENIZER = build_byte(ByteConfig())
 SMALL = st.text("ab\né🙂", max_size=20)

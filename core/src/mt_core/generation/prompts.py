@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.errors import UsageError
-from mt_core.generate.load import Loaded
+from mt_core.generation.loaded import Loaded
 
 Message = Mapping[str, str]
 """``role`` and ``content`` of one turn."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -15,24 +14,13 @@ from mt_core.checkpoint.store import verify
 from mt_core.engine.build import fill_model
 from mt_core.engine.processes import Process
 from mt_core.errors import MtError, WeightsError
+from mt_core.generation.loaded import Loaded
 from mt_core.nn import TrainModel
+from mt_core.plugins.hub import located
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Tokenizer
 
 GENERATION_CONFIG = "generation_config.json"
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A model with its tokenizer, ready to run.
-
-    A text ends after any of ``eos_ids``; prompt and new tokens together are at most ``max_seq_len`` tokens.
-    """
-
-    model: TrainModel
-    tokenizer: Tokenizer
-    max_seq_len: int
-    eos_ids: tuple[int, ...] = ()
 
 
 def load(resolved: Resolved, checkpoint: Path | None, say: Callable[[str], None]) -> Loaded:
@@ -71,7 +59,7 @@ def _tokenizer(resolved: Resolved, checkpoint: Path | None) -> Tokenizer:
 def end_tokens(tokenizer: Tokenizer, weights: str | Path | None, vocabulary: int) -> tuple[int, ...]:
     """The tokenizer's end token, and those that a ``generation_config.json`` beside the weights adds (an end of turn)."""
     own = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
-    file = None if weights is None else Path(weights).expanduser() / GENERATION_CONFIG
+    file = None if weights is None else located(str(weights)) / GENERATION_CONFIG
     if file is None or not file.is_file():
         return tuple(own)
     try:

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from mt_core.errors import MtError
-from mt_core.generate.choices import Choices
-from mt_core.generate.decode import Continuation, advance, prefill
-from mt_core.generate.history import History, adjust
-from mt_core.generate.rules import SamplingRules
-from mt_core.generate.sampling import refuse_nothing
+from mt_core.generation.choices import Choices
+from mt_core.generation.decode import Continuation, advance, prefill
+from mt_core.generation.history import History, adjust
+from mt_core.generation.rules import SamplingRules
+from mt_core.generation.sampling import refuse_nothing
 from mt_core.nn import TrainModel
 
 _NEVER = -1.0e9

@@ -20,7 +20,7 @@ from transformers.generation.logits_process import (
 )
 
 from mt_core.errors import MtError
-from mt_core.generate.history import (
+from mt_core.generation.history import (
     History,
     adjust,
     bar_early_end,
@@ -29,8 +29,8 @@ from mt_core.generate.history import (
     penalize_frequency,
     penalize_repetition,
 )
-from mt_core.generate.rules import SamplingRules
-from mt_core.generate.sampling import (
+from mt_core.generation.rules import SamplingRules
+from mt_core.generation.sampling import (
     choose,
     draw,
     keep_min_p,

@@ -9,7 +9,7 @@ from typing import Any
 
 from mt_core.checkpoint.files import replace_text
 from mt_core.errors import DataError, OutputError, UsageError
-from mt_core.generate.rows import WRITTEN, PromptRow, parse, shorten
+from mt_core.generation.rows import WRITTEN, PromptRow, parse, shorten
 
 Say = Callable[[str], None]
 

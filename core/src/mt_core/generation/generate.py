@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import torch
 
 from mt_core.errors import UsageError
-from mt_core.generate.beams import search
-from mt_core.generate.choices import Choices
-from mt_core.generate.decode import Continuation, Finish, decode
-from mt_core.generate.load import Loaded
-from mt_core.generate.prompts import Prompt, prepare
-from mt_core.generate.rules import SamplingRules, Wishes, faults, refuse
-from mt_core.generate.text import TextStream
+from mt_core.generation.beams import search
+from mt_core.generation.choices import Choices
+from mt_core.generation.decode import Continuation, Finish, decode
+from mt_core.generation.loaded import Loaded
+from mt_core.generation.prompts import Prompt, prepare
+from mt_core.generation.rules import SamplingRules, Wishes, faults, refuse
+from mt_core.generation.text import TextStream
 from mt_core.protocols import Tokenizer
 
 Show = Callable[[str], None]

@@ -14,8 +14,8 @@ import torch
 from torch import Generator, Tensor
 
 from mt_core.errors import MtError
-from mt_core.generate.history import History, adjust
-from mt_core.generate.rules import SamplingRules
+from mt_core.generation.history import History, adjust
+from mt_core.generation.rules import SamplingRules
 
 
 def scale_temperature(logits_BV: Tensor, temperature: float) -> Tensor:

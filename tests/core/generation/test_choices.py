@@ -10,12 +10,12 @@ from transformers import LlamaForCausalLM
 
 from mt_core.builtin.tokenizers.byte import ByteConfig, build_byte
 from mt_core.errors import UsageError
-from mt_core.generate.beams import search
-from mt_core.generate.choices import Choices
-from mt_core.generate.decode import Continuation, decode
-from mt_core.generate.generation import generate
-from mt_core.generate.load import Loaded
-from mt_core.generate.rules import SamplingRules
+from mt_core.generation.beams import search
+from mt_core.generation.choices import Choices
+from mt_core.generation.decode import Continuation, decode
+from mt_core.generation.generate import generate
+from mt_core.generation.loaded import Loaded
+from mt_core.generation.rules import SamplingRules
 from mt_plugin_llama.model import Llama
 
 END = 22

@@ -7,12 +7,12 @@ from itertools import islice
 from pathlib import Path
 
 from mt_core.errors import DataError, MtError
-from mt_core.generate.generation import Writer
-from mt_core.generate.load import Loaded
-from mt_core.generate.output import Output
-from mt_core.generate.progress import Progress
-from mt_core.generate.rows import PromptRow
-from mt_core.generate.rules import Wishes
+from mt_core.generation.generate import Writer
+from mt_core.generation.loaded import Loaded
+from mt_core.generation.output import Output
+from mt_core.generation.progress import Progress
+from mt_core.generation.rows import PromptRow
+from mt_core.generation.rules import Wishes
 
 
 def answer(

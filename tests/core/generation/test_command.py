@@ -150,7 +150,7 @@ FAULTS = {
         2,
     ),
     "no run": (["--run", "{run}/nothing", "--prompt", "x"], "nothing does not exist", 1),
-    "no checkpoint": (["--run", "{run}/logs", "--prompt", "x"], "does not exist", 1),
+    "no checkpoint": (["--run", "{run}/none", "--prompt", "x"], "does not exist", 1),
     "nothing asked": (["--run", "{run}"], "give one of --prompt TEXT, --chat, or --prompts FILE", 2),
     "two questions": ([*ASK, "--chat"], "got prompt, chat", 2),
     "cold": ([*ASK, "--temperature", "0"], "--temperature must be at least 0.001", 2),

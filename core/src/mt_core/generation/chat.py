@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from mt_core.errors import MtError, UsageError
-from mt_core.generate.generation import Show, Writer
-from mt_core.generate.load import Loaded
-from mt_core.generate.prompts import chat_ids
-from mt_core.generate.rules import Wishes
+from mt_core.generation.generate import Show, Writer
+from mt_core.generation.loaded import Loaded
+from mt_core.generation.prompts import chat_ids
+from mt_core.generation.rules import Wishes
 
 COMMANDS = {"/reset": "forget all turns", "/undo": "take the last turn back", "/exit": "end"}
 Say = Callable[[str], None]

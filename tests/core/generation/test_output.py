@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from mt_core.errors import DataError, OutputError, UsageError
-from mt_core.generate.answers import answer
-from mt_core.generate.generation import generate
-from mt_core.generate.load import Loaded
-from mt_core.generate.output import Output, settings_file
-from mt_core.generate.progress import EVERY_SECONDS, Progress
-from mt_core.generate.rows import read_rows
-from mt_core.generate.rules import SamplingRules, Wishes
+from mt_core.generation.answers import answer
+from mt_core.generation.generate import generate
+from mt_core.generation.loaded import Loaded
+from mt_core.generation.output import Output, settings_file
+from mt_core.generation.progress import EVERY_SECONDS, Progress
+from mt_core.generation.rows import read_rows
+from mt_core.generation.rules import SamplingRules, Wishes
 
 WISHES = Wishes(rules=SamplingRules(top_p=0.9), max_new_tokens=6, seed=3)
 SETTINGS = {"seed": 3, "stop": ("a",)}

@@ -9,11 +9,12 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from mt_core.assemble.load import end_tokens
 from mt_core.builtin.tokenizers.byte import ByteConfig, build_byte
 from mt_core.builtin.tokenizers.huggingface import HuggingFaceConfig, build_huggingface
 from mt_core.errors import UsageError, WeightsError
-from mt_core.generate.load import Loaded, end_tokens
-from mt_core.generate.prompts import chat_ids, prepare, render
+from mt_core.generation.loaded import Loaded
+from mt_core.generation.prompts import chat_ids, prepare, render
 
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|> {{ m['content'] }} {{ eos_token }}{% endfor %}"

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from mt_core.builtin.tokenizers.byte import ByteTokenizer
 from mt_core.errors import UsageError
-from mt_core.generate.generation import generate
-from mt_core.generate.load import Loaded
-from mt_core.generate.rules import SamplingRules
+from mt_core.generation.generate import generate
+from mt_core.generation.loaded import Loaded
+from mt_core.generation.rules import SamplingRules
 from mt_plugin_llama.config import LlamaConfig, RopeScaling
 from mt_plugin_llama.model import Llama
 
