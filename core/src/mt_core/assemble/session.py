@@ -15,6 +15,7 @@ from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import RunData, make_held_out, make_loader
 from mt_core.assemble.outcome import Outcome
 from mt_core.assemble.report import about_run, describe_run
+from mt_core.assemble.samples import SampleWriter
 from mt_core.assemble.stopping import Stopper
 from mt_core.checkpoint.store import CheckpointStore, Keep
 from mt_core.config.files import write_yaml
@@ -50,6 +51,7 @@ class Session:
             {item.name: resolved.build(f"callback:{item.name}", item.options) for item in self.config.callbacks}
         )
         self.store = CheckpointStore(output, rank=self.process.rank, agree=agree, say=notice) if output else None
+        self.samples = self._sample_writer()
         train_config = self.config.train
         self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
 
@@ -94,6 +96,7 @@ class Session:
             after_step()
             recorder.append(record)
             if record.evaluation:
+                self._write_samples(record.step)
                 self._event("on_evaluate_end", record.step, record=record)
             return self._event("on_step_end", record.step, record=record)
 
@@ -121,6 +124,18 @@ class Session:
             eval_every=self.config.eval.every_steps,
             save_every=self.config.checkpoint.every_steps,
         )
+
+    def _write_samples(self, step: int) -> None:
+        if self.samples is not None:
+            self.samples.write(self.engine.module.model, step, longest=self.config.model.options.max_seq_len)
+
+    def _sample_writer(self) -> SampleWriter | None:
+        """On rank 0, where it holds whole parameters and blocks that are not compiled for one shape."""
+        wanted = self.config.eval.samples if len(self.data.held_out) and self.process.is_main else 0
+        if self.output is None or not wanted or self.plan.zero_stage == 3 or self.config.train.compile:
+            return None
+        tokens = self.config.eval.sample_tokens
+        return SampleWriter(self.data.held_out, self.data.tokenizer, self.output, count=wanted, tokens=tokens)
 
     def _event(self, event: str, step: int, **fields: Any) -> Control:
         context = CallbackContext(
@@ -202,6 +217,8 @@ class Session:
             return Recorder(None, None, lines, None)
         metrics = MetricsFile(self.output / "metrics.jsonl")
         metrics.cut_back(progress.step)
+        if self.samples is not None:
+            self.samples.cut_back(progress.step if progress.pending is None else progress.step - 1)
         purge = progress.step + 1 if progress.step else None
         board = TensorBoardWriter(self.output / "tensorboard", purge_step=purge)
         return Recorder(metrics, board, lines, self.output, self.config.log.every_steps)

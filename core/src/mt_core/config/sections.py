@@ -81,6 +81,10 @@ class EvalConfig(MtConfig):
 
     every_steps: int | None = Field(100, gt=0, description="optimizer steps between evaluations, and at the end")
     batch_size: int | None = Field(None, gt=0, description="rows a rank evaluates at a time; default micro_batch_size")
+    samples: int = Field(
+        2, ge=0, description="held-out prompts that the model continues at each evaluation, into samples.jsonl"
+    )
+    sample_tokens: int = Field(48, gt=0, description="longest continuation of such a prompt (tokens)")
 
 
 class CheckpointConfig(MtConfig):

@@ -1,0 +1,77 @@
+"""``samples.jsonl``: what the model writes after the same few held-out prompts, at each evaluation."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from mt_core.data.encoded import EncodedSamples
+from mt_core.evaluate.figures import prompt_ids
+from mt_core.generation.decode import Continuation, decode
+from mt_core.generation.rules import SamplingRules
+from mt_core.nn import TrainModel
+from mt_core.protocols import Sample, Tokenizer
+
+FILE = "samples.jsonl"
+LONGEST_PROMPT = 64
+"""Tokens of a text that are shown to the model where the sample itself has no prompt."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    row_id: str
+    prompt: tuple[int, ...]
+    expected: tuple[int, ...]
+
+
+class SampleWriter:
+    """Continues the first held-out samples greedily; no random number is drawn, so training goes on as without it."""
+
+    def __init__(
+        self, held_out: EncodedSamples, tokenizer: Tokenizer, folder: Path, *, count: int, tokens: int
+    ) -> None:
+        self._tokenizer, self._path, self._tokens = tokenizer, folder / FILE, tokens
+        self._asked = [_asked(sample) for sample in islice(held_out, count)]
+
+    def cut_back(self, step: int) -> None:
+        """Drop what was written after ``step``: a resumed run writes it again."""
+        if self._path.exists():
+            lines = [line for line in self._path.read_text(encoding="utf-8").splitlines() if _step_of(line) <= step]
+            self._path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+    def write(self, model: TrainModel, step: int, *, longest: int) -> None:
+        """Append a line for each prompt. ``longest`` is what the model takes, prompt and new tokens together."""
+        rows = [Continuation(ask.prompt, min(self._tokens, longest - len(ask.prompt))) for ask in self._asked]
+        eos_id = self._tokenizer.eos_id
+        was_training = model.training
+        try:
+            for batch in [rows] if model.ragged_batches else [[row] for row in rows]:
+                decode(model, batch, rules=SamplingRules(greedy=True), eos_ids=() if eos_id is None else (eos_id,))
+        finally:
+            model.train(was_training)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.writelines(self._line(step, *pair) for pair in zip(self._asked, rows, strict=True))
+
+    def _line(self, step: int, ask: _Asked, row: Continuation) -> str:
+        texts = {"prompt": ask.prompt, "expected": ask.expected[: self._tokens], "text": row.new}
+        decoded = {name: self._tokenizer.decode(list(ids)) for name, ids in texts.items()}
+        return json.dumps({"step": step, "row_id": ask.row_id, **decoded}, ensure_ascii=False) + "\n"
+
+
+def _asked(sample: Sample) -> _Asked:
+    ids: Sequence[int] = [int(each) for each in sample.ids]
+    start = len(prompt_ids(sample))
+    if start < 2:  # a text that is trained on from its beginning
+        start = max(1, min(LONGEST_PROMPT, len(ids) // 2))
+    return _Asked(sample.row_id, tuple(ids[:start]), tuple(ids[start:]))
+
+
+def _step_of(line: str) -> int:
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):  # cut short by a crash
+        return sys.maxsize
