@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from mt_core.checkpoint.store import find
+from mt_core.cli.eval import main as evaluate
+from mt_core.cli.generate import main as generate
 from mt_core.cli.train import main
 from mt_core.engine.engine import Engine
 from mt_core.tracking.metrics import MetricsFile
@@ -162,7 +164,9 @@ def wait_for_steps(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_two_processes_stop_at_the_same_step_and_both_logs_tell(tmp_path: Path) -> None:
+def test_two_processes_stop_at_the_same_step_and_the_run_can_be_used(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     words = ["--model", "llama", "--model.n-layers", "1", "--train.steps", "100000", "--train.micro-batch-size", "2"]
     process = started([*words, "--nproc-per-node", "2", "--output", "run", "--parallel.zero-stage", "2"], tmp_path)
     wait_for_steps(process)
@@ -173,6 +177,10 @@ def test_two_processes_stop_at_the_same_step_and_both_logs_tell(tmp_path: Path) 
     assert find(tmp_path / "run").is_dir()
     assert {path.name for path in (tmp_path / "run" / "logs").iterdir()} == {"rank-0.log", "rank-1.log"}
     assert "rank 1 of 2 on " in (tmp_path / "run" / "logs" / "rank-1.log").read_text()
+    assert generate(["--run", str(tmp_path / "run"), "--prompt", "The ", "--max-new-tokens", "3", "--greedy"]) == 0
+    capfd.readouterr()
+    assert evaluate(["--run", str(tmp_path / "run"), "--output", "none"]) == 0
+    assert "held out" in capfd.readouterr().out
 
 
 @pytest.mark.timeout(120)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import socket
 import subprocess
 import sys
 
@@ -27,3 +29,27 @@ def test_memory_freed_by_one_step_serves_the_next_without_page_faults() -> None:
         return int(out.stdout)
 
     assert faults("kept") < faults("plain") / 3, "the heap may still grow once or twice"
+
+
+@pytest.mark.parametrize(
+    ("port", "says"),
+    [("taken", "another program listens there; set MASTER_PORT to a free port"), ("", "MASTER_PORT is not set")],
+)
+def test_a_port_that_is_taken_or_missing_is_named_with_what_to_do(port: str, says: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = {"MASTER_ADDR": "127.0.0.1", "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
+        address |= {"MASTER_PORT": str(taken.getsockname()[1])} if port else {}
+        result = subprocess.run(
+            [sys.executable, "-m", "mt_core.cli.train", "--model", "llama", "--output", "none"],
+            env={**os.environ, **address},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    assert result.returncode == 2
+    assert "rank 0 cannot meet the other processes at 127.0.0.1:" in result.stderr
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, HashStore
 
-from mt_core.errors import ConfigError, Fault
+from mt_core.errors import ConfigError, Fault, UsageError
 
 STORE_VARIABLE = "MT_STORE"
 """File through which the processes of one machine meet, when our own launcher started them."""
@@ -75,7 +75,7 @@ def connected(process: Process, timeout_seconds: int) -> Iterator[ModuleType]:
     timeout = timedelta(seconds=timeout_seconds)
     given = os.environ.get("LOCAL_RANK")
     os.environ["LOCAL_RANK"] = str(process.local_rank)  # DeepSpeed refuses to start without it
-    dist.init_process_group(backend, timeout=timeout, rank=process.rank, world_size=process.world, **_meeting(process))
+    _meet(process, backend, timeout)
     try:
         deepspeed.init_distributed(dist_backend=backend, timeout=timeout, verbose=False)
         yield deepspeed
@@ -100,6 +100,20 @@ def keep_freed_memory() -> bool:
 
 _MALLOPT = {-3: 1 << 30, -1: 2**31 - 1}
 """``M_MMAP_THRESHOLD`` and ``M_TRIM_THRESHOLD`` of malloc.h, in bytes."""
+
+
+def _meet(process: Process, backend: str, timeout: timedelta) -> None:
+    """Join the processes of the run. Raises ``UsageError`` that names the address when that fails."""
+    try:
+        dist.init_process_group(
+            backend, timeout=timeout, rank=process.rank, world_size=process.world, **_meeting(process)
+        )
+    except (dist.DistNetworkError, dist.DistStoreError, ValueError) as error:
+        address = ":".join(os.environ.get(name, f"({name} is not set)") for name in ("MASTER_ADDR", "MASTER_PORT"))
+        reason = str(error).partition("\n")[0]
+        if "EADDRINUSE" in reason:
+            reason = "another program listens there; set MASTER_PORT to a free port (torchrun: --master-port)"
+        raise UsageError(f"rank {process.rank} cannot meet the other processes at {address}: {reason}") from error
 
 
 def _meeting(process: Process) -> dict[str, Any]:
