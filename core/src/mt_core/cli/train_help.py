@@ -12,16 +12,18 @@ from mt_core.config.run import SECTIONS, SLOTS, ModelOptions
 from mt_core.plugins.host import PluginHost
 from mt_core.protocols import ModelFamily
 
-HEAD = """usage: mt-train --model NAME [--config FILE.yaml] [--key value …]
+HEAD = """usage: mt-train --model NAME [--config FILE] [--key value …]
 
 Trains a language model. Every key of the YAML config is also an option, with '-' or '_':
   mt-train --model llama --model.n-layers 6 --train.steps 500 --optimizer.lr 1e-3
 
 The command itself:
-  --config FILE              YAML config; options on the command line win
+  --config FILE              YAML or JSON config; options on the command line win
   --output FOLDER            where the run goes; default runs/MODEL-SIZE-NNN; none writes no file
   --overwrite                replace what an earlier run wrote there
-  --resume RUN               go on from the last checkpoint of a run, or from one checkpoint
+  --resume RUN|auto          go on from the last checkpoint of a run, or from one checkpoint; auto: go on in --output
+                             where a run has saved something, else start it
+  --train.seeds 1,2,3        one run a seed, in turn; mean and deviation of the results
   --nproc-per-node N|auto    processes on this machine
   --print-config             print the resolved config and where each value came from, and end
   --profile DIR              write a torch profile of a few steps
