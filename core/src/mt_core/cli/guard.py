@@ -17,6 +17,7 @@ ERRORS_VARIABLE = "MT_ERRORS"
 
 def guarded(action: Callable[[], int], *, debug: bool) -> int:
     """Run a command. No traceback is shown unless ``debug``."""
+    wait_politely()
     try:
         return action()
     except MtError as error:
@@ -31,6 +32,16 @@ def guarded(action: Callable[[], int], *, debug: bool) -> int:
     except Exception as error:  # noqa: BLE001 - the last line of defence; the traceback is in the log and with --debug
         _report(f"unexpected {type(error).__name__}: {error} (--debug shows where; the run's logs/ have it too)", debug)
         return 1
+
+
+def wait_politely() -> None:
+    """Let threads that wait for one another give up the processor soon, unless the user has set how they wait.
+
+    GNU OpenMP spins some milliseconds: with one busy neighbour on two cores a small model then trained ten times slower
+    (docs/log.md). Read when torch is loaded, so it has to be set before.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def _report(text: str, debug: bool) -> None:
