@@ -83,7 +83,8 @@ def about_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: in
 
 def _model(resolved: Resolved) -> str:
     model = resolved.config.model
-    return f"{model.name} {model.source.variant or ''} from {resolved.offers['model'].plugin.label}"
+    size = f" {model.source.variant}" if model.source.variant else ""
+    return f"{model.name}{size} from {resolved.offers['model'].plugin.label}"
 
 
 def _example(data: RunData) -> str:
