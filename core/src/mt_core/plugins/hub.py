@@ -1,11 +1,12 @@
 """Weights by name: ``org/name`` or ``org/name@revision`` of the Hugging Face Hub, from its cache or downloaded.
 
-The token comes from the environment (``HF_TOKEN``) or the login of ``hf auth``; no config ever holds one. Only
-safetensors, JSON, tokenizers and templates are fetched: nothing that could execute.
+The token comes from the environment (``HF_TOKEN``) only: neither a config nor a login that somebody left on the machine
+gives one. Only safetensors, JSON, tokenizers and templates are fetched: nothing that could execute.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -32,7 +33,13 @@ def _snapshot(weights: str) -> Path:
     cache = f"The cache is {constants.HF_HUB_CACHE} (HF_HOME moves it)."
     try:
         return Path(
-            snapshot_download(name, revision=revision or None, allow_patterns=_FETCHED, ignore_patterns=_LEFT_OUT)
+            snapshot_download(
+                name,
+                revision=revision or None,
+                token=os.environ.get("HF_TOKEN") or False,
+                allow_patterns=_FETCHED,
+                ignore_patterns=_LEFT_OUT,
+            )
         )
     except GatedRepoError as error:
         raise WeightsError(
