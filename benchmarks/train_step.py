@@ -133,8 +133,7 @@ def ours(weights: Path, steps: int, compiled: bool) -> dict[str, Any]:
     }
     resolved = resolve(raw, PluginHost.discover())
     process, objective = Process.from_environment(), TokenObjective()
-    components = [offer.component for offer in resolved.offers.values()]
-    plan = make_plan(resolved.config, world=1, device="cpu", components=components)
+    plan = make_plan(resolved.config, world=1, device="cpu", offers=resolved.offers.values())
 
     def windows() -> Iterator[Window]:
         for step in range(steps):

@@ -72,21 +72,24 @@ class Bench:
             "data": {"eval": 5},
             "train": {
                 "steps": STEPS,
-                "sequence_len": 64,
+                "sequence_len": case.get("length", 64),
                 "global_batch_size": 8,
-                "micro_batch_size": case.get("micro", 8 // world),
+                "micro_batch_size": case.get("micro", 8 // world * min(case.get("sequence", 1), world)),
                 "clip_norm": 0.5,
                 "seed": seed,
                 "dtype": case.get("dtype", "fp32"),
                 "activation_checkpointing": case.get("recompute", False),
             },
-            "parallel": {"zero_stage": case["stage"], "offload": case.get("offload", "none")},
+            "parallel": {
+                "zero_stage": case["stage"],
+                "offload": case.get("offload", "none"),
+                "sequence": min(case.get("sequence", 1), world),
+            },
             "eval": {"every_steps": 2},
         }
         resolved = resolve(raw, self.host)
         data = build_data(resolved)
-        components = [offer.component for offer in resolved.offers.values()]
-        plan = make_plan(resolved.config, world=world, device="cpu", components=components)
+        plan = make_plan(resolved.config, world=world, device="cpu", offers=resolved.offers.values())
         seed_everything(seed, self.process.rank)
         engine = build_engine(
             resolved,

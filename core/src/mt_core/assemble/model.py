@@ -17,6 +17,7 @@ from mt_core.engine.build import TensorSource, build_model, fill_model
 from mt_core.engine.engine import Engine
 from mt_core.engine.plan import Plan, deepspeed_settings
 from mt_core.engine.processes import Process
+from mt_core.engine.sequence import UlyssesAttention, sequence_group
 from mt_core.engine.step import TrainStep
 from mt_core.errors import CheckpointError, ComponentError, WeightsError
 from mt_core.nn import SdpaAttention, TrainModel
@@ -53,7 +54,9 @@ def build_engine(
     source = weights if weights is not None else pretrained(resolved, config.model, names, say)
     fill_model(model, source, seed=config.train.seed, process=process)
     adapter.inject(model)
-    model.attention = SdpaAttention(config.train.attention)
+    model.attention = attention = SdpaAttention(config.train.attention)
+    if plan.sequence > 1:
+        model.attention = UlyssesAttention(attention, sequence_group(process, plan.sequence), plan.sequence)
     model.checkpoint_blocks = config.train.activation_checkpointing
     if config.train.compile:
         for layer in model.layers()[1:-2]:

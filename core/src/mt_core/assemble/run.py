@@ -76,8 +76,7 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
 
     config = resolved.config
     process = Process.from_environment()
-    components = [offer.component for offer in resolved.offers.values()]
-    plan = make_plan(config, world=process.world, device=process.device.type, components=components)
+    plan = make_plan(config, world=process.world, device=process.device.type, offers=resolved.offers.values())
     if process.is_main:
         for text in plan.notices:
             notice(f"notice: {text}")

@@ -132,7 +132,9 @@ class Session:
     def _sample_writer(self) -> SampleWriter | None:
         """On rank 0, where it holds whole parameters and blocks that are not compiled for one shape."""
         wanted = self.config.eval.samples if len(self.data.held_out) and self.process.is_main else 0
-        if self.output is None or not wanted or self.plan.zero_stage == 3 or self.config.train.compile:
+        if self.output is None or not wanted or self.config.train.compile:
+            return None
+        if self.plan.zero_stage == 3 or self.plan.sequence > 1:  # the other ranks would have to take part
             return None
         tokens = self.config.eval.sample_tokens
         return SampleWriter(self.data.held_out, self.data.tokenizer, self.output, count=wanted, tokens=tokens)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mt_core.nn import TokenObjective
     from mt_core.protocols import Tokenizer
 
-_LAYOUTS: frozenset[Layout] = ZERO | {"offload"}
+_SEQUENCE: frozenset[Layout] = ZERO | {"sequence"}
 
 
 @hookimpl
@@ -42,7 +42,6 @@ def mt_datasets() -> list[Component]:
             build=build_demo,
             summary="demo corpus: Python's own help topics, 465,000 characters of English",
             source="https://docs.python.org/3/library/pydoc.html",
-            layouts=_LAYOUTS,
             run_defaults={"train.steps": 400},
             notice="trained on the built-in demo corpus; name your own with --dataset text --dataset.path FILE"
             " or --dataset jsonl --dataset.path FILE",
@@ -52,7 +51,6 @@ def mt_datasets() -> list[Component]:
             config=TextConfig,
             build=build_text,
             summary="plain UTF-8 text files, one document per file, paragraph or line",
-            layouts=_LAYOUTS,
         ),
         Component(
             name="jsonl",
@@ -60,7 +58,6 @@ def mt_datasets() -> list[Component]:
             build=build_jsonl,
             summary="JSON lines: one object per line, with text, or prompt and response",
             source="https://jsonlines.org",
-            layouts=_LAYOUTS,
         ),
     ]
 
@@ -74,7 +71,6 @@ def mt_tokenizers() -> list[Component]:
             build=build_byte,
             summary="the 256 bytes of UTF-8, with begin, end and padding: 259 tokens",
             source="https://arxiv.org/abs/2105.13626",
-            layouts=_LAYOUTS,
         ),
         Component(
             name="sentencepiece",
@@ -82,7 +78,6 @@ def mt_tokenizers() -> list[Component]:
             build=build_sentencepiece,
             summary="a SentencePiece model, tokenizer.model",
             source="https://arxiv.org/abs/1808.06226",
-            layouts=_LAYOUTS,
         ),
         Component(
             name="huggingface",
@@ -90,7 +85,6 @@ def mt_tokenizers() -> list[Component]:
             build=build_huggingface,
             summary="a tokenizer.json, or a folder as transformers saves it, chat template included",
             source="https://huggingface.co/docs/tokenizers",
-            layouts=_LAYOUTS,
         ),
     ]
 
@@ -102,7 +96,7 @@ def mt_objectives() -> list[ObjectiveComponent]:
             name="pretrain",
             build=_build_pretrain,
             summary="next-token prediction on all of 'text'",
-            layouts=_LAYOUTS,
+            layouts=_SEQUENCE,
             batching="packing",
             truncation="split",
         ),
@@ -111,7 +105,7 @@ def mt_objectives() -> list[ObjectiveComponent]:
             build=_build_sft,
             summary="supervised fine-tuning: loss on 'response' only, given 'prompt'",
             source="https://arxiv.org/abs/2203.02155",
-            layouts=_LAYOUTS,
+            layouts=_SEQUENCE,
             batching="padding",
             truncation="error",
         ),
@@ -122,7 +116,7 @@ def mt_objectives() -> list[ObjectiveComponent]:
 def mt_adapters() -> list[AdapterComponent]:
     return [
         AdapterComponent(
-            name="full", config=FullConfig, build=build_full, summary="trains every parameter", layouts=_LAYOUTS
+            name="full", config=FullConfig, build=build_full, summary="trains every parameter", layouts=_SEQUENCE
         )
     ]
 
@@ -136,7 +130,7 @@ def mt_optimizers() -> list[OptimizerComponent]:
             build=build_adamw,
             summary="Adam with decoupled weight decay",
             source="https://arxiv.org/abs/1711.05101",
-            layouts=_LAYOUTS,
+            layouts=ZERO | {"offload"},
             form="elementwise",
         )
     ]
@@ -150,7 +144,6 @@ def mt_schedules() -> list[Component]:
             config=ConstantConfig,
             build=build_constant,
             summary="the base rate throughout, after an optional linear warm-up",
-            layouts=_LAYOUTS,
         ),
         Component(
             name="cosine",
@@ -158,7 +151,6 @@ def mt_schedules() -> list[Component]:
             build=build_cosine,
             summary="linear warm-up, then half a cosine down to a floor",
             source="https://arxiv.org/abs/1608.03983",
-            layouts=_LAYOUTS,
         ),
     ]
 
@@ -171,7 +163,6 @@ def mt_task_prints() -> list[Component]:
             config=LossLineConfig,
             build=build_loss_line,
             summary="one line: step, loss, evaluation, rate, gradient norm, tokens/s, memory",
-            layouts=_LAYOUTS,
         )
     ]
 

@@ -62,6 +62,9 @@ class ParallelConfig(MtConfig):
     zero_stage: Literal["auto", 0, 1, 2, 3] = Field(
         "auto", description="ZeRO stage; auto is 0 on one rank in fp32, else 1"
     )
+    sequence: int = Field(
+        1, gt=0, description="ranks that share each row, every one with a part of its tokens (Ulysses)"
+    )
     offload: Literal["none", "optimizer", "parameters"] = Field(
         "none", description="what lives in host memory: optimizer state (stages 1-3), parameters too (stage 3)"
     )

@@ -40,7 +40,10 @@ class Window:
 
 
 class Loader:
-    """Training rows in order. Every rank gets equally many micro-batches of each step; a short last one has empty rows."""
+    """Training rows in order. Every rank gets equally many micro-batches of each step; a short last one has empty rows.
+
+    ``rank`` and ``world`` count those that have rows of their own; ``part`` is the share of each row's tokens.
+    """
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class Loader:
         world: int,
         seed: int,
         shuffle: bool = True,
+        part: tuple[int, int] = (0, 1),
     ) -> None:
         self.samples = samples
         self.objective = objective
@@ -66,6 +70,7 @@ class Loader:
         self.world = world
         self.seed = seed
         self.shuffle = shuffle
+        self.part = part
         self._lengths = samples.lengths
         self._epoch: tuple[int, list[Group]] | None = None
 
@@ -106,7 +111,7 @@ class Loader:
         return [rows[start + self.rank * size : start + (self.rank + 1) * size] for start in starts]
 
     def _batch(self, rows: Sequence[Group]) -> Batch:
-        return make_batch(self.samples, self.objective, rows, self.sequence_len if self.packing else None)
+        return make_batch(self.samples, self.objective, rows, self.sequence_len if self.packing else None, self.part)
 
 
 class HeldOut:
@@ -122,12 +127,14 @@ class HeldOut:
         batch_size: int,
         rank: int,
         world: int,
+        part: tuple[int, int] = (0, 1),
     ) -> None:
         self.samples = samples
         self.objective = objective
         self.batch_size = batch_size
         self.rank = rank
         self.world = world
+        self.part = part
         self.length = sequence_len if packing else None
         order = list(range(len(samples)))
         lengths = samples.lengths.tolist()
@@ -138,13 +145,24 @@ class HeldOut:
         size, stride = self.batch_size, self.batch_size * self.world
         for start in range(0, len(self.rows), stride):
             rows = self.rows[start + self.rank * size : start + (self.rank + 1) * size]
-            yield make_batch(self.samples, self.objective, rows, self.length)
+            yield make_batch(self.samples, self.objective, rows, self.length, self.part)
 
 
-def make_batch(samples: EncodedSamples, objective: Objective, rows: Sequence[Group], length: int | None) -> Batch:
-    """One batch on the host; without ``length`` as long as its longest row. No rows give one empty row."""
+def make_batch(
+    samples: EncodedSamples,
+    objective: Objective,
+    rows: Sequence[Group],
+    length: int | None,
+    part: tuple[int, int] = (0, 1),
+) -> Batch:
+    """One batch on the host; without ``length`` as long as its longest row. No rows give one empty row.
+
+    ``part`` (number, of how many) is this rank's share of each row's tokens; rows are padded to divide.
+    """
     content = [[samples[number] for number in row] for row in rows] or [[]]
     if length is None:
         longest = max((sum(len(sample.ids) for sample in row) for row in content), default=1)
         length = max(PAD_MULTIPLE, -(-longest // PAD_MULTIPLE) * PAD_MULTIPLE)
-    return objective.collate(content, length=length).indexed()
+    number, parts = part
+    batch = objective.collate(content, length=-(-length // parts) * parts).indexed()
+    return batch if parts == 1 else batch.cut(number, parts)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from mt_core.config.base import Layout
 from mt_core.config.run import RunConfig
 from mt_core.errors import ConfigError, Fault
-from mt_core.protocols import Component, OptimizerComponent
+from mt_core.plugins.host import Offer
+from mt_core.protocols import OptimizerComponent
 
 BUCKET_ELEMENTS = 50_000_000
 """Largest bucket of gradients that ZeRO reduces at once: 200 MB in fp32. DeepSpeed's own 500 million would allocate 2 GB."""
@@ -26,23 +28,32 @@ class Plan:
     micro_batch_size: int
     global_batch_size: int
     clip_norm: float | None
+    sequence: int = 1
     notices: tuple[str, ...] = ()
+
+    @property
+    def data_ranks(self) -> int:
+        """Ranks, or groups of ranks, that have rows of their own."""
+        return self.world // self.sequence
 
     @property
     def micro_batches(self) -> int:
         """Micro-batches of a full optimizer step, on each rank."""
-        return self.global_batch_size // (self.micro_batch_size * self.world)
+        return self.global_batch_size // (self.micro_batch_size * self.data_ranks)
 
     @property
     def layouts(self) -> set[Layout]:
         """The layouts that every chosen component has to support."""
         stages: dict[int, Layout] = {0: "zero0", 1: "zero1", 2: "zero2", 3: "zero3"}
         offload: set[Layout] = {"offload"} if self.offload != "none" else set()
-        return {stages[self.zero_stage]} | offload
+        sequence: set[Layout] = {"sequence"} if self.sequence > 1 else set()
+        return {stages[self.zero_stage]} | offload | sequence
 
     def describe(self) -> str:
         """For people: ``2 ranks × 8 rows × 4 micro-batches = 64 rows a step, ZeRO 1, bf16``."""
         ranks = "1 rank" if self.world == 1 else f"{self.world} ranks"
+        if self.sequence > 1:
+            ranks = f"{self.data_ranks} × {self.sequence} ranks that share a row"
         offload = "" if self.offload == "none" else f", {self.offload} offloaded"
         return (
             f"{ranks} × {self.micro_batch_size} rows × {self.micro_batches} micro-batches = {self.global_batch_size} rows"
@@ -50,7 +61,7 @@ class Plan:
         )
 
 
-def make_plan(config: RunConfig, *, world: int, device: str, components: list[Component]) -> Plan:
+def make_plan(config: RunConfig, *, world: int, device: str, offers: Iterable[Offer]) -> Plan:
     """Settle every ``auto``. Raises ``ConfigError`` with all faults of the layout at once."""
     faults: list[Fault] = []
     train, parallel = config.train, config.parallel
@@ -60,14 +71,18 @@ def make_plan(config: RunConfig, *, world: int, device: str, components: list[Co
             Fault(key="train.dtype", problem="fp16 does not train on a CPU.", fix="Set --train.dtype fp32 or bf16.")
         )
     stage, notices = _stage(config, world, dtype)
-    rows = train.micro_batch_size * world
+    sequence = parallel.sequence
+    if fault := _wrong_sequence(config, world):
+        faults.append(fault)
+        sequence = 1
+    rows = train.micro_batch_size * world // sequence
     total = train.global_batch_size or rows
     if total % rows:
         near = max(rows, total // rows * rows)
         faults.append(
             Fault(
                 key="train.global-batch-size",
-                problem=f"{total} rows do not divide into {world} ranks × {train.micro_batch_size} rows.",
+                problem=f"{total} rows do not divide into {world // sequence} ranks × {train.micro_batch_size} rows.",
                 fix=f"Set --train.global-batch-size {near}, or another --train.micro-batch-size.",
             )
         )
@@ -80,9 +95,10 @@ def make_plan(config: RunConfig, *, world: int, device: str, components: list[Co
         micro_batch_size=train.micro_batch_size,
         global_batch_size=total,
         clip_norm=train.clip_norm,
+        sequence=sequence,
         notices=notices,
     )
-    faults.extend(fault for component in components for fault in _unsupported(component, plan))
+    faults.extend(fault for offer in offers for fault in _unsupported(offer, plan))
     if faults:
         raise ConfigError(dict.fromkeys(faults))
     return plan
@@ -101,9 +117,31 @@ def _stage(config: RunConfig, world: int, dtype: str) -> tuple[int, tuple[str, .
     return wanted, ()
 
 
-def _unsupported(component: Component, plan: Plan) -> list[Fault]:
+def _wrong_sequence(config: RunConfig, world: int) -> Fault | None:
+    """Why the ranks or the heads cannot be divided as ``parallel.sequence`` says."""
+    size, heads = config.parallel.sequence, getattr(config.model.options, "n_heads", None)
+    possible = [n for n in range(1, world + 1) if world % n == 0 and (heads is None or heads % n == 0)]
+    if size in possible:
+        return None
+    what = f"{world} ranks" + (f" and {heads} heads" if heads is not None else "")
+    return Fault(
+        key="parallel.sequence",
+        problem=f"{what} do not divide by {size}.",
+        fix=f"Set --parallel.sequence to one of {', '.join(map(str, possible))}, or start another number of processes.",
+    )
+
+
+_CONCERNED: dict[str, frozenset[str]] = {
+    "sequence": frozenset({"train_model", "objective", "adapter"}),
+    "offload": frozenset({"optimizer"}),
+}
+"""Layouts that only some kinds of component take notice of; every other layout concerns all."""
+
+
+def _unsupported(offer: Offer, plan: Plan) -> list[Fault]:
     faults = []
-    needed = plan.layouts if isinstance(component, OptimizerComponent) else plan.layouts - {"offload"}
+    component = offer.component
+    needed = {layout for layout in plan.layouts if offer.kind in _CONCERNED.get(layout, {offer.kind})}
     if missing := needed - component.layouts:
         faults.append(
             Fault(

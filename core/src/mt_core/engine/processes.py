@@ -78,7 +78,10 @@ def connected(process: Process, timeout_seconds: int) -> Iterator[ModuleType]:
     _meet(process, backend, timeout)
     try:
         deepspeed.init_distributed(dist_backend=backend, timeout=timeout, verbose=False)
-        yield deepspeed
+        with warnings.catch_warnings():
+            # DeepSpeed calls collectives by names that torch is about to give up; no user can act on that.
+            warnings.filterwarnings("ignore", message=".*is deprecated. Please use", category=FutureWarning)
+            yield deepspeed
     finally:
         _forget(deepspeed)
         dist.destroy_process_group()

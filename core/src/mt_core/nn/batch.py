@@ -44,6 +44,15 @@ class Batch:
         trained = (self.labels.reshape(-1) != NOT_TRAINED).nonzero().reshape(-1)
         return replace(self, trained_n=trained, document_lengths=document_lengths(self.document_ids))
 
+    def cut(self, part: int, parts: int) -> Batch:
+        """Part ``part`` of ``parts`` of every row's tokens. ``document_ids`` stay whole: attention sees the whole rows."""
+        length = self.input_ids.shape[1]
+        assert length % parts == 0, f"rows of {length} tokens do not divide into {parts} parts: collate pads them"
+        names = ("input_ids", "labels", "positions", "weights")
+        pieces = {name: value.chunk(parts, 1)[part] for name in names if (value := getattr(self, name)) is not None}
+        trained_n = (pieces["labels"].reshape(-1) != NOT_TRAINED).nonzero().reshape(-1)
+        return replace(self, **pieces, trained_n=trained_n)
+
     def to(self, device: torch.device | str) -> Batch:
         """This batch with its tensors on ``device``."""
         names = ("input_ids", "labels", "positions", "document_ids", "weights", "trained_n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mt_core import Component, ModelFamily, hookimpl
+from mt_core import ZERO, Component, ModelFamily, hookimpl
 
 from .config import LlamaConfig
 from .huggingface import HUGGINGFACE
@@ -39,7 +39,12 @@ def mt_model_configs() -> list[ModelFamily]:
 def mt_train_models() -> list[Component]:
     return [
         Component(
-            name="llama", config=LlamaConfig, build=_build, summary="trainable Llama, every ZeRO stage", source=_SOURCE
+            name="llama",
+            config=LlamaConfig,
+            build=_build,
+            summary="trainable Llama, every ZeRO stage and sequence parallel",
+            source=_SOURCE,
+            layouts=ZERO | {"sequence"},
         )
     ]
 
