@@ -69,9 +69,9 @@ def close(first: list[float], second: list[float], tolerance: float) -> bool:
     )
 
 
-def launch(world: int, rows: Path, folder: Path) -> dict[str, Any]:
+def launch(world: int, rows: Path, folder: Path, cases: dict[str, Any] = CASES) -> dict[str, Any]:
     out = folder / f"results-{world}.json"
-    command = [sys.executable, str(WORKER), json.dumps(CASES), str(rows), str(out)]
+    command = [sys.executable, str(WORKER), json.dumps(cases), str(rows), str(out)]
     base = {**os.environ, "WORLD_SIZE": str(world), "MT_STORE": str(folder / f"store-{world}"), "OMP_NUM_THREADS": "1"}
     base["GLOO_SOCKET_IFNAME"] = "lo"
     processes = [
@@ -104,6 +104,13 @@ def one(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def two(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return launch(2, rows, tmp_path_factory.mktemp("two"))
+
+
+@pytest.fixture(scope="module")
+def four(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Two groups of ranks with rows of their own, each of two that share them."""
+    cases = {name: CASES[name] for name in ("sequence1", "sequence3", "sequence0-packed")}
+    return launch(4, rows, tmp_path_factory.mktemp("four"), cases)
 
 
 @pytest.fixture(scope="module", params=["one", "two"])
@@ -169,6 +176,14 @@ def test_two_steps_and_two_more_equal_four_bit_for_bit(results: dict[str, Any], 
     whole, parts = results[f"dropout{stage}"], results[f"resume{stage}"]
     assert whole["losses"] == parts["losses"]
     assert whole["state"] == parts["state"]
+
+
+@pytest.mark.parametrize("case", ["sequence1", "sequence3", "sequence0-packed"])
+def test_sequence_and_data_parallel_together_equal_one_process(
+    one: dict[str, Any], four: dict[str, Any], case: str
+) -> None:
+    for key in ("losses", "norms", "eval"):
+        assert close(one[case][key], four[case][key], 1e-5), (key, one[case][key], four[case][key])
 
 
 def test_a_sequence_parallel_run_resumes_bit_for_bit(two: dict[str, Any]) -> None:
