@@ -45,6 +45,10 @@ class TrainConfig(MtConfig):
     dtype: Literal["auto", "fp32", "bf16", "fp16"] = Field("auto", description="auto is bf16 on a GPU, fp32 on a CPU")
     seed: int = Field(0, ge=0, description="seed of weights, order and dropout")
     deterministic: bool = Field(False, description="only kernels that give the same bits each time")
+    on_nonfinite: Literal["stop", "skip"] = Field(
+        "stop", description="a loss or gradient that is no number ends the run, or passes over its rows"
+    )
+    max_skips: int = Field(10, gt=0, description="most steps that on_nonfinite=skip may pass over before the run ends")
     activation_checkpointing: bool = Field(False, description="recompute each block in the backward, to save memory")
     attention: Literal["auto", "math", "efficient", "flash"] = Field("auto", description="attention kernel")
     compile: bool = Field(False, description="torch.compile on each block")
