@@ -38,7 +38,6 @@ SKIPPED = {
     "sets-up": "installs packages; .ci/run and test_first_run.py follow the same lines",
     "needs-slurm": "submits a job; the script itself runs in a test below",
     "needs-a-download": "fetches weights from the Hub",
-    "needs-gpus": "names several GPUs",
     "needs-a-launcher": "starts Python anew in every process, which takes seconds",
 }
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
@@ -62,7 +61,7 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    found = re.findall(r"^```(\w+)[ ]*(.*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```(\w+) *([^\n]*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     return [Block(*each) for each in found]
 
 
@@ -87,8 +86,11 @@ def smaller(words: list[str]) -> list[str]:
     for place, word in enumerate(words):
         if re.fullmatch(r"--\w+\.(every-)?steps", word) and words[place + 1].isdigit():
             small[place + 1] = str(max(1, int(words[place + 1]) // SCALE))
-    length = ("--train.steps", "--train.epochs", "--train.max-minutes", "--resume")
-    return small if any(word in length for word in words) else [*small, "--train.steps", "2"]
+    goes_on = "--resume" in words and "auto" not in words
+    given = any(word in ("--train.steps", "--train.epochs", "--train.max-minutes") for word in words)
+    if "--config" in words:
+        given = given or "epochs" in Path(words[words.index("--config") + 1]).read_text()
+    return small if goes_on or given else [*small, "--train.steps", "2"]
 
 
 class Reader:
@@ -125,10 +127,14 @@ class Reader:
 
     def _call(self, name: str, *words: str) -> int:
         if name != "mt-train":
-            return COMMANDS[name](list(words))
-        if code := mt_train([*words, "--print-config"]):
+            try:
+                return COMMANDS[name](list(words))
+            except SystemExit as ended:  # argparse, after --help
+                return int(ended.code or 0)
+        shown = any(word in words for word in ("--help", "--print-config"))
+        if not shown and "--train.seeds" not in words and (code := mt_train([*words, "--print-config"])):
             return code
-        return 0 if "--print-config" in words else mt_train(smaller(list(words)))
+        return mt_train(list(words) if shown else smaller(list(words)))
 
 
 def _output(command: str) -> str:
@@ -162,9 +168,7 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
     ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), num_key_value_heads=1, max_position_embeddings=512, **shape, **ends
-    )
+    config = LlamaConfig(vocab_size=len(tokenizer), num_key_value_heads=1, max_position_embeddings=512, **shape, **ends)
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
 
