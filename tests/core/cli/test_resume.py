@@ -98,3 +98,12 @@ def test_a_plugin_that_is_gone_is_named_with_its_pip_line_and_another_version_is
     path.write_text(json.dumps(lock))
     assert main(["--resume", str(run), "--train.steps", "4"]) == 1
     assert "used mt-plugin-gone, not installed here: pip install" in capsys.readouterr().err
+
+
+def test_the_printed_config_says_what_comes_from_the_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["--resume", str(run), "--train.epochs", "2", "--print-config"]) == 0
+    lines = {line.split(":")[0].strip(): line for line in capsys.readouterr().out.splitlines()}
+    assert lines["n_layers"].endswith(f"# the run {run}")
+    assert lines["epochs"].endswith("# command line")
+    assert "steps: null" in lines["steps"], "epochs on top replace the steps below"

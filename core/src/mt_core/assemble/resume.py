@@ -61,10 +61,8 @@ def resolve_resumed(
     before = read_config(run_folder / "run.yaml")
     # The rows of a step stay those of the run, also where they followed from micro-batch and processes that may change.
     before["train"]["global_batch_size"] = read_json(checkpoint / MANIFEST)["layout"]["global_batch_size"]
-    stored = {**before}
-    if "epochs" in raw.get("train", {}) or "steps" in raw.get("train", {}):
-        stored["train"] = {key: value for key, value in stored["train"].items() if key not in ("steps", "epochs")}
-    resolved = resolve(merge(stored, raw), host, origins)
+    known = dict.fromkeys(flat(before), f"the run {run_folder}") | (origins or {})
+    resolved = resolve(merge(before, raw), host, known)
     _refuse_changes(before, resolved.config.as_raw(), run_folder)
     return resolved, checkpoint
 

@@ -25,6 +25,7 @@ from mt_core.data.loader import Position
 from mt_core.engine.engine import Engine
 from mt_core.engine.processes import agree
 from mt_core.engine.snapshot import read_snapshot, write_snapshot
+from mt_core.evaluate.figures import prompt_ids
 from mt_core.loop import Plugs, Progress, train
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Control, StepRecord
@@ -256,8 +257,15 @@ class Session:
         (outcome.output / "completed").write_text("", encoding="utf-8")
         show(f"run folder: {outcome.output}")
         show("next:")
-        show(f'  mt-generate --run {outcome.output} --prompt "The "')
+        show(f"  mt-generate --run {outcome.output} --prompt {self._prompt_to_try()}")
         show(f"  mt-train --resume {outcome.output} --train.steps {outcome.steps * 2}")
+
+    def _prompt_to_try(self) -> str:
+        """The prompt of a row, where rows have prompts that fit on a line."""
+        sample = self.data.train[0]
+        text = self.data.tokenizer.decode(prompt_ids(sample)) if len(prompt_ids(sample)) > 1 else ""
+        fits = 0 < len(text) <= 80 and text.isprintable() and not set(text) & set('"$`\\!')
+        return f'"{text}"' if fits else '"The "'
 
     def _say_stopped(self, outcome: Outcome) -> None:
         place = "nothing is saved (output none)"

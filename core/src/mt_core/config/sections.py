@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from mt_core.config.base import MtConfig
 
@@ -26,6 +26,15 @@ class DataConfig(MtConfig):
         0.05, gt=0, description="held-out part: share (below 1), rows (1 or more), or none"
     )
     shuffle: bool = Field(True, description="a new order each epoch, a function of seed and epoch only")
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _spaces(cls, value: Any) -> Any:
+        if isinstance(value, dict) and (
+            glued := [key for key, item in value.items() if item is None and ":" in str(key)]
+        ):
+            raise ValueError(f"{glued[0]!r} is read as one word; write a space after each colon: {{ours: theirs}}")
+        return value
 
 
 class TrainConfig(MtConfig):

@@ -37,7 +37,8 @@ class DataReport:
         share = 100 * self.tokens_trained / max(self.tokens_total, 1)
         dropped = "".join(f", {count} dropped ({reason})" for reason, count in self.rows_dropped.items())
         cut = f", {self.rows_split} split into {self.samples} samples" if self.rows_split else ""
-        return f"{self.rows_kept:,} rows{cut}{dropped}, {self.tokens_total:,} tokens, {share:.1f}% trained on"
+        rows = "1 row" if self.rows_kept == 1 else f"{self.rows_kept:,} rows"
+        return f"{rows}{cut}{dropped}, {self.tokens_total:,} tokens, {share:.1f}% trained on"
 
 
 class EncodedSamples:
