@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -17,6 +18,7 @@ from mt_core.errors import OutputError
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MOST_BYTES = 4096
+_PATIENCE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def _claim(handle: int, path: Path) -> list[str]:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise OutputError(_taken(path, _read(handle))) from error
+        raise OutputError(_taken(path, _read_soon(handle))) from error
     except OSError as error:
         locks = False
         notes.append(
@@ -93,6 +95,14 @@ def _claim(handle: int, path: Path) -> list[str]:
 
 def _taken(path: Path, holder: Holder | None) -> str:
     return f"output {path.parent} is in use by {holder or 'another process'}; wait for it, or choose another --output"
+
+
+def _read_soon(handle: int) -> Holder | None:
+    """Who the file names: the holder may have the lock and not yet have written its name."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while (holder := _read(handle)) is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return holder
 
 
 def _read(handle: int) -> Holder | None:
