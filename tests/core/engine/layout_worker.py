@@ -64,6 +64,8 @@ class Bench:
         self, case: dict[str, Any], output: Path | None = None, checkpoint: Path | None = None, seed: int = 3
     ) -> Session:
         world = self.process.world
+        pipeline = min(case.get("pipeline", 1), world)
+        shared = pipeline * min(case.get("sequence", 1), world // pipeline)  # ranks that have the same rows
         raw = {
             "model": {**MODEL, **case.get("model", {})},
             "dataset": {"name": "jsonl", "path": str(self.rows)},
@@ -74,7 +76,7 @@ class Bench:
                 "steps": STEPS,
                 "sequence_len": case.get("length", 64),
                 "global_batch_size": 8,
-                "micro_batch_size": case.get("micro", 8 // world * min(case.get("sequence", 1), world)),
+                "micro_batch_size": case.get("micro", 8 // world * shared),
                 "clip_norm": 0.5,
                 "seed": seed,
                 "dtype": case.get("dtype", "fp32"),
@@ -83,7 +85,8 @@ class Bench:
             "parallel": {
                 "zero_stage": case["stage"],
                 "offload": case.get("offload", "none"),
-                "sequence": min(case.get("sequence", 1), world),
+                "pipeline": pipeline,
+                "sequence": shared // pipeline,
             },
             "eval": {"every_steps": 2},
         }
@@ -151,7 +154,7 @@ class Bench:
 def state_hash(engine: Engine) -> str:
     """SHA-256 of this rank's weights, masters and moments, combined over ranks."""
     digest = hashlib.sha256()
-    for name, weight in fragments.whole_weights(engine):
+    for name, weight in engine.whole_weights():
         digest.update(name.encode() + weight.float().contiguous().numpy().tobytes())
     for fragment in fragments.fragments(engine):
         for key in sorted(fragment.tensors):
@@ -164,7 +167,7 @@ def state_hash(engine: Engine) -> str:
 def summary(engine: Engine, losses: Losses) -> dict[str, Any]:
     """Losses, norms and hashes of a finished case."""
     weights = hashlib.sha256()
-    for name, weight in fragments.whole_weights(engine):
+    for name, weight in engine.whole_weights():
         weights.update(name.encode() + weight.float().contiguous().numpy().tobytes())
     return {
         "losses": [record.loss for record in losses.records],
@@ -173,7 +176,7 @@ def summary(engine: Engine, losses: Losses) -> dict[str, Any]:
         "tokens": losses.records[-1].tokens,
         "weights": weights.hexdigest(),
         "state": state_hash(engine),
-        "sizes": {name: float(weight.float().norm()) for name, weight in fragments.whole_weights(engine)},
+        "sizes": {name: float(weight.float().norm()) for name, weight in engine.whole_weights()},
     }
 
 
