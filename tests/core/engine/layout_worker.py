@@ -73,7 +73,7 @@ class Bench:
             "optimizer": {"name": "adamw", "lr": 1e-2},
             "data": {"eval": 5},
             "train": {
-                "steps": STEPS,
+                "steps": case.get("steps", STEPS),
                 "sequence_len": case.get("length", 64),
                 "global_batch_size": 8,
                 "micro_batch_size": case.get("micro", 8 // world * shared),
@@ -187,9 +187,12 @@ def main() -> None:
     host = PluginHost.discover()
     results = {}
     with connected(process, 120) as deepspeed:
+        from deepspeed.utils import groups  # not before, see connected()
+
         bench = Bench(host, process, deepspeed, rows)
         for name, case in cases.items():
             results[name] = getattr(bench, case.get("do", "run"))(case)
+            groups.mpu = None  # DeepSpeed keeps a pipeline's grid, and a plain engine in this process would take it
     if process.is_main:
         out.write_text(json.dumps(results))
 

@@ -71,7 +71,10 @@ class PipelineEngine(Engine):
         from deepspeed.runtime.pipe import schedule
 
         zero = self.zero_optimizer
-        zero.scaled_global_norm = lambda norm_type=2: _norm(zero)
+        if hasattr(zero, "scaled_global_norm"):
+            zero.scaled_global_norm = lambda norm_type=2: _norm(zero)
+        else:
+            _never_empty(zero)
         add_up = {schedule.ReduceTiedGrads: lambda engine: _add_up_shared(engine)}
         self._engine._INSTRUCTION_MAP = {**self._engine._INSTRUCTION_MAP, **add_up}
 
@@ -168,6 +171,19 @@ def _norm(zero: Any) -> Tensor:
     return all_reduce(torch.stack(squares).sum()).sqrt()
 
 
+def _never_empty(zero: Any) -> None:
+    """DeepSpeed's optimizer for bf16 adds up the norm by itself, and fails on a stage with nothing but a shared weight."""
+    gradients = zero.get_grads_for_norm
+
+    def at_least_one(for_clipping: bool = False) -> Any:
+        if for_clipping:
+            return gradients(for_clipping=True)
+        dense, experts = gradients()
+        return dense or [torch.zeros(1, device=zero.fp32_groups_flat_partition[0].device)], experts
+
+    zero.get_grads_for_norm = at_least_one
+
+
 def _add_up_shared(engine: Any) -> None:
     """Add up the gradients of weights that several stages share, over those stages.
 
@@ -175,7 +191,8 @@ def _add_up_shared(engine: Any) -> None:
     of a shared weight would drift apart without a word.
     """
     for parameter, group in engine.module.get_tied_weights_and_groups():
-        gradient = engine.optimizer.get_gradient_for_reduction(parameter)
-        if gradient is None:
-            raise AssertionError("a shared weight has no gradient: it would not be added up over its stages")
+        in_half_precision = engine.using_bf16_optimizer
+        zero = engine.optimizer
+        gradient = parameter._hp_grad if in_half_precision else zero.get_gradient_for_reduction(parameter)
+        assert gradient is not None, "a shared weight has no gradient: it would not be added up over its stages"
         dist.all_reduce(gradient, group=group)

@@ -170,7 +170,8 @@ def _place(model: TrainModel, built: dict[str, nn.Module], device: torch.device)
 
     Raises ``ComponentError`` when a layer has other parameters than the model has there.
     """
-    real: dict[int, nn.Parameter] = {}
+    exchanged: list[tuple[nn.Parameter, nn.Parameter]] = []
+    taken: dict[int, nn.Parameter] = {}
     for prefix, module in built.items():
         before = model.get_submodule(prefix)
         wanted, found = (dict(each.named_parameters(remove_duplicate=False)) for each in (before, module))
@@ -180,20 +181,22 @@ def _place(model: TrainModel, built: dict[str, nn.Module], device: torch.device)
                 f" {', '.join(sorted(found))} beside {', '.join(sorted(wanted))}"
             )
         for name, parameter in wanted.items():
-            if id(parameter) not in real:
-                own = found[name]
-                real[id(parameter)] = nn.Parameter(torch.empty_like(own, device=device)) if own.is_meta else own
-            _replace(module, {id(found[name]): real[id(parameter)]})
+            own = found[name]
+            if id(parameter) not in taken:
+                taken[id(parameter)] = nn.Parameter(torch.empty_like(own, device=device)) if own.is_meta else own
+                exchanged.append((parameter, taken[id(parameter)]))
+            exchanged.append((own, taken[id(parameter)]))
         model.set_submodule(prefix, module)
-    _replace(model, real)
+    _exchange(model, exchanged)
 
 
-def _replace(module: nn.Module, parameters: dict[int, nn.Parameter]) -> None:
-    """Exchange parameters by identity, everywhere in the module."""
-    for part in module.modules():
+def _exchange(model: nn.Module, parameters: Sequence[tuple[nn.Parameter, nn.Parameter]]) -> None:
+    """Put the second of each pair wherever the first is. By identity, so all of the old ones must be alive until the end."""
+    new = {id(old): real for old, real in parameters}
+    for part in model.modules():
         for name, parameter in list(part.named_parameters(recurse=False, remove_duplicate=False)):
-            if id(parameter) in parameters:
-                setattr(part, name, parameters[id(parameter)])
+            if new.get(id(parameter), parameter) is not parameter:
+                setattr(part, name, new[id(parameter)])
 
 
 def _title(specs: Sequence[LayerSpec]) -> str:
