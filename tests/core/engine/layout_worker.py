@@ -112,7 +112,7 @@ class Bench:
         return summary(session.engine, losses)
 
     def resume(self, case: dict[str, Any]) -> dict[str, Any]:
-        """Two steps, save, and two more in a fresh engine; and without a stop."""
+        """Two steps, save, and two more in a fresh engine, on another layout where the case names one."""
         with tempfile.TemporaryDirectory() as folder:
             shared = [folder]
             dist.broadcast_object_list(shared)
@@ -122,7 +122,8 @@ class Bench:
             first.loop(first.restore(None, None), losses)
             checkpoint = first.store.latest()
             manifest = verify(checkpoint)
-            second = self.session(case, None, checkpoint, seed=3)
+            self.deepspeed.utils.groups.mpu = None
+            second = self.session({**case, **case.get("then", {})}, None, checkpoint, seed=3)
             seed_everything(99, self.process.rank)  # what was restored must win
             second.loop(second.restore(checkpoint, manifest), losses)
             dist.barrier()
@@ -176,6 +177,7 @@ def summary(engine: Engine, losses: Losses) -> dict[str, Any]:
         "tokens": losses.records[-1].tokens,
         "weights": weights.hexdigest(),
         "state": state_hash(engine),
+        "values": [value for _, weight in engine.whole_weights() for value in weight.float().flatten().tolist()],
         "sizes": {name: float(weight.float().norm()) for name, weight in engine.whole_weights()},
     }
 
@@ -187,12 +189,10 @@ def main() -> None:
     host = PluginHost.discover()
     results = {}
     with connected(process, 120) as deepspeed:
-        from deepspeed.utils import groups  # not before, see connected()
-
         bench = Bench(host, process, deepspeed, rows)
         for name, case in cases.items():
             results[name] = getattr(bench, case.get("do", "run"))(case)
-            groups.mpu = None  # DeepSpeed keeps a pipeline's grid, and a plain engine in this process would take it
+            deepspeed.utils.groups.mpu = None  # DeepSpeed keeps a pipeline's grid, and a plain engine in this process would take it
     if process.is_main:
         out.write_text(json.dumps(results))
 
