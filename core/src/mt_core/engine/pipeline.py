@@ -130,7 +130,7 @@ class PipelineEngine(Engine):
             if not agree(not stop()):
                 self._engine.train()
                 return None
-            # DeepSpeed's own average and broadcast are wrong for sums; see docs/log.md
+            # DeepSpeed would average over micro-batches, and broadcast a shape that it does not have: sums are ours
             self._engine.eval_batch(
                 self.module.feed.fill(window), reduce_output=None, bcast_loss=False, num_micro_batches=len(window)
             )

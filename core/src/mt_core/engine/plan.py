@@ -149,7 +149,8 @@ def _wrong_pipeline(config: RunConfig, world: int, dtype: str) -> list[Fault]:
     faults = []
     if world % stages:
         possible = ", ".join(str(n) for n in range(1, world + 1) if world % n == 0)
-        fix = f"Set --parallel.pipeline to one of {possible}, or start {stages} processes (--nproc-per-node {stages})."
+        start = f"start {stages} processes or a multiple of them (--nproc-per-node {stages})"
+        fix = f"Set --parallel.pipeline to one of {possible}, or {start}."
         what = "1 rank does" if world == 1 else f"{world} ranks do"
         faults.append(Fault(key="parallel.pipeline", problem=f"{what} not divide into {stages} stages.", fix=fix))
     blocks = getattr(config.model.options, "n_layers", None)
@@ -166,7 +167,10 @@ def _wrong_pipeline(config: RunConfig, world: int, dtype: str) -> list[Fault]:
     ]
     for key, what, given, instead in refused:
         if given:
-            problem, fix = f"{what} does not work in a pipeline yet.", f"Set --{key} {instead}, or --parallel.pipeline 1."
+            problem, fix = (
+                f"{what} does not work in a pipeline yet.",
+                f"Set --{key} {instead}, or --parallel.pipeline 1.",
+            )
             faults.append(Fault(key=key, problem=problem, fix=fix))
     return faults
 

@@ -144,7 +144,7 @@ class Block(nn.Module):
         """(B, T, D) -> (B, T, D)."""
         context = self._feed.context
         if self._feed.model.checkpoint_blocks and self.training and torch.is_grad_enabled():
-            hidden_BTD = checkpoint(self.module, hidden_BTD, context, use_reentrant=False)  # type: ignore[assignment]
+            hidden_BTD = checkpoint(self.module, hidden_BTD, context, use_reentrant=False)
         else:
             hidden_BTD = self.module(hidden_BTD, context)
         return hidden_BTD.contiguous()  # what is sent must lie in order

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from mt_core.engine.partition import partition
 from mt_core.engine.plan import Plan, too_many_stages
 from mt_core.engine.processes import Process
 from mt_core.errors import ComponentError, ConfigError, Fault
-from mt_core.nn import LayerSpec, TrainModel
+from mt_core.nn import Layer, LayerSpec, TrainModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +77,11 @@ def build_stage(
     """
     with without_memory():
         model = make()
+    if offered is None and type(model).forward is not TrainModel.forward:
+        raise ComponentError(
+            f"{type(model).__name__} has a forward of its own, which a pipeline of its layers() would leave out; move what"
+            " it does into the layers, or offer them through mt_pipeline_layers"
+        )
     specs = list(offered) if offered is not None else derived_layers(model)
     if plan.pipeline > len(specs):
         raise ConfigError([too_many_stages(plan.pipeline, len(specs))])
@@ -87,7 +93,7 @@ def build_stage(
     own = specs[bounds[index] : bounds[index + 1]]
     with process.device:
         _place(model, {spec.prefix: spec.build() for spec in own}, process.device)
-    titles = tuple(_title(specs[start:end]) for start, end in zip(bounds, bounds[1:], strict=False))
+    titles = tuple(_title(model.layers()[start:end]) for start, end in pairwise(bounds))
     return Stage(model=model, index=index, bounds=tuple(bounds), holders=holders, titles=titles)
 
 
@@ -100,7 +106,7 @@ def without_memory() -> Iterator[None]:
             return None  # kept as it is, and a tied one stays tied
         return nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
 
-    hook = register_module_parameter_registration_hook(to_meta)
+    hook = register_module_parameter_registration_hook(to_meta)  # type: ignore[arg-type]  # torch's own says None
     try:
         yield
     finally:
@@ -153,7 +159,7 @@ def _holders(model: TrainModel, bounds: Sequence[int]) -> dict[str, tuple[int, .
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found: dict[str, set[int]] = {name: set() for name in names.values()}
     layers = model.layers()
-    for stage, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for stage, (start, end) in enumerate(pairwise(bounds)):
         for layer in layers[start:end]:
             for parameter in layer.module.parameters():
                 found[names[id(parameter)]].add(stage)
@@ -199,7 +205,8 @@ def _exchange(model: nn.Module, parameters: Sequence[tuple[nn.Parameter, nn.Para
                 setattr(part, name, new[id(parameter)])
 
 
-def _title(specs: Sequence[LayerSpec]) -> str:
-    """For people: ``model.embed_tokens … model.layers.3, 1,234,567``."""
-    ends = specs[0].prefix if len(specs) == 1 else f"{specs[0].prefix} … {specs[-1].prefix}"
-    return f"{ends}, cost {sum(spec.cost for spec in specs):,.0f}"
+def _title(layers: Sequence[Layer]) -> str:
+    """For people: ``model.embed_tokens … model.layers.3, 1,234,567 parameters``."""
+    ends = " … ".join(dict.fromkeys([layers[0].prefix, layers[-1].prefix]))
+    parameters = sum(parameter.numel() for layer in layers for parameter in layer.module.parameters())
+    return f"{ends}, {parameters:,} parameters"
