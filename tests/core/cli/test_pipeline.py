@@ -49,6 +49,7 @@ def test_a_run_in_stages_prints_the_losses_of_one_process_and_leaves_a_whole_mod
         assert generate(["--run", str(run), "--prompt", "The ", "--greedy"]) == 0
         generated.append(capsys.readouterr().out)
         assert evaluate(["--run", str(run)]) == 0
+        capsys.readouterr()
     assert generated[0] == generated[1]
     assert main(["--resume", str(two), "--train.steps", "21", "--parallel.pipeline", "1"]) == 0
     assert records(two)[-1]["step"] == 21
