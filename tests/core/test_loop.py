@@ -106,6 +106,19 @@ def test_a_number_that_is_none_stops_the_run_and_names_step_and_rows() -> None:
     assert scene.events == ["evaluate"], "nothing is saved"
 
 
+def test_a_step_without_a_number_is_passed_over_as_often_as_allowed() -> None:
+    said: list[str] = []
+    scene = Scene(max_skips=1, on_skip=said.append)
+    progress = scene.run(Stub(bad=3))
+    assert (progress.step, progress.skipped, len(said)) == (5, 1, 1)
+    assert "step 3: loss nan" in said[0]
+    assert "row-2-0" in said[0]
+    stub = Stub(bad=2)
+    scene = Scene(max_skips=1, on_skip=lambda text: setattr(stub, "bad", 4))
+    with pytest.raises(NonFiniteError, match=r"step 4: .* 1 were skipped before"):
+        scene.run(stub)
+
+
 def test_an_fp16_overflow_is_counted_and_passed_over() -> None:
     scene = Scene(skip_unapplied=True)
     assert scene.run(Stub(bad=3)).step == 5

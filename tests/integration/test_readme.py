@@ -1,55 +1,22 @@
-"""What the README shows, works. Its first two commands run whole in test_first_run.py and in .ci/run."""
+"""What README.md says beside its commands, which test_docs.py runs. Its first two run whole in test_first_run.py and in .ci/run."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 
-from mt_core.cli.generate import main as mt_generate
-from mt_core.cli.plugins import main as mt_plugins
 from mt_core.cli.train import main as mt_train
 
-PAGES = [Path(__file__).parents[2] / name for name in ("README.md", "plugins/llama/README.md")]
-COMMANDS = [
-    line.partition("  #")[0].strip()
-    for page in PAGES
-    for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL)
-    for line in block.splitlines()
-    if line.startswith("mt-")
-]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run at ``runs/first``, as the tour makes it, but of two steps."""
-    folder = tmp_path_factory.mktemp("tour")
-    words = ["--model", "llama", "--train.steps", "2", "--model.n-layers", "1", "--output", str(folder / "runs/first")]
-    assert mt_train(words) == 0
-    return folder
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_the_readme_is_understood(
-    command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(folder)
-    name, *words = shlex.split(command)
-    if name == "mt-train":
-        if "FOLDER" in words:
-            pytest.skip("needs pretrained weights; tests/llama/test_formats.py trains from such a folder")
-        assert mt_train([*words, "--print-config"]) == 0, capsys.readouterr().err
-    else:
-        assert {"mt-generate": mt_generate, "mt-plugins": mt_plugins}[name](words) == 0, capsys.readouterr().err
-    assert capsys.readouterr().out
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_config_file_of_the_readme_resolves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    example = re.search(r"```yaml\n(.*?)```", PAGES[0].read_text(), re.DOTALL)
+    example = re.search(r"```yaml\n(.*?)```", README, re.DOTALL)
     assert example is not None
     (tmp_path / "run.yaml").write_text(example[1])
     monkeypatch.chdir(tmp_path)
@@ -57,5 +24,20 @@ def test_the_config_file_of_the_readme_resolves(
     assert "# command line" in capsys.readouterr().out
 
 
-def test_the_tour_has_commands() -> None:
-    assert len(COMMANDS) >= 8
+def test_the_reading_order_has_every_package_and_nothing_else() -> None:
+    listed = set(re.findall(r"^  ([\w.]+?)/?  ", README, re.MULTILINE))
+    core = ROOT / "core/src/mt_core"
+    assert {name for name in listed if not (core / name).exists()} == set()
+    packages = {path.parent.name for path in core.glob("*/__init__.py")}
+    assert packages - listed == set()
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 120
+
+
+def test_the_picture_is_there_small_and_described() -> None:
+    picture = re.search(r"!\[([^\]]+)\]\(([^)]+\.png)\)", README)
+    assert picture is not None
+    assert len(picture[1]) > 40
+    assert 1_000 < (ROOT / picture[2]).stat().st_size < 150_000

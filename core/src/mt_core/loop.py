@@ -59,13 +59,15 @@ class Progress:
     tokens: int = 0
     position: Position = field(default_factory=Position)
     pending: StepRecord | None = None
+    skipped: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plugs:
     """What the loop calls besides the engine. ``save`` and ``evaluate`` are collective.
 
-    ``stop`` is this rank's wish to end early; ``evaluate`` gives ``None`` when such a wish cut it short.
+    ``stop`` is this rank's wish to end early; ``evaluate`` gives ``None`` when such a wish cut it short. ``skip_unapplied``
+    passes over every step that was not applied, as fp16's loss scaling needs; ``max_skips`` is for steps without a number.
     """
 
     evaluate: Callable[[], Mapping[str, float] | None] | None
@@ -75,6 +77,8 @@ class Plugs:
     memory_gib: Callable[[], float]
     stop: Callable[[], bool] = lambda: False
     skip_unapplied: bool = False
+    max_skips: int = 0
+    on_skip: Callable[[str], None] = lambda text: None
 
 
 def train(
@@ -134,7 +138,13 @@ def _step(
     rate = engine.set_rate(schedule(progress.step))
     result = engine.train_step(window.batches, plugs.stop)
     if not (result.finite and result.applied) and not plugs.skip_unapplied:
-        raise NonFiniteError(describe_failure(result, progress.step + 1, window))
+        failure = describe_failure(result, progress.step + 1, window)
+        if progress.skipped >= plugs.max_skips:
+            raise NonFiniteError(
+                failure if not plugs.max_skips else f"{failure} {plugs.max_skips} were skipped before."
+            )
+        progress.skipped += 1
+        plugs.on_skip(failure)
     progress.step += 1
     progress.tokens += result.tokens
     progress.position = window.after

@@ -100,6 +100,11 @@ PAPER = [
         (*LLAMA, "--dataset", "text", "--dataset.path", "https://me:hunter22@host/x"),
         ("dataset.path: looks like a secret", "environment"),
     ),
+    Case(
+        "columns without a space",
+        (*LLAMA, "--data.columns", "{prompt:question}"),
+        ("data.columns", "'prompt:question' is read as one word", "a space after each colon"),
+    ),
     Case("no time", (*LLAMA, "--train.max-minutes", "0"), ("train.max-minutes", "greater than 0")),
     Case("seeds that are no numbers", (*LLAMA, "--train.seeds", "1,x"), ("whole numbers", "1,2,3")),
     Case("a seed twice", (*LLAMA, "--train.seeds", "1,1"), ("each seed once",)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -58,3 +59,51 @@ def test_a_folder_without_its_run_file_is_no_run(run: Path, capsys: pytest.Captu
     (run / "run.yaml").unlink()
     assert main(["--resume", str(run)]) == 1
     assert "has no run.yaml" in capsys.readouterr().err
+
+
+def test_rows_that_have_changed_are_refused_with_the_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"text": f"row number {i}"}) + "\n" for i in range(40)))
+    words = [*BASE, "--model.n-layers", "1", "--dataset", "jsonl", "--dataset.path", str(rows)]
+    run = tmp_path / "run"
+    assert main([*words, "--output", str(run)]) == 0
+    original = rows.read_text()
+    rows.write_text(original + json.dumps({"text": "one more"}) + "\n")
+    capsys.readouterr()
+    assert main(["--resume", str(run), "--train.steps", "4"]) == 1
+    error = capsys.readouterr().err
+    assert "rows 38 then, 39 now" in error
+    assert "start a new run" in error
+    rows.write_text(original.replace("row number 7", "row number 8"))
+    assert main(["--resume", str(run), "--train.steps", "4"]) == 1
+    assert "as many, and others" in capsys.readouterr().err
+    rows.write_text(original)
+    assert main(["--resume", str(run), "--train.steps", "4"]) == 0
+
+
+def test_a_plugin_that_is_gone_is_named_with_its_pip_line_and_another_version_is_told(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run / "plugins.lock.json"
+    lock = json.loads(path.read_text())
+    lock["plugins"]["mt-plugin-llama"] = "0.0.9"
+    path.write_text(json.dumps(lock))
+    assert main(["--resume", str(run), "--train.steps", "3"]) == 0
+    error = capsys.readouterr().err
+    assert "the run used mt-plugin-llama 0.0.9, now 0.1.0" in error
+    assert "pip install mt-plugin-llama==0.0.9" in error
+    lock["plugins"]["mt-plugin-gone"] = "2.0"
+    path.write_text(json.dumps(lock))
+    assert main(["--resume", str(run), "--train.steps", "4"]) == 1
+    assert "used mt-plugin-gone, not installed here: pip install" in capsys.readouterr().err
+
+
+def test_the_printed_config_says_what_comes_from_the_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["--resume", str(run), "--train.epochs", "2", "--print-config"]) == 0
+    lines = {line.split(":")[0].strip(): line for line in capsys.readouterr().out.splitlines()}
+    assert lines["n_layers"].endswith(f"# the run {run}")
+    assert lines["epochs"].endswith("# command line")
+    assert "steps: null" in lines["steps"], "epochs on top replace the steps below"

@@ -61,3 +61,8 @@ def test_seeds_are_whole_numbers() -> None:
 
 def test_one_seed_has_no_deviation() -> None:
     assert "0.5000 ± 0.0000" in describe({3: {"loss": 0.5}})
+
+
+def test_the_config_of_several_seeds_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--model", "llama", "--train.seeds", "3,4", "--print-config"]) == 0
+    assert capsys.readouterr().out.count("seed: ") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -14,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from mt_core.checkpoint.store import find
+from mt_core.checkpoint.store import find, verify
 from mt_core.cli.eval import main as evaluate
 from mt_core.cli.generate import main as generate
 from mt_core.cli.train import main
 from mt_core.engine.engine import Engine
+from mt_core.nn import TokenObjective
 from mt_core.tracking.metrics import MetricsFile
 
 BASE = ["--model", "llama", "--model.n-layers", "1", "--model.dropout", "0.1", "--train.steps", "6"]
@@ -199,3 +201,32 @@ def test_a_second_signal_stops_at_once(processes: int, tmp_path: Path) -> None:
     assert process.returncode in (130, -signal.SIGINT)
     assert time.monotonic() - began < 3
     assert not (tmp_path / "run" / "checkpoints" / "latest").exists()
+
+
+def test_rows_without_a_number_are_skipped_and_named_and_nothing_else_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def spoilt(step: int) -> Callable[..., Any]:
+        honest, calls = TokenObjective.loss, 0
+
+        def loss(self: Any, hidden: Any, head: Any, batch: Any) -> Any:
+            nonlocal calls
+            calls += hidden.requires_grad
+            sums = honest(self, hidden, head, batch)
+            bad = hidden.requires_grad and calls == step
+            return type(sums)(sums.loss_sum * (math.nan if bad else 1.0), sums.token_count, sums.metrics)
+
+        return loss
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TokenObjective, "loss", spoilt(3))
+        assert main([*BASE, "--output", str(tmp_path / "stop")]) == 1
+        assert "step 3: loss nan" in capfd.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setattr(TokenObjective, "loss", spoilt(3))
+        assert main([*BASE, "--output", str(tmp_path / "skip"), "--train.on-nonfinite", "skip"]) == 0
+    assert "warning: skipped step 3: loss nan" in capfd.readouterr().err
+    records = MetricsFile(tmp_path / "skip" / "metrics.jsonl").read()
+    assert [record["loss"] is None for record in records] == [False, False, True, False, False, False]
+    assert all(math.isfinite(record["eval_loss"]) for record in records if "eval_loss" in record)
+    verify(find(tmp_path / "skip"))

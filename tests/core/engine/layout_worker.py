@@ -22,7 +22,7 @@ from mt_core.assemble.data import build_data
 from mt_core.assemble.model import build_engine, checkpoint_weights
 from mt_core.assemble.session import Session
 from mt_core.assemble.stopping import Stopper
-from mt_core.checkpoint.store import verify
+from mt_core.checkpoint.store import find, verify
 from mt_core.engine import fragments
 from mt_core.engine.engine import Engine
 from mt_core.engine.pipeline import PipelineEngine
@@ -154,6 +154,22 @@ class Bench:
             second.loop(second.restore(checkpoint, manifest), losses)
             dist.barrier()
             return summary(second.engine, losses)
+
+    def save(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Two steps, saved for another launch."""
+        output = Path(case["folder"])
+        output.mkdir(exist_ok=True)
+        session, losses = self.session(case, output), Losses()
+        session.callbacks = Callbacks({"stop": StopAfter(2)})
+        session.loop(session.restore(None, None), losses)
+        return {"losses": [record.loss for record in losses.records]}
+
+    def proceed(self, case: dict[str, Any]) -> dict[str, Any]:
+        """The steps after another launch's two."""
+        checkpoint = find(Path(case["folder"]))
+        session, losses = self.session(case, None, checkpoint), Losses()
+        session.loop(session.restore(checkpoint, verify(checkpoint)), losses)
+        return summary(session.engine, losses)
 
     def inf(self, case: dict[str, Any]) -> dict[str, Any]:
         """One rank's loss turns infinite: nothing may change, on any rank."""

@@ -79,6 +79,12 @@ CASES: dict[str, dict[str, Any]] = {
     "sequence-dropout": {"stage": 1, "sequence": 2, "model": {"dropout": 0.1}},
     "sequence-bf16": {"stage": 1, "sequence": 2, "dtype": "bf16"},
     "sequence-inf": {"stage": 1, "sequence": 2, "do": "inf"},
+    **{
+        f"transfer{old}{new}": {"stage": old, "do": "resume", "then": {"stage": new}}
+        for old, new in ((0, 1), (0, 3), (1, 3), (2, 1), (3, 0), (3, 2))
+    },
+    "transfer-cut": {"stage": 1, "do": "resume", "then": {"sequence": 2}},
+    "transfer-joined": {"stage": 1, "sequence": 2, "do": "resume", "then": {"sequence": 1}},
     "recompute": {"stage": 0, "recompute": True},
     "tied": {"stage": 0, "model": {"tie_embeddings": True}},
     "tied3": {"stage": 3, "model": {"tie_embeddings": True}},
@@ -127,14 +133,47 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def one(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch(1, rows, tmp_path_factory.mktemp("one"))
+MOVES = {"zero0": (0, 1), "zero1": (1, 1), "zero3": (3, 3), "zero31": (3, 0), "sequence": (1, 1)}
+"""Stage before and after a change of the number of processes; ``sequence``: two ranks that share rows, and one."""
+
+
+def move(do: str, name: str, folder: Path) -> dict[str, Any]:
+    stage = MOVES[name][0 if do == "save" else 1]
+    return {"stage": stage, "do": do, "folder": str(folder / name), "sequence": 2 if name == "sequence" else 1}
 
 
 @pytest.fixture(scope="module")
-def two(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch(2, rows, tmp_path_factory.mktemp("two"))
+def saved_by_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("saved-by-one")
+
+
+@pytest.fixture(scope="module")
+def saved_by_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("saved-by-two")
+
+
+@pytest.fixture(scope="module")
+def one(rows: Path, saved_by_one: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    saves = {f"save-{name}": move("save", name, saved_by_one) for name in MOVES}
+    return launch(1, rows, tmp_path_factory.mktemp("one"), CASES | saves)
+
+
+@pytest.fixture(scope="module")
+def two(
+    one: dict[str, Any], rows: Path, saved_by_one: Path, saved_by_two: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """Two processes; they go on from what one has saved, too."""
+    saves = {f"save-{name}": move("save", name, saved_by_two) for name in MOVES}
+    moves = {f"move-{name}": move("proceed", name, saved_by_one) for name in MOVES}
+    return launch(2, rows, tmp_path_factory.mktemp("two"), CASES | saves | moves)
+
+
+@pytest.fixture(scope="module")
+def one_again(
+    two: dict[str, Any], rows: Path, saved_by_two: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    moves = {f"move-{name}": move("proceed", name, saved_by_two) for name in MOVES}
+    return launch(1, rows, tmp_path_factory.mktemp("again"), moves)
 
 
 @pytest.fixture(scope="module")
@@ -221,6 +260,23 @@ def test_a_sequence_parallel_run_resumes_bit_for_bit(two: dict[str, Any]) -> Non
     whole, parts = two["sequence-dropout"], two["sequence-resume"]
     assert whole["losses"] == parts["losses"]
     assert whole["state"] == parts["state"]
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if name.startswith("transfer")])
+def test_a_run_goes_on_at_another_stage_or_cut(results: dict[str, Any], case: str) -> None:
+    """1e-6 in fp32: the order of sums differs between layouts, nothing else."""
+    assert close(results["zero1"]["losses"], results[case]["losses"], 1e-6)
+
+
+@pytest.mark.parametrize("name", MOVES)
+@pytest.mark.parametrize("to", ["two", "one_again"])
+def test_a_run_goes_on_with_another_number_of_processes(
+    name: str, to: str, one: dict[str, Any], two: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    before = (one if to == "two" else two)[f"save-{name}"]["losses"]
+    after = request.getfixturevalue(to)[f"move-{name}"]["losses"]
+    assert (len(before), len(after)) == (2, 2)
+    assert close(one["zero0"]["losses"], before + after, 1e-6)
 
 
 def test_a_row_shared_in_bf16_stays_near_fp32(two: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -97,7 +98,11 @@ def _example(data: RunData) -> str:
 
 
 def render(batch: Batch, tokenizer: Tokenizer) -> str:
-    """The first row of a batch as text; tokens that are predicted stand between « and »."""
+    """The first row of a batch as text; tokens that are predicted stand between « and ».
+
+    A tokenizer with a ``show`` of its own spells out special tokens, which would hide a wrong template otherwise.
+    """
+    decode: Callable[[Sequence[int]], str] = getattr(tokenizer, "show", tokenizer.decode)
     ids = batch.input_ids[0].tolist()
     trained = [False, *(batch.labels[0] != -100).tolist()[:-1]]
     text, start = "", 0
@@ -105,7 +110,7 @@ def render(batch: Batch, tokenizer: Tokenizer) -> str:
         end = start
         while end < len(ids) and trained[end] == trained[start]:
             end += 1
-        piece = tokenizer.decode(ids[start:end])
+        piece = decode(ids[start:end])
         piece = piece if len(piece) <= EXAMPLE_CHARACTERS else piece[:EXAMPLE_CHARACTERS] + "…"
         text += f"«{piece}»" if trained[start] else piece
         start = end

@@ -5,6 +5,7 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from mt_core.config.run import SECTIONS, SLOTS
 from mt_core.errors import CheckpointError, ConfigError, Fault
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import Origins, Resolved, resolve
+from mt_core.tracking.logs import is_first, notice
 
 MAY_CHANGE = (
     "train.steps",
@@ -29,6 +31,8 @@ MAY_CHANGE = (
     "train.activation_checkpointing",
     "train.attention",
     "train.compile",
+    "train.on_nonfinite",
+    "train.max_skips",
     "log.",
     "checkpoint.",
     "eval.",
@@ -51,15 +55,57 @@ def resolve_resumed(
         raise CheckpointError(
             f"{run_folder} has no run.yaml, so it is no run that can be resumed; give the run's folder"
         )
+    note = check_plugins(run_folder)
+    if note and is_first():
+        notice(note)
     before = read_config(run_folder / "run.yaml")
     # The rows of a step stay those of the run, also where they followed from micro-batch and processes that may change.
     before["train"]["global_batch_size"] = read_json(checkpoint / MANIFEST)["layout"]["global_batch_size"]
-    stored = {**before}
-    if "epochs" in raw.get("train", {}) or "steps" in raw.get("train", {}):
-        stored["train"] = {key: value for key, value in stored["train"].items() if key not in ("steps", "epochs")}
-    resolved = resolve(merge(stored, raw), host, origins)
+    known = dict.fromkeys(flat(before), f"the run {run_folder}") | (origins or {})
+    resolved = resolve(merge(before, raw), host, known)
     _refuse_changes(before, resolved.config.as_raw(), run_folder)
     return resolved, checkpoint
+
+
+def refuse_other_data(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> None:
+    """Raises ``CheckpointError`` when the encoded rows are not those of the run: files or tokenizer have changed since.
+
+    A position in other rows would mean nothing. Checkpoints that do not say what they saw are taken as they are.
+    """
+    if before is None or before["sha256"] == now["sha256"]:
+        return
+    figures = [
+        f"{key} {before[key]:,} then, {now[key]:,} now" for key in now if key != "sha256" and before[key] != now[key]
+    ]
+    raise CheckpointError(
+        "the rows, or their tokens, are not those that the run was trained on:"
+        f" {'; '.join(figures) or 'as many, and others'}. Put the files and the tokenizer back, or start a new run with"
+        " --model.overlay CHECKPOINT/model"
+    )
+
+
+def check_plugins(run_folder: Path) -> str:
+    """What to know about plugins that have other versions than the run's; nothing when all are the same.
+
+    Raises ``CheckpointError`` with the ``pip install`` line when one is not installed.
+    """
+    path = run_folder / "plugins.lock.json"
+    locked: dict[str, str] = read_json(path).get("plugins", {}) if path.is_file() else {}
+    now = {name: _installed(name) for name in locked}
+    line = "pip install " + " ".join(f"{name}=={version}" for name, version in locked.items() if now[name] != version)
+    if missing := [name for name, version in now.items() if version is None]:
+        raise CheckpointError(f"the run {run_folder} used {', '.join(missing)}, not installed here: {line}")
+    other = [f"{name} {locked[name]}, now {now[name]}" for name in locked if now[name] != locked[name]]
+    if not other:
+        return ""
+    return f"notice: the run used {'; '.join(other)}. Equal bits are promised with the same versions only: {line}"
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def has_checkpoint(folder: Path) -> bool:

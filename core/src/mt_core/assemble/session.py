@@ -15,6 +15,7 @@ from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import RunData, make_held_out, make_loader
 from mt_core.assemble.outcome import Outcome
 from mt_core.assemble.report import about_run, describe_run
+from mt_core.assemble.resume import refuse_other_data
 from mt_core.assemble.samples import SampleWriter
 from mt_core.assemble.stopping import Stopper
 from mt_core.checkpoint.store import CheckpointStore, Keep
@@ -24,6 +25,7 @@ from mt_core.data.loader import Position
 from mt_core.engine.engine import Engine
 from mt_core.engine.processes import agree
 from mt_core.engine.snapshot import read_snapshot, write_snapshot
+from mt_core.evaluate.figures import prompt_ids
 from mt_core.loop import Plugs, Progress, train
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Control, StepRecord
@@ -34,6 +36,16 @@ from mt_core.tracking.metrics import MetricsFile
 from mt_core.tracking.profile import profiled
 from mt_core.tracking.recorder import Recorder
 from mt_core.tracking.tensorboard import TensorBoardWriter
+
+
+def _without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no word for a number that is none."""
+    return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
+
+
+def _record_of(values: Mapping[str, Any]) -> StepRecord:
+    numbers: dict[str, Any] = {key: math.nan if value is None else value for key, value in values.items()}
+    return StepRecord(**numbers)
 
 
 class Session:
@@ -51,6 +63,7 @@ class Session:
             {item.name: resolved.build(f"callback:{item.name}", item.options) for item in self.config.callbacks}
         )
         self.store = CheckpointStore(output, rank=self.process.rank, agree=agree, say=notice) if output else None
+        self.fingerprint = data.train.fingerprint()
         self.samples = self._sample_writer()
         train_config = self.config.train
         self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
@@ -113,6 +126,8 @@ class Session:
             memory_gib=lambda: peak_memory_gib(self.process.device),
             stop=self.stopper.wanted,
             skip_unapplied=self.plan.dtype == "fp16",
+            max_skips=self.config.train.max_skips if self.config.train.on_nonfinite == "skip" else 0,
+            on_skip=lambda text: notice(f"warning: skipped {text}") if self.process.is_main else None,
         )
         return train(
             self.engine,
@@ -155,12 +170,14 @@ class Session:
         content = {
             "tokens": progress.tokens,
             "position": asdict(progress.position),
-            "pending": asdict(progress.pending) if progress.pending else None,
+            "pending": _without_nan(asdict(progress.pending)) if progress.pending else None,
+            "skipped": progress.skipped,
             "evaluation": {name: value for name, value in evaluation.items() if math.isfinite(value)},
             "total_steps": self.total_steps,
             "layout": asdict(self.plan) | {"notices": []},
             "model": {"name": self.config.model.name, **self.config.model.options.model_dump(mode="json")},
             "plugins": self._plugins(),
+            "data": self.fingerprint,
             "callbacks": self.callbacks.state_dict(),
         }
         settings = self.config.checkpoint
@@ -175,6 +192,7 @@ class Session:
     def restore(self, checkpoint: Path | None, manifest: Mapping[str, Any] | None) -> Progress:
         if checkpoint is None or manifest is None:
             return Progress()
+        refuse_other_data(manifest.get("data"), self.fingerprint)
         if not read_snapshot(self.engine, checkpoint) and self.process.is_main:
             notice("notice: the run was saved on another number of processes, so dropout will not repeat bit for bit")
         self.callbacks.load_state_dict(manifest["callbacks"])
@@ -188,7 +206,8 @@ class Session:
             manifest["step"],
             manifest["tokens"],
             Position(**manifest["position"]),
-            StepRecord(**pending) if pending else None,
+            _record_of(pending) if pending else None,
+            manifest.get("skipped", 0),
         )
 
     def _plugins(self) -> dict[str, str]:
@@ -240,8 +259,15 @@ class Session:
         (outcome.output / "completed").write_text("", encoding="utf-8")
         show(f"run folder: {outcome.output}")
         show("next:")
-        show(f'  mt-generate --run {outcome.output} --prompt "The "')
+        show(f"  mt-generate --run {outcome.output} --prompt {self._prompt_to_try()}")
         show(f"  mt-train --resume {outcome.output} --train.steps {outcome.steps * 2}")
+
+    def _prompt_to_try(self) -> str:
+        """The prompt of a row, where rows have prompts that fit on a line."""
+        sample = self.data.train[0]
+        text = self.data.tokenizer.decode(prompt_ids(sample)) if len(prompt_ids(sample)) > 1 else ""
+        fits = 0 < len(text) <= 80 and text.isprintable() and not set(text) & set('"$`\\!')
+        return f'"{text}"' if fits else '"The "'
 
     def _say_stopped(self, outcome: Outcome) -> None:
         place = "nothing is saved (output none)"

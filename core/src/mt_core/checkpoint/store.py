@@ -41,7 +41,7 @@ def step_name(step: int) -> str:
 
 
 @dataclass(frozen=True, order=True)
-class _Found:
+class Saved:
     """A checkpoint on the disk; the order is that of the saves."""
 
     save_number: int
@@ -59,7 +59,7 @@ class Keep:
     best: int = 0
     by: str = "eval_loss:min"
 
-    def ranked(self, found: Iterable[_Found]) -> list[_Found]:
+    def ranked(self, found: Iterable[Saved]) -> list[Saved]:
         """Those with that figure, the best first; of equal ones the newer."""
         figure, _, mode = self.by.partition(":")
         sign = -1 if mode == "max" else 1
@@ -100,7 +100,7 @@ class CheckpointStore:
         self._phase("write", staging, lambda: write(staging))
         self._phase("commit", staging, lambda: self._commit(staging, final, step, manifest))
         if self.rank == 0:
-            self._rotate(keep)
+            self.prune(keep)
         return final
 
     def _phase(self, what: str, staging: Path, action: Callable[[], None]) -> None:
@@ -165,7 +165,7 @@ class CheckpointStore:
     def _commit(self, staging: Path, final: Path, step: int, manifest: Mapping[str, Any]) -> None:
         if self.rank != 0:
             return
-        number = 1 + max((found.save_number for found in self._found()), default=0)
+        number = 1 + max((found.save_number for found in self.saved()), default=0)
         write_manifest(staging, manifest, step=step, save_number=number)
         self._install(staging, final)
         replace_text(self.folder / LATEST, final.name + "\n")
@@ -190,11 +190,15 @@ class CheckpointStore:
         if replaces:
             shutil.rmtree(aside, ignore_errors=True)
 
-    def _rotate(self, keep: Keep) -> None:
-        """Remove whole checkpoints of ours but those to keep. What cannot be removed never stops a run."""
-        whole = [found for found in self._found() if is_whole(found.path)]
+    def superfluous(self, keep: Keep) -> list[Saved]:
+        """Whole checkpoints of ours beyond those to keep."""
+        whole = [found for found in self.saved() if is_whole(found.path)]
         best = keep.ranked(whole)[: keep.best]
-        for found in [found for found in whole[: -keep.last] if found not in best]:
+        return [found for found in whole[: -keep.last] if found not in best]
+
+    def prune(self, keep: Keep) -> None:
+        """Remove what is superfluous. What cannot be removed never stops a run."""
+        for found in self.superfluous(keep):
             gone = self.folder / f".tmp-gone-{found.path.name.removeprefix('.tmp-replaced-')}"
             try:
                 found.path.rename(gone)  # at once, so that a crash leaves no half checkpoint under a good name
@@ -206,9 +210,10 @@ class CheckpointStore:
 
     def list(self) -> list[tuple[int, Path]]:
         """(step, folder) of every checkpoint with a valid manifest of ours, in the order in which they were saved."""
-        return [(found.step, found.path) for found in self._found()]
+        return [(found.step, found.path) for found in self.saved()]
 
-    def _found(self) -> tuple[_Found, ...]:
+    def saved(self) -> tuple[Saved, ...]:
+        """Every checkpoint with a valid manifest of ours, in the order of the saves."""
         if not self.folder.is_dir():
             return ()
         steps = {match[0] for path in self.folder.iterdir() if (match := re.search(r"step-[0-9]{8}$", path.name))}
@@ -218,17 +223,17 @@ class CheckpointStore:
                 manifest = read_manifest(path)
                 size = sum(entry["size"] for entry in manifest["files"].values())
                 figures = manifest.get("evaluation", {})
-                found.append(_Found(manifest["save_number"], manifest["step"], path, size, figures))
+                found.append(Saved(manifest["save_number"], manifest["step"], path, size, figures))
         return tuple(sorted(found))
 
     def best(self, by: str) -> Path | None:
         """The checkpoint with the best figure (``eval_loss:min``); ``None`` when none has it."""
-        ranked = Keep(last=1, by=by).ranked(self._found())
+        ranked = Keep(last=1, by=by).ranked(self.saved())
         return ranked[0].path if ranked else None
 
     def _last_size(self) -> int:
         """Bytes of the newest checkpoint: the best guess for the next."""
-        return next((found.size for found in reversed(self._found())), 0)
+        return next((found.size for found in reversed(self.saved())), 0)
 
     def _place(self, name: str) -> Path:
         """Where a step's checkpoint is: aside, when a crash came in the middle of replacing it."""
@@ -243,7 +248,7 @@ class CheckpointStore:
         pointer = self.folder / LATEST
         refuse_special(pointer)
         if not pointer.exists():
-            return next((found.path for found in reversed(self._found())), None)
+            return next((found.path for found in reversed(self.saved())), None)
         with pointer.open("rb") as file:
             name = file.read(64).decode("utf-8", errors="replace").strip()
         path = self._place(name) if STEP_FOLDER.fullmatch(name) else None

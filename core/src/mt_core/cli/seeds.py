@@ -31,6 +31,8 @@ def train_seeds(line: CommandLine, host: PluginHost) -> int:
         raise UsageError("train.seeds makes one run a seed in --output: it takes no --output none and no --resume RUN")
     parent = Path(line.flags.get("output") or next_run_folder(f"{resolve(raw, host).stem}-seeds"))
     flags = {key: value for key, value in line.flags.items() if key != "config"}
+    if "print_config" in line.flags:
+        return train_once(CommandLine(flags, {**raw, "train": {**raw["train"], "seed": seeds[0]}}), host)
     for number, seed in enumerate(seeds, start=1):
         show(f"seed {seed} ({number} of {len(seeds)})")
         each = {**raw, "train": {**raw["train"], "seed": seed}}

@@ -19,7 +19,7 @@ from mt_core.errors import STOPPED, UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.metadata import Selection
 from mt_core.plugins.resolve import Origins, Resolved, resolve
-from mt_core.tracking.logs import notice, show
+from mt_core.tracking.logs import is_first, notice, show
 
 SWITCHES = ("overwrite", "print_config", "debug", "version", "help")
 VALUES = ("config", "output", "resume", "nproc_per_node", "profile")
@@ -45,7 +45,7 @@ def _train(words: list[str]) -> int:
 
         print(help_text(host, raw_of(line)[0]))
         return 0
-    if os.environ.get("RANK", "0") == "0" and "MT_STORE" not in os.environ:  # our launcher has said it already
+    if is_first():
         for text in host.notices:
             notice(f"warning: {text}")
     for name in ("output", "resume", "config"):
@@ -124,7 +124,7 @@ def _resumed_folder(line: CommandLine) -> Path | None:
     folder = Path(line.flags["output"])
     if has_checkpoint(folder):
         return folder
-    if os.environ.get("RANK", "0") == "0" and "MT_STORE" not in os.environ:
+    if is_first():
         notice(f"notice: nothing to resume in {folder}, so the run starts from the beginning")
     return None
 

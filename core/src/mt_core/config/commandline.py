@@ -109,6 +109,10 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
+EXCLUDES = {"train.steps": "epochs", "train.epochs": "steps"}
+"""Key → another one of its section that replaces it when it is given on top."""
+
+
 def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
     """``upper`` wins, key by key. A slot whose name changes is replaced whole: the old options belong to another thing."""
     merged = {key: _slot(key, value) for key, value in lower.items()}
@@ -122,7 +126,8 @@ def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
         ):
             merged[key] = value
         else:
-            merged[key] = {**below, **value}
+            kept = {name: item for name, item in below.items() if EXCLUDES.get(f"{key}.{name}") not in value}
+            merged[key] = {**kept, **value}
     return merged
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from mt_core.config.base import MtConfig
 
@@ -27,6 +27,15 @@ class DataConfig(MtConfig):
     )
     shuffle: bool = Field(True, description="a new order each epoch, a function of seed and epoch only")
 
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _spaces(cls, value: Any) -> Any:
+        if isinstance(value, dict) and (
+            glued := [key for key, item in value.items() if item is None and ":" in str(key)]
+        ):
+            raise ValueError(f"{glued[0]!r} is read as one word; write a space after each colon: {{ours: theirs}}")
+        return value
+
 
 class TrainConfig(MtConfig):
     """How long, how large and how exactly."""
@@ -45,6 +54,10 @@ class TrainConfig(MtConfig):
     dtype: Literal["auto", "fp32", "bf16", "fp16"] = Field("auto", description="auto is bf16 on a GPU, fp32 on a CPU")
     seed: int = Field(0, ge=0, description="seed of weights, order and dropout")
     deterministic: bool = Field(False, description="only kernels that give the same bits each time")
+    on_nonfinite: Literal["stop", "skip"] = Field(
+        "stop", description="a loss or gradient that is no number ends the run, or passes over its rows"
+    )
+    max_skips: int = Field(10, gt=0, description="most steps that on_nonfinite=skip may pass over before the run ends")
     activation_checkpointing: bool = Field(False, description="recompute each block in the backward, to save memory")
     attention: Literal["auto", "math", "efficient", "flash"] = Field("auto", description="attention kernel")
     compile: bool = Field(False, description="torch.compile on each block")

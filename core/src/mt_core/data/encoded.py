@@ -6,6 +6,7 @@ first step.
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,7 +37,8 @@ class DataReport:
         share = 100 * self.tokens_trained / max(self.tokens_total, 1)
         dropped = "".join(f", {count} dropped ({reason})" for reason, count in self.rows_dropped.items())
         cut = f", {self.rows_split} split into {self.samples} samples" if self.rows_split else ""
-        return f"{self.rows_kept:,} rows{cut}{dropped}, {self.tokens_total:,} tokens, {share:.1f}% trained on"
+        rows = "1 row" if self.rows_kept == 1 else f"{self.rows_kept:,} rows"
+        return f"{rows}{cut}{dropped}, {self.tokens_total:,} tokens, {share:.1f}% trained on"
 
 
 class EncodedSamples:
@@ -79,6 +81,16 @@ class EncodedSamples:
         self.report.samples += 1
         self.report.tokens_total += len(sample.ids)
         self.report.tokens_trained += sum(map(bool, sample.trained[1:]))
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells these samples from others: their counts, and the SHA-256 of ids and trained places."""
+        digest = hashlib.sha256()
+        for content in (self._ids, self._trained, self._ends):
+            digest.update(memoryview(content).cast("B"))
+        for number in sorted(self._weights):
+            digest.update(repr((number, self._weights[number])).encode())
+        counts = {"samples": len(self), "tokens": self.report.tokens_total, "trained": self.report.tokens_trained}
+        return {"rows": self.report.rows_kept, **counts, "sha256": digest.hexdigest()}
 
     def parted(self, share: float) -> tuple[EncodedSamples, EncodedSamples]:
         """All but the last ``share`` of the samples, and those: for a source whose only row is one long document."""

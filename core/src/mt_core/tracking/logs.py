@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,11 @@ _CONSOLE = _Console(logging.INFO)
 LOGGER.addHandler(_CONSOLE)
 LOGGER.setLevel(logging.DEBUG)
 LOGGER.propagate = False
+
+
+def is_first() -> bool:
+    """Whether the user started this process: not our launcher, which has said already what there is to say, nor rank 1 …"""
+    return os.environ.get("RANK", "0") == "0" and "MT_STORE" not in os.environ
 
 
 def notice(text: str) -> None:

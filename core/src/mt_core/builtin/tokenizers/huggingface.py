@@ -65,6 +65,11 @@ class HuggingFaceTokenizer:
         text: str = self._inner.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 
+    def show(self, ids: Sequence[int]) -> str:
+        """As ``decode``, with the special tokens spelt out: for people who look at a sample."""
+        text: str = self._inner.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return text
+
 
 def build_huggingface(config: HuggingFaceConfig) -> HuggingFaceTokenizer:
     """The tokenizer at a path; raises ``DataError`` when there is none, ``MtError`` when it cannot be read."""

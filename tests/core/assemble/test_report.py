@@ -1,0 +1,47 @@
+"""The example of a run, as people see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mt_core.assemble.report import EXAMPLE_CHARACTERS, render
+from mt_core.nn import TokenObjective
+from mt_core.protocols import Sample
+
+
+class Letters:
+    """One token a letter; 0 is the end, which is no text."""
+
+    size, bos_id, eos_id, pad_id, chat_template = 128, None, 0, None, None
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(letter) for letter in text]
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        return self.encode(text), [(place, place + 1) for place in range(len(text))]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(chr(token) for token in ids if token)
+
+
+class Spelling(Letters):
+    def show(self, ids: Sequence[int]) -> str:
+        return "".join(chr(token) if token else "</s>" for token in ids)
+
+
+def rendered(tokenizer: Letters, prompt: str, response: str) -> str:
+    ids = [*tokenizer.encode(prompt + response), 0]
+    sample = Sample(ids, [False] * len(prompt) + [True] * (len(response) + 1), "row")
+    return render(TokenObjective().collate([[sample]], length=len(ids)), tokenizer)
+
+
+def test_what_is_trained_stands_between_marks() -> None:
+    assert rendered(Letters(), "ask ", "answer") == "ask «answer»"
+
+
+def test_special_tokens_are_spelt_out_where_the_tokenizer_can() -> None:
+    assert rendered(Spelling(), "ask ", "answer") == "ask «answer</s>»"
+
+
+def test_a_long_text_is_cut() -> None:
+    assert rendered(Letters(), "", "x" * 999) == "x«" + "x" * EXAMPLE_CHARACTERS + "…»"
