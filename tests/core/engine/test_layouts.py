@@ -133,13 +133,21 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-MOVES = {"zero0": (0, 1), "zero1": (1, 1), "zero3": (3, 3), "zero31": (3, 0), "sequence": (1, 1)}
-"""Stage before and after a change of the number of processes; ``sequence``: two ranks that share rows, and one."""
+MOVES: dict[str, tuple[Any, Any]] = {
+    "zero0": (0, 1),
+    "zero1": (1, 1),
+    "zero3": (3, 3),
+    "zero31": (3, 0),
+    "sequence": (1, 1),
+}
+MOVES |= {"pipeline": ("auto", "auto")}
+"""Stage before and after a change of the number of processes; ``sequence`` and ``pipeline``: two ranks of it, and one."""
 
 
 def move(do: str, name: str, folder: Path) -> dict[str, Any]:
     stage = MOVES[name][0 if do == "save" else 1]
-    return {"stage": stage, "do": do, "folder": str(folder / name), "sequence": 2 if name == "sequence" else 1}
+    sizes = {layout: 2 for layout in ("sequence", "pipeline") if layout == name}
+    return {"stage": stage, "do": do, "folder": str(folder / name), **sizes}
 
 
 @pytest.fixture(scope="module")
