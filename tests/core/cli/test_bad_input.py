@@ -159,6 +159,12 @@ ROWS = [
     ),
     Case("fp16 on a CPU", (*LLAMA, "--train.dtype", "fp16"), ("fp16 does not train on a CPU", "fp32 or bf16"), 2),
     Case(
+        "stages on one process",
+        (*LLAMA, "--parallel.pipeline", "2"),
+        ("1 rank does not divide into 2 stages", "--nproc-per-node 2"),
+        2,
+    ),
+    Case(
         "batch that does not divide",
         (*LLAMA, "--train.global-batch-size", "12"),
         ("12 rows", "× 8 rows", "--train.global-batch-size 8"),

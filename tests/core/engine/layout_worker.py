@@ -7,13 +7,16 @@ import json
 import math
 import sys
 import tempfile
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
-from mt_core import Control
+from mt_core import Component, Control
 from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import build_data
 from mt_core.assemble.model import build_engine, checkpoint_weights
@@ -22,15 +25,34 @@ from mt_core.assemble.stopping import Stopper
 from mt_core.checkpoint.store import find, verify
 from mt_core.engine import fragments
 from mt_core.engine.engine import Engine
+from mt_core.engine.pipeline import PipelineEngine
 from mt_core.engine.plan import make_plan
 from mt_core.engine.processes import Process, connected
 from mt_core.engine.random_state import seed_everything
+from mt_core.nn import LayerSpec, RMSNorm
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import resolve
 from mt_core.tracking.recorder import Recorder
+from mt_plugin_llama.model import Block
+from mt_plugin_llama.rope import Rotary
 
 MODEL = {"name": "llama", "vocab_size": 259, "dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
 STEPS = 4
+
+
+def offered_layers(config: Any) -> list[LayerSpec]:
+    """Llama's layers as a plugin would give them; the costs put the cut after the first block."""
+    rotary = Rotary(config)
+    blocks = [
+        LayerSpec(prefix=f"model.layers.{i}", build=partial(Block, config, i, rotary), cost=1.0)
+        for i in range(config.n_layers)
+    ]
+    return [
+        LayerSpec(prefix="model.embed_tokens", build=partial(nn.Embedding, config.vocab_size, config.dim), cost=0.0),
+        *blocks,
+        LayerSpec(prefix="model.norm", build=partial(RMSNorm, config.dim, eps=config.norm_eps), cost=0.0),
+        LayerSpec(prefix="lm_head", build=partial(nn.Linear, config.dim, config.vocab_size, bias=False), cost=0.0),
+    ]
 
 
 class Losses(Recorder):
@@ -64,6 +86,8 @@ class Bench:
         self, case: dict[str, Any], output: Path | None = None, checkpoint: Path | None = None, seed: int = 3
     ) -> Session:
         world = self.process.world
+        pipeline = min(case.get("pipeline", 1), world)
+        shared = pipeline * min(case.get("sequence", 1), world // pipeline)  # ranks that have the same rows
         raw = {
             "model": {**MODEL, **case.get("model", {})},
             "dataset": {"name": "jsonl", "path": str(self.rows)},
@@ -71,10 +95,10 @@ class Bench:
             "optimizer": {"name": "adamw", "lr": 1e-2},
             "data": {"eval": 5},
             "train": {
-                "steps": STEPS,
+                "steps": case.get("steps", STEPS),
                 "sequence_len": case.get("length", 64),
                 "global_batch_size": 8,
-                "micro_batch_size": case.get("micro", 8 // world * min(case.get("sequence", 1), world)),
+                "micro_batch_size": case.get("micro", 8 // world * shared),
                 "clip_norm": 0.5,
                 "seed": seed,
                 "dtype": case.get("dtype", "fp32"),
@@ -83,11 +107,16 @@ class Bench:
             "parallel": {
                 "zero_stage": case["stage"],
                 "offload": case.get("offload", "none"),
-                "sequence": min(case.get("sequence", 1), world),
+                "pipeline": pipeline,
+                "sequence": shared // pipeline,
             },
             "eval": {"every_steps": 2},
         }
         resolved = resolve(raw, self.host)
+        if case.get("offered"):
+            offer = resolved.offers["train_model"]
+            component = Component(name="llama", summary="layers of its own", build=offered_layers)
+            resolved.offers["pipeline_layers"] = replace(offer, kind="pipeline_layers", component=component)
         data = build_data(resolved)
         plan = make_plan(resolved.config, world=world, device="cpu", offers=resolved.offers.values())
         seed_everything(seed, self.process.rank)
@@ -109,7 +138,7 @@ class Bench:
         return summary(session.engine, losses)
 
     def resume(self, case: dict[str, Any]) -> dict[str, Any]:
-        """Two steps, save, and two more in a fresh engine; and without a stop."""
+        """Two steps, save, and two more in a fresh engine, on another layout where the case names one."""
         with tempfile.TemporaryDirectory() as folder:
             shared = [folder]
             dist.broadcast_object_list(shared)
@@ -119,6 +148,7 @@ class Bench:
             first.loop(first.restore(None, None), losses)
             checkpoint = first.store.latest()
             manifest = verify(checkpoint)
+            self.deepspeed.utils.groups.mpu = None
             second = self.session({**case, **case.get("then", {})}, None, checkpoint, seed=3)
             seed_everything(99, self.process.rank)  # what was restored must win
             second.loop(second.restore(checkpoint, manifest), losses)
@@ -167,7 +197,7 @@ class Bench:
 def state_hash(engine: Engine) -> str:
     """SHA-256 of this rank's weights, masters and moments, combined over ranks."""
     digest = hashlib.sha256()
-    for name, weight in fragments.whole_weights(engine):
+    for name, weight in engine.whole_weights():
         digest.update(name.encode() + weight.float().contiguous().numpy().tobytes())
     for fragment in fragments.fragments(engine):
         for key in sorted(fragment.tensors):
@@ -177,10 +207,23 @@ def state_hash(engine: Engine) -> str:
     return "".join(hashes)
 
 
+def copies(engine: Engine) -> dict[str, list[str]]:
+    """For each weight that several pipeline stages share, the hashes of what its ranks hold."""
+    shared = engine.stage.shared() if isinstance(engine, PipelineEngine) else {}
+    own = {
+        name: hashlib.sha256(parameter.detach().float().contiguous().numpy().tobytes()).hexdigest()
+        for name, parameter in engine.named_parameters()
+        if name in shared
+    }
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, own)
+    return {name: [each[name] for each in found if name in each] for name in shared}
+
+
 def summary(engine: Engine, losses: Losses) -> dict[str, Any]:
     """Losses, norms and hashes of a finished case."""
     weights = hashlib.sha256()
-    for name, weight in fragments.whole_weights(engine):
+    for name, weight in engine.whole_weights():
         weights.update(name.encode() + weight.float().contiguous().numpy().tobytes())
     return {
         "losses": [record.loss for record in losses.records],
@@ -189,7 +232,8 @@ def summary(engine: Engine, losses: Losses) -> dict[str, Any]:
         "tokens": losses.records[-1].tokens,
         "weights": weights.hexdigest(),
         "state": state_hash(engine),
-        "sizes": {name: float(weight.float().norm()) for name, weight in fragments.whole_weights(engine)},
+        "values": {name: weight.float().flatten().tolist() for name, weight in engine.whole_weights()},
+        "copies": copies(engine),
     }
 
 
@@ -203,6 +247,9 @@ def main() -> None:
         bench = Bench(host, process, deepspeed, rows)
         for name, case in cases.items():
             results[name] = getattr(bench, case.get("do", "run"))(case)
+            deepspeed.utils.groups.mpu = (
+                None  # DeepSpeed keeps a pipeline's grid, and a plain engine in this process would take it
+            )
     if process.is_main:
         out.write_text(json.dumps(results))
 

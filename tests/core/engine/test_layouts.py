@@ -36,6 +36,30 @@ WORDS = [
 ]
 
 STAGES = (0, 1, 2, 3)
+PIPELINE: dict[str, dict[str, Any]] = {
+    "": {"steps": 20},
+    "-whole": {"micro": 8},
+    "-packed": {"objective": "pretrain", "steps": 20},
+    "-tied": {"steps": 20, "model": {"tie_embeddings": True}},
+    "-recompute": {"recompute": True},
+    "-offered": {"offered": True},
+    "-dropout": {"model": {"dropout": 0.1}},
+    "-resume": {"do": "resume", "model": {"dropout": 0.1}},
+    "-bf16": {"dtype": "bf16"},
+    "-bf16-tied": {"dtype": "bf16", "model": {"tie_embeddings": True}},
+    "-bf16-dropout": {"dtype": "bf16", "model": {"dropout": 0.1}},
+    "-bf16-resume": {"dtype": "bf16", "do": "resume", "model": {"dropout": 0.1}},
+    "-inf": {"do": "inf"},
+    "-bf16-inf": {"do": "inf", "dtype": "bf16"},
+    "-to-0": {"do": "resume", "then": {"stage": 0, "pipeline": 1}},
+    "-to-3": {"do": "resume", "then": {"stage": 3, "pipeline": 1}},
+    "-sequence": {"sequence": 2},
+    "-sequence-packed": {"sequence": 2, "objective": "pretrain", "length": 63},
+    "-four": {"pipeline": 4, "recompute": True, "micro": 1, "model": {"n_layers": 3}},
+    "-four-bf16-tied": {"pipeline": 4, "dtype": "bf16", "model": {"tie_embeddings": True}},
+}
+"""On one process each is a plain run of the same rows."""
+
 CASES: dict[str, dict[str, Any]] = {
     **{f"zero{stage}": {"stage": stage} for stage in STAGES},
     **{f"zero{stage}-split": {"stage": stage, "micro": 2} for stage in STAGES},
@@ -66,7 +90,14 @@ CASES: dict[str, dict[str, Any]] = {
     "tied3": {"stage": 3, "model": {"tie_embeddings": True}},
     "offload-optimizer": {"stage": 2, "offload": "optimizer"},
     "offload-parameters": {"stage": 3, "offload": "parameters"},
+    **{f"pipeline{name}": {"stage": "auto", "pipeline": 2, "micro": 2, **case} for name, case in PIPELINE.items()},
+    **{
+        f"transfer-from-{stage}": {"stage": stage, "micro": 2, "do": "resume", "then": {"stage": 1, "pipeline": 2}}
+        for stage in (0, 3)
+    },
 }
+FOUR = ("sequence1", "sequence3", "sequence0-packed", "pipeline", "pipeline-tied", "pipeline-inf", "pipeline-dropout")
+FOUR += ("pipeline-resume", "pipeline-sequence", "pipeline-sequence-packed", "pipeline-four", "pipeline-four-bf16-tied")
 
 
 def close(first: list[float], second: list[float], tolerance: float) -> bool:
@@ -102,13 +133,21 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-MOVES = {"zero0": (0, 1), "zero1": (1, 1), "zero3": (3, 3), "zero31": (3, 0), "sequence": (1, 1)}
-"""Stage before and after a change of the number of processes; ``sequence``: two ranks that share rows, and one."""
+MOVES: dict[str, tuple[Any, Any]] = {
+    "zero0": (0, 1),
+    "zero1": (1, 1),
+    "zero3": (3, 3),
+    "zero31": (3, 0),
+    "sequence": (1, 1),
+}
+MOVES |= {"pipeline": ("auto", "auto")}
+"""Stage before and after a change of the number of processes; ``sequence`` and ``pipeline``: two ranks of it, and one."""
 
 
 def move(do: str, name: str, folder: Path) -> dict[str, Any]:
     stage = MOVES[name][0 if do == "save" else 1]
-    return {"stage": stage, "do": do, "folder": str(folder / name), "sequence": 2 if name == "sequence" else 1}
+    sizes = {layout: 2 for layout in ("sequence", "pipeline") if layout == name}
+    return {"stage": stage, "do": do, "folder": str(folder / name), **sizes}
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +187,7 @@ def one_again(
 @pytest.fixture(scope="module")
 def four(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Two groups of ranks with rows of their own, each of two that share them."""
-    cases = {name: CASES[name] for name in ("sequence1", "sequence3", "sequence0-packed")}
+    cases = {name: CASES[name] for name in FOUR}
     return launch(4, rows, tmp_path_factory.mktemp("four"), cases)
 
 
@@ -265,3 +304,86 @@ def test_a_bf16_run_resumes_bit_for_bit(results: dict[str, Any], stage: int) -> 
 )
 def test_a_loss_that_is_not_a_number_changes_nothing_on_any_rank(results: dict[str, Any], case: str) -> None:
     assert results[case] == {"finite": False, "applied": False, "unchanged": True}
+
+
+# ------------------------------------------------------------------------------------------------------------- pipeline
+
+SPLIT = ["pipeline", "pipeline-whole", "pipeline-packed", "pipeline-tied", "pipeline-recompute", "pipeline-offered"]
+SPLIT += ["pipeline-to-0", "pipeline-to-3", "transfer-from-0", "transfer-from-3"]
+
+
+def assert_equal(one: dict[str, Any], many: dict[str, Any]) -> None:
+    """Losses, norms and evaluations to 1e-5 of each, and parameters to 1e-5."""
+    assert one["tokens"] == many["tokens"]
+    for key in ("losses", "norms", "eval"):
+        assert close(one[key], many[key], 1e-5), (key, one[key], many[key])
+    assert one["values"].keys() == many["values"].keys()
+    for name, values in one["values"].items():
+        assert max(abs(a - b) for a, b in zip(values, many["values"][name], strict=True)) < 1e-5, name
+
+
+@pytest.mark.parametrize("case", SPLIT)
+def test_two_stages_equal_one_process(one: dict[str, Any], two: dict[str, Any], case: str) -> None:
+    """Clipping is on, rows differ in length, windows at an epoch's end are short; the layout may change half-way."""
+    assert_equal(one[case], two[case])
+
+
+@pytest.mark.parametrize("case", ["pipeline", "pipeline-tied", "pipeline-four", "pipeline-sequence"])
+def test_four_processes_with_stages_equal_one(one: dict[str, Any], four: dict[str, Any], case: str) -> None:
+    """Two stages of two ranks with rows of their own, four stages, and two stages whose two ranks share rows."""
+    assert_equal(one[case], four[case])
+
+
+def test_packed_rows_may_be_shared_within_stages(one: dict[str, Any], four: dict[str, Any]) -> None:
+    assert_equal(one["pipeline-sequence-packed"], four["pipeline-sequence-packed"])
+
+
+@pytest.mark.parametrize(
+    ("ranks", "case", "count"),
+    [
+        ("two", "pipeline-tied", 2),
+        ("two", "pipeline-bf16-tied", 2),
+        ("four", "pipeline-tied", 4),
+        ("four", "pipeline-four-bf16-tied", 2),
+    ],
+)
+def test_copies_of_a_shared_weight_stay_equal_bit_for_bit(
+    request: pytest.FixtureRequest, ranks: str, case: str, count: int
+) -> None:
+    (copies,) = request.getfixturevalue(ranks)[case]["copies"].values()
+    assert len(copies) == count
+    assert len(set(copies)) == 1
+
+
+@pytest.mark.parametrize("precision", ["", "-bf16"])
+def test_a_pipeline_resumes_bit_for_bit(two: dict[str, Any], precision: str) -> None:
+    whole, parts = two[f"pipeline{precision}-dropout"], two[f"pipeline{precision}-resume"]
+    assert whole["losses"] == parts["losses"]
+    assert whole["state"] == parts["state"]
+
+
+def test_a_pipeline_with_data_parallel_resumes_bit_for_bit(four: dict[str, Any]) -> None:
+    assert four["pipeline-dropout"]["losses"] == four["pipeline-resume"]["losses"]
+    assert four["pipeline-dropout"]["state"] == four["pipeline-resume"]["state"]
+
+
+@pytest.mark.parametrize("case", ["pipeline-bf16", "pipeline-bf16-tied"])
+def test_stages_in_bf16_agree_with_one_process(one: dict[str, Any], two: dict[str, Any], case: str) -> None:
+    """A shared weight's gradient is rounded to bf16 (2 ** -8) on each stage before it is added up, so 1e-3 of the norm."""
+    assert close(one[case]["losses"], two[case]["losses"], 1e-4)
+    assert close(one[case]["norms"], two[case]["norms"], 1e-3)
+
+
+def test_four_stages_in_bf16_with_a_shared_weight_alone_on_the_last(one: dict[str, Any], four: dict[str, Any]) -> None:
+    case = "pipeline-four-bf16-tied"
+    assert close(one[case]["losses"], four[case]["losses"], 1e-4)
+    assert close(one[case]["norms"], four[case]["norms"], 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "case"), [("two", "pipeline-inf"), ("two", "pipeline-bf16-inf"), ("four", "pipeline-inf")]
+)
+def test_a_loss_that_is_not_a_number_changes_nothing_on_any_stage(
+    request: pytest.FixtureRequest, ranks: str, case: str
+) -> None:
+    assert request.getfixturevalue(ranks)[case] == {"finite": False, "applied": False, "unchanged": True}

@@ -123,7 +123,7 @@ def make_loader(config: RunConfig, data: RunData, plan: Plan, process: Process) 
         packing=config.data.batching == "packing",
         micro_batch_size=plan.micro_batch_size,
         global_batch_size=plan.global_batch_size,
-        rank=process.rank // plan.sequence,
+        rank=plan.data_rank(process.rank),
         world=plan.data_ranks,
         part=(process.rank % plan.sequence, plan.sequence),
         seed=config.train.seed,
@@ -141,7 +141,7 @@ def make_held_out(config: RunConfig, data: RunData, plan: Plan, process: Process
         sequence_len=config.train.sequence_len,
         packing=config.data.batching == "packing",
         batch_size=config.eval.batch_size or plan.micro_batch_size,
-        rank=process.rank // plan.sequence,
+        rank=plan.data_rank(process.rank),
         world=plan.data_ranks,
         part=(process.rank % plan.sequence, plan.sequence),
     )

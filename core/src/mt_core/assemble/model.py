@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,12 +16,14 @@ from mt_core.checkpoint.tensors import open_model, open_overlay
 from mt_core.config.run import ModelRef
 from mt_core.engine.build import TensorSource, build_model, fill_model
 from mt_core.engine.engine import Engine
+from mt_core.engine.pipeline import PipelineEngine
 from mt_core.engine.plan import Plan, deepspeed_settings
 from mt_core.engine.processes import Process
 from mt_core.engine.sequence import UlyssesAttention, sequence_group
+from mt_core.engine.stages import build_stage
 from mt_core.engine.step import TrainStep
 from mt_core.errors import CheckpointError, ComponentError, WeightsError
-from mt_core.nn import SdpaAttention, TrainModel
+from mt_core.nn import LayerSpec, SdpaAttention, TrainModel
 from mt_core.plugins.hub import located
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Objective, OptimizerComponent
@@ -40,12 +43,12 @@ def build_engine(
 ) -> Engine:
     """Everything from the empty model to DeepSpeed. ``weights`` (of a checkpoint) replace those that the config names."""
     config, settings = resolved.config, deepspeed_settings(plan)
-    model = build_model(
-        lambda: resolved.build("train_model", config.model.options),
-        plan=plan,
-        settings=settings,
-        deepspeed=deepspeed,
-        process=process,
+    make = partial(resolved.build, "train_model", config.model.options)
+    stage = build_stage(make, _pipeline_layers(resolved), plan=plan, process=process) if plan.pipeline > 1 else None
+    model = (
+        stage.model
+        if stage is not None
+        else build_model(make, plan=plan, settings=settings, deepspeed=deepspeed, process=process)
     )
     adapter: Adapter = resolved.build("adapter", config.adapter.options)
     names = [name for name, _ in model.named_parameters()]
@@ -62,8 +65,19 @@ def build_engine(
         for layer in model.layers()[1:-2]:
             layer.module.compile(dynamic=False)
     groups = parameter_groups(resolved, model, adapter)
+    if stage is not None:
+        groups = stage.own_groups(groups)
     optimizer = resolved.build("optimizer", config.optimizer.options, groups)
+    if stage is not None:
+        return PipelineEngine(deepspeed, stage, objective, optimizer, plan=plan, process=process, settings=settings)
     return Engine(deepspeed, TrainStep(model, objective), optimizer, plan=plan, process=process, settings=settings)
+
+
+def _pipeline_layers(resolved: Resolved) -> list[LayerSpec] | None:
+    """The layers that the model's plugin gives for a pipeline, if it does."""
+    if "pipeline_layers" not in resolved.offers:
+        return None
+    return list(resolved.build("pipeline_layers", resolved.config.model.options))
 
 
 def parameter_groups(resolved: Resolved, model: TrainModel, adapter: Adapter) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ def describe_run(resolved: Resolved, engine: Engine, data: RunData, total_steps:
         ("held out", data.held_out.report.describe() if len(data.held_out) else "nothing"),
         ("example", _example(data)),
         ("layout", engine.plan.describe()),
+        *((f"stage {number}", text) for number, text in enumerate(engine.stages)),
         ("device", _device(engine)),
         ("attention", repr(model.attention)),
         ("steps", f"{total_steps:,} optimizer steps of {config.train.sequence_len} tokens a row"),
@@ -49,7 +50,7 @@ def parameter_counts(engine: Engine) -> list[dict[str, Any]]:
     """Parameters and their bytes by dtype and whether they are trained."""
     counts: Counter[tuple[str, bool]] = Counter()
     sizes: Counter[tuple[str, bool]] = Counter()
-    for _, parameter in engine.named_parameters():
+    for _, parameter in engine.module.model.named_parameters():
         key = str(parameter.dtype).removeprefix("torch."), parameter.requires_grad
         number = int(getattr(parameter, "ds_numel", parameter.numel()))
         counts[key] += number
@@ -75,6 +76,7 @@ def about_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: in
         },
         "example": _example(data),
         "layout": engine.plan.describe(),
+        "stages": list(engine.stages),
         "device": _device(engine),
         "attention": repr(engine.module.model.attention),
         "total_steps": total_steps,

@@ -149,7 +149,9 @@ class Session:
         wanted = self.config.eval.samples if len(self.data.held_out) and self.process.is_main else 0
         if self.output is None or not wanted or self.config.train.compile:
             return None
-        if self.plan.zero_stage == 3 or self.plan.sequence > 1:  # the other ranks would have to take part
+        if (
+            self.plan.zero_stage == 3 or self.plan.sequence > 1 or self.plan.pipeline > 1
+        ):  # the other ranks would have to take part
             return None
         tokens = self.config.eval.sample_tokens
         return SampleWriter(self.data.held_out, self.data.tokenizer, self.output, count=wanted, tokens=tokens)

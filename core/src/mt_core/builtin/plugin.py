@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mt_core.nn import TokenObjective
     from mt_core.protocols import Tokenizer
 
-_SEQUENCE: frozenset[Layout] = ZERO | {"sequence"}
+_TESTED: frozenset[Layout] = ZERO | {"sequence", "pipeline"}
 
 
 @hookimpl
@@ -96,7 +96,7 @@ def mt_objectives() -> list[ObjectiveComponent]:
             name="pretrain",
             build=_build_pretrain,
             summary="next-token prediction on all of 'text'",
-            layouts=_SEQUENCE,
+            layouts=_TESTED,
             batching="packing",
             truncation="split",
         ),
@@ -105,7 +105,7 @@ def mt_objectives() -> list[ObjectiveComponent]:
             build=_build_sft,
             summary="supervised fine-tuning: loss on 'response' only, given 'prompt'",
             source="https://arxiv.org/abs/2203.02155",
-            layouts=_SEQUENCE,
+            layouts=_TESTED,
             batching="padding",
             truncation="error",
         ),
@@ -116,7 +116,7 @@ def mt_objectives() -> list[ObjectiveComponent]:
 def mt_adapters() -> list[AdapterComponent]:
     return [
         AdapterComponent(
-            name="full", config=FullConfig, build=build_full, summary="trains every parameter", layouts=_SEQUENCE
+            name="full", config=FullConfig, build=build_full, summary="trains every parameter", layouts=_TESTED
         )
     ]
 
@@ -130,7 +130,7 @@ def mt_optimizers() -> list[OptimizerComponent]:
             build=build_adamw,
             summary="Adam with decoupled weight decay",
             source="https://arxiv.org/abs/1711.05101",
-            layouts=ZERO | {"offload"},
+            layouts=ZERO | {"offload", "pipeline"},
             form="elementwise",
         )
     ]

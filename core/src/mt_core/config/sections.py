@@ -73,8 +73,9 @@ class ParallelConfig(MtConfig):
     """How the run is laid out over its processes."""
 
     zero_stage: Literal["auto", 0, 1, 2, 3] = Field(
-        "auto", description="ZeRO stage; auto is 0 on one rank in fp32, else 1"
+        "auto", description="ZeRO stage; auto is 0 on one rank in fp32, else 1; always 1 in a pipeline"
     )
+    pipeline: int = Field(1, gt=0, description="stages that the layers are divided into, each on its own ranks")
     sequence: int = Field(
         1, gt=0, description="ranks that share each row, every one with a part of its tokens (Ulysses)"
     )

@@ -15,6 +15,9 @@ from mt_core.engine.processes import Process
 from mt_core.errors import WeightsError
 from mt_core.nn import TrainModel, tensor_generator
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""A plan's precision as torch's."""
+
 TensorSource = Mapping[str, Callable[[], Tensor]]
 """Parameter name → a function that loads this one tensor."""
 
@@ -29,7 +32,7 @@ def build_model(
     if plan.zero_stage == 3:
         with deepspeed.zero.Init(config_dict_or_path=settings):
             model = make()
-        wanted = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[plan.dtype]
+        wanted = DTYPES[plan.dtype]
         found = {parameter.dtype for parameter in model.parameters()}
         assert found == {wanted}, f"zero.Init built {found}, not {wanted}: its dtype rule has changed"
         return model
@@ -40,10 +43,14 @@ def build_model(
 def fill_model(model: TrainModel, source: TensorSource, *, seed: int, process: Process) -> None:
     """Give every parameter its value: from ``source`` where it has the name, else drawn from (seed, name).
 
+    A parameter on the meta device belongs to another pipeline stage, and stays there.
+
     Raises ``WeightsError`` that lists every tensor whose shape is not its parameter's.
     """
     wrong: list[str] = []
     for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            continue
         with gathered([parameter], write=True):
             if process.is_main or not is_partitioned(parameter):
                 value = _value(model, name, parameter, source, seed)

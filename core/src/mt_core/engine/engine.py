@@ -8,7 +8,7 @@ rows differently into micro-batches or ranks therefore gives the same gradient.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mt_core.engine.build import gathered
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process, agree, all_reduce
-from mt_core.engine.step import TrainStep
+from mt_core.engine.step import Trained
 from mt_core.nn import Batch
 
 
@@ -48,7 +49,7 @@ class Engine:
     def __init__(
         self,
         deepspeed: ModuleType,
-        module: TrainStep,
+        module: Trained,
         optimizer: torch.optim.Optimizer,
         *,
         plan: Plan,
@@ -156,7 +157,9 @@ class Engine:
         )
 
     def _metrics(self, pairs: Sequence[float]) -> dict[str, float]:
-        names = self.module.loss_head.metric_names
+        return self._means(self.module.loss_head.metric_names, pairs)
+
+    def _means(self, names: Sequence[str], pairs: Sequence[float]) -> dict[str, float]:
         return {name: pairs[2 * i] / max(pairs[2 * i + 1], 1.0) for i, name in enumerate(names)}
 
     # ----------------------------------------------------------------------------------------------------- evaluation
@@ -177,7 +180,9 @@ class Engine:
             sums = outputs if sums is None else sums + outputs
         self._engine.train()
         assert sums is not None, "an evaluation needs at least one batch on every rank"
-        values = all_reduce(sums).tolist()
+        return self._evaluation(all_reduce(sums).tolist())
+
+    def _evaluation(self, values: Sequence[float]) -> dict[str, float]:
         metrics = {f"eval_{name}": value for name, value in self._metrics(values[2:]).items()}
         return {"eval_loss": values[0] / max(values[1], 1.0), **metrics}
 
@@ -186,6 +191,17 @@ class Engine:
     def named_parameters(self) -> Iterable[tuple[str, nn.Parameter]]:
         """The model's parameters under its own names."""
         return self.module.model.named_parameters()
+
+    def whole_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Live weights by name, one at a time; every rank must walk through all of them."""
+        for name, parameter in self.named_parameters():
+            with gathered([parameter]):
+                yield name, parameter.detach()
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """What each stage of a pipeline has, for people; empty without one."""
+        return ()
 
 
 def _settle_norm(optimizer: Any) -> None:

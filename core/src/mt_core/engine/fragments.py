@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mt_core.engine.build import gathered, is_partitioned
+from mt_core.engine.build import is_partitioned
 from mt_core.engine.engine import Engine
 
 MASTER = "master"
@@ -165,10 +165,3 @@ def _flat_parameters(engine: Engine, group: dict[str, Any]) -> list[Tensor]:
     if group is not engine.zero_optimizer.optimizer.param_groups[0]:
         return []
     return list(engine.zero_optimizer.fp32_partitioned_groups_flat)
-
-
-def whole_weights(engine: Engine) -> Iterator[tuple[str, Tensor]]:
-    """Live weights by name, one at a time; every rank must walk through all of them."""
-    for name, parameter in engine.named_parameters():
-        with gathered([parameter]):
-            yield name, parameter.detach()

@@ -28,13 +28,18 @@ class Plan:
     micro_batch_size: int
     global_batch_size: int
     clip_norm: float | None
+    pipeline: int = 1
     sequence: int = 1
     notices: tuple[str, ...] = ()
 
     @property
     def data_ranks(self) -> int:
         """Ranks, or groups of ranks, that have rows of their own."""
-        return self.world // self.sequence
+        return self.world // (self.pipeline * self.sequence)
+
+    def data_rank(self, rank: int) -> int:
+        """Which of them a rank is in: those that share rows are neighbours, and each stage has its ranks in a block."""
+        return rank % (self.world // self.pipeline) // self.sequence
 
     @property
     def micro_batches(self) -> int:
@@ -47,13 +52,16 @@ class Plan:
         stages: dict[int, Layout] = {0: "zero0", 1: "zero1", 2: "zero2", 3: "zero3"}
         offload: set[Layout] = {"offload"} if self.offload != "none" else set()
         sequence: set[Layout] = {"sequence"} if self.sequence > 1 else set()
-        return {stages[self.zero_stage]} | offload | sequence
+        pipeline: set[Layout] = {"pipeline"} if self.pipeline > 1 else set()
+        return {stages[self.zero_stage]} | offload | sequence | pipeline
 
     def describe(self) -> str:
         """For people: ``2 ranks × 8 rows × 4 micro-batches = 64 rows a step, ZeRO 1, bf16``."""
-        ranks = "1 rank" if self.world == 1 else f"{self.world} ranks"
+        ranks = "1 rank" if self.data_ranks == 1 else f"{self.data_ranks} ranks"
         if self.sequence > 1:
             ranks = f"{self.data_ranks} × {self.sequence} ranks that share a row"
+        if self.pipeline > 1:
+            ranks = f"{self.pipeline} stages × {ranks}"
         offload = "" if self.offload == "none" else f", {self.offload} offloaded"
         return (
             f"{ranks} × {self.micro_batch_size} rows × {self.micro_batches} micro-batches = {self.global_batch_size} rows"
@@ -71,18 +79,22 @@ def make_plan(config: RunConfig, *, world: int, device: str, offers: Iterable[Of
             Fault(key="train.dtype", problem="fp16 does not train on a CPU.", fix="Set --train.dtype fp32 or bf16.")
         )
     stage, notices = _stage(config, world, dtype)
-    sequence = parallel.sequence
-    if fault := _wrong_sequence(config, world):
+    pipeline, sequence = parallel.pipeline, parallel.sequence
+    if wrong := _wrong_pipeline(config, world, dtype):
+        faults.extend(wrong)
+        stage, pipeline = 1, pipeline if world % pipeline == 0 else 1
+    if fault := _wrong_sequence(config, world // pipeline):
         faults.append(fault)
         sequence = 1
-    rows = train.micro_batch_size * world // sequence
+    data_ranks = world // (pipeline * sequence)
+    rows = train.micro_batch_size * data_ranks
     total = train.global_batch_size or rows
     if total % rows:
         near = max(rows, total // rows * rows)
         faults.append(
             Fault(
                 key="train.global-batch-size",
-                problem=f"{total} rows do not divide into {world // sequence} ranks × {train.micro_batch_size} rows.",
+                problem=f"{total} rows do not divide into {data_ranks} ranks × {train.micro_batch_size} rows.",
                 fix=f"Set --train.global-batch-size {near}, or another --train.micro-batch-size.",
             )
         )
@@ -95,6 +107,7 @@ def make_plan(config: RunConfig, *, world: int, device: str, offers: Iterable[Of
         micro_batch_size=train.micro_batch_size,
         global_batch_size=total,
         clip_norm=train.clip_norm,
+        pipeline=pipeline,
         sequence=sequence,
         notices=notices,
     )
@@ -106,6 +119,8 @@ def make_plan(config: RunConfig, *, world: int, device: str, offers: Iterable[Of
 
 def _stage(config: RunConfig, world: int, dtype: str) -> tuple[int, tuple[str, ...]]:
     wanted, offload = config.parallel.zero_stage, config.parallel.offload
+    if config.parallel.pipeline > 1 and wanted == "auto":
+        return 1, ()
     if offload == "parameters":
         return 3, ()
     if wanted == "auto":
@@ -115,6 +130,49 @@ def _stage(config: RunConfig, world: int, dtype: str) -> tuple[int, tuple[str, .
             f"ZeRO 0 in {dtype} runs as ZeRO 1: DeepSpeed's own {dtype} optimizer takes a step before the first one",
         )
     return wanted, ()
+
+
+def too_many_stages(stages: int, layers: int) -> Fault:
+    """Said on paper where the number of layers is known, else when the model is there."""
+    return Fault(
+        key="parallel.pipeline",
+        problem=f"the model has {layers} layers (embedding, blocks, norm and head), too few for {stages} stages.",
+        fix=f"Set --parallel.pipeline {layers} or less.",
+    )
+
+
+def _wrong_pipeline(config: RunConfig, world: int, dtype: str) -> list[Fault]:
+    """Why ``parallel.pipeline`` does not fit the ranks, the model, or the rest of the layout."""
+    stages, parallel = config.parallel.pipeline, config.parallel
+    if stages == 1:
+        return []
+    faults = []
+    if world % stages:
+        possible = ", ".join(str(n) for n in range(1, world + 1) if world % n == 0)
+        start = f"start {stages} processes or a multiple of them (--nproc-per-node {stages})"
+        fix = f"Set --parallel.pipeline to one of {possible}, or {start}."
+        what = "1 rank does" if world == 1 else f"{world} ranks do"
+        faults.append(Fault(key="parallel.pipeline", problem=f"{what} not divide into {stages} stages.", fix=fix))
+    blocks = getattr(config.model.options, "n_layers", None)
+    if blocks is not None and stages > blocks + 3:
+        faults.append(too_many_stages(stages, blocks + 3))
+    # ZeRO 0 would clip by the first stage's norm only, and let infinities through; 2 and 3 cut what a stage accumulates.
+    if parallel.zero_stage not in ("auto", 1):
+        problem = f"{parallel.zero_stage} does not go with a pipeline, which runs ZeRO 1."
+        faults.append(Fault(key="parallel.zero-stage", problem=problem, fix="Set 1, or leave it auto."))
+    refused = [
+        ("parallel.offload", parallel.offload, parallel.offload != "none", "none"),
+        ("train.compile", "compiling blocks", config.train.compile, "false"),
+        ("train.dtype", dtype, dtype == "fp16", "bf16 or fp32"),
+    ]
+    for key, what, given, instead in refused:
+        if given:
+            problem, fix = (
+                f"{what} does not work in a pipeline yet.",
+                f"Set --{key} {instead}, or --parallel.pipeline 1.",
+            )
+            faults.append(Fault(key=key, problem=problem, fix=fix))
+    return faults
 
 
 def _wrong_sequence(config: RunConfig, world: int) -> Fault | None:
@@ -132,6 +190,7 @@ def _wrong_sequence(config: RunConfig, world: int) -> Fault | None:
 
 
 _CONCERNED: dict[str, frozenset[str]] = {
+    "pipeline": frozenset({"train_model", "objective", "adapter", "optimizer"}),
     "sequence": frozenset({"train_model", "objective", "adapter"}),
     "offload": frozenset({"optimizer"}),
 }
@@ -194,7 +253,8 @@ def _zero(plan: Plan) -> dict[str, Any]:
         "stage": plan.zero_stage,
         "reduce_bucket_size": BUCKET_ELEMENTS,
         "allgather_bucket_size": BUCKET_ELEMENTS,
-        "overlap_comm": plan.device == "cuda" and plan.world > 1,
+        # In a pipeline gradients are complete only after the last backward, and shared weights' even later.
+        "overlap_comm": plan.device == "cuda" and plan.world > 1 and plan.pipeline == 1,
     }
     if plan.offload in ("optimizer", "parameters"):
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": plan.device == "cuda"}

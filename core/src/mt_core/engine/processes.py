@@ -186,15 +186,15 @@ def barrier() -> None:
         agree(True)  # an all-reduce: a plain barrier on gloo has its own, longer timeout
 
 
-def share_text(text: str) -> str:
-    """Rank 0's text, on every rank."""
+def share_text(text: str, *, source: int = 0) -> str:
+    """The text of one rank, on every rank."""
     if dist.get_world_size() == 1:
         return text
     device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
     content = torch.tensor(list(text.encode()), dtype=torch.uint8, device=device)
     size = torch.tensor(len(content), device=device)
-    dist.broadcast(size, 0)
-    if dist.get_rank() != 0:
+    dist.broadcast(size, source)
+    if dist.get_rank() != source:
         content = torch.empty(int(size.item()), dtype=torch.uint8, device=device)
-    dist.broadcast(content, 0)
+    dist.broadcast(content, source)
     return bytes(content.tolist()).decode()

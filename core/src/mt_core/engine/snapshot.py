@@ -23,7 +23,7 @@ def write_snapshot(engine: Engine, folder: Path) -> None:
     """Write this rank's files; every rank must call it."""
     process = engine.process
     writer = ModelWriter(folder / "model") if process.is_main else None
-    for name, weight in fragments.whole_weights(engine):
+    for name, weight in engine.whole_weights():
         if writer is not None:
             writer.add(name, weight.cpu())
     if writer is not None:

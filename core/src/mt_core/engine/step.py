@@ -5,6 +5,9 @@ Shapes: B rows, T tokens, D model width.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Protocol
+
 from torch import Tensor, nn
 
 from mt_core.nn import Batch, TrainModel
@@ -42,6 +45,17 @@ class TrainStep(nn.Module):
     def forward(self, batch: Batch) -> tuple[Tensor, ...]:
         """See ``LossHead``."""
         return self.loss_head(self.model(batch), batch)  # type: ignore[no-any-return]
+
+
+class Trained(Protocol):
+    """What an engine trains: ``TrainStep``, or the layers of a pipeline stage."""
+
+    model: TrainModel
+    loss_head: LossHead
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """All that is on this rank."""
+        ...
 
 
 def canonical_name(name: str) -> str:

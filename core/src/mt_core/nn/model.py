@@ -83,9 +83,10 @@ def _rows(state: Any, rows_R: Tensor) -> Any:
 
 @dataclass(frozen=True)
 class BlockContext:
-    """What every block may see beside the hidden states. Integer tensors only, so that it crosses pipeline stages.
+    """What every block may see beside the hidden states. It is made from the batch alone, as every pipeline stage does.
 
-    ``shared`` lets the first block compute something for all (rotary tables); it belongs to one forward.
+    ``shared`` lets the first block compute something for all (rotary tables); it belongs to one forward of one stage, so
+    a block computes what it does not find there.
     """
 
     positions_BT: Tensor

@@ -107,6 +107,9 @@ def _pick_components(draft: Draft) -> None:
             draft.offers["train_model"] = draft.host.get("train_model", family)
         except ComponentError as error:
             draft.fault("model", f"{family} offers a config but nothing to train: {error}")
+        for offer in draft.host.offers("pipeline_layers"):
+            if offer.qualified == family:
+                draft.offers["pipeline_layers"] = offer
 
 
 def _apply_run_defaults(draft: Draft) -> None:

@@ -42,9 +42,9 @@ def mt_train_models() -> list[Component]:
             name="llama",
             config=LlamaConfig,
             build=_build,
-            summary="trainable Llama, every ZeRO stage and sequence parallel",
+            summary="trainable Llama, every ZeRO stage, sequence parallel and pipeline",
             source=_SOURCE,
-            layouts=ZERO | {"sequence"},
+            layouts=ZERO | {"sequence", "pipeline"},
         )
     ]
 

@@ -1,0 +1,198 @@
+"""One optimizer step through pipeline stages, by DeepSpeed's ``PipelineEngine`` on ZeRO 1.
+
+W is the number of ranks of a stage, N the trained tokens of the whole optimizer step. DeepSpeed divides the last stage's
+losses by the accumulation of its configuration (gas) and averages gradients over W, so each loss sum is multiplied by
+gas · W/N: as in ``Engine``, splitting the same rows differently gives the same gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from mt_core.engine.build import DTYPES
+from mt_core.engine.engine import Engine, StepResult
+from mt_core.engine.plan import Plan
+from mt_core.engine.processes import Process, agree, all_reduce, share_text
+from mt_core.engine.stages import Stage
+from mt_core.engine.step import LossHead
+from mt_core.errors import ComponentError
+from mt_core.nn import Batch
+from mt_core.protocols import Objective
+
+if TYPE_CHECKING:
+    from mt_core.engine.stage_module import StageModule
+
+EVALUATED_AT_ONCE = 4
+"""Micro-batches of an evaluation per stage that run without a pause: a fifth of the time is then spent waiting."""
+
+
+class PipelineEngine(Engine):
+    """The layers of this rank's stage, their optimizer and DeepSpeed. Every call is collective over all stages."""
+
+    module: StageModule
+
+    def __init__(
+        self,
+        deepspeed: ModuleType,
+        stage: Stage,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        *,
+        plan: Plan,
+        process: Process,
+        settings: dict[str, Any],
+    ) -> None:
+        from mt_core.engine.stage_module import StageModule  # DeepSpeed may be imported from here on
+
+        if objective.modules(stage.model.config) is not None:
+            raise ComponentError(
+                f"{type(objective).__name__} has modules beside the model, which no pipeline stage holds; train with"
+                " --parallel.pipeline 1"
+            )
+        self.stage = stage
+        self._names: tuple[str, ...] | None = None
+        module = StageModule(stage, LossHead(stage.model.head, objective), process.device)
+        super().__init__(deepspeed, module, optimizer, plan=plan, process=process, settings=settings)
+        for _, parameter in stage.model.named_parameters():
+            if parameter.is_meta and parameter.is_floating_point():  # as DeepSpeed did with the real ones
+                parameter.data = parameter.data.to(DTYPES[plan.dtype])
+        self._hook_into_the_step()
+
+    def _hook_into_the_step(self) -> None:
+        """DeepSpeed calls its instructions by this table, not by their names."""
+        from deepspeed.runtime.pipe import schedule
+
+        zero = self.zero_optimizer
+        if hasattr(zero, "scaled_global_norm"):
+            zero.scaled_global_norm = lambda norm_type=2: _norm(zero)
+        else:
+            _never_empty(zero)
+        add_up = {schedule.ReduceTiedGrads: lambda engine: _add_up_shared(engine)}
+        self._engine._INSTRUCTION_MAP = {**self._engine._INSTRUCTION_MAP, **add_up}
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """See ``Engine``."""
+        return self.stage.titles
+
+    # ------------------------------------------------------------------------------------------------------- training
+
+    def train_step(self, window: Sequence[Batch], stop: Callable[[], bool] = lambda: False) -> StepResult:
+        """See ``Engine``. What ``stop`` says after the step travels with its sums."""
+        tokens = self._tokens(window)
+        gas, ranks = self._engine.gradient_accumulation_steps(), self.process.world // self.plan.pipeline
+        self._engine.micro_batches = len(window)  # the last window of an epoch may be shorter
+        self._engine.train_batch(self.module.feed.fill(window, gas * ranks / max(tokens, 1.0)))
+        sums = self._sums(torch.tensor([float(stop())], device=self.process.device))
+        norm = torch.as_tensor(self._engine.get_global_grad_norm(), dtype=torch.float64, device=sums.device)
+        values = torch.cat([sums, norm.reshape(1)]).tolist()
+        applied = bool(self._engine.was_step_applied())
+        if not applied and math.isfinite(values[-1]):
+            values[-1] = math.nan  # DeepSpeed reports an overflow as a norm of -1 or 0
+        return self._result(values, tokens, applied=applied)
+
+    def _tokens(self, window: Sequence[Batch]) -> float:
+        """The ranks of one stage have all rows between them."""
+        return super()._tokens(window if self.stage.is_last else ())
+
+    def _sums(self, wish: Tensor) -> Tensor:
+        """Sums of the last stage's ranks and of all ranks' wishes, on every rank."""
+        sums = self.module.feed.sums
+        if self._names is None:
+            text = share_text("\n".join(self.module.loss_head.metric_names), source=self.process.world - 1)
+            self._names = tuple(text.split("\n")) if text else ()
+        if sums is None:
+            sums = torch.zeros(2 + 2 * len(self._names), dtype=torch.float64, device=wish.device)
+        else:
+            names = self.module.loss_head.metric_names
+            assert names == self._names, f"the objective's metrics were {self._names}, and are {names}: keep them"
+        return all_reduce(torch.cat([sums, wish.double()]))
+
+    def _metrics(self, pairs: Sequence[float]) -> dict[str, float]:
+        return self._means(self._names or (), pairs)
+
+    # ----------------------------------------------------------------------------------------------------- evaluation
+
+    @torch.no_grad()
+    def evaluate(self, batches: Iterable[Batch], stop: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
+        """See ``Engine``. ``stop`` is asked once for several batches."""
+        waiting, total = iter(batches), None
+        nothing = torch.zeros(1, device=self.process.device)
+        while window := list(islice(waiting, EVALUATED_AT_ONCE * self.plan.pipeline)):
+            if not agree(not stop()):
+                self._engine.train()
+                return None
+            # DeepSpeed would average over micro-batches, and broadcast a shape that it does not have: sums are ours
+            self._engine.eval_batch(
+                self.module.feed.fill(window), reduce_output=None, bcast_loss=False, num_micro_batches=len(window)
+            )
+            sums = self._sums(nothing)
+            total = sums if total is None else total + sums
+        self._engine.train()
+        assert total is not None, "an evaluation needs at least one batch on every rank"
+        return self._evaluation(total.tolist()[:-1])
+
+    # ------------------------------------------------------------------------------------------------------ parameters
+
+    def named_parameters(self) -> Iterable[tuple[str, nn.Parameter]]:
+        """This stage's parameters, under their names in the whole model."""
+        return ((name, parameter) for name, parameter in self.module.model.named_parameters() if not parameter.is_meta)
+
+    def whole_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Every stage's weights on every rank, one at a time."""
+        ranks = self.process.world // self.plan.pipeline
+        for name, parameter in self.module.model.named_parameters():
+            source = self.stage.holders[name][0] * ranks
+            here = self.process.rank == source
+            weight = parameter.detach() if here else torch.empty_like(parameter, device=self.process.device)
+            dist.broadcast(weight, source)
+            yield name, weight.detach()
+
+
+def _norm(zero: Any) -> Tensor:
+    """The norm of the whole gradient, summed in fp64 over all stages at once, however many groups each has.
+
+    A weight that several stages share has the same gradient on each, and counts once.
+    """
+    squares = [torch.zeros((), dtype=torch.float64, device=zero.device)]
+    for group, parameters in enumerate(zero.params_in_partition):
+        real = [each for each in zero.averaged_gradients[group] if not getattr(each, "_zero_padding", False)]
+        for gradient, parameter in zip(real, parameters, strict=False):  # the last gradient may be padding too
+            if not parameter.ds_pipe_replicated:
+                squares.append(torch.linalg.vector_norm(gradient, dtype=torch.float64).square())
+    return all_reduce(torch.stack(squares).sum()).sqrt()
+
+
+def _never_empty(zero: Any) -> None:
+    """DeepSpeed's optimizer for bf16 adds up the norm by itself, and fails on a stage with nothing but a shared weight."""
+    gradients = zero.get_grads_for_norm
+
+    def at_least_one(for_clipping: bool = False) -> Any:
+        if for_clipping:
+            return gradients(for_clipping=True)
+        dense, experts = gradients()
+        return dense or [torch.zeros(1, device=zero.fp32_groups_flat_partition[0].device)], experts
+
+    zero.get_grads_for_norm = at_least_one
+
+
+def _add_up_shared(engine: Any) -> None:
+    """Add up the gradients of weights that several stages share, over those stages.
+
+    DeepSpeed's own way looks at ``.grad``, which is empty where gradients are accumulated in another precision: the copies
+    of a shared weight would drift apart without a word.
+    """
+    for parameter, group in engine.module.get_tied_weights_and_groups():
+        in_half_precision = engine.using_bf16_optimizer
+        zero = engine.optimizer
+        gradient = parameter._hp_grad if in_half_precision else zero.get_gradient_for_reduction(parameter)
+        assert gradient is not None, "a shared weight has no gradient: it would not be added up over its stages"
+        dist.all_reduce(gradient, group=group)
