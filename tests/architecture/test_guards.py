@@ -26,6 +26,7 @@ TRAINING_PATH = [
     "checkpoint",
     "assemble",
     "loop.py",
+    "components.py",
     "protocols.py",
     "hookspecs.py",
 ]

@@ -13,21 +13,21 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "ANY": "mt_core.config.base",
     "Adapter": "mt_core.adapters.base",
-    "AdapterComponent": "mt_core.protocols",
+    "AdapterComponent": "mt_core.components",
     "CheckpointError": "mt_core.errors",
-    "Component": "mt_core.protocols",
+    "Component": "mt_core.components",
     "ComponentError": "mt_core.errors",
     "ConfigError": "mt_core.errors",
     "Control": "mt_core.protocols",
     "DataError": "mt_core.errors",
     "Layout": "mt_core.config.base",
     "ModelConfig": "mt_core.config.base",
-    "ModelFamily": "mt_core.protocols",
+    "ModelFamily": "mt_core.components",
     "MtConfig": "mt_core.config.base",
     "MtError": "mt_core.errors",
     "Outcome": "mt_core.assemble.outcome",
-    "ObjectiveComponent": "mt_core.protocols",
-    "OptimizerComponent": "mt_core.protocols",
+    "ObjectiveComponent": "mt_core.components",
+    "OptimizerComponent": "mt_core.components",
     "Rejected": "mt_core.protocols",
     "Row": "mt_core.protocols",
     "RunConfig": "mt_core.config.run",
@@ -39,15 +39,15 @@ _PUBLIC = {
     "StoppedError": "mt_core.errors",
     "UsageError": "mt_core.errors",
     "WeightsError": "mt_core.errors",
-    "WeightsFormat": "mt_core.protocols",
+    "WeightsFormat": "mt_core.components",
     "ZERO": "mt_core.config.base",
     "hookimpl": "mt_core.hookspecs",
     "generate": "mt_core.api",
     "load_config": "mt_core.api",
     "load_run": "mt_core.api",
     "train": "mt_core.api",
-    "split_decay": "mt_core.protocols",
-    "whole_shape": "mt_core.protocols",
+    "split_decay": "mt_core.components",
+    "whole_shape": "mt_core.components",
 }
 
 __all__ = [
@@ -94,6 +94,16 @@ if TYPE_CHECKING:
     from mt_core.adapters.base import Adapter
     from mt_core.api import generate, load_config, load_run, train
     from mt_core.assemble.outcome import Outcome
+    from mt_core.components import (
+        AdapterComponent,
+        Component,
+        ModelFamily,
+        ObjectiveComponent,
+        OptimizerComponent,
+        WeightsFormat,
+        split_decay,
+        whole_shape,
+    )
     from mt_core.config.base import ANY, ZERO, Layout, ModelConfig, MtConfig
     from mt_core.config.run import RunConfig
     from mt_core.errors import (
@@ -107,24 +117,7 @@ if TYPE_CHECKING:
         WeightsError,
     )
     from mt_core.hookspecs import hookimpl
-    from mt_core.protocols import (
-        AdapterComponent,
-        Component,
-        Control,
-        ModelFamily,
-        ObjectiveComponent,
-        OptimizerComponent,
-        Rejected,
-        Row,
-        Sample,
-        Schedule,
-        StepRecord,
-        TaskPrint,
-        Tokenizer,
-        WeightsFormat,
-        split_decay,
-        whole_shape,
-    )
+    from mt_core.protocols import Control, Rejected, Row, Sample, Schedule, StepRecord, TaskPrint, Tokenizer
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core.assemble.choice import chosen
+from mt_core.assemble.discovery import discovered
 from mt_core.assemble.resume import is_finished, resolve_resumed
 from mt_core.checkpoint.folder import next_run_folder
 from mt_core.config.commandline import merge
@@ -15,8 +16,7 @@ from mt_core.config.files import read_config
 from mt_core.config.names import expand
 from mt_core.config.run import RunConfig
 from mt_core.errors import UsageError, did_you_mean
-from mt_core.generation.rules import SamplingRules
-from mt_core.plugins.host import PluginHost
+from mt_core.generation.rules import SamplingRules, Wishes
 from mt_core.plugins.resolve import Resolved, resolve
 from mt_core.tracking.logs import notice
 
@@ -35,7 +35,7 @@ def load_config(source: Config, **changes: Any) -> RunConfig:
 
     Raises ``ConfigError`` with every fault. Imports no torch.
     """
-    return resolve(merge(_raw(source), changes), PluginHost.discover()).config
+    return resolve(merge(_raw(source), changes), discovered()).config
 
 
 def train(
@@ -53,7 +53,7 @@ def train(
     """
     from mt_core.assemble.run import RunOptions, run
 
-    host = PluginHost.discover()
+    host = discovered()
     if resume is not None:
         if output != "auto":
             raise UsageError("resume goes on in the run's own folder; leave out output")
@@ -76,7 +76,7 @@ def load_run(run: str | Path, *, checkpoint: str = "last") -> Loaded:
     from mt_core.assemble.load import load
 
     found = chosen(Path(expand(str(run))), str(checkpoint))[-1]
-    resolved = resolve(read_config(found.parent.parent / "run.yaml"), PluginHost.discover())
+    resolved = resolve(read_config(found.parent.parent / "run.yaml"), discovered())
     return load(resolved, found, notice)
 
 
@@ -99,17 +99,10 @@ def generate(
     """
     from mt_core.generation.generate import generate as continue_each
 
-    return continue_each(
-        loaded,
-        prompts,
-        rules=_rules(rules),
-        max_new_tokens=max_new_tokens,
-        stop=stop,
-        choices=choices,
-        batch_size=batch_size,
-        seed=seed,
-        chat_template=chat_template,
+    wishes = Wishes(
+        rules=_rules(rules), max_new_tokens=max_new_tokens, stop=tuple(stop), choices=tuple(choices), seed=seed
     )
+    return continue_each(loaded, prompts, wishes, batch_size=batch_size, chat_template=chat_template)
 
 
 def _rules(given: Mapping[str, Any]) -> SamplingRules:

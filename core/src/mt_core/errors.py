@@ -112,6 +112,11 @@ class PluginLoadError(ComponentError):
     """A plugin that the run needs could not be loaded."""
 
 
+def first_line(error: Exception) -> str:
+    """The first line of what an error says; its kind where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def nearest(word: str, known: Sequence[str]) -> str:
     """The most similar known word, or an empty string."""
     matches = get_close_matches(word, known, n=1, cutoff=0.6)

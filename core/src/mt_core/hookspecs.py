@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pluggy
 
-from mt_core.protocols import AdapterComponent, Component, ModelFamily, ObjectiveComponent, OptimizerComponent
+from mt_core.components import AdapterComponent, Component, ModelFamily, ObjectiveComponent, OptimizerComponent
 
 PROJECT = "mt"
 hookspec = pluggy.HookspecMarker(PROJECT)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mt_core.assemble import data
 from mt_core.cli.eval import main
 from mt_core.cli.train import main as train
+from mt_core.data.encoded import encode
 from mt_core.tracking.metrics import MetricsFile
 
 WORDS = ["--model", "llama", "--model.n-layers", "1", "--train.steps", "6", "--train.micro-batch-size", "2"]
@@ -69,6 +72,21 @@ def test_the_output_is_numbered_in_the_run_and_says_each_samples_loss_on_request
     assert (run / "eval" / "002" / "metrics.json").is_file()
 
 
+def test_of_a_runs_own_rows_only_those_held_out_are_encoded(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts: list[int] = []
+
+    def counting(dataset: Any, indices: Any, *arguments: Any, **options: Any) -> Any:
+        listed = list(indices)
+        counts.append(len(listed))
+        return encode(dataset, listed, *arguments, **options)
+
+    monkeypatch.setattr(data, "encode", counting)
+    assert main(["--run", str(run), "--checkpoints", "2,4", "--output", "none"]) == 0
+    assert counts == [4], "and once for all checkpoints"
+
+
 def test_several_datasets_have_a_line_each(run: Path, rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--on", f"first=jsonl:{rows}/a.jsonl", "--on", f"second=jsonl:{rows}/b.jsonl"]
     assert main(["--run", str(run), "--checkpoints", "2,6", *words, "--output", "none"]) == 0
@@ -87,6 +105,7 @@ def test_several_datasets_have_a_line_each(run: Path, rows: Path, capsys: pytest
         (["--run", "{run}", "--checkpoints", "fast"], "last, best, all or saved steps"),
         (["--run", "{run}", "--on", "a"], "is not LABEL=DATASET:PATH"),
         (["--run", "{run}", "--on", "a=jsonl:x", "--dataset", "demo"], "keep one"),
+        (["--run", "{run}", "--on", "a=jsonl:x", "--on", "a=jsonl:y"], "names 'a' twice"),
         (["--run", "{run}", "--output", "{run}/eval/009"], "earlier evaluation"),
         (["--run", "{run}/none"], "does not exist"),
     ],

@@ -186,6 +186,26 @@ def test_two_processes_stop_at_the_same_step_and_the_run_can_be_used(
 
 
 @pytest.mark.timeout(120)
+def test_two_processes_agree_to_leave_an_evaluation_and_make_it_when_resumed(tmp_path: Path) -> None:
+    """Nearly all of the time is evaluation here, so the signal most likely comes in one; what is asked holds anywhere."""
+    words = ["--model", "llama", "--model.n-layers", "1", "--train.steps", "100000", "--train.micro-batch-size", "1"]
+    words += ["--data.eval", "0.9", "--eval.every-steps", "1", "--eval.samples", "0", "--nproc-per-node", "2"]
+    process = started([*words, "--output", "run"], tmp_path)
+    wait_for_steps(process)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGUSR1)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 75, errors
+    step = json.loads((find(tmp_path / "run") / "manifest.json").read_text())["step"]
+    resumed = started(["--resume", "run", "--train.steps", str(step + 1), "--nproc-per-node", "2"], tmp_path)
+    _, errors = resumed.communicate(timeout=100)
+    assert resumed.returncode == 0, errors
+    records = figures(tmp_path / "run")
+    assert [record["step"] for record in records] == list(range(1, step + 2))
+    assert all("eval_loss" in record for record in records)
+
+
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_second_signal_stops_at_once(processes: int, tmp_path: Path) -> None:
     """In the middle of a step that takes some seconds."""

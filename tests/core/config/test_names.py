@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from mt_core.cli.checkpoint import main as checkpoint
+from mt_core.cli.eval import main as evaluate
+from mt_core.cli.generate import main as generate
+from mt_core.cli.report import main as report
 from mt_core.cli.train import main
 from mt_core.config.files import read_config
 from mt_core.config.names import expand
@@ -56,6 +61,30 @@ def test_a_run_uses_names_for_its_rows_and_its_folder(
     words = ["--model", "llama", "--dataset", "jsonl", "--dataset.path", "@data/a.jsonl", "--train.steps", "1"]
     assert main([*words, "--output", "@data/run"]) == 0
     assert read_config(tmp_path / "rows" / "run" / "run.yaml")["dataset"]["path"] == f"{tmp_path}/rows/a.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (main, ["--config", "@dta/run.yaml"]),
+        (main, ["--model", "llama", "--output", "@dta/run"]),
+        (generate, ["--run", "@dta/run", "--prompt", "x"]),
+        (generate, ["--model", "llama", "--weights", "@dta/w", "--prompt", "x"]),
+        (evaluate, ["--run", "@dta/run"]),
+        (checkpoint, ["list", "@dta/run"]),
+        (report, ["@dta/run"]),
+        (report, ["@data", "--output", "@dta/page.html"]),
+    ],
+)
+def test_every_command_knows_names_and_tells_of_an_unknown_one(
+    command: Callable[[list[str]], int], words: list[str], names: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (names.parent / "rows").mkdir()
+    (names.parent / "rows" / "run.yaml").write_text("model: llama\n")
+    assert command(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: no path is named @dta")
+    assert "Traceback" not in error
 
 
 def test_json_and_yaml_say_the_same(tmp_path: Path) -> None:

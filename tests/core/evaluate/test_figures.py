@@ -80,7 +80,7 @@ def test_each_samples_own_figures_add_up_to_the_whole(scene: Scene) -> None:
         samples,
         loaded.tokenizer,
         batch_size=4,
-        on_prediction=lambda prediction, sample: made.append(prediction),
+        on_prediction=made.append,
     )
     assert len(made) == len(ROWS)
     assert sum(each.loss * each.tokens for each in made) == pytest.approx(figures.loss_sum, rel=1e-6)

@@ -33,7 +33,7 @@ class Talk:
 
 
 def reply_to(loaded: Loaded, text: str, most: int = 8) -> str:
-    return generate(loaded, text, rules=SamplingRules(greedy=True), max_new_tokens=most)[0].text
+    return generate(loaded, text, Wishes(rules=SamplingRules(greedy=True), max_new_tokens=most))[0].text
 
 
 def test_a_reply_sees_the_turns_before_it(loaded: Loaded) -> None:

@@ -15,7 +15,7 @@ from mt_core.generation.choices import Choices
 from mt_core.generation.decode import Continuation, decode
 from mt_core.generation.generate import generate
 from mt_core.generation.loaded import Loaded
-from mt_core.generation.rules import SamplingRules
+from mt_core.generation.rules import SamplingRules, Wishes
 from mt_plugin_llama.model import Llama
 
 END = 22
@@ -96,17 +96,17 @@ def test_choices_equal_transformers_prefix_function(
     ),
 )
 def test_the_text_is_always_one_of_the_choices(loaded: Loaded, strings: list[str], rules: SamplingRules) -> None:
-    found = generate(loaded, ["a", "bcd"], rules=rules, choices=strings)
+    found = generate(loaded, ["a", "bcd"], Wishes(rules=rules, choices=tuple(strings)))
     assert all(text.text in strings and text.finish == "eos" for text in found)
 
 
 def test_choices_that_cannot_work_are_refused(loaded: Loaded) -> None:
     with pytest.raises(UsageError, match="longest choice has 6 tokens with its end, and max_new_tokens is 5"):
-        generate(loaded, "x", choices=["yes", "maybe"], max_new_tokens=5)
+        generate(loaded, "x", Wishes(choices=("yes", "maybe"), max_new_tokens=5))
     with pytest.raises(UsageError, match=r"prompt 1 .* shorten one of them"):
-        generate(loaded, ["x", "x" * 124], choices=["maybe"])
+        generate(loaded, ["x", "x" * 124], Wishes(choices=("maybe",)))
     with pytest.raises(UsageError, match="has no end token"):
-        generate(Loaded(loaded.model, loaded.tokenizer, 128), "x", choices=["yes"])
+        generate(Loaded(loaded.model, loaded.tokenizer, 128), "x", Wishes(choices=("yes",)))
     with pytest.raises(UsageError, match="have the same tokens"):
         Choices(["a", "A"], type("Blind", (), {"encode": lambda self, text: [1]})(), END)
     with pytest.raises(UsageError, match="'' has no tokens"):

@@ -11,7 +11,7 @@ from mt_core.builtin.tokenizers.byte import ByteTokenizer
 from mt_core.errors import UsageError
 from mt_core.generation.generate import generate
 from mt_core.generation.loaded import Loaded
-from mt_core.generation.rules import SamplingRules
+from mt_core.generation.rules import SamplingRules, Wishes
 from mt_plugin_llama.config import LlamaConfig, RopeScaling
 from mt_plugin_llama.model import Llama
 
@@ -22,34 +22,36 @@ GREEDY = SamplingRules(greedy=True)
 @given(prompts=st.lists(st.text("abc ", min_size=1, max_size=9), min_size=2, max_size=5), size=st.integers(1, 4))
 def test_the_batch_size_changes_no_text(loaded: Loaded, prompts: list[str], size: int) -> None:
     wishes = {"rules": SamplingRules(top_p=0.9), "max_new_tokens": 10, "seed": 5, "stop": ("e", "qu")}
-    assert generate(loaded, prompts, batch_size=size, **wishes) == generate(loaded, prompts, batch_size=1, **wishes)
+    assert generate(loaded, prompts, Wishes(**wishes), batch_size=size) == generate(
+        loaded, prompts, Wishes(**wishes), batch_size=1
+    )
 
 
 def test_a_single_text_is_a_list_of_one(loaded: Loaded) -> None:
-    (one,) = generate(loaded, "ab", rules=GREEDY, max_new_tokens=4)
-    assert [one] == generate(loaded, ["ab"], rules=GREEDY, max_new_tokens=4)
+    (one,) = generate(loaded, "ab", Wishes(rules=GREEDY, max_new_tokens=4))
+    assert [one] == generate(loaded, ["ab"], Wishes(rules=GREEDY, max_new_tokens=4))
     assert (len(one.ids), one.finish) == (4, "length")
     assert one.text == loaded.tokenizer.decode(one.ids)
 
 
 def test_each_end_has_its_name(loaded: Loaded) -> None:
-    (free,) = generate(loaded, "ab", rules=GREEDY, max_new_tokens=10)
-    assert generate(loaded, "x" * 120, rules=GREEDY)[0].finish in ("context", "eos")
-    assert len(generate(loaded, "x" * 120, rules=GREEDY)[0].ids) <= 128 - 121
+    (free,) = generate(loaded, "ab", Wishes(rules=GREEDY, max_new_tokens=10))
+    assert generate(loaded, "x" * 120, Wishes(rules=GREEDY))[0].finish in ("context", "eos")
+    assert len(generate(loaded, "x" * 120, Wishes(rules=GREEDY))[0].ids) <= 128 - 121
     ended = Loaded(loaded.model, loaded.tokenizer, 128, (free.ids[3],))
-    (early,) = generate(ended, "ab", rules=GREEDY, max_new_tokens=10)
+    (early,) = generate(ended, "ab", Wishes(rules=GREEDY, max_new_tokens=10))
     assert (early.finish, early.ids) == ("eos", free.ids[: free.ids.index(free.ids[3])])
     word = free.text[2:4]
-    (stopped,) = generate(loaded, "ab", rules=GREEDY, max_new_tokens=10, stop=[word])
+    (stopped,) = generate(loaded, "ab", Wishes(rules=GREEDY, max_new_tokens=10, stop=(word,)))
     assert (stopped.finish, stopped.text) == ("stop", free.text[: free.text.index(word)])
 
 
 def test_a_special_token_may_be_a_stop_text(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    (free,) = generate(loaded, "ab", rules=GREEDY, max_new_tokens=10)
+    (free,) = generate(loaded, "ab", Wishes(rules=GREEDY, max_new_tokens=10))
     special, decode, encode = free.ids[4], loaded.tokenizer.decode, loaded.tokenizer.encode
     monkeypatch.setattr(loaded.tokenizer, "decode", lambda ids: decode([token for token in ids if token != special]))
     monkeypatch.setattr(loaded.tokenizer, "encode", lambda text: [special] if text == "<|end|>" else encode(text))
-    (ended,) = generate(loaded, "ab", rules=GREEDY, max_new_tokens=10, stop=["<|end|>"])
+    (ended,) = generate(loaded, "ab", Wishes(rules=GREEDY, max_new_tokens=10, stop=("<|end|>",)))
     assert (ended.finish, ended.ids) == ("eos", free.ids[: free.ids.index(special)])
 
 
@@ -63,17 +65,17 @@ def test_a_model_that_cannot_be_padded_gets_prompts_of_one_length_at_a_time() ->
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=1.0)  # wide, so that attention, and with it positions, decide
     loaded, prompts = Loaded(model, tokenizer, 96), ["abcdefgh", "x", "ijklmnop" * 3, "y"]
-    alone = generate(loaded, prompts, rules=GREEDY, max_new_tokens=12, batch_size=1)
+    alone = generate(loaded, prompts, Wishes(rules=GREEDY, max_new_tokens=12), batch_size=1)
     model.ragged_batches = True
-    assert generate(loaded, prompts, rules=GREEDY, max_new_tokens=12) != alone, "or this proves nothing"
+    assert generate(loaded, prompts, Wishes(rules=GREEDY, max_new_tokens=12)) != alone, "or this proves nothing"
     model.ragged_batches = False
-    assert generate(loaded, prompts, rules=GREEDY, max_new_tokens=12) == alone
+    assert generate(loaded, prompts, Wishes(rules=GREEDY, max_new_tokens=12)) == alone
 
 
 def test_beams_give_one_text_a_prompt(loaded: Loaded) -> None:
     rules = SamplingRules(num_beams=3)
-    together = generate(loaded, ["ab", "c"], rules=rules, max_new_tokens=6)
-    assert together == [generate(loaded, prompt, rules=rules, max_new_tokens=6)[0] for prompt in ("ab", "c")]
+    together = generate(loaded, ["ab", "c"], Wishes(rules=rules, max_new_tokens=6))
+    assert together == [generate(loaded, prompt, Wishes(rules=rules, max_new_tokens=6))[0] for prompt in ("ab", "c")]
     assert together[0].text == loaded.tokenizer.decode(together[0].ids)
 
 
@@ -82,8 +84,8 @@ def test_messages_need_a_template_and_may_bring_one(loaded: Loaded) -> None:
     with pytest.raises(UsageError, match=r"no chat template.*--chat-template FILE"):
         generate(loaded, [turns])
     template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
-    (found,) = generate(loaded, [turns], rules=GREEDY, max_new_tokens=5, chat_template=template)
-    assert [found] == generate(loaded, "user: Hi\nassistant:", rules=GREEDY, max_new_tokens=5)
+    (found,) = generate(loaded, [turns], Wishes(rules=GREEDY, max_new_tokens=5), chat_template=template)
+    assert [found] == generate(loaded, "user: Hi\nassistant:", Wishes(rules=GREEDY, max_new_tokens=5))
 
 
 def test_a_fault_names_the_prompt(loaded: Loaded) -> None:

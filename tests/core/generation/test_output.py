@@ -110,7 +110,7 @@ def test_each_prompt_gets_a_line_in_order_with_all_its_keys(loaded: Loaded, tmp_
     assert found[0]["kind"] == {"x": [1]}
     assert found[2]["messages"] == PROMPTS[2]["messages"]
     texts = ["ab", "é" * 9, "c", "dddd", "e"]
-    alone = generate(loaded, texts, rules=WISHES.rules, max_new_tokens=6, seed=3, batch_size=1)
+    alone = generate(loaded, texts, Wishes(rules=WISHES.rules, max_new_tokens=6, seed=3), batch_size=1)
     expected = [(text.text, text.finish, len(text.ids)) for text in alone]
     # the third is a conversation; the byte tokenizer begins both with the same token
     assert [(row["text"], row["finish"], row["tokens"]) for row in found] == expected

@@ -117,7 +117,7 @@ def test_frequency_and_presence_follow_openais_formula(ids: list[int], frequency
 
 
 def test_frequency_and_presence_look_at_the_new_tokens_only() -> None:
-    history = History(ids=[[1, 1, 2]], new=[[2]])
+    history = History(prompts=[[1, 1]], new=[[2]])
     found = adjust(torch.zeros(1, 4), history, SamplingRules(frequency_penalty=1.0, presence_penalty=0.5))
     assert found.tolist() == [[0.0, 0.0, -1.5, 0.0]]
 
@@ -137,7 +137,7 @@ def test_all_rules_together_equal_what_transformers_builds(
     processors = pair[1]._get_logits_processor(config, input_ids_seq_length=10, device="cpu")  # type: ignore[attr-defined]
     rules = SamplingRules(**shared, repetition_penalty=1.3, no_repeat_ngram=2, min_new_tokens=25)
     rows = ids.tolist()
-    history = History(ids=rows, new=[row[10:] for row in rows], eos_ids=[3, 5])
+    history = History(prompts=[row[:10] for row in rows], new=[row[10:] for row in rows], eos_ids=[3, 5])
     assert torch.equal(warp(adjust(values, history, rules), rules), processors(ids, values.clone()))
 
 
@@ -168,7 +168,7 @@ def test_a_row_draws_from_its_own_generator() -> None:
 
 
 def test_nothing_left_to_choose_is_told() -> None:
-    history = History(ids=[[0, 1, 2]], new=[[]])
+    history = History(prompts=[[0, 1, 2]], new=[[]])
     with pytest.raises(MtError, match="bar every token"):
         choose(torch.zeros(1, 3), history, SamplingRules(no_repeat_ngram=1), [torch.Generator()])
     with pytest.raises(MtError, match="not finite"):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from mt_core.components import Component
 from mt_core.errors import ComponentError, DuplicateComponentError, PluginLoadError, UnknownComponentError
 from mt_core.plugins.host import Offer, Plugin, PluginHost
 from mt_core.plugins.metadata import GROUP, Installed, Selection, installed
-from mt_core.protocols import Component
 
 Install = Callable[..., Path]
 

@@ -28,7 +28,6 @@ CONFIG = {
 ABOUT = {
     "schema": 1,
     "core": "0.1.0",
-    "command": ["mt-train", "--model", "llama", "--hub.token", "hf_command_hunter"],
     "started": "2026-03-01T10:00:00+00:00",
     "model": "llama tiny from mt-plugin-llama 0.1.0",
     "parameters": [

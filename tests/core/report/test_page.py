@@ -53,7 +53,7 @@ def plain(html: str) -> str:
 
 
 def test_text_in_a_run_is_never_markup(make_run: MakeRun, about: dict[str, Any], record: Record) -> None:
-    about |= {"example": f"«{EVIL}»", "device": EVIL, "command": [EVIL], "model": EVIL}
+    about |= {"example": f"«{EVIL}»", "device": EVIL, "model": EVIL}
     about["data"]["train"]["rows_dropped"] = {EVIL: 1}
     run = make_run(
         config={"model": {"name": EVIL, EVIL: EVIL}, "train": {"steps": 3}},

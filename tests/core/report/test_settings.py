@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mt_core.report.settings import command_without_secrets, differences, without_secrets, written
+from mt_core.report.settings import differences, without_secrets, written
 
 
 @pytest.mark.parametrize(
@@ -47,32 +47,6 @@ def test_what_only_looks_like_a_secret_is_shown(key: str, value: Any) -> None:
 
 def test_a_word_in_an_address_is_hidden() -> None:
     assert without_secrets({"path": "https://me:word@host/data"}) == {"path": "https://•••@host/data"}
-
-
-def test_secrets_of_the_command_line_are_hidden() -> None:
-    words = [
-        "mt-train",
-        "--hub.token",
-        "abc",
-        "--hub.api-key=def",
-        "--tokenizer",
-        "byte",
-        "--use-token",
-        "--model",
-        "m",
-    ]
-    hidden = [
-        "mt-train",
-        "--hub.token",
-        "•••",
-        "--hub.api-key=•••",
-        "--tokenizer",
-        "byte",
-        "--use-token",
-        "--model",
-        "m",
-    ]
-    assert command_without_secrets(words) == hidden
 
 
 def test_only_keys_that_differ_are_listed_with_the_value_of_every_run() -> None:

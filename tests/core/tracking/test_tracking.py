@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from mt_core.cli.train import main
 from mt_core.protocols import StepRecord
 from mt_core.tracking.console import ProgressLines, duration
-from mt_core.tracking.metrics import MetricsFile
+from mt_core.tracking.metrics import MetricsFile, cut_back
 from mt_core.tracking.plot import plot_losses, smooth
 
 
@@ -97,3 +98,12 @@ def test_a_profile_is_written_for_a_few_steps(tmp_path: Path) -> None:
     words = ["--model", "llama", "--model.n-layers", "1", "--train.steps", "5", "--train.micro-batch-size", "1"]
     assert main([*words, "--output", "none", "--eval.every-steps", "none", "--profile", str(tmp_path / "p")]) == 0
     assert '"traceEvents"' in (tmp_path / "p" / "trace-rank-0.json").read_text()
+
+
+def test_cutting_back_keeps_whole_lines_with_any_separator_of_unicode_in_them(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    lines = [json.dumps({"step": step, "text": "a\u2028b\x85c"}, ensure_ascii=False) + "\n" for step in (1, 2, 3)]
+    path.write_text("".join(lines) + '{"step": 2, "te', encoding="utf-8")
+    cut_back(path, 2)
+    assert path.read_text(encoding="utf-8") == "".join(lines[:2])
+    assert [item.name for item in tmp_path.iterdir()] == ["lines.jsonl"]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from mt_core.config.run import RunConfig
 from mt_core.data.encoded import EncodedSamples, encode
@@ -48,32 +47,28 @@ def build_tokenizer(resolved: Resolved) -> Tokenizer:
 
 def build_data(resolved: Resolved) -> RunData:
     """Read and encode every row. Raises ``DataError`` for a bad row, and when nothing is left to train on."""
-    config = resolved.config
-    dataset = _source(resolved, "train")
-    if dataset is None:
-        raise DataError(f"dataset {config.dataset.name!r} has no training split")
-    evaluation = _source(resolved, "eval")
+    config, rows = resolved.config, _rows(resolved)
     tokenizer = build_tokenizer(resolved)
-    objective: Objective = resolved.build("objective", config.objective.options, tokenizer=tokenizer)
-    indices, out = np.arange(len(dataset)), np.arange(0)
-    share = config.data.eval
-    one_document = len(dataset) == 1 and share is not None and share < 1
-    if evaluation is None and not one_document:
-        indices, out = held_out(len(dataset), share)
-    options = _limits(config)
-    train = encode(dataset, indices, objective, **options)
-    if not len(train):
-        dropped = ", ".join(f"{count} × {reason}" for reason, count in train.report.rows_dropped.items())
-        raise DataError(f"no row is left to train on: {train.report.rows_read} read, dropped {dropped or 'none'}")
-    kept: EncodedSamples
-    if evaluation is None and one_document:
-        train, kept = train.parted(share or 0.0)
-    elif evaluation is not None:
-        kept = encode(evaluation, range(len(evaluation)), objective, **options)
+    objective = _objective(resolved, tokenizer)
+    train = _some(encode(rows.train, rows.kept, objective, **_limits(config)), "train")
+    if rows.is_one_document:
+        train, out = train.parted(config.data.eval or 0.0)
     else:
-        kept = encode(dataset, out, objective, **options)
-    _check_ids(config, train, kept)
-    return RunData(tokenizer, objective, train, kept)
+        out = encode(rows.evaluation, rows.held_out, objective, **_limits(config))
+    _check_ids(config, train, out)
+    return RunData(tokenizer, objective, train, out)
+
+
+def build_held_out(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
+    """The rows that the run holds out, without encoding the others. There may be none."""
+    config, rows = resolved.config, _rows(resolved)
+    if rows.is_one_document:
+        data = build_data(resolved)
+        return data.objective, data.held_out
+    objective = _objective(resolved, tokenizer)
+    samples = encode(rows.evaluation, rows.held_out, objective, **_limits(config))
+    _check_ids(config, samples)
+    return objective, samples
 
 
 def build_evaluation(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
@@ -82,13 +77,49 @@ def build_evaluation(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objectiv
     dataset = _source(resolved, "eval") or _source(resolved, "train")
     if dataset is None:
         raise DataError(f"dataset {config.dataset.name!r} has no rows to evaluate on")
-    objective: Objective = resolved.build("objective", config.objective.options, tokenizer=tokenizer)
-    samples = encode(dataset, range(len(dataset)), objective, **_limits(config))
-    if not len(samples):
-        dropped = ", ".join(f"{count} × {reason}" for reason, count in samples.report.rows_dropped.items())
-        raise DataError(f"no row is left to evaluate on: {samples.report.rows_read} read, dropped {dropped or 'none'}")
+    objective = _objective(resolved, tokenizer)
+    samples = _some(encode(dataset, range(len(dataset)), objective, **_limits(config)), "evaluate")
     _check_ids(config, samples)
     return objective, samples
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Which rows of which source are trained on, and which are held out."""
+
+    train: Dataset
+    kept: Iterable[int]
+    evaluation: Dataset
+    held_out: Iterable[int]
+    is_one_document: bool = False
+    """A source of one row holds out a part of that row."""
+
+
+def _rows(resolved: Resolved) -> _Rows:
+    config = resolved.config
+    dataset, evaluation = _source(resolved, "train"), _source(resolved, "eval")
+    if dataset is None:
+        raise DataError(f"dataset {config.dataset.name!r} has no training split")
+    everything, share = range(len(dataset)), config.data.eval
+    if evaluation is not None:
+        return _Rows(dataset, everything, evaluation, range(len(evaluation)))
+    if len(dataset) == 1 and share is not None and share < 1:
+        return _Rows(dataset, everything, dataset, (), is_one_document=True)
+    kept, out = held_out(len(dataset), share)
+    return _Rows(dataset, kept, dataset, out)
+
+
+def _objective(resolved: Resolved, tokenizer: Tokenizer) -> Objective:
+    objective: Objective = resolved.build("objective", resolved.config.objective.options, tokenizer=tokenizer)
+    return objective
+
+
+def _some(samples: EncodedSamples, purpose: str) -> EncodedSamples:
+    """The samples. Raises ``DataError`` when there are none."""
+    if not len(samples):
+        dropped = ", ".join(f"{count} × {reason}" for reason, count in samples.report.rows_dropped.items())
+        raise DataError(f"no row is left to {purpose} on: {samples.report.rows_read} read, dropped {dropped or 'none'}")
+    return samples
 
 
 def _limits(config: RunConfig) -> dict[str, Any]:
@@ -125,7 +156,7 @@ def make_loader(config: RunConfig, data: RunData, plan: Plan, process: Process) 
         global_batch_size=plan.global_batch_size,
         rank=plan.data_rank(process.rank),
         world=plan.data_ranks,
-        part=(process.rank % plan.sequence, plan.sequence),
+        part=plan.part(process.rank),
         seed=config.train.seed,
         shuffle=config.data.shuffle,
     )
@@ -143,5 +174,5 @@ def make_held_out(config: RunConfig, data: RunData, plan: Plan, process: Process
         batch_size=config.eval.batch_size or plan.micro_batch_size,
         rank=plan.data_rank(process.rank),
         world=plan.data_ranks,
-        part=(process.rank % plan.sequence, plan.sequence),
+        part=plan.part(process.rank),
     )

@@ -16,7 +16,6 @@ from mt_core.engine.processes import Process
 from mt_core.errors import MtError, WeightsError
 from mt_core.generation.loaded import Loaded
 from mt_core.nn import TrainModel
-from mt_core.plugins.hub import located
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Tokenizer
 
@@ -27,7 +26,7 @@ def load(resolved: Resolved, checkpoint: Path | None, say: Callable[[str], None]
     """Build the model and fill it by name; no process group and no DeepSpeed are needed."""
     config = resolved.config
     tokenizer = _tokenizer(resolved, checkpoint)
-    eos_ids = end_tokens(tokenizer, config.model.source.weights, config.model.options.vocab_size)
+    eos_ids = end_tokens(tokenizer, resolved.weights_path, config.model.options.vocab_size)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with device:
         model: TrainModel = resolved.build("train_model", config.model.options)
@@ -59,7 +58,7 @@ def _tokenizer(resolved: Resolved, checkpoint: Path | None) -> Tokenizer:
 def end_tokens(tokenizer: Tokenizer, weights: str | Path | None, vocabulary: int) -> tuple[int, ...]:
     """The tokenizer's end token, and those that a ``generation_config.json`` beside the weights adds (an end of turn)."""
     own = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
-    file = None if weights is None else located(str(weights)) / GENERATION_CONFIG
+    file = None if weights is None else Path(weights) / GENERATION_CONFIG
     if file is None or not file.is_file():
         return tuple(own)
     try:

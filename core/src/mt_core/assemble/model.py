@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mt_core.adapters.base import Adapter
 from mt_core.checkpoint.tensors import open_model, open_overlay
+from mt_core.components import OptimizerComponent
 from mt_core.config.run import ModelRef
 from mt_core.engine.build import TensorSource, build_model, fill_model
 from mt_core.engine.engine import Engine
@@ -24,9 +25,8 @@ from mt_core.engine.stages import build_stage
 from mt_core.engine.step import TrainStep
 from mt_core.errors import CheckpointError, ComponentError, WeightsError
 from mt_core.nn import LayerSpec, SdpaAttention, TrainModel
-from mt_core.plugins.hub import located
 from mt_core.plugins.resolve import Resolved
-from mt_core.protocols import Objective, OptimizerComponent
+from mt_core.protocols import Objective
 
 Say = Callable[[str], None]
 
@@ -114,7 +114,8 @@ def pretrained(resolved: Resolved, model: ModelRef, names: list[str], say: Say) 
     source: dict[str, Callable[[], Tensor]] = {}
     if model.source.weights is not None:
         assert resolved.weights_format is not None, "resolve() finds the format"
-        found = resolved.weights_format.tensors(located(model.source.weights), model.options)
+        assert resolved.weights_path is not None, "and the weights"
+        found = resolved.weights_format.tensors(resolved.weights_path, model.options)
         source = check_names(found, names, model.source.allow_missing, model.source.allow_unexpected, say)
     if model.source.overlay is not None:
         overlay = open_overlay(Path(model.source.overlay))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -20,30 +20,27 @@ from mt_core.protocols import Tokenizer
 EXAMPLE_CHARACTERS = 160
 
 
-def describe_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: int) -> str:
-    """A few aligned lines: model, parameters, data, layout, device, attention."""
-    config, model = resolved.config, engine.module.model
+def describe_run(about: Mapping[str, Any], data: RunData) -> str:
+    """What ``about_run`` says, for people: a few aligned lines."""
     lines = [
-        ("model", _model(resolved)),
-        *(("parameters", line) for line in parameter_lines(engine)),
+        ("model", about["model"]),
+        *(("parameters", _parameters(part)) for part in about["parameters"]),
         ("training", data.train.report.describe()),
         ("held out", data.held_out.report.describe() if len(data.held_out) else "nothing"),
-        ("example", _example(data)),
-        ("layout", engine.plan.describe()),
-        *((f"stage {number}", text) for number, text in enumerate(engine.stages)),
-        ("device", _device(engine)),
-        ("attention", repr(model.attention)),
-        ("steps", f"{total_steps:,} optimizer steps of {config.train.sequence_len} tokens a row"),
+        ("example", about["example"]),
+        ("layout", about["layout"]),
+        *((f"stage {number}", text) for number, text in enumerate(about["stages"])),
+        ("device", about["device"]),
+        ("attention", about["attention"]),
+        ("steps", f"{about['total_steps']:,} optimizer steps of {about['sequence_len']} tokens a row"),
     ]
     return "\n".join(f"{title:<11}{' '.join(text.split())}" for title, text in lines)
 
 
-def parameter_lines(engine: Engine) -> list[str]:
-    """``783,488 float32, trained, 3.0 MiB``, one line a dtype and state."""
-    return [
-        f"{part['count']:,} {part['dtype']}, {'trained' if part['trained'] else 'frozen'}, {part['bytes'] / 2**20:,.1f} MiB"
-        for part in parameter_counts(engine)
-    ]
+def _parameters(part: Mapping[str, Any]) -> str:
+    """``783,488 float32, trained, 3.0 MiB``."""
+    state = "trained" if part["trained"] else "frozen"
+    return f"{part['count']:,} {part['dtype']}, {state}, {part['bytes'] / 2**20:,.1f} MiB"
 
 
 def parameter_counts(engine: Engine) -> list[dict[str, Any]]:
@@ -62,7 +59,7 @@ def parameter_counts(engine: Engine) -> list[dict[str, Any]]:
 
 
 def about_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: int) -> dict[str, Any]:
-    """The same for programs: the content of ``about.json``."""
+    """Model, parameters, data, layout, device, attention: the content of ``about.json``."""
     config = resolved.config
     return {
         "schema": 1,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,6 +14,7 @@ from mt_core.generation.decode import Continuation, decode
 from mt_core.generation.rules import SamplingRules
 from mt_core.nn import TrainModel
 from mt_core.protocols import Sample, Tokenizer
+from mt_core.tracking.metrics import cut_back
 
 FILE = "samples.jsonl"
 LONGEST_PROMPT = 64
@@ -38,10 +38,9 @@ class SampleWriter:
         self._asked = [_asked(sample) for sample in islice(held_out, count)]
 
     def cut_back(self, step: int) -> None:
-        """Drop what was written after ``step``: a resumed run writes it again."""
+        """Drop what was written after ``step``."""
         if self._path.exists():
-            lines = [line for line in self._path.read_text(encoding="utf-8").splitlines() if _step_of(line) <= step]
-            self._path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            cut_back(self._path, step)
 
     def write(self, model: TrainModel, step: int, *, longest: int) -> None:
         """Append a line for each prompt. ``longest`` is what the model takes, prompt and new tokens together."""
@@ -68,10 +67,3 @@ def _asked(sample: Sample) -> _Asked:
     if start < 2:  # a text that is trained on from its beginning
         start = max(1, min(LONGEST_PROMPT, len(ids) // 2))
     return _Asked(sample.row_id, tuple(ids[:start]), tuple(ids[start:]))
-
-
-def _step_of(line: str) -> int:
-    try:
-        return int(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):  # cut short by a crash
-        return sys.maxsize

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,10 @@ from mt_core.protocols import Control, StepRecord
 from mt_core.tracking.console import ProgressLines, duration
 from mt_core.tracking.logs import notice, show
 from mt_core.tracking.memory import peak_memory_gib
-from mt_core.tracking.metrics import MetricsFile
+from mt_core.tracking.metrics import MetricsFile, without_nan
 from mt_core.tracking.profile import profiled
 from mt_core.tracking.recorder import Recorder
 from mt_core.tracking.tensorboard import TensorBoardWriter
-
-
-def _without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no word for a number that is none."""
-    return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
 
 
 def _record_of(values: Mapping[str, Any]) -> StepRecord:
@@ -63,10 +59,14 @@ class Session:
             {item.name: resolved.build(f"callback:{item.name}", item.options) for item in self.config.callbacks}
         )
         self.store = CheckpointStore(output, rank=self.process.rank, agree=agree, say=notice) if output else None
-        self.fingerprint = data.train.fingerprint()
         self.samples = self._sample_writer()
         train_config = self.config.train
         self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
+
+    @cached_property
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells this run's rows from others; read by whoever saves or resumes."""
+        return self.data.train.fingerprint()
 
     def train(
         self, *, checkpoint: Path | None = None, manifest: Mapping[str, Any] | None = None, profile: Path | None = None
@@ -75,8 +75,9 @@ class Session:
         progress = self.restore(checkpoint, manifest)
         recorder = self._recorder(progress)
         if self.process.is_main:
-            self._write_head(progress)
-            show(describe_run(self.resolved, self.engine, self.data, self.total_steps))
+            about = about_run(self.resolved, self.engine, self.data, self.total_steps)
+            self._write_head(about | {"from_step": progress.step})
+            show(describe_run(about, self.data))
         began = time.perf_counter()
         self.stopper.preparing = False
         self._event("on_run_start", progress.step)
@@ -125,7 +126,7 @@ class Session:
             on_record=on_record,
             memory_gib=lambda: peak_memory_gib(self.process.device),
             stop=self.stopper.wanted,
-            skip_unapplied=self.plan.dtype == "fp16",
+            skip_unapplied=self.plan.scales_loss,
             max_skips=self.config.train.max_skips if self.config.train.on_nonfinite == "skip" else 0,
             on_skip=lambda text: notice(f"warning: skipped {text}") if self.process.is_main else None,
         )
@@ -145,13 +146,11 @@ class Session:
             self.samples.write(self.engine.module.model, step, longest=self.config.model.options.max_seq_len)
 
     def _sample_writer(self) -> SampleWriter | None:
-        """On rank 0, where it holds whole parameters and blocks that are not compiled for one shape."""
+        """On rank 0, where it can run the model by itself, with blocks that are not compiled for one shape."""
         wanted = self.config.eval.samples if len(self.data.held_out) and self.process.is_main else 0
         if self.output is None or not wanted or self.config.train.compile:
             return None
-        if (
-            self.plan.zero_stage == 3 or self.plan.sequence > 1 or self.plan.pipeline > 1
-        ):  # the other ranks would have to take part
+        if not self.plan.forward_alone:
             return None
         tokens = self.config.eval.sample_tokens
         return SampleWriter(self.data.held_out, self.data.tokenizer, self.output, count=wanted, tokens=tokens)
@@ -170,7 +169,7 @@ class Session:
         content = {
             "tokens": progress.tokens,
             "position": asdict(progress.position),
-            "pending": _without_nan(asdict(progress.pending)) if progress.pending else None,
+            "pending": without_nan(asdict(progress.pending)) if progress.pending else None,
             "skipped": progress.skipped,
             "evaluation": {name: value for name, value in evaluation.items() if math.isfinite(value)},
             "total_steps": self.total_steps,
@@ -216,15 +215,14 @@ class Session:
 
     # ------------------------------------------------------------------------------------------------- the folder
 
-    def _write_head(self, progress: Progress) -> None:
+    def _write_head(self, about: Mapping[str, Any]) -> None:
         if self.output is None:
             return
         (self.output / "completed").unlink(missing_ok=True)
         (self.output / "run.yaml").write_text(write_yaml(self.config.as_raw()), encoding="utf-8")
         lock = json.dumps({"core": __version__, "plugins": self._plugins()}, indent=1)
         (self.output / "plugins.lock.json").write_text(lock + "\n", encoding="utf-8")
-        about = about_run(self.resolved, self.engine, self.data, self.total_steps)
-        content = json.dumps(about | {"from_step": progress.step}, indent=1, ensure_ascii=False)
+        content = json.dumps(about, indent=1, ensure_ascii=False)
         (self.output / "about.json").write_text(redact(content) + "\n", encoding="utf-8")
 
     def _recorder(self, progress: Progress) -> Recorder:
@@ -247,10 +245,10 @@ class Session:
         return Recorder(metrics, board, lines, self.output, self.config.log.every_steps)
 
     def _say_goodbye(self, outcome: Outcome) -> None:
-        loss = "" if outcome.eval_loss is None else f", held-out loss {outcome.eval_loss:.4f} nats per token"
         if outcome.stopped:
             self._say_stopped(outcome)
             return
+        loss = "" if outcome.eval_loss is None else f", held-out loss {outcome.eval_loss:.4f} nats per token"
         show(f"done: {outcome.steps} steps in {duration(outcome.seconds)}{loss}")
         if text := self.resolved.offers["dataset"].component.notice:
             notice(f"notice: {text}")
@@ -264,8 +262,8 @@ class Session:
 
     def _prompt_to_try(self) -> str:
         """The prompt of a row, where rows have prompts that fit on a line."""
-        sample = self.data.train[0]
-        text = self.data.tokenizer.decode(prompt_ids(sample)) if len(prompt_ids(sample)) > 1 else ""
+        ids = prompt_ids(self.data.train[0])
+        text = self.data.tokenizer.decode(ids) if len(ids) > 1 else ""
         fits = 0 < len(text) <= 80 and text.isprintable() and not set(text) & set('"$`\\!')
         return f'"{text}"' if fits else '"The "'
 

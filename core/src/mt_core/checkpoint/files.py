@@ -39,9 +39,13 @@ def sync(path: Path) -> None:
 def replace_text(path: Path, text: str) -> None:
     """Replace a file by another content at once: a crash leaves the old or the new one."""
     staged = path.with_name(f".tmp-{path.name}")
-    staged.write_text(text, encoding="utf-8")
-    sync(staged)
-    os.replace(staged, path)
+    try:
+        staged.write_text(text, encoding="utf-8")
+        sync(staged)
+        os.replace(staged, path)
+    except OSError:
+        staged.unlink(missing_ok=True)
+        raise
     sync(path.parent)
 
 

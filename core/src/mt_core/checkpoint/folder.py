@@ -27,6 +27,7 @@ FILES = frozenset(
         "loss.png",
         "completed",
         ".tmp-metrics.jsonl",
+        ".tmp-samples.jsonl",
         ".tmp-loss.png",
         ".tmp-probe",
         ".tmp-probed",

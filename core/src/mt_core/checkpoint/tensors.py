@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from mt_core.checkpoint.files import refuse_special
+from mt_core.config.strict import strict_json
 from mt_core.errors import CheckpointError, WeightsError
 
 if TYPE_CHECKING:
@@ -91,20 +92,9 @@ def read_json(path: Path) -> Any:
     refuse_special(path)
     try:
         text = path.read_text(encoding="utf-8")
-        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse_constant)
+        return strict_json(text)
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"cannot read {path}: {error}; the file is missing or damaged") from error
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) != len(pairs):
-        raise ValueError("a key stands there twice")
-    return content
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 class ModelWriter:

@@ -27,7 +27,12 @@ BEST = "eval_loss:min"
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     arguments = _parser().parse_args(argv)
-    return guarded(lambda: int(arguments.command(arguments)), debug=arguments.debug)
+    return guarded(lambda: _run(arguments), debug=arguments.debug)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    arguments.run = Path(expand(arguments.run))  # here, where a name that nobody knows is told like any other fault
+    return int(arguments.command(arguments))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -37,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"mt-core {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("run", type=expand, metavar="RUN", help="a run's folder")
+    common.add_argument("run", metavar="RUN", help="a run's folder")
     common.add_argument("--json", action="store_true", help="machine-readable output")
     common.add_argument("--debug", action="store_true", help="show tracebacks")
     lister = commands.add_parser("list", parents=[common], help="step, size, evaluation; the last and the best one")
@@ -84,7 +89,7 @@ def _table(entries: Sequence[dict[str, Any]]) -> list[str]:
 
 def _verify(arguments: argparse.Namespace) -> int:
     """Every checkpoint is read, also after one that is damaged."""
-    path = Path(arguments.run)
+    path = arguments.run
     paths = [path] if (path / MANIFEST).is_file() else [each.path for each in _opened(arguments)[1]]
     entries, lines = [], []
     for each in paths:
@@ -108,7 +113,7 @@ def _prune(arguments: argparse.Namespace) -> int:
     )
     if keep.last < 1 or keep.best < 0:
         raise UsageError(f"--keep-last is at least 1 and --keep-best at least 0, got {keep.last} and {keep.best}")
-    with held(Path(arguments.run) / LOCK):  # no run may save meanwhile
+    with held(arguments.run / LOCK):  # no run may save meanwhile
         store, saved = _opened(arguments)
         going = store.superfluous(keep)
         if not arguments.dry_run:
@@ -122,7 +127,7 @@ def _prune(arguments: argparse.Namespace) -> int:
 
 
 def _opened(arguments: argparse.Namespace) -> tuple[CheckpointStore, tuple[Saved, ...]]:
-    run = Path(arguments.run)
+    run = arguments.run
     store = CheckpointStore(run)
     saved = store.saved()
     if not saved:
@@ -133,7 +138,7 @@ def _opened(arguments: argparse.Namespace) -> tuple[CheckpointStore, tuple[Saved
 
 def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """The run's own section ``checkpoint``."""
-    path = Path(arguments.run) / "run.yaml"
+    path = arguments.run / "run.yaml"
     section = read_config(path).get("checkpoint", {}) if path.is_file() else {}
     return section if isinstance(section, dict) else {}
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mt_core import __version__
 from mt_core.assemble.choice import chosen
+from mt_core.assemble.discovery import discovered
 from mt_core.checkpoint.folder import next_number
 from mt_core.checkpoint.store import find
 from mt_core.cli.guard import guarded
@@ -19,12 +20,13 @@ from mt_core.config.files import read_config
 from mt_core.config.names import expand
 from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.metadata import Selection
 from mt_core.plugins.resolve import Resolved, resolve
 from mt_core.tracking.logs import notice, show
 
 if TYPE_CHECKING:
+    from mt_core.data.encoded import EncodedSamples
     from mt_core.evaluate.figures import Figures
+    from mt_core.protocols import Objective, Tokenizer
 
 HEAD = """usage: mt-eval --run RUN [--checkpoints last|best|all] [--dataset NAME …]
        mt-eval --model NAME --weights FOLDER --dataset NAME --dataset.path PATH
@@ -75,9 +77,7 @@ def _eval(words: list[str]) -> int:
     if "version" in line.flags or "help" in line.flags:
         print(f"mt-core {__version__}" if "version" in line.flags else HEAD)
         return 0
-    host = PluginHost.discover(Selection.from_environment(line.flags.get("block_plugin", [])))
-    for text in host.notices:
-        notice(f"warning: {text}")
+    host = discovered(line.flags.get("block_plugin", []))
     jobs = list(_jobs(line, host))
     output = _output(line)
     results, predictions = [], []
@@ -98,6 +98,9 @@ def _jobs(line: CommandLine, host: PluginHost) -> Iterator[Job]:
     for checkpoint, stored in _models(line):
         raw = merge(stored, line.raw)
         sets = [_labelled(text) for text in line.flags.get("on", [])]
+        labels = [label for label, _ in sets]
+        if twice := next((label for label in labels if labels.count(label) > 1), None):
+            raise UsageError(f"--on names {twice!r} twice; give each set of rows a label of its own")
         if sets and "dataset" in line.raw:
             raise UsageError("--on and --dataset both name rows; keep one of them")
         for label, dataset in sets:
@@ -143,46 +146,38 @@ def _models(line: CommandLine) -> list[tuple[Path | None, dict[str, Any]]]:
 
 def _evaluator(*, wanted: bool) -> Callable[[Job], tuple[Figures, list[dict[str, Any]]]]:
     """A function from job to figures and predictions. It keeps the last model, and the rows of each dataset."""
-    from mt_core.assemble.data import RunData, build_data, build_evaluation
+    from mt_core.assemble.data import build_evaluation, build_held_out
     from mt_core.assemble.load import load
     from mt_core.evaluate.figures import Prediction, evaluate
     from mt_core.generation.loaded import Loaded
-    from mt_core.protocols import Sample
 
     models: dict[Path | None, Loaded] = {}
-    rows: dict[str, Any] = {}
+    rows: dict[str, tuple[Objective, EncodedSamples]] = {}
 
-    def of_held_out(data: RunData) -> tuple[Any, Any]:
-        if not len(data.held_out):
+    def rows_of(job: Job, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
+        if job.dataset not in rows:
+            rows[job.dataset] = (build_held_out if job.held_out else build_evaluation)(job.resolved, tokenizer)
+        objective, samples = rows[job.dataset]
+        if not len(samples):
             raise UsageError("the run holds out no rows; name some with --dataset NAME or --on LABEL=NAME:PATH")
-        return data.objective, data.held_out
+        return objective, samples
 
     def run(job: Job) -> tuple[Figures, list[dict[str, Any]]]:
         if job.checkpoint not in models:
             models.clear()
             models[job.checkpoint] = load(job.resolved, job.checkpoint, notice)
         loaded, config = models[job.checkpoint], job.resolved.config
-        if job.dataset not in rows:
-            rows[job.dataset] = (
-                of_held_out(build_data(job.resolved))
-                if job.held_out
-                else build_evaluation(job.resolved, loaded.tokenizer)
-            )
-        objective, samples = rows[job.dataset]
-        made: list[dict[str, Any]] = []
-
-        def keep(prediction: Prediction, sample: Sample) -> None:
-            made.append(asdict(prediction))
-
+        objective, samples = rows_of(job, loaded.tokenizer)
+        made: list[Prediction] = []
         figures = evaluate(
             loaded.model,
             objective,
             samples,
             loaded.tokenizer,
             batch_size=config.eval.batch_size or config.train.micro_batch_size,
-            on_prediction=keep if wanted else None,
+            on_prediction=made.append if wanted else None,
         )
-        return figures, made
+        return figures, [asdict(prediction) for prediction in made]
 
     return run
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core import __version__
+from mt_core.assemble.discovery import discovered
 from mt_core.cli.guard import guarded
 from mt_core.config.files import read_config
+from mt_core.config.names import expand
 from mt_core.errors import DataError, UsageError
 from mt_core.generation.rules import SamplingRules, Wishes, faults, refuse
-from mt_core.plugins.host import PluginHost
-from mt_core.plugins.metadata import Selection
 from mt_core.plugins.resolve import Resolved, resolve
 from mt_core.tracking.logs import notice
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _BELONGS = {"out": "prompts", "overwrite": "prompts", "batch_size": "prompts", "system": "chat"}
 """Options that only one way of asking reads."""
+
+_PATHS = ("run", "checkpoint", "weights", "prompts", "out", "chat_template")
+"""Options that may begin with the @name of a path."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,6 +100,9 @@ def _choice_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _generate(arguments: argparse.Namespace) -> int:
+    for name in _PATHS:
+        if (given := getattr(arguments, name)) is not None:
+            setattr(arguments, name, Path(expand(str(given))))
     refuse([*_source_faults(arguments), *_asking_faults(arguments), *faults(vars(arguments), _option)])
     wishes = _wishes(arguments)
     template = None if arguments.chat_template is None else _template(arguments.chat_template)
@@ -257,9 +263,7 @@ def _template(path: Path) -> str:
 
 
 def _resolved(arguments: argparse.Namespace) -> tuple[Resolved, Path | None]:
-    host = PluginHost.discover(Selection.from_environment(arguments.block_plugin))
-    for text in host.notices:
-        notice(f"warning: {text}")
+    host = discovered(arguments.block_plugin)
     path = {"path": arguments.tokenizer_path} if arguments.tokenizer_path else {}
     if arguments.weights is not None:
         raw: dict[str, Any] = {"model": {"name": arguments.model, "weights": str(arguments.weights)}}

@@ -166,8 +166,8 @@ def _bad_sizes(plugin: Plugin) -> Iterator[str]:
     """Named sizes that their own family's config refuses."""
     from pydantic import ValidationError
 
+    from mt_core.components import ModelFamily
     from mt_core.config.faults import faults_of
-    from mt_core.protocols import ModelFamily
 
     for offer in plugin.offers:
         family = offer.component

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mt_core import __version__
 from mt_core.cli.guard import guarded
+from mt_core.config.names import expand
 from mt_core.report.output import check_output, default_output, write_page
 from mt_core.report.page import page
 from mt_core.report.run import check, distinct, read_run, short_names
@@ -23,10 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mt-report", description="Show runs as one self-contained HTML page.")
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run; several are compared")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run; several are compared")
     parser.add_argument(
         "--output",
-        type=Path,
         metavar="FILE.html",
         help="the page (default: RUN/report.html; report.html here for several runs)",
     )
@@ -37,9 +37,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    check(arguments.runs)
-    folders, repeated = distinct(arguments.runs)
-    output = arguments.output or default_output(folders)
+    given = [Path(expand(run)) for run in arguments.runs]
+    check(given)
+    folders, repeated = distinct(given)
+    output = Path(expand(arguments.output)) if arguments.output else default_output(folders)
     check_output(output, overwrite=arguments.overwrite)
     runs = [read_run(folder, name) for folder, name in zip(folders, short_names(folders), strict=True)]
     for text in [*repeated, *(f"{run.name}: {remark}" for run in runs for remark in run.remarks)]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mt_core.checkpoint.folder import next_run_folder
-from mt_core.cli.train import raw_of, train_once
-from mt_core.config.commandline import CommandLine
+from mt_core.cli.train import Request, train_once
 from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import resolve
@@ -20,23 +20,26 @@ from mt_core.tracking.metrics import MetricsFile
 SUMMARY = "seeds.json"
 
 
-def train_seeds(line: CommandLine, host: PluginHost) -> int:
+def train_seeds(request: Request, host: PluginHost) -> int:
     """One run a seed, in ``OUTPUT/seed-N``; ends at the first that does not finish, with its code."""
-    raw = raw_of(line)[0]
-    seeds = parse_seeds(raw["train"]["seeds"])
-    raw["train"] = {key: value for key, value in raw["train"].items() if key != "seeds"}
-    if "seed" in raw["train"]:
-        raise UsageError(f"train.seed and train.seeds are both set ({raw['train']['seed']} and {seeds}); keep one")
-    if line.flags.get("output") == "none" or line.flags.get("resume", "auto") != "auto":
+    flags, train = request.flags, dict(request.raw["train"])
+    seeds = parse_seeds(train.pop("seeds"))
+    raw = {**request.raw, "train": train}
+    if "seed" in train:
+        raise UsageError(f"train.seed and train.seeds are both set ({train['seed']} and {seeds}); keep one")
+    if flags.get("output") == "none" or flags.get("resume", "auto") != "auto":
         raise UsageError("train.seeds makes one run a seed in --output: it takes no --output none and no --resume RUN")
-    parent = Path(line.flags.get("output") or next_run_folder(f"{resolve(raw, host).stem}-seeds"))
-    flags = {key: value for key, value in line.flags.items() if key != "config"}
-    if "print_config" in line.flags:
-        return train_once(CommandLine(flags, {**raw, "train": {**raw["train"], "seed": seeds[0]}}), host)
+
+    def with_seed(seed: int, folder: Mapping[str, str]) -> int:
+        asked = replace(request, flags={**flags, **folder}, raw={**raw, "train": {**train, "seed": seed}})
+        return train_once(asked, host)
+
+    if "print_config" in flags:
+        return with_seed(seeds[0], {})
+    parent = Path(flags.get("output") or next_run_folder(f"{resolve(raw, host).stem}-seeds"))
     for number, seed in enumerate(seeds, start=1):
         show(f"seed {seed} ({number} of {len(seeds)})")
-        each = {**raw, "train": {**raw["train"], "seed": seed}}
-        if code := train_once(CommandLine({**flags, "output": str(parent / f"seed-{seed}")}, each), host):
+        if code := with_seed(seed, {"output": str(parent / f"seed-{seed}")}):
             return code
     results = {seed: final_figures(parent / f"seed-{seed}") for seed in seeds}
     (parent / SUMMARY).write_text(json.dumps({"schema": 1, "seeds": results}, indent=1) + "\n", encoding="utf-8")

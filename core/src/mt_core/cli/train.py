@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mt_core import __version__
+from mt_core.assemble.discovery import discovered
 from mt_core.assemble.resume import flat, has_checkpoint, is_finished, resolve_resumed
 from mt_core.checkpoint.folder import next_run_folder
 from mt_core.cli.guard import guarded
@@ -24,12 +26,23 @@ from mt_core.tracking.logs import is_first, notice, show
 SWITCHES = ("overwrite", "print_config", "debug", "version", "help")
 VALUES = ("config", "output", "resume", "nproc_per_node", "profile")
 REPEATED = ("block_plugin",)
+PATHS = ("config", "output", "resume")
+"""Values that may begin with the @name of a path."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     return guarded(lambda: _train(words), debug="--debug" in words)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a command line and its config file ask for. ``raw`` has the keys of the run, wherever they stood."""
+
+    flags: Mapping[str, Any]
+    raw: dict[str, Any]
+    origins: Origins
 
 
 def _train(words: list[str]) -> int:
@@ -39,89 +52,97 @@ def _train(words: list[str]) -> int:
     if "version" in line.flags:
         print(f"mt-core {__version__}")
         return 0
-    host = PluginHost.discover(Selection.from_environment(line.flags.get("block_plugin", [])))
-    if "help" in line.flags:
+    request = _request(line)
+    blocked = request.flags.get("block_plugin", [])
+    if "help" in request.flags:
         from mt_core.cli.train_help import help_text
 
-        print(help_text(host, raw_of(line)[0]))
+        print(help_text(PluginHost.discover(Selection.from_environment(blocked)), request.raw))
         return 0
-    if is_first():
-        for text in host.notices:
-            notice(f"warning: {text}")
-    for name in ("output", "resume", "config"):
-        if name in line.flags:
-            line.flags[name] = expand(line.flags[name])
-    if "seeds" in raw_of(line)[0].get("train", {}):
+    host = discovered(blocked)
+    if "seeds" in request.raw.get("train", {}):
         from mt_core.cli.seeds import train_seeds
 
-        return train_seeds(line, host)
-    return train_once(line, host)
+        return train_seeds(request, host)
+    return train_once(request, host)
 
 
-def train_once(line: CommandLine, host: PluginHost) -> int:
+def _request(line: CommandLine) -> Request:
+    """YAML or JSON under the command line, and which key came from which."""
+    flags = {name: expand(value) if name in PATHS else value for name, value in line.flags.items()}
+    stored = read_config(flags["config"]) if "config" in flags else {}
+    origins = dict.fromkeys(flat(stored), str(flags.get("config", "")))
+    origins |= dict.fromkeys(flat(line.raw), "command line")
+    return Request(flags, merge(stored, line.raw), origins)
+
+
+def train_once(request: Request, host: PluginHost) -> int:
     """One run: here, or in several processes of this machine."""
-    resolved, checkpoint = _resolved(line, host)
-    if "print_config" in line.flags:
+    resolved, checkpoint = _resolved(request, host)
+    flags = request.flags
+    if "print_config" in flags:
         print(annotated(resolved), end="")
         return 0
-    output = _output(line, resolved, checkpoint)
+    output = _output(request, resolved, checkpoint)
     if checkpoint is not None and is_finished(output, resolved, checkpoint):
         show(f"{output} is completed; set --train.steps higher to train on")
         return 0
-    if "nproc_per_node" in line.flags and "WORLD_SIZE" not in os.environ:
+    if "nproc_per_node" in flags and "WORLD_SIZE" not in os.environ:
         from mt_core.cli.launch import process_count
 
-        count = process_count(str(line.flags["nproc_per_node"]))
+        count = process_count(str(flags["nproc_per_node"]))
         if count > 1:
-            return _launch(line, output, count)
-    return _start(line, resolved, checkpoint, output)
+            return _launch(request, output, count)
+    return _start(request, resolved, checkpoint, output)
 
 
-def _launch(line: CommandLine, output: Path | None, count: int) -> int:
+def _launch(request: Request, output: Path | None, count: int) -> int:
     """Several processes, which read what was read here: one file, so that all see the same."""
     from mt_core.cli.launch import launch
 
-    words = [f"--{name.replace('_', '-')}" for name in ("overwrite", "debug") if name in line.flags]
-    words += [word for name in line.flags.get("block_plugin", []) for word in ("--block-plugin", name)]
-    words += ["--profile", line.flags["profile"]] if "profile" in line.flags else []
-    if line.flags.get("resume", "auto") != "auto":
-        words += ["--resume", line.flags["resume"]]
+    words = [f"--{name.replace('_', '-')}" for name in ("overwrite", "debug") if name in request.flags]
+    words += [word for name in request.flags.get("block_plugin", []) for word in ("--block-plugin", name)]
+    words += ["--profile", request.flags["profile"]] if "profile" in request.flags else []
+    if request.flags.get("resume", "auto") != "auto":
+        words += ["--resume", request.flags["resume"]]
     else:
-        words += ["--output", str(output or "none")] + (["--resume", "auto"] if "resume" in line.flags else [])
-    return launch(words, raw_of(line)[0], count)
+        words += ["--output", str(output or "none")] + (["--resume", "auto"] if "resume" in request.flags else [])
+    return launch(words, request.raw, count)
 
 
-def _start(line: CommandLine, resolved: Resolved, checkpoint: Path | None, output: Path | None) -> int:
+def _start(request: Request, resolved: Resolved, checkpoint: Path | None, output: Path | None) -> int:
     from mt_core.assemble.run import RunOptions, run
 
-    profile = line.flags.get("profile")
+    profile = request.flags.get("profile")
     options = RunOptions(
         output=output,
-        overwrite="overwrite" in line.flags or ("resume" in line.flags and checkpoint is None and _is_run(output)),
+        overwrite="overwrite" in request.flags
+        or ("resume" in request.flags and checkpoint is None and _is_run(output)),
         checkpoint=checkpoint,
         profile=Path(profile) if profile else None,
     )
     return STOPPED if run(resolved, options).stopped else 0
 
 
-def _resolved(line: CommandLine, host: PluginHost) -> tuple[Resolved, Path | None]:
-    raw, origins = raw_of(line)
-    folder = _resumed_folder(line)
-    return (resolve(raw, host, origins), None) if folder is None else resolve_resumed(raw, folder, host, origins)
+def _resolved(request: Request, host: PluginHost) -> tuple[Resolved, Path | None]:
+    folder = _resumed_folder(request)
+    if folder is None:
+        return resolve(request.raw, host, request.origins), None
+    return resolve_resumed(request.raw, folder, host, request.origins)
 
 
-def _resumed_folder(line: CommandLine) -> Path | None:
+def _resumed_folder(request: Request) -> Path | None:
     """What ``--resume`` means: a run or checkpoint; with ``auto`` the output's own run, if it has saved anything."""
-    wish = line.flags.get("resume")
+    wish = request.flags.get("resume")
     if wish is None:
         return None
     if wish != "auto":
-        if "output" in line.flags:
+        if "output" in request.flags:
             raise UsageError("--resume goes on in the run's own folder; leave out --output")
         return Path(wish)
-    if line.flags.get("output", "none") == "none" or "overwrite" in line.flags:
+    if request.flags.get("output", "none") == "none" or "overwrite" in request.flags:
         raise UsageError("--resume auto looks for a run in --output FOLDER: give one, and no --overwrite")
-    folder = Path(line.flags["output"])
+    folder = Path(request.flags["output"])
     if has_checkpoint(folder):
         return folder
     if is_first():
@@ -129,19 +150,11 @@ def _resumed_folder(line: CommandLine) -> Path | None:
     return None
 
 
-def raw_of(line: CommandLine) -> tuple[dict[str, Any], Origins]:
-    """YAML or JSON under the command line, and which key came from which."""
-    stored = read_config(line.flags["config"]) if "config" in line.flags else {}
-    origins = dict.fromkeys(flat(stored), str(line.flags.get("config", "")))
-    raw = merge(stored, line.raw)
-    return raw, origins | dict.fromkeys(flat(line.raw), "command line")
-
-
-def _output(line: CommandLine, resolved: Resolved, checkpoint: Path | None) -> Path | None:
+def _output(request: Request, resolved: Resolved, checkpoint: Path | None) -> Path | None:
     if checkpoint is not None:
         return checkpoint.parent.parent
-    if "output" in line.flags:
-        return None if line.flags["output"] == "none" else Path(line.flags["output"])
+    if "output" in request.flags:
+        return None if request.flags["output"] == "none" else Path(request.flags["output"])
     return next_run_folder(resolved.stem)
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from mt_core.components import ModelFamily
 from mt_core.config.base import MtConfig
 from mt_core.config.run import SECTIONS, SLOTS, ModelOptions
 from mt_core.plugins.host import PluginHost
-from mt_core.protocols import ModelFamily
 
 HEAD = """usage: mt-train --model NAME [--config FILE] [--key value …]
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from mt_core.config.run import SLOTS
-from mt_core.errors import UsageError
+from mt_core.errors import UsageError, first_line
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def parse_value(text: str, key: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise UsageError(f"--{key}: cannot read {text!r} as YAML ({_first_line(error)}); quote the value") from error
+        raise UsageError(f"--{key}: cannot read {text!r} as YAML ({first_line(error)}); quote the value") from error
 
 
 def _set_flag(flags: dict[str, Any], key: str, text: str | None, repeated: bool) -> None:
@@ -103,10 +103,6 @@ def _set_key(raw: dict[str, Any], dotted: str, text: str | None) -> None:
     if path[-1] in node:
         raise UsageError(f"{option} is given twice, as {node[path[-1]]!r} and {value!r}; keep one")
     node[path[-1]] = value
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]
 
 
 EXCLUDES = {"train.steps": "epochs", "train.epochs": "steps"}

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from mt_core.config.strict import strict_json
 from mt_core.errors import UsageError
 
 
@@ -53,16 +54,12 @@ def _yaml(text: str, path: Path) -> Any:
 
 
 def _json(text: str, path: Path) -> Any:
-    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise UsageError(f"{path}: key {twice!r} is written twice; keep one")
-        return dict(pairs)
-
     try:
-        return json.loads(text, object_pairs_hook=distinct)
+        return strict_json(text)
     except json.JSONDecodeError as error:
         raise UsageError(f"{path}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from error
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}; keep one, and write numbers as JSON does") from error
 
 
 def _underscored(value: Any) -> Any:

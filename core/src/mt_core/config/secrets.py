@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 HIDDEN = "•••"
-_NAMES = re.compile(r"(?i)(?:^|_)(token|secret|password|passwd|api_?key|access_?key|credentials?)(?:$|_)")
+_NAMES = re.compile(
+    r"(^|_)(api_?keys?|access_?keys?|private_?keys?|tokens?|secrets?|passwords?|passwd|passphrase|credentials?)(_|$)"
+)
 _SHAPES = re.compile(
     r"\bhf_[A-Za-z0-9]{20,}"  # Hugging Face
     r"|\bgh[pousr]_[A-Za-z0-9]{30,}"  # GitHub
@@ -28,8 +31,29 @@ def redact(text: str) -> str:
 
 
 def _secrets_of(environment: Mapping[str, str]) -> list[str]:
-    found = {value for name, value in environment.items() if _NAMES.search(name) and len(value) >= _SHORTEST}
+    found = {
+        value for name, value in environment.items() if is_secret(name, _number(value)) and len(value) >= _SHORTEST
+    }
     return sorted(found, key=len, reverse=True)  # the longest first: one may contain another
+
+
+def _number(value: str) -> str | int:
+    return int(value) if value.isdigit() else value  # MAX_TOKENS=100000000 is a count
+
+
+def is_secret(key: str, value: Any) -> bool:
+    """Whether a value of this name is better not shown. Counts and ids of tokens (``max_tokens: 512``) are no secrets."""
+    word = _secret_word(key)
+    if not word or value is None or isinstance(value, bool):
+        return False
+    return not (word.startswith("token") and isinstance(value, int | float))
+
+
+@cache
+def _secret_word(key: str) -> str:
+    """The word in a name that tells of a secret; cached, since every line of a log is looked through for all of them."""
+    match = _NAMES.search(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower().replace("-", "_"))
+    return match[2] if match else ""
 
 
 def secret_keys(raw: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

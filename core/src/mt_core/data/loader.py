@@ -164,5 +164,5 @@ def make_batch(
         longest = max((sum(len(sample.ids) for sample in row) for row in content), default=1)
         length = max(PAD_MULTIPLE, -(-longest // PAD_MULTIPLE) * PAD_MULTIPLE)
     number, parts = part
-    batch = objective.collate(content, length=-(-length // parts) * parts).indexed()
-    return batch if parts == 1 else batch.cut(number, parts)
+    batch = objective.collate(content, length=-(-length // parts) * parts)
+    return (batch if parts == 1 else batch.cut(number, parts)).indexed()

@@ -80,7 +80,7 @@ def loss_scale(engine: Engine) -> dict[str, float]:
     """State of the fp16 loss scaler; empty in other precisions."""
     scaler = getattr(engine.zero_optimizer, "loss_scaler", None)
     names = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
-    if engine.plan.dtype != "fp16" or scaler is None:
+    if not engine.plan.scales_loss or scaler is None:
         return {}
     return {name: float(getattr(scaler, name)) for name in names if hasattr(scaler, name)}
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from mt_core.components import OptimizerComponent
 from mt_core.config.base import Layout
 from mt_core.config.run import RunConfig
 from mt_core.errors import ConfigError, Fault
 from mt_core.plugins.host import Offer
-from mt_core.protocols import OptimizerComponent
 
 BUCKET_ELEMENTS = 50_000_000
 """Largest bucket of gradients that ZeRO reduces at once: 200 MB in fp32. DeepSpeed's own 500 million would allocate 2 GB."""
@@ -45,6 +45,20 @@ class Plan:
     def micro_batches(self) -> int:
         """Micro-batches of a full optimizer step, on each rank."""
         return self.global_batch_size // (self.micro_batch_size * self.data_ranks)
+
+    def part(self, rank: int) -> tuple[int, int]:
+        """(number, of how many): which share of each row's tokens a rank has."""
+        return rank % self.sequence, self.sequence
+
+    @property
+    def scales_loss(self) -> bool:
+        """Whether some steps are passed over while a scale is found that keeps gradients from overflowing."""
+        return self.dtype == "fp16"
+
+    @property
+    def forward_alone(self) -> bool:
+        """Whether a rank can run the model without the others: it has all weights, and whole rows."""
+        return self.zero_stage < 3 and self.sequence == 1 and self.pipeline == 1
 
     @property
     def layouts(self) -> set[Layout]:

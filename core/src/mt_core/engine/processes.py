@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, HashStore
 
-from mt_core.errors import ConfigError, Fault, UsageError
+from mt_core.errors import ConfigError, Fault, UsageError, first_line
 
 STORE_VARIABLE = "MT_STORE"
 """File through which the processes of one machine meet, when our own launcher started them."""
@@ -113,7 +113,7 @@ def _meet(process: Process, backend: str, timeout: timedelta) -> None:
         )
     except (dist.DistNetworkError, dist.DistStoreError, ValueError) as error:
         address = ":".join(os.environ.get(name, f"({name} is not set)") for name in ("MASTER_ADDR", "MASTER_PORT"))
-        reason = str(error).partition("\n")[0]
+        reason = first_line(error)
         if "EADDRINUSE" in reason:
             reason = "another program listens there; set MASTER_PORT to a free port (torchrun: --master-port)"
         raise UsageError(f"rank {process.rank} cannot meet the other processes at {address}: {reason}") from error

@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -62,8 +64,7 @@ def evaluate(
     tokenizer: Tokenizer,
     *,
     batch_size: int,
-    on_prediction: Callable[[Prediction, Sample], None] | None = None,
-    on_batch: Callable[[int], None] = lambda done: None,
+    on_prediction: Callable[[Prediction], None] | None = None,
 ) -> Figures:
     """Every sample once, in batches of similar length. Logits exist for one chunk of tokens at a time.
 
@@ -84,7 +85,6 @@ def evaluate(
             )
         else:
             _add_sums(figures, objective, model, hidden_BTD, batch)
-        on_batch(len(numbers))
     return figures
 
 
@@ -100,7 +100,7 @@ def _add_scores(
     batch: Batch,
     samples: Sequence[Sample],
     tokenizer: Tokenizer,
-    on_prediction: Callable[[Prediction, Sample], None] | None,
+    on_prediction: Callable[[Prediction], None] | None,
 ) -> None:
     assert figures.correct is not None, "only token objectives have these figures"
     trained_BT = batch.labels != NOT_TRAINED
@@ -127,7 +127,7 @@ def _add_scores(
             expected=tokenizer.decode(labels.tolist()),
             predicted=tokenizer.decode(likeliest.tolist()),
         )
-        on_prediction(prediction, sample)
+        on_prediction(prediction)
 
 
 def _add_sums(figures: Figures, objective: Objective, model: TrainModel, hidden_BTD: Tensor, batch: Batch) -> None:
@@ -141,17 +141,19 @@ def _add_sums(figures: Figures, objective: Objective, model: TrainModel, hidden_
 
 def prompt_ids(sample: Sample) -> list[int]:
     """The ids before the first one that is trained on; the first id of a sample is never predicted."""
-    trained = [bool(flag) for flag in sample.trained]
-    first = next((place for place in range(1, len(trained)) if trained[place]), len(trained))
-    return [int(each) for each in sample.ids[:first]]
+    trained = np.flatnonzero(np.asarray(sample.trained, dtype=bool)[1:])
+    first = 1 + int(trained[0]) if len(trained) else len(sample.ids)
+    return np.asarray(sample.ids[:first]).tolist()  # type: ignore[no-any-return]
 
 
 def text_bytes(samples: EncodedSamples, tokenizer: Tokenizer) -> int:
     """UTF-8 bytes of all trained text. The pieces of one row are decoded together, so that no character is cut."""
-    total, row = 0, ""
-    ids: list[int] = []
-    for sample in samples:
-        if sample.row_id != row:
-            total, row, ids = total + len(tokenizer.decode(ids).encode()), sample.row_id, []
-        ids += [int(each) for each, flag in zip(sample.ids[1:], sample.trained[1:], strict=True) if flag]
-    return total + len(tokenizer.decode(ids).encode())
+    return sum(
+        len(tokenizer.decode([token for piece in pieces for token in _trained_ids(piece)]).encode())
+        for _, pieces in groupby(samples, key=lambda sample: sample.row_id)
+    )
+
+
+def _trained_ids(sample: Sample) -> list[int]:
+    trained = np.asarray(sample.trained, dtype=bool)[1:]
+    return np.asarray(sample.ids)[1:][trained].tolist()  # type: ignore[no-any-return]

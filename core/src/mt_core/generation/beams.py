@@ -103,7 +103,7 @@ def _scores(
     """(K, V) log-probability of each beam with each token after it."""
     new = [beam.tokens for beam in running]
     history = History(
-        ids=[[*row.prompt, *tokens] for tokens in new],
+        prompts=[row.prompt] * len(new),
         new=new,
         eos_ids=eos_ids,
         allowed=None if choices is None else [choices.allowed(tokens) for tokens in new],

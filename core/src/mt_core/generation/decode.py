@@ -63,7 +63,7 @@ def decode(
     logits_BV, cache = prefill(model, [row.prompt for row in running])
     while True:
         history = History(
-            ids=[[*row.prompt, *row.new] for row in running],
+            prompts=[row.prompt for row in running],
             new=[row.new for row in running],
             eos_ids=eos_ids,
             allowed=None if choices is None else [choices.allowed(row.new) for row in running],

@@ -14,7 +14,7 @@ from mt_core.generation.choices import Choices
 from mt_core.generation.decode import Continuation, Finish, decode
 from mt_core.generation.loaded import Loaded
 from mt_core.generation.prompts import Prompt, prepare
-from mt_core.generation.rules import SamplingRules, Wishes, faults, refuse
+from mt_core.generation.rules import Wishes, faults, refuse
 from mt_core.generation.text import TextStream
 from mt_core.protocols import Tokenizer
 
@@ -38,30 +38,19 @@ class Generation:
 def generate(
     loaded: Loaded,
     prompts: str | Sequence[Prompt],
+    wishes: Wishes | None = None,
     *,
-    rules: SamplingRules | None = None,
-    max_new_tokens: int = 128,
-    stop: Sequence[str] = (),
-    choices: Sequence[str] = (),
     batch_size: int = 8,
-    seed: int = 0,
     chat_template: str | None = None,
 ) -> list[Generation]:
     """Continue each prompt: a text, or the messages of a conversation.
 
-    Prompt i draws from a generator that (``seed``, i) decides, so ``batch_size`` changes the speed and no text. Raises
-    ``UsageError`` for what is wrong with a prompt or a rule, before anything is generated.
+    Prompt i draws from a generator that (``wishes.seed``, i) decides, so ``batch_size`` changes the speed and no text.
+    Raises ``UsageError`` for what is wrong with a prompt, before anything is generated.
     """
     refuse(faults({"batch_size": batch_size}))
-    wishes = Wishes(
-        rules=rules or SamplingRules(),
-        max_new_tokens=max_new_tokens,
-        stop=tuple(stop),
-        choices=tuple(choices),
-        seed=seed,
-    )
     listed = [prompts] if isinstance(prompts, str) else list(prompts)
-    writer = Writer(loaded, wishes)
+    writer = Writer(loaded, wishes or Wishes())
     ids = [writer.prepared(prompt, chat_template, _place(index, len(listed))) for index, prompt in enumerate(listed)]
     found: list[Generation] = []
     for start in range(0, len(ids), batch_size):

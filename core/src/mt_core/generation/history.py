@@ -22,16 +22,21 @@ NO_TOKEN = -1
 
 @dataclass(frozen=True)
 class History:
-    """What came before the token that is chosen now, as plain lists.
+    """What came before the token that is chosen now, as plain lists: each row's prompt, and what is new after it.
 
     ``allowed`` are the only tokens that may follow, row by row. ``group`` rows belong to one prompt (its beams).
     """
 
-    ids: Sequence[Sequence[int]]
+    prompts: Sequence[Sequence[int]]
     new: Sequence[Sequence[int]]
     eos_ids: Sequence[int] = ()
     allowed: Sequence[Sequence[int]] | None = None
     group: int = 1
+
+    @property
+    def ids(self) -> list[list[int]]:
+        """Both together; made for the rules that look back so far, and only then."""
+        return [[*prompt, *new] for prompt, new in zip(self.prompts, self.new, strict=True)]
 
 
 def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:

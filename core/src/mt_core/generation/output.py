@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.checkpoint.files import replace_text
+from mt_core.config.strict import strict_json
 from mt_core.errors import DataError, OutputError, UsageError
-from mt_core.generation.rows import WRITTEN, PromptRow, parse, shorten
+from mt_core.generation.rows import WRITTEN, PromptRow, shorten
 
 Say = Callable[[str], None]
 
@@ -109,7 +110,7 @@ class Output:
 
     def _parsed(self, raw: bytes, line: int) -> dict[str, Any]:
         try:
-            found = parse(raw.decode("utf-8"))
+            found = strict_json(raw.decode("utf-8"))
         except ValueError as error:
             raise DataError(
                 f"{self.path}:{line} is damaged ({error}); remove the line, or start over with --overwrite"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mt_core.config.strict import strict_json
 from mt_core.errors import DataError
 
 WRITTEN = ("text", "finish", "tokens")
@@ -70,7 +71,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 def _row(raw: bytes, line: int) -> dict[str, Any]:
     try:
-        content = parse(raw.decode("utf-8-sig" if line == 1 else "utf-8"))
+        content = strict_json(raw.decode("utf-8-sig" if line == 1 else "utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 (byte {error.start} of the line); save the file as UTF-8") from error
     except json.JSONDecodeError as error:
@@ -84,24 +85,6 @@ def _row(raw: bytes, line: int) -> dict[str, Any]:
     if type(identity) not in (str, int):
         raise ValueError(f"id must be a text or a whole number, got {shorten(identity)}")
     return {"id": identity, **content}
-
-
-def parse(text: str) -> Any:
-    """JSON in which no key is written twice and every number is finite."""
-    return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
-
-
-def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"key {key!r} is written twice")
-        found[key] = value
-    return found
-
-
-def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
 
 
 def _check_prompt(content: Mapping[str, Any]) -> None:

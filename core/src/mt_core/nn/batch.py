@@ -49,9 +49,9 @@ class Batch:
         length = self.input_ids.shape[1]
         assert length % parts == 0, f"rows of {length} tokens do not divide into {parts} parts: collate pads them"
         names = ("input_ids", "labels", "positions", "weights")
+        assert self.trained_n is None, "indexed() comes after: the indices are those of the part"
         pieces = {name: value.chunk(parts, 1)[part] for name in names if (value := getattr(self, name)) is not None}
-        trained_n = (pieces["labels"].reshape(-1) != NOT_TRAINED).nonzero().reshape(-1)
-        return replace(self, **pieces, trained_n=trained_n)
+        return replace(self, **pieces)
 
     def to(self, device: torch.device | str) -> Batch:
         """This batch with its tensors on ``device``."""

@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from mt_core.components import WeightsFormat
 from mt_core.config.base import MtConfig
 from mt_core.config.faults import faults_of
 from mt_core.errors import Fault
 from mt_core.plugins.host import Offer, PluginHost
-from mt_core.protocols import WeightsFormat
 
 Origins = dict[str, str]
 """Dotted key → where its value came from."""

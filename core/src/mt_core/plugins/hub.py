@@ -10,7 +10,7 @@ import os
 import re
 from pathlib import Path
 
-from mt_core.errors import WeightsError
+from mt_core.errors import WeightsError, first_line
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 _FETCHED = ["*.safetensors", "*.json", "*.model", "*.jinja", "*.txt"]
@@ -52,10 +52,6 @@ def _snapshot(weights: str) -> Path:
         ) from error
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise WeightsError(
-            f"{weights} is no path here, not in the cache, and could not be fetched: {_first_line(error)}. {cache} Fetch it"
+            f"{weights} is no path here, not in the cache, and could not be fetched: {first_line(error)}. {cache} Fetch it"
             f" where there is a network (`hf download {name}`), or give a folder"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

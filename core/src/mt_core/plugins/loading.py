@@ -13,16 +13,10 @@ from typing import Any
 
 import pluggy
 
+from mt_core.components import AdapterComponent, Component, ModelFamily, ObjectiveComponent, OptimizerComponent
 from mt_core.errors import ComponentError, MtError, did_you_mean
 from mt_core.hookspecs import HOOKS, PROJECT
 from mt_core.plugins.metadata import CORE, Installed, canonical
-from mt_core.protocols import (
-    AdapterComponent,
-    Component,
-    ModelFamily,
-    ObjectiveComponent,
-    OptimizerComponent,
-)
 
 COMPONENT_CLASS: dict[str, type[Component]] = {
     "model": ModelFamily,

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mt_core.components import ModelFamily
 from mt_core.config.run import SLOTS, ModelOptions, ModelRef
 from mt_core.errors import MtError, did_you_mean
 from mt_core.plugins.draft import Draft
 from mt_core.plugins.hub import located
-from mt_core.protocols import ModelFamily
 
 
 def locate_weights(draft: Draft) -> None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from mt_core.components import ModelFamily, ObjectiveComponent, WeightsFormat
 from mt_core.config.commandline import merge
 from mt_core.config.names import expand
 from mt_core.config.run import SECTIONS, SLOTS, RunConfig, SlotRef
@@ -18,7 +20,6 @@ from mt_core.plugins.draft import Draft, Origins
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.plugins.metadata import canonical
 from mt_core.plugins.model_slot import fill_model, locate_weights, tokenizer_beside_weights
-from mt_core.protocols import ModelFamily, ObjectiveComponent, WeightsFormat
 
 __all__ = ["Origins", "Resolved", "resolve"]
 
@@ -30,6 +31,7 @@ class Resolved:
     config: RunConfig
     offers: dict[str, Offer]
     weights_format: WeightsFormat | None
+    weights_path: Path | None
     origins: Origins
 
     def build(self, kind: str, *arguments: Any, **keywords: Any) -> Any:
@@ -61,7 +63,7 @@ def resolve(raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = 
         _cross_checks(draft)
     if draft.faults:
         raise ConfigError(draft.faults)
-    return Resolved(RunConfig(**draft.values), draft.offers, draft.weights_format, draft.origins)
+    return Resolved(RunConfig(**draft.values), draft.offers, draft.weights_format, draft.weights_path, draft.origins)
 
 
 def _refuse_secrets(draft: Draft) -> None:

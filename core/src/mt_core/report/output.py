@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from mt_core.checkpoint.files import replace_text
 from mt_core.errors import OutputError, UsageError
 
 GENERATOR = "mt-report"
@@ -50,11 +51,8 @@ def is_report(path: Path) -> bool:
 def write_page(path: Path, text: str) -> int:
     """Write the file under another name and rename it; its size in bytes. Raises ``OutputError`` when that fails."""
     content = text.encode("utf-8", errors="replace")  # JSON can smuggle in half a surrogate pair, UTF-8 has none
-    staged = path.with_name(f".tmp-{path.name}")
     try:
-        staged.write_bytes(content)
-        os.replace(staged, path)
+        replace_text(path, content.decode("utf-8"))
     except OSError as error:
-        staged.unlink(missing_ok=True)
         raise OutputError(f"cannot write {path}: {error.strerror}; choose another --output") from error
     return len(content)

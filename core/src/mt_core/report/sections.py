@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from mt_core.config.files import write_yaml
 from mt_core.report.markup import Markup, element, joined, table
 from mt_core.report.run import Run
 from mt_core.report.samples import WrittenSample
-from mt_core.report.settings import command_without_secrets, differences, without_secrets
+from mt_core.report.settings import differences, without_secrets
 from mt_core.report.summary import Fact, facts, headline, status
 
 COLOURS = 6
@@ -138,13 +137,8 @@ def _differences(runs: Sequence[Run]) -> Markup:
 
 
 def _full(run: Run, count: int) -> Markup:
-    command = run.about.get("command")
-    line = NONE
-    if isinstance(command, list) and command:
-        shown = shlex.join(command_without_secrets([str(word) for word in command]))
-        line = joined(element("h4", "Command"), element("pre", shown, class_="wrap"))
     title = element("summary", f"run.yaml of {run.name}" if count > 1 else "run.yaml")
-    return element("details", title, line, element("pre", write_yaml(without_secrets(run.config))))
+    return element("details", title, element("pre", write_yaml(without_secrets(run.config))))
 
 
 # ---------------------------------------------------------------------------------------------------- data and plugins

@@ -7,20 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-HIDDEN = "•••"
-_SECRET = re.compile(
-    r"(^|_)(api_?keys?|access_?keys?|private_?keys?|tokens?|secrets?|passwords?|passwd|passphrase|credentials?)(_|$)"
-)
+from mt_core.config.secrets import HIDDEN, is_secret
+
 _IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+(?=@)")
-
-
-def is_secret(key: str, value: Any) -> bool:
-    """Whether a value is better not shown. Counts and ids of tokens (``max_tokens: 512``) are no secrets."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower().replace("-", "_")
-    match = _SECRET.search(words)
-    if match is None or value is None or isinstance(value, bool):
-        return False
-    return not (match[2].startswith("token") and isinstance(value, int | float))
 
 
 def without_secrets(value: Any, key: str = "") -> Any:
@@ -32,21 +21,6 @@ def without_secrets(value: Any, key: str = "") -> Any:
     if isinstance(value, list | tuple):
         return [without_secrets(item) for item in value]
     return _IN_ADDRESS.sub(HIDDEN, value) if isinstance(value, str) else value
-
-
-def command_without_secrets(words: Sequence[str]) -> list[str]:
-    """A command line with the values of secret options hidden: ``--hub.token X`` and ``--hub.token=X``."""
-    shown: list[str] = []
-    hide = False
-    for word in words:
-        option, equals, value = word.partition("=")
-        secret = option.startswith("--") and is_secret(option.rpartition(".")[2].lstrip("-"), value or "text")
-        if hide and not option.startswith("--"):
-            shown.append(HIDDEN)
-        else:
-            shown.append(f"{option}={HIDDEN}" if secret and equals else _IN_ADDRESS.sub(HIDDEN, word))
-        hide = secret and not equals
-    return shown
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

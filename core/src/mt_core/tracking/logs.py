@@ -36,7 +36,7 @@ LOGGER.propagate = False
 
 
 def is_first() -> bool:
-    """Whether the user started this process: not our launcher, which has said already what there is to say, nor rank 1 …"""
+    """Whether this process speaks for the run: our launcher has spoken before its processes, and rank 0 speaks for the others."""
     return os.environ.get("RANK", "0") == "0" and "MT_STORE" not in os.environ
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from mt_core.protocols import StepRecord
+from mt_core.tracking.logs import notice
 
 TAGS = {
     "loss": "train/loss",
@@ -39,7 +39,7 @@ class TensorBoardWriter:
             self._writer.flush()
         except OSError as error:
             self._writer = None
-            print(f"warning: no more TensorBoard events: {error.strerror or error}", file=sys.stderr)
+            notice(f"warning: no more TensorBoard events: {error.strerror or error}")
 
     def close(self) -> None:
         """Finish the event file."""

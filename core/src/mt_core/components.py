@@ -1,0 +1,162 @@
+"""What plugins return: a component for each thing that a run can name.
+
+Torch is imported for type checkers only: a plugin module that imports this one stays light.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from mt_core.config.base import ANY, ZERO, Layout, MtConfig
+from mt_core.errors import ComponentError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_NAME = re.compile(r"[a-z][a-z0-9-]*")
+RESERVED = frozenset({"name"})
+RESERVED_IN_MODEL = frozenset({"name", "variant", "weights", "overlay", "allow_missing", "allow_unexpected"})
+
+
+def identity(value: Any) -> Any:
+    """The ``build`` of a component that is only data."""
+    return value
+
+
+def whole_shape(parameter: Tensor) -> tuple[int, ...]:
+    """The shape of a parameter, also where ZeRO 3 has left only a flat slice of it here."""
+    return tuple(getattr(parameter, "ds_shape", parameter.shape))
+
+
+def split_decay(named: Sequence[tuple[str, Tensor]], config: MtConfig) -> list[dict[str, Any]]:
+    """Two groups: matrices with weight decay, vectors (norms, biases) without.
+
+    The usual split of the field (https://github.com/karpathy/nanoGPT/blob/master/model.py). Empty groups are left out.
+    """
+    decay = float(getattr(config, "weight_decay", 0.0))
+    matrices = [parameter for _, parameter in named if len(whole_shape(parameter)) >= 2]
+    vectors = [parameter for _, parameter in named if len(whole_shape(parameter)) < 2]
+    groups = [
+        {"name": "decay", "params": matrices, "weight_decay": decay},
+        {"name": "no_decay", "params": vectors, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Component:
+    """One thing with a name that a run can select.
+
+    ``build`` imports torch and the rest inside, so that listing plugins stays fast. ``layouts`` are the layouts that
+    its tests cover. ``replaces`` names a built-in that it may stand in for when chosen as ``DISTRIBUTION/NAME``.
+    ``run_defaults`` are values for keys of the run (``train.steps``) that the user has not set. ``notice`` is said to
+    whoever runs it.
+    """
+
+    name: str
+    build: Callable[..., Any] = identity
+    config: type[MtConfig] = MtConfig
+    summary: str
+    source: str = ""
+    layouts: frozenset[Layout] = ZERO
+    devices: frozenset[str] = frozenset({"cpu", "cuda"})
+    requires: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    replaces: str = ""
+    run_defaults: Mapping[str, Any] = field(default_factory=dict)
+    notice: str = ""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name.replace("_", "-")):
+            raise ComponentError(
+                f"{self.name!r} is not a component name; use lower-case letters, digits and '-', starting with a letter"
+            )
+        if not (isinstance(self.config, type) and issubclass(self.config, MtConfig)):
+            raise ComponentError(
+                f"the config of {self.name!r} is {self.config!r}; it must be a subclass of mt_core.MtConfig"
+            )
+        if unknown := self.layouts - ANY:
+            raise ComponentError(f"{self.name!r} declares unknown layouts {sorted(unknown)}; known are {sorted(ANY)}")
+        if taken := self.reserved() & set(self.config.model_fields):
+            raise ComponentError(
+                f"the config of {self.name!r} declares {sorted(taken)}, which the core reserves; rename these fields"
+            )
+
+    def reserved(self) -> frozenset[str]:
+        """Keys of the slot that belong to the core."""
+        return RESERVED
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightsFormat:
+    """A folder or file format of weights that a family reads (and perhaps writes).
+
+    ``matches(path)`` and ``values(path)`` (the shape, as config values) run before torch is imported; ``tensors(path,
+    config)`` maps the model's parameter names to functions that load one tensor each, so that nobody holds a whole
+    model; ``write(model_config, tensors, folder)`` takes (name, tensor) pairs and returns nothing.
+    """
+
+    name: str
+    matches: Callable[[Path], bool]
+    values: Callable[[Path], Mapping[str, Any]]
+    tensors: Callable[[Path, Any], Mapping[str, Callable[[], Tensor]]]
+    write: Callable[[Any, Iterator[tuple[str, Tensor]], Path], None] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFamily(Component):
+    """A model family: its config class and its named sizes as data.
+
+    ``variant_defaults`` are ``run_defaults`` of single sizes, for instance a learning rate.
+    """
+
+    variants: Mapping[str, Mapping[str, Any]]
+    default_variant: str
+    architectures: tuple[str, ...] = ()
+    formats: tuple[WeightsFormat, ...] = ()
+    variant_defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.default_variant not in self.variants:
+            raise ComponentError(
+                f"family {self.name!r} has default_variant={self.default_variant!r}, which is not among its variants"
+                f" {sorted(self.variants)}"
+            )
+
+    def reserved(self) -> frozenset[str]:
+        return RESERVED_IN_MODEL
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerComponent(Component):
+    """An optimizer and its parameter-group policy.
+
+    ``form`` says what it must see: ZeRO shows it flat one-dimensional pieces, which an ``elementwise`` rule does not
+    notice. ``build(config, groups)`` returns a ``torch.optim.Optimizer``.
+    """
+
+    form: Literal["elementwise", "gradient_transform", "whole_parameter"]
+    split: Callable[[Sequence[tuple[str, Tensor]], Any], list[dict[str, Any]]] = split_decay
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveComponent(Component):
+    """What is learned from a row. ``batching`` and ``truncation`` are its defaults for the keys of the same name."""
+
+    batch_coupled: bool = False
+    batching: Literal["padding", "packing"] = "padding"
+    truncation: Literal["error", "split"] = "error"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterComponent(Component):
+    """A way to make part of a model trainable."""
+
+    mergeable: bool = True
+    rewrites_base: bool = False
+    exact_at_init: bool = True
