@@ -19,7 +19,7 @@ from torch import nn
 from mt_core import Component, Control
 from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import build_data
-from mt_core.assemble.model import build_engine, checkpoint_weights
+from mt_core.assemble.model import build_engine
 from mt_core.assemble.session import Session
 from mt_core.assemble.stopping import Stopper
 from mt_core.checkpoint.store import find, verify
@@ -127,7 +127,7 @@ class Bench:
             process=self.process,
             deepspeed=self.deepspeed,
             say=lambda text: None,
-            weights=checkpoint_weights(checkpoint) if checkpoint else None,
+            checkpoint=checkpoint,
         )
         return Session(resolved, data, engine, output, Stopper())
 
@@ -146,7 +146,7 @@ class Bench:
             first, losses = self.session(case, output), Losses()
             first.callbacks = Callbacks({"stop": StopAfter(2)})
             first.loop(first.restore(None, None), losses)
-            checkpoint = first.store.latest()
+            checkpoint = find(output)
             manifest = verify(checkpoint)
             self.deepspeed.utils.groups.mpu = None
             second = self.session({**case, **case.get("then", {})}, None, checkpoint, seed=3)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from mt_core.assemble.data import build_tokenizer
-from mt_core.assemble.model import check_checkpoint, checkpoint_weights, pretrained
+from mt_core.assemble.weights import weights_of
 from mt_core.checkpoint.store import verify
 from mt_core.engine.build import fill_model
 from mt_core.engine.processes import Process
@@ -34,10 +34,7 @@ def load(resolved: Resolved, checkpoint: Path | None, say: Callable[[str], None]
     names = [name for name, _ in model.named_parameters()]
     if checkpoint is not None:
         verify(checkpoint)
-        source = checkpoint_weights(checkpoint)
-        check_checkpoint(source, names)
-    else:
-        source = pretrained(resolved, config.model, names, say)
+    source = weights_of(resolved, names, say, checkpoint)
     fill_model(model, source, seed=config.train.seed, process=Process(0, 1, 0, device))
     return Loaded(model.eval(), tokenizer, config.model.options.max_seq_len, eos_ids)
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from torch import Tensor
-
 from mt_core.adapters.base import Adapter
-from mt_core.checkpoint.tensors import open_model, open_overlay
+from mt_core.assemble.weights import Say, weights_of
 from mt_core.components import OptimizerComponent
-from mt_core.config.run import ModelRef
-from mt_core.engine.build import TensorSource, build_model, fill_model
+from mt_core.engine.build import build_model, fill_model
 from mt_core.engine.engine import Engine
 from mt_core.engine.pipeline import PipelineEngine
 from mt_core.engine.plan import Plan, deepspeed_settings
@@ -23,12 +18,10 @@ from mt_core.engine.processes import Process
 from mt_core.engine.sequence import UlyssesAttention, sequence_group
 from mt_core.engine.stages import build_stage
 from mt_core.engine.step import TrainStep
-from mt_core.errors import CheckpointError, ComponentError, WeightsError
+from mt_core.errors import ComponentError
 from mt_core.nn import LayerSpec, SdpaAttention, TrainModel
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Objective
-
-Say = Callable[[str], None]
 
 
 def build_engine(
@@ -39,9 +32,9 @@ def build_engine(
     process: Process,
     deepspeed: ModuleType,
     say: Say,
-    weights: TensorSource | None = None,
+    checkpoint: Path | None = None,
 ) -> Engine:
-    """Everything from the empty model to DeepSpeed. ``weights`` (of a checkpoint) replace those that the config names."""
+    """Everything from the empty model to DeepSpeed. A checkpoint's weights replace those that the config names."""
     config, settings = resolved.config, deepspeed_settings(plan)
     make = partial(resolved.build, "train_model", config.model.options)
     stage = build_stage(make, _pipeline_layers(resolved), plan=plan, process=process) if plan.pipeline > 1 else None
@@ -52,10 +45,7 @@ def build_engine(
     )
     adapter: Adapter = resolved.build("adapter", config.adapter.options)
     names = [name for name, _ in model.named_parameters()]
-    if weights is not None:
-        check_checkpoint(weights, names)
-    source = weights if weights is not None else pretrained(resolved, config.model, names, say)
-    fill_model(model, source, seed=config.train.seed, process=process)
+    fill_model(model, weights_of(resolved, names, say, checkpoint), seed=config.train.seed, process=process)
     adapter.inject(model)
     model.attention = attention = SdpaAttention(config.train.attention)
     if plan.sequence > 1:
@@ -101,68 +91,3 @@ def parameter_groups(resolved: Resolved, model: TrainModel, adapter: Adapter) ->
             " trained parameter belongs in exactly one group"
         )
     return groups
-
-
-# ------------------------------------------------------------------------------------------------- pretrained weights
-
-
-def pretrained(resolved: Resolved, model: ModelRef, names: list[str], say: Say) -> TensorSource:
-    """What ``model.weights`` and ``model.overlay`` hold for these parameters; the overlay wins.
-
-    Raises ``WeightsError`` with every name that is missing or left over and not allowed by a pattern.
-    """
-    source: dict[str, Callable[[], Tensor]] = {}
-    if model.source.weights is not None:
-        assert resolved.weights_format is not None, "resolve() finds the format"
-        assert resolved.weights_path is not None, "and the weights"
-        found = resolved.weights_format.tensors(resolved.weights_path, model.options)
-        source = check_names(found, names, model.source.allow_missing, model.source.allow_unexpected, say)
-    if model.source.overlay is not None:
-        overlay = open_overlay(Path(model.source.overlay))
-        if unknown := sorted(set(overlay) - set(names)):
-            raise WeightsError(
-                f"the overlay {model.source.overlay} holds tensors that the model lacks: {', '.join(unknown)}"
-            )
-        say(f"overlay {model.source.overlay}: {len(overlay)} tensors replace or complete the weights")
-        source |= overlay
-    return source
-
-
-def check_names(
-    found: Mapping[str, Callable[[], Tensor]],
-    names: list[str],
-    allow_missing: tuple[str, ...],
-    allow_unexpected: tuple[str, ...],
-    say: Say,
-) -> dict[str, Callable[[], Tensor]]:
-    """The tensors that the model takes; every unmatched name is allowed by a pattern and printed, or an error."""
-    problems = []
-    for title, unmatched, patterns, key in (
-        ("missing in the weights", sorted(set(names) - set(found)), allow_missing, "model.allow-missing"),
-        ("left over in the weights", sorted(set(found) - set(names)), allow_unexpected, "model.allow-unexpected"),
-    ):
-        refused = [name for name in unmatched if not any(fnmatchcase(name, pattern) for pattern in patterns)]
-        for name in sorted(set(unmatched) - set(refused)):
-            say(f"{title}, and allowed by {key}: {name}")
-        if refused:
-            problems.append(f"{title} ({len(refused)}): {', '.join(refused)} (allow with --{key} PATTERN)")
-    if problems:
-        raise WeightsError("the weights do not fit the model:\n  " + "\n  ".join(problems))
-    return {name: load for name, load in found.items() if name in set(names)}
-
-
-def check_checkpoint(weights: TensorSource, names: list[str]) -> None:
-    """Raises ``CheckpointError`` when a checkpoint holds other tensors than the model has."""
-    missing, extra = sorted(set(names) - set(weights)), sorted(set(weights) - set(names))
-    if missing or extra:
-        raise CheckpointError(
-            "the checkpoint belongs to another model:"
-            + (f" it lacks {', '.join(missing)}." if missing else "")
-            + (f" It holds {', '.join(extra)}, which the model has not." if extra else "")
-            + " Resume it in the run that wrote it."
-        )
-
-
-def checkpoint_weights(folder: Path) -> TensorSource:
-    """The weights of a checkpoint."""
-    return open_model(folder / "model")

@@ -68,7 +68,7 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
     from mt_core.assemble.data import build_data  # torch loads from here on
 
     data = build_data(resolved)
-    from mt_core.assemble.model import build_engine, checkpoint_weights
+    from mt_core.assemble.model import build_engine
     from mt_core.assemble.session import Session
     from mt_core.engine.plan import make_plan
     from mt_core.engine.processes import Process, connected, share_text
@@ -96,7 +96,7 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
         process=process,
         deepspeed=deepspeed,
         say=notice if process.is_main else (lambda text: None),
-        weights=checkpoint_weights(checkpoint) if checkpoint else None,
+        checkpoint=checkpoint,
     )
     session = Session(resolved, data, engine, Path(output) if output else None, stopper)
     return session.train(checkpoint=checkpoint, manifest=manifest, profile=options.profile)

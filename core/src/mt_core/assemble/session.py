@@ -18,14 +18,14 @@ from mt_core.assemble.outcome import Outcome
 from mt_core.assemble.report import about_run, describe_run
 from mt_core.assemble.resume import refuse_other_data
 from mt_core.assemble.samples import SampleWriter
+from mt_core.assemble.saving import Saver
 from mt_core.assemble.stopping import Stopper
-from mt_core.checkpoint.store import CheckpointStore, Keep
+from mt_core.assemble.weights import base_files
 from mt_core.config.files import write_yaml
 from mt_core.config.secrets import redact
 from mt_core.data.loader import Position
 from mt_core.engine.engine import Engine
-from mt_core.engine.processes import agree
-from mt_core.engine.snapshot import read_snapshot, write_snapshot
+from mt_core.engine.snapshot import read_snapshot
 from mt_core.evaluate.figures import prompt_ids
 from mt_core.loop import Plugs, Progress, train
 from mt_core.plugins.resolve import Resolved
@@ -58,7 +58,7 @@ class Session:
         self.callbacks = Callbacks(
             {item.name: resolved.build(f"callback:{item.name}", item.options) for item in self.config.callbacks}
         )
-        self.store = CheckpointStore(output, rank=self.process.rank, agree=agree, say=notice) if output else None
+        self.saver = self._saver(output) if output else None
         self.samples = self._sample_writer()
         train_config = self.config.train
         self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
@@ -67,6 +67,11 @@ class Session:
     def fingerprint(self) -> dict[str, Any]:
         """What tells this run's rows from others; read by whoever saves or resumes."""
         return self.data.train.fingerprint()
+
+    @cached_property
+    def base(self) -> dict[str, str]:
+        """What the weights that are not trained were read from."""
+        return base_files(self.resolved)
 
     def train(
         self, *, checkpoint: Path | None = None, manifest: Mapping[str, Any] | None = None, profile: Path | None = None
@@ -85,6 +90,8 @@ class Session:
             with profiled(profile, rank=self.process.rank) as profile_step:
                 finished = self.loop(progress, recorder, profile_step)
         except BaseException as error:
+            if self.saver is not None:
+                self.saver.abandon()
             self._event("on_exception", progress.step, error=error)
             raise
         self._event("on_run_end", progress.step)
@@ -121,16 +128,16 @@ class Session:
                 if held_out is not None
                 else None
             ),
-            save=self.save if self.store else None,
+            save=self.save if self.saver is not None else None,
             on_step_start=lambda now: self._event("on_step_start", now.step),
             on_record=on_record,
             memory_gib=lambda: peak_memory_gib(self.process.device),
-            stop=self.stopper.wanted,
+            stop=self._wants_to_stop,
             skip_unapplied=self.plan.scales_loss,
             max_skips=self.config.train.max_skips if self.config.train.on_nonfinite == "skip" else 0,
             on_skip=lambda text: notice(f"warning: skipped {text}") if self.process.is_main else None,
         )
-        return train(
+        finished = train(
             self.engine,
             self.loader.windows(progress.position),
             self.resolved.build("schedule", self.config.schedule.options, total_steps=self.total_steps),
@@ -140,6 +147,13 @@ class Session:
             eval_every=self.config.eval.every_steps,
             save_every=self.config.checkpoint.every_steps,
         )
+        if self.saver is not None:
+            self.saver.finish()
+        return finished
+
+    def _wants_to_stop(self) -> bool:
+        """Also when a save in the background failed: the last save of the run then says why, on every rank."""
+        return self.stopper.wanted() or (self.saver is not None and self.saver.failed)
 
     def _write_samples(self, step: int) -> None:
         if self.samples is not None:
@@ -165,7 +179,7 @@ class Session:
 
     def save(self, progress: Progress, evaluation: Mapping[str, float]) -> None:
         """Commit a checkpoint of this step; every rank takes part."""
-        assert self.store is not None, "saving needs a folder"
+        assert self.saver is not None, "saving needs a folder"
         content = {
             "tokens": progress.tokens,
             "position": asdict(progress.position),
@@ -177,16 +191,17 @@ class Session:
             "model": {"name": self.config.model.name, **self.config.model.options.model_dump(mode="json")},
             "plugins": self._plugins(),
             "data": self.fingerprint,
+            "base": self.base if self.process.is_main and self.config.checkpoint.trainable_only else None,
             "callbacks": self.callbacks.state_dict(),
         }
-        settings = self.config.checkpoint
-        path = self.store.save(
-            progress.step,
-            write=lambda folder: write_snapshot(self.engine, folder),
-            manifest=content,
-            keep=Keep(last=settings.keep_last, best=settings.keep_best, by=settings.best),
-        )
-        self._event("on_checkpoint_saved", progress.step, checkpoint=path)
+        self.saver.save(progress.step, content)
+
+    def _saver(self, folder: Path) -> Saver:
+        timeout = self.config.parallel.timeout_seconds
+        return Saver(folder, self.engine, self.config.checkpoint, self._on_saved, timeout_seconds=timeout)
+
+    def _on_saved(self, step: int, checkpoint: Path) -> None:
+        self._event("on_checkpoint_saved", step, checkpoint=checkpoint)
 
     def restore(self, checkpoint: Path | None, manifest: Mapping[str, Any] | None) -> Progress:
         if checkpoint is None or manifest is None:

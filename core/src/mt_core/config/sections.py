@@ -113,6 +113,12 @@ class CheckpointConfig(MtConfig):
     best: str = Field(
         "eval_loss:min", pattern=r"^[a-z][a-z0-9_]*:(min|max)$", description="what best means: a figure, and min or max"
     )
+    background: bool = Field(
+        False, description="write while training goes on, from a copy in host memory (weights and optimizer state)"
+    )
+    trainable_only: bool = Field(
+        False, description="leave out weights that are not trained; a resumed run reads them from model.weights again"
+    )
 
 
 class LogConfig(MtConfig):

@@ -192,11 +192,12 @@ class Engine:
         """The model's parameters under its own names."""
         return self.module.model.named_parameters()
 
-    def whole_weights(self) -> Iterator[tuple[str, Tensor]]:
+    def whole_weights(self, *, trainable_only: bool = False) -> Iterator[tuple[str, Tensor]]:
         """Live weights by name, one at a time; every rank must walk through all of them."""
         for name, parameter in self.named_parameters():
-            with gathered([parameter]):
-                yield name, parameter.detach()
+            if parameter.requires_grad or not trainable_only:
+                with gathered([parameter]):
+                    yield name, parameter.detach()
 
     @property
     def stages(self) -> tuple[str, ...]:

@@ -146,10 +146,12 @@ class PipelineEngine(Engine):
         """This stage's parameters, under their names in the whole model."""
         return ((name, parameter) for name, parameter in self.module.model.named_parameters() if not parameter.is_meta)
 
-    def whole_weights(self) -> Iterator[tuple[str, Tensor]]:
+    def whole_weights(self, *, trainable_only: bool = False) -> Iterator[tuple[str, Tensor]]:
         """Every stage's weights on every rank, one at a time."""
         ranks = self.process.world // self.plan.pipeline
         for name, parameter in self.module.model.named_parameters():
+            if trainable_only and not parameter.requires_grad:
+                continue
             source = self.stage.holders[name][0] * ranks
             here = self.process.rank == source
             weight = parameter.detach() if here else torch.empty_like(parameter, device=self.process.device)

@@ -13,9 +13,10 @@ import logging
 import os
 import platform
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -170,14 +171,22 @@ def all_reduce(values: torch.Tensor) -> torch.Tensor:
     return values
 
 
-def agree(ok: bool) -> bool:
+def agree(ok: bool, group: dist.ProcessGroup | None = None) -> bool:
     """True on every rank when all ranks say so."""
     if dist.get_world_size() == 1:
         return ok
-    device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
+    on_gpu = dist.get_backend(group) == "nccl"
+    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
     flag = torch.tensor(int(ok), device=device)
-    dist.all_reduce(flag, op=dist.ReduceOp.MIN)
+    dist.all_reduce(flag, op=dist.ReduceOp.MIN, group=group)
     return bool(flag.item())
+
+
+def agree_beside(process: Process, timeout_seconds: int) -> Callable[[bool], bool]:
+    """``agree`` over connections of its own, for a thread beside training; every rank must call this."""
+    if process.world == 1:
+        return bool
+    return partial(agree, group=dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_seconds)))
 
 
 def barrier() -> None:

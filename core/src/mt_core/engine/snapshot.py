@@ -6,6 +6,8 @@ state, and its random generators. Any number of ranks, at any ZeRO stage, reads 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,34 +17,58 @@ from torch import Tensor
 from mt_core.checkpoint.tensors import ModelWriter, open_tensors, read_json, write_json, write_tensors
 from mt_core.engine import fragments
 from mt_core.engine.engine import Engine
+from mt_core.engine.processes import Process
 from mt_core.engine.random_state import random_numbers, random_tensors, restore_random
 from mt_core.errors import CheckpointError
 
 
-def write_snapshot(engine: Engine, folder: Path) -> None:
-    """Write this rank's files; every rank must call it."""
-    process = engine.process
-    writer = ModelWriter(folder / "model") if process.is_main else None
-    for name, weight in engine.whole_weights():
+@dataclass(frozen=True)
+class Snapshot:
+    """One rank's part of a checkpoint. Live ones change with the next step, and ``weights`` is walked once, by all ranks."""
+
+    process: Process
+    weights: Iterable[tuple[str, Tensor]]
+    state: Mapping[str, Tensor]
+    numbers: Mapping[str, Any]
+
+    def write(self, folder: Path) -> None:
+        """Write this rank's files; every rank must call it."""
+        writer = ModelWriter(folder / "model") if self.process.is_main else None
+        for name, weight in self.weights:
+            if writer is not None:
+                writer.add(name, weight.cpu())
         if writer is not None:
-            writer.add(name, weight.cpu())
-    if writer is not None:
-        writer.close()
-    tensors, places = random_tensors(process.device), {}
+            writer.close()
+        stem = folder / "state" / f"rank-{self.process.rank:04d}"
+        stem.parent.mkdir(exist_ok=True)
+        write_tensors(stem.with_suffix(".safetensors"), self.state)
+        write_json(stem.with_suffix(".json"), self.numbers)
+
+
+def take_snapshot(engine: Engine, *, copied: bool = False, trainable_only: bool = False) -> Snapshot:
+    """What this rank would write now. ``copied``: into host memory, so that training may go on; all ranks must call it."""
+    process = engine.process
+    weights: Iterable[tuple[str, Tensor]] = engine.whole_weights(trainable_only=trainable_only)
+    if copied:
+        # Every rank takes part in gathering, and only the first keeps what it sees.
+        kept = [(name, _host_copy(weight)) if process.is_main else None for name, weight in weights]
+        weights = [each for each in kept if each is not None]
+    state, places = random_tensors(process.device), {}
     for fragment in fragments.fragments(engine):
         places[fragment.name] = [fragment.start, fragment.length]
         for key, value in fragment.tensors.items():
-            tensors[f"{key}::{fragment.name}"] = value.detach().cpu().contiguous()
-    stem = folder / "state" / f"rank-{process.rank:04d}"
-    stem.parent.mkdir(exist_ok=True)
-    write_tensors(stem.with_suffix(".safetensors"), tensors)
-    content = {
+            state[f"{key}::{fragment.name}"] = _host_copy(value) if copied else value.detach().cpu().contiguous()
+    numbers = {
         "fragments": places,
         "scalars": fragments.scalars(engine),
         "loss_scale": fragments.loss_scale(engine),
         "random": random_numbers(),
     }
-    write_json(stem.with_suffix(".json"), content)
+    return Snapshot(process, weights, state, numbers)
+
+
+def _host_copy(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True).contiguous()
 
 
 def read_snapshot(engine: Engine, folder: Path) -> bool:

@@ -1,0 +1,70 @@
+"""Commits a run's checkpoints: before training goes on, or in a thread beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mt_core.checkpoint.store import CheckpointStore, Keep
+from mt_core.config.sections import CheckpointConfig
+from mt_core.engine.engine import Engine
+from mt_core.engine.processes import agree, agree_beside
+from mt_core.engine.snapshot import take_snapshot
+from mt_core.errors import CheckpointError
+from mt_core.tracking.logs import notice
+
+
+class Saver:
+    """The checkpoints of a run. Every rank calls every method, in the same order.
+
+    In the background the same store does the same work, on a copy in host memory; ``on_saved`` is called when a checkpoint is
+    committed and this rank's training asks (at the next save, or at the end).
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        engine: Engine,
+        settings: CheckpointConfig,
+        on_saved: Callable[[int, Path], object],
+        *,
+        timeout_seconds: int,
+    ) -> None:
+        self._engine, self._settings, self._on_saved = engine, settings, on_saved
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint") if settings.background else None
+        self._running: tuple[int, Future[Path]] | None = None
+        together = agree_beside(engine.process, timeout_seconds) if settings.background else agree
+        self._store = CheckpointStore(folder, rank=engine.process.rank, agree=together, say=notice)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the save in the background could not be finished; ``finish`` raises why."""
+        return self._running is not None and self._running[1].done() and self._running[1].exception() is not None
+
+    def save(self, step: int, manifest: Mapping[str, Any]) -> None:
+        """Commit the present state. Raises ``CheckpointError`` when this save fails, or the one before it did."""
+        self.finish()
+        settings = self._settings
+        snapshot = take_snapshot(self._engine, copied=self._thread is not None, trainable_only=settings.trainable_only)
+        keep = Keep(last=settings.keep_last, best=settings.keep_best, by=settings.best)
+        commit = partial(self._store.save, step, write=snapshot.write, manifest=manifest, keep=keep)
+        if self._thread is None:
+            self._on_saved(step, commit())
+        else:
+            self._running = (step, self._thread.submit(commit))
+
+    def finish(self) -> None:
+        """Wait for the save in the background. Raises ``CheckpointError`` when it failed."""
+        if self._running is not None:
+            (step, future), self._running = self._running, None
+            self._on_saved(step, future.result())
+
+    def abandon(self) -> None:
+        """A run has failed: what is under way is committed if it can be, and never hides what went wrong."""
+        try:
+            self.finish()
+        except CheckpointError as error:
+            notice(f"warning: {error}")

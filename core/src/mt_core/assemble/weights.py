@@ -1,0 +1,116 @@
+"""Where a model's weights come from: a checkpoint, the weights that the config names, an overlay, or the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from torch import Tensor
+
+from mt_core.checkpoint.files import sha256
+from mt_core.checkpoint.manifest import read_manifest
+from mt_core.checkpoint.tensors import open_model, open_overlay
+from mt_core.config.run import ModelRef
+from mt_core.engine.build import TensorSource
+from mt_core.errors import CheckpointError, WeightsError
+from mt_core.plugins.resolve import Resolved
+
+Say = Callable[[str], None]
+
+_WEIGHTS = (".safetensors", ".bin", ".pth", ".pt", ".index.json")
+
+
+def weights_of(resolved: Resolved, names: list[str], say: Say, checkpoint: Path | None = None) -> TensorSource:
+    """The values of these parameters; one that has no value here is drawn from (seed, name).
+
+    Raises ``CheckpointError`` for a checkpoint of another model, or one without the frozen weights that it was trained on.
+    """
+    if checkpoint is None:
+        return pretrained(resolved, resolved.config.model, names, say)
+    saved = open_model(checkpoint / "model")
+    base = read_manifest(checkpoint).get("base")
+    if base is None:
+        _check_checkpoint(saved, names)
+        return saved
+    _check_base(base, base_files(resolved))
+    _check_checkpoint(saved, names, whole=False)
+    return {**pretrained(resolved, resolved.config.model, names, lambda text: None), **saved}
+
+
+def base_files(resolved: Resolved) -> dict[str, str]:
+    """SHA-256 of the files that ``model.weights`` and ``model.overlay`` name: what frozen weights were read from."""
+    overlay = resolved.config.model.source.overlay
+    found = [resolved.weights_path] if resolved.weights_path is not None else []
+    paths = [path for place in (*found, overlay) if place is not None for path in _files(Path(place).expanduser())]
+    return {path.name: sha256(path) for path in paths}
+
+
+def _files(place: Path) -> list[Path]:
+    return sorted(path for path in place.iterdir() if path.name.endswith(_WEIGHTS)) if place.is_dir() else [place]
+
+
+def _check_base(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """The checkpoint holds trained weights only: the rest has to be what they were trained on."""
+    if changed := sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name)):
+        raise CheckpointError(
+            f"the checkpoint holds trained weights only, and the weights under them have changed since: {', '.join(changed)}."
+            " Put the files back that the run was started with"
+        )
+
+
+def pretrained(resolved: Resolved, model: ModelRef, names: list[str], say: Say) -> TensorSource:
+    """What ``model.weights`` and ``model.overlay`` hold for these parameters; the overlay wins.
+
+    Raises ``WeightsError`` with every name that is missing or left over and not allowed by a pattern.
+    """
+    source: dict[str, Callable[[], Tensor]] = {}
+    if model.source.weights is not None:
+        assert resolved.weights_format is not None, "resolve() finds the format"
+        assert resolved.weights_path is not None, "and the weights"
+        found = resolved.weights_format.tensors(resolved.weights_path, model.options)
+        source = check_names(found, names, model.source.allow_missing, model.source.allow_unexpected, say)
+    if model.source.overlay is not None:
+        overlay = open_overlay(Path(model.source.overlay))
+        if unknown := sorted(set(overlay) - set(names)):
+            raise WeightsError(
+                f"the overlay {model.source.overlay} holds tensors that the model lacks: {', '.join(unknown)}"
+            )
+        say(f"overlay {model.source.overlay}: {len(overlay)} tensors replace or complete the weights")
+        source |= overlay
+    return source
+
+
+def check_names(
+    found: Mapping[str, Callable[[], Tensor]],
+    names: list[str],
+    allow_missing: tuple[str, ...],
+    allow_unexpected: tuple[str, ...],
+    say: Say,
+) -> dict[str, Callable[[], Tensor]]:
+    """The tensors that the model takes; every unmatched name is allowed by a pattern and printed, or an error."""
+    problems = []
+    for title, unmatched, patterns, key in (
+        ("missing in the weights", sorted(set(names) - set(found)), allow_missing, "model.allow-missing"),
+        ("left over in the weights", sorted(set(found) - set(names)), allow_unexpected, "model.allow-unexpected"),
+    ):
+        refused = [name for name in unmatched if not any(fnmatchcase(name, pattern) for pattern in patterns)]
+        for name in sorted(set(unmatched) - set(refused)):
+            say(f"{title}, and allowed by {key}: {name}")
+        if refused:
+            problems.append(f"{title} ({len(refused)}): {', '.join(refused)} (allow with --{key} PATTERN)")
+    if problems:
+        raise WeightsError("the weights do not fit the model:\n  " + "\n  ".join(problems))
+    return {name: load for name, load in found.items() if name in set(names)}
+
+
+def _check_checkpoint(weights: TensorSource, names: list[str], *, whole: bool = True) -> None:
+    """Raises ``CheckpointError`` when a checkpoint holds other tensors than the model has."""
+    missing, extra = sorted(set(names) - set(weights)) if whole else [], sorted(set(weights) - set(names))
+    if missing or extra:
+        raise CheckpointError(
+            "the checkpoint belongs to another model:"
+            + (f" it lacks {', '.join(missing)}." if missing else "")
+            + (f" It holds {', '.join(extra)}, which the model has not." if extra else "")
+            + " Resume it in the run that wrote it."
+        )
