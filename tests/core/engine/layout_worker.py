@@ -110,7 +110,8 @@ class Bench:
                 "pipeline": pipeline,
                 "sequence": shared // pipeline,
             },
-            "eval": {"every_steps": 2},
+            "eval": {"every_steps": case.get("eval_every", 2)},
+            "checkpoint": {"keep_last": 50, **case.get("checkpoint", {})},
         }
         resolved = resolve(raw, self.host)
         if case.get("offered"):
@@ -237,14 +238,14 @@ def summary(engine: Engine, losses: Losses) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def main(kind: type[Bench] = Bench) -> None:
     cases, rows, out = json.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
     torch.set_num_threads(1)
     process = Process.from_environment()
     host = PluginHost.discover()
     results = {}
     with connected(process, 120) as deepspeed:
-        bench = Bench(host, process, deepspeed, rows)
+        bench = kind(host, process, deepspeed, rows)
         for name, case in cases.items():
             results[name] = getattr(bench, case.get("do", "run"))(case)
             deepspeed.utils.groups.mpu = (

@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-WORKER = Path(__file__).with_name("layout_worker.py")
-WORDS = [
-    "the",
-    "quick",
-    "brown",
-    "fox",
-    "jumps",
-    "over",
-    "a",
-    "lazy",
-    "dog",
-    "and",
-    "then",
-    "it",
-    "rests",
-    "under",
-    "an",
-    "old",
-    "tree",
-    "until",
-    "night",
-    "falls",
-]
-
+WORKER = "layout_worker.py"
+Launch = Callable[..., dict[str, Any]]
 STAGES = (0, 1, 2, 3)
 PIPELINE: dict[str, dict[str, Any]] = {
     "": {"steps": 20},
@@ -106,33 +81,6 @@ def close(first: list[float], second: list[float], tolerance: float) -> bool:
     )
 
 
-def launch(world: int, rows: Path, folder: Path, cases: dict[str, Any] = CASES) -> dict[str, Any]:
-    out = folder / f"results-{world}.json"
-    command = [sys.executable, str(WORKER), json.dumps(cases), str(rows), str(out)]
-    base = {**os.environ, "WORLD_SIZE": str(world), "MT_STORE": str(folder / f"store-{world}"), "OMP_NUM_THREADS": "1"}
-    base["GLOO_SOCKET_IFNAME"] = "lo"
-    processes = [
-        subprocess.Popen(command, env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)}, stderr=subprocess.PIPE)
-        for rank in range(world)
-    ]
-    errors = [process.communicate(timeout=280)[1].decode() for process in processes]
-    assert all(process.returncode == 0 for process in processes), "\n".join(error[-3000:] for error in errors)
-    return json.loads(out.read_text())
-
-
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Rows of very different lengths, some nearly all prompt."""
-    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    lines = []
-    for number in range(40):
-        prompt, response = WORDS[: 1 + number % 5], WORDS[number % 3 : number % 3 + 1 + (number * 7) % 5]
-        text = " ".join(prompt + response)
-        lines.append(json.dumps({"prompt": " ".join(prompt), "response": " ".join(response), "text": text}))
-    path.write_text("\n".join(lines))
-    return path
-
-
 MOVES: dict[str, tuple[Any, Any]] = {
     "zero0": (0, 1),
     "zero1": (1, 1),
@@ -161,34 +109,38 @@ def saved_by_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def one(rows: Path, saved_by_one: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def one(launch: Launch, saved_by_one: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     saves = {f"save-{name}": move("save", name, saved_by_one) for name in MOVES}
-    return launch(1, rows, tmp_path_factory.mktemp("one"), CASES | saves)
+    return launch(WORKER, 1, tmp_path_factory.mktemp("one"), CASES | saves)
 
 
 @pytest.fixture(scope="module")
 def two(
-    one: dict[str, Any], rows: Path, saved_by_one: Path, saved_by_two: Path, tmp_path_factory: pytest.TempPathFactory
+    launch: Launch,
+    one: dict[str, Any],
+    saved_by_one: Path,
+    saved_by_two: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Any]:
     """Two processes; they go on from what one has saved, too."""
     saves = {f"save-{name}": move("save", name, saved_by_two) for name in MOVES}
     moves = {f"move-{name}": move("proceed", name, saved_by_one) for name in MOVES}
-    return launch(2, rows, tmp_path_factory.mktemp("two"), CASES | saves | moves)
+    return launch(WORKER, 2, tmp_path_factory.mktemp("two"), CASES | saves | moves)
 
 
 @pytest.fixture(scope="module")
 def one_again(
-    two: dict[str, Any], rows: Path, saved_by_two: Path, tmp_path_factory: pytest.TempPathFactory
+    launch: Launch, two: dict[str, Any], saved_by_two: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     moves = {f"move-{name}": move("proceed", name, saved_by_two) for name in MOVES}
-    return launch(1, rows, tmp_path_factory.mktemp("again"), moves)
+    return launch(WORKER, 1, tmp_path_factory.mktemp("again"), moves)
 
 
 @pytest.fixture(scope="module")
-def four(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def four(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Two groups of ranks with rows of their own, each of two that share them."""
     cases = {name: CASES[name] for name in FOUR}
-    return launch(4, rows, tmp_path_factory.mktemp("four"), cases)
+    return launch(WORKER, 4, tmp_path_factory.mktemp("four"), cases)
 
 
 @pytest.fixture(scope="module", params=["one", "two"])

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mt_core.engine.build import gathered
 from mt_core.engine.plan import Plan
-from mt_core.engine.processes import Process, agree, all_reduce
+from mt_core.engine.processes import Process, agree, all_reduce, kept_quiet
 from mt_core.engine.step import Trained
 from mt_core.nn import Batch
 
@@ -60,9 +60,10 @@ class Engine:
         self.process = process
         self.module = module
         self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
-        self._engine, self.optimizer, _, _ = deepspeed.initialize(
-            model=module, optimizer=optimizer, config=settings, dist_init_required=False
-        )
+        with kept_quiet():
+            self._engine, self.optimizer, _, _ = deepspeed.initialize(
+                model=module, optimizer=optimizer, config=settings, dist_init_required=False
+            )
         if plan.zero_stage == 0 and process.world == 1:
             # Alone there is nothing to reduce, and DeepSpeed would still copy all gradients into a flat buffer and back.
             self._engine.enable_backward_allreduce = False

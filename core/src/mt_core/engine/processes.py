@@ -26,6 +26,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, HashStore
 
 from mt_core.errors import ConfigError, Fault, UsageError, first_line
+from mt_core.tracking.logs import for_the_file
 
 STORE_VARIABLE = "MT_STORE"
 """File through which the processes of one machine meet, when our own launcher started them."""
@@ -133,7 +134,7 @@ def import_deepspeed(device: torch.device) -> ModuleType:
     """Import DeepSpeed for this device, quietly and without its compiled CPU collectives."""
     os.environ.setdefault("DS_ACCELERATOR", device.type)
     _show_scripts()
-    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+    with kept_quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
         import deepspeed
@@ -141,6 +142,18 @@ def import_deepspeed(device: torch.device) -> ModuleType:
     logger.setLevel(logging.ERROR)
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     return deepspeed  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def kept_quiet() -> Iterator[None]:
+    """What DeepSpeed prints goes to the run's log: standard output is for what a command was asked for."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            yield
+    finally:
+        if text := said.getvalue().strip():
+            for_the_file(text, logging.DEBUG)
 
 
 def _show_scripts() -> None:

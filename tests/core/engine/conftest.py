@@ -1,0 +1,75 @@
+"""Rows to train on, and launches of several processes that train them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORDS = [
+    "the",
+    "quick",
+    "brown",
+    "fox",
+    "jumps",
+    "over",
+    "a",
+    "lazy",
+    "dog",
+    "and",
+    "then",
+    "it",
+    "rests",
+    "under",
+    "an",
+    "old",
+    "tree",
+    "until",
+    "night",
+    "falls",
+]
+
+
+@pytest.fixture(scope="session")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows of very different lengths, some nearly all prompt."""
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    lines = []
+    for number in range(40):
+        prompt, response = WORDS[: 1 + number % 5], WORDS[number % 3 : number % 3 + 1 + (number * 7) % 5]
+        text = " ".join(prompt + response)
+        lines.append(json.dumps({"prompt": " ".join(prompt), "response": " ".join(response), "text": text}))
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture(scope="session")
+def launch(rows: Path) -> Callable[..., dict[str, Any]]:
+    """``launch(worker, world, folder, cases)``: a worker of this folder in so many processes, and what it wrote."""
+
+    def launched(worker: str, world: int, folder: Path, cases: dict[str, Any], timeout: int = 280) -> dict[str, Any]:
+        out, script = folder / f"results-{world}.json", Path(__file__).with_name(worker)
+        command = [sys.executable, str(script), json.dumps(cases), str(rows), str(out)]
+        base = {**os.environ, "WORLD_SIZE": str(world), "MT_STORE": str(folder / f"store-{world}")}
+        base |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        processes = [
+            subprocess.Popen(
+                command,
+                env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            for rank in range(world)
+        ]
+        said = [[text.decode()[-3000:] for text in process.communicate(timeout=timeout)] for process in processes]
+        assert all(process.returncode == 0 for process in processes), "\n".join(errors for _, errors in said)
+        assert not any(output for output, _ in said), f"DeepSpeed printed: {said}"
+        return json.loads(out.read_text())
+
+    return launched

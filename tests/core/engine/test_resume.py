@@ -1,0 +1,60 @@
+"""A run that is stopped after any step goes on as if it had not been: the same rows, rates, losses and evaluations, and the
+same SHA-256 of parameters, moments and random generators of every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORKER = "resume_worker.py"
+DROPOUT: dict[str, Any] = {"model": {"dropout": 0.1}, "micro": 2, "do": "every"}
+"""Two rows a micro-batch are several micro-batches a step, on one process and on two."""
+BACKGROUND = {"checkpoint": {"background": True}}
+
+FEW: dict[str, dict[str, Any]] = {
+    "bf16": {**DROPOUT, "stage": 1, "dtype": "bf16", **BACKGROUND},
+    "zero3": {**DROPOUT, "stage": 3},
+    "pipeline": {**DROPOUT, "stage": "auto", "pipeline": 2},
+    "sequence": {**DROPOUT, "stage": 1, "sequence": 2},
+    "chain": {**DROPOUT, "stage": 2, "do": "chain", **BACKGROUND},
+}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    **{f"zero{stage}": {"stage": stage} for stage in (0, 1, 2, 3)},
+    "pipeline": {"stage": "auto", "pipeline": 2},
+    "sequence": {"stage": 1, "sequence": 2},
+    "sequence3": {"stage": 3, "sequence": 2},
+}
+ALL = {
+    f"{do}-{name}-{dtype}{'-background' if more else ''}": {**DROPOUT, **layout, **more, "dtype": dtype, "do": do}
+    for do in ("every", "chain")
+    for name, layout in LAYOUTS.items()
+    for dtype in ("fp32", "bf16")
+    for more in ({}, BACKGROUND)
+}
+
+
+@pytest.fixture(scope="module")
+def stopped(launch: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return launch(WORKER, 2, tmp_path_factory.mktemp("stopped"), FEW)
+
+
+@pytest.mark.parametrize("case", FEW)
+def test_a_run_goes_on_after_any_step_bit_for_bit(stopped: dict[str, Any], case: str) -> None:
+    """Stopped after each of steps 1 to 19; the chain is stopped five times. Two of them save in the background."""
+    assert stopped[case]["steps"] == 20
+    assert not stopped[case]["different"]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("world", [1, 2])
+def test_every_layout_goes_on_after_any_step_bit_for_bit(
+    launch: Callable[..., dict[str, Any]], tmp_path: Path, world: int
+) -> None:
+    found = launch(WORKER, world, tmp_path, ALL, timeout=2900)
+    assert found.keys() == ALL.keys()
+    assert {name: result["different"] for name, result in found.items() if result["different"]} == {}
+    assert {result["steps"] for result in found.values()} == {20}
