@@ -48,6 +48,22 @@ def test_a_run_goes_on_after_any_step_bit_for_bit(stopped: dict[str, Any], case:
     assert not stopped[case]["different"]
 
 
+KILLED = ("bf16", "zero3", "pipeline", "sequence")
+
+
+@pytest.fixture(scope="module")
+def killed(launch: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return launch("kill_worker.py", 2, tmp_path_factory.mktemp("killed"), {name: FEW[name] for name in KILLED})
+
+
+@pytest.mark.parametrize("case", KILLED)
+def test_a_run_goes_on_after_a_rank_was_killed_bit_for_bit(killed: dict[str, Any], case: str) -> None:
+    """Three times, at random moments of random steps; rank 0 was the victim (9), or failed for want of it (1)."""
+    assert killed[case] == {"killed": killed[case]["killed"], "different": [], "steps": 20}
+    assert len(killed[case]["killed"]) == 3
+    assert set(killed[case]["killed"]) <= {1, 9}
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("world", [1, 2])
@@ -58,3 +74,15 @@ def test_every_layout_goes_on_after_any_step_bit_for_bit(
     assert found.keys() == ALL.keys()
     assert {name: result["different"] for name, result in found.items() if result["different"]} == {}
     assert {result["steps"] for result in found.values()} == {20}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("world", [1, 2])
+def test_every_layout_goes_on_after_kills_bit_for_bit(
+    launch: Callable[..., dict[str, Any]], tmp_path: Path, world: int
+) -> None:
+    cases = {name: case for name, case in ALL.items() if case["do"] == "every"}
+    found = launch("kill_worker.py", world, tmp_path, cases, timeout=2900)
+    assert {name: result["different"] for name, result in found.items() if result["different"]} == {}
+    assert sum(len(result["killed"]) for result in found.values()) == 3 * len(cases)
