@@ -6,7 +6,8 @@ MtError                       exit code 1: something failed
 ├── CheckpointError           a checkpoint that cannot be written, found or trusted
 ├── OutputError               the run's folder cannot be used
 ├── NonFiniteError            a loss or gradient that is not a number
-├── WorkerError               another process of the run ended
+├── WorkerError               another process of the run ended, or does not answer
+├── CallbackError             a callback raised something of its own
 ├── StoppedError              exit code 75: a signal came before the first step; start it again
 └── UsageError                exit code 2: the call itself is wrong
     ├── ConfigError           one or more faults of a config, all reported at once
@@ -53,7 +54,11 @@ class NonFiniteError(MtError):
 
 
 class WorkerError(MtError):
-    """Another process of the run ended, and this one cannot go on."""
+    """Another process of the run ended or does not answer, and this one cannot go on."""
+
+
+class CallbackError(MtError):
+    """A callback raised something of its own."""
 
 
 class StoppedError(MtError):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import platform
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ from mt_core import __version__
 from mt_core.assemble.stopping import StopNow, Stopper
 from mt_core.checkpoint.folder import opened
 from mt_core.checkpoint.store import verify
-from mt_core.errors import StoppedError, UsageError
+from mt_core.errors import StoppedError, UsageError, WorkerError
 from mt_core.plugins.resolve import Resolved
 from mt_core.tracking.logs import RunLog, for_the_file, logged, notice
 
@@ -54,14 +56,23 @@ def run(resolved: Resolved, options: RunOptions) -> Outcome:
                     opened(folder, overwrite=options.overwrite, resume=options.checkpoint is not None, say=notice)
                 )
                 log.open(folder)
+            stack.enter_context(_stacks_on_request())
             return _run(resolved, options, stopper, log, stack)
         except StopNow:
             for_the_file(traceback.format_exc(), logging.ERROR)
             saved = f"; {options.checkpoint} is as it was" if options.checkpoint else ", so nothing is saved"
             raise StoppedError(f"stopped by {stopper.reason} before the first step{saved}; start it again") from None
-        except BaseException:
+        except BaseException as error:
             for_the_file(traceback.format_exc(), logging.ERROR)
+            if isinstance(error, RuntimeError) and (consequence := _consequence(error, rank)):
+                raise consequence from error
             raise
+
+
+def _consequence(error: RuntimeError, rank: int) -> WorkerError | None:
+    from mt_core.engine.processes import lost
+
+    return lost(error, rank)
 
 
 def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog, stack: ExitStack) -> Outcome:
@@ -71,7 +82,8 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
     from mt_core.assemble.model import build_engine
     from mt_core.assemble.session import Session
     from mt_core.engine.plan import make_plan
-    from mt_core.engine.processes import Process, connected, share_text
+    from mt_core.assemble.agreement import refuse_folders_apart, refuse_other_rows, refuse_other_start
+    from mt_core.engine.processes import Process, barrier, connected, share_text
     from mt_core.engine.random_state import seed_everything
 
     config = resolved.config
@@ -82,9 +94,13 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
             notice(f"notice: {text}")
     stack.enter_context(_own_torch_settings(config.train.deterministic))
     deepspeed = stack.enter_context(connected(process, config.parallel.timeout_seconds))
-    output = share_text(str(options.output or "")) or None
-    if output and not process.is_main:
-        log.open(Path(output))
+    shared = share_text(str(options.output.absolute() if options.output else ""))
+    output = options.output if process.is_main else Path(shared) if shared else None
+    if output is not None:
+        refuse_folders_apart(output, process)
+        if not process.is_main:
+            log.open(output)
+    refuse_other_start(resolved, options.checkpoint, process)
     for_the_file(_versions(process.rank, process.world, str(process.device)), logging.DEBUG)
     seed_everything(config.train.seed, process.rank)
     checkpoint = options.checkpoint
@@ -98,8 +114,21 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
         say=notice if process.is_main else (lambda text: None),
         checkpoint=checkpoint,
     )
-    session = Session(resolved, data, engine, Path(output) if output else None, stopper)
-    return session.train(checkpoint=checkpoint, manifest=manifest, profile=options.profile)
+    session = Session(resolved, data, engine, output, stopper)
+    refuse_other_rows(session, process)
+    outcome = session.train(checkpoint=checkpoint, manifest=manifest, profile=options.profile)
+    barrier()  # a launcher ends the rest when one process ends with a code other than 0; rank 0 may still be writing
+    return outcome
+
+
+@contextmanager
+def _stacks_on_request() -> Iterator[None]:
+    """``kill -USR2`` makes this process print where it is: for a run that hangs. To standard error itself, not through Python."""
+    faulthandler.register(signal.SIGUSR2, file=2)
+    try:
+        yield
+    finally:
+        faulthandler.unregister(signal.SIGUSR2)
 
 
 def _versions(rank: int, world: int, device: str) -> str:

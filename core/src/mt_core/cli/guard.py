@@ -9,10 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mt_core.config.secrets import redact
-from mt_core.errors import MtError
+from mt_core.errors import MtError, WorkerError
 
 ERRORS_VARIABLE = "MT_ERRORS"
 """Folder in which the processes of a run leave their last words, so that the launcher tells a shared fault once."""
+SAID, LOST = ".said", ".lost"
+"""What ``rank-N`` there ends with: its own fault, or that it could not go on without another process."""
 
 
 def guarded(action: Callable[[], int], *, debug: bool) -> int:
@@ -20,6 +22,9 @@ def guarded(action: Callable[[], int], *, debug: bool) -> int:
     wait_politely()
     try:
         return action()
+    except WorkerError as error:
+        _report(str(error), debug, kind=LOST)
+        return error.exit_code
     except MtError as error:
         _report(str(error), debug)
         return error.exit_code
@@ -44,11 +49,13 @@ def wait_politely() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
-def _report(text: str, debug: bool) -> None:
+def _report(text: str, debug: bool, kind: str = SAID) -> None:
     if debug:
         print(redact(traceback.format_exc()), file=sys.stderr)
-    rank = os.environ.get("RANK", "0")
-    if folder := os.environ.get(ERRORS_VARIABLE):
-        (Path(folder) / f"rank-{rank}.said").write_text(redact(text), encoding="utf-8")
+    rank, folder = os.environ.get("RANK", "0"), os.environ.get(ERRORS_VARIABLE)
+    if folder:
+        (Path(folder) / f"rank-{rank}{kind}").write_text(redact(text), encoding="utf-8")
+        if kind == LOST:
+            return  # the launcher knows which process ended first, and says that instead
     where = "" if rank == "0" else f" (rank {rank})"
     print(redact(f"error{where}: {text}"), file=sys.stderr, flush=True)

@@ -15,13 +15,14 @@ from types import FrameType
 from typing import Any
 
 from mt_core.assemble.stopping import SIGNALS
+from mt_core.cli.culprits import verdict
 from mt_core.cli.guard import ERRORS_VARIABLE
 from mt_core.config.files import write_yaml
 from mt_core.errors import UsageError
 from mt_core.tracking.logs import notice
 
 GRACE_SECONDS = 10.0
-"""How long the others may take to end by themselves once one process has failed."""
+"""How long the others may take to end by themselves once one process has ended with a code other than 0."""
 POLL_SECONDS = 0.1
 
 
@@ -37,7 +38,7 @@ def process_count(text: str) -> int:
 
 
 def launch(words: Sequence[str], raw: Mapping[str, Any], count: int) -> int:
-    """Run ``mt-train`` with the config ``raw`` in ``count`` processes; the exit code of the first that failed, or 0.
+    """Run ``mt-train`` with the config ``raw`` in ``count`` processes; the exit code of the one that ended the run, or 0.
 
     The first signal is passed on, and every process saves and ends; the second ends them at once.
     """
@@ -49,15 +50,14 @@ def launch(words: Sequence[str], raw: Mapping[str, Any], count: int) -> int:
         try:
             with _passed_on(processes):
                 processes += [_start(argv, rank, count, folder) for rank in range(count)]
-                code, culprit = _watch(processes)
+                code, said = verdict(_watch(processes), [process.pid for process in processes], folder)
         except KeyboardInterrupt:
-            _end(processes, signal.SIGKILL)
             return 130
-        finally:
-            _end(processes, signal.SIGTERM)
-        if code and culprit:
-            _explain(culprit, code, folder)
-        return code if code >= 0 else 1
+        finally:  # whoever still runs did not end when the others did
+            _end(processes)
+        for text in said:
+            notice(f"error: {text}")
+        return code
 
 
 @contextmanager
@@ -101,47 +101,20 @@ def _start(argv: Sequence[str], rank: int, count: int, folder: Path) -> subproce
         return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors, process_group=0)
 
 
-def _watch(processes: Sequence[subprocess.Popen[bytes]]) -> tuple[int, int]:
-    """(exit code, rank) of the first process that failed, once all have ended."""
+def _watch(processes: Sequence[subprocess.Popen[bytes]]) -> list[int | None]:
+    """Exit codes once all have ended, or some time after the first that failed; ``None`` for those that still run then."""
+    deadline = None
     while True:
         codes = [process.poll() for process in processes]
-        failed = [rank for rank, code in enumerate(codes) if code]
-        if failed:
-            time.sleep(0.5)  # rank 0 reports what all ranks failed at; let it speak first
+        if deadline is None and any(codes):
             deadline = time.monotonic() + GRACE_SECONDS
-            while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
-                time.sleep(POLL_SECONDS)
-            return int(codes[failed[0]] or 0), failed[0]
-        if all(code == 0 for code in codes):
-            return 0, 0
+        if None not in codes or (deadline is not None and time.monotonic() >= deadline):
+            return codes
         time.sleep(POLL_SECONDS)
 
 
-def _end(processes: Sequence[subprocess.Popen[bytes]], how: signal.Signals) -> None:
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         if process.poll() is None:
-            process.send_signal(how)
-    deadline = time.monotonic() + GRACE_SECONDS
-    for process in processes:
-        try:
-            process.wait(max(0.1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _explain(culprit: int, code: int, folder: Path) -> None:
-    """Say which process ended the run, in its own words, unless rank 0 has said the same."""
-    words = _last_words(culprit, folder)
-    if words and words == _last_words(0, folder):
-        return
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-    notice(f"rank {culprit} {how}" + (f": {words}" if words else ""))
-
-
-def _last_words(rank: int, folder: Path) -> str:
-    said, errors = folder / f"rank-{rank}.said", folder / f"rank-{rank}.err"
-    if said.exists():
-        return said.read_text(encoding="utf-8")
-    lines = errors.read_text(errors="replace").strip().splitlines() if errors.exists() else []
-    return lines[-1] if lines else ""
+            process.kill()  # a stopped process too, which no other signal reaches
+        process.wait()

@@ -12,6 +12,7 @@ import io
 import logging
 import os
 import platform
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, HashStore
 
-from mt_core.errors import ConfigError, Fault, UsageError, first_line
+from mt_core.errors import ConfigError, Fault, UsageError, WorkerError, first_line
 from mt_core.tracking.logs import for_the_file
 
 STORE_VARIABLE = "MT_STORE"
@@ -114,11 +115,15 @@ def _meet(process: Process, backend: str, timeout: timedelta) -> None:
             backend, timeout=timeout, rank=process.rank, world_size=process.world, **_meeting(process)
         )
     except (dist.DistNetworkError, dist.DistStoreError, ValueError) as error:
-        address = ":".join(os.environ.get(name, f"({name} is not set)") for name in ("MASTER_ADDR", "MASTER_PORT"))
         reason = first_line(error)
+        if STORE_VARIABLE in os.environ:
+            raise WorkerError(f"rank {process.rank} waited for the other processes to start: {reason}") from error
+        address = ":".join(os.environ.get(name, f"({name} is not set)") for name in ("MASTER_ADDR", "MASTER_PORT"))
         if "EADDRINUSE" in reason:
             reason = "another program listens there; set MASTER_PORT to a free port (torchrun: --master-port)"
         raise UsageError(f"rank {process.rank} cannot meet the other processes at {address}: {reason}") from error
+    except RuntimeError as error:
+        raise lost(error, process.rank) or error from error
 
 
 def _meeting(process: Process) -> dict[str, Any]:
@@ -128,6 +133,27 @@ def _meeting(process: Process) -> dict[str, Any]:
     if store := os.environ.get(STORE_VARIABLE):
         return {"store": FileStore(store, process.world)}
     return {"init_method": "env://"}
+
+
+def lost(error: RuntimeError, rank: int) -> WorkerError | None:
+    """What it means when a collective fails because another process has ended or hangs; ``None`` for any other error.
+
+    gloo raises plain ``RuntimeError``s, known by their text; NCCL's are ``DistError``s.
+    """
+    reason = first_line(error)
+    if not (isinstance(error, dist.DistError) or "gloo" in reason):
+        return None
+    shown = _SOURCE_LINE.sub("", reason)
+    if "timed out" in reason.lower():
+        return WorkerError(
+            f"rank {rank} waited --parallel.timeout-seconds for another process, which did not answer ({shown}). Look at"
+            " the rank that says nothing here: kill -USR2 makes a process print where it is"
+        )
+    return WorkerError(f"rank {rank} lost the connection to another process, which ended first and says why ({shown})")
+
+
+_SOURCE_LINE = re.compile(r"^\[[^]]*\.cc:\d+\] ")
+"""Where in gloo's own source an error was raised."""
 
 
 def import_deepspeed(device: torch.device) -> ModuleType:
@@ -184,13 +210,27 @@ def all_reduce(values: torch.Tensor) -> torch.Tensor:
     return values
 
 
+def _device(group: dist.ProcessGroup | None = None) -> torch.device:
+    """Where the tensors of a group's collectives have to be."""
+    on_gpu = dist.get_backend(group) == "nccl"
+    return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+
+
+def ranks_where(here: bool) -> list[int]:
+    """The ranks that say True, on every rank."""
+    if dist.get_world_size() == 1:
+        return [0] if here else []
+    said = torch.zeros(dist.get_world_size(), dtype=torch.int32, device=_device())
+    said[dist.get_rank()] = int(here)
+    dist.all_reduce(said)
+    return said.nonzero().flatten().tolist()
+
+
 def agree(ok: bool, group: dist.ProcessGroup | None = None) -> bool:
     """True on every rank when all ranks say so."""
     if dist.get_world_size() == 1:
         return ok
-    on_gpu = dist.get_backend(group) == "nccl"
-    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
-    flag = torch.tensor(int(ok), device=device)
+    flag = torch.tensor(int(ok), device=_device(group))
     dist.all_reduce(flag, op=dist.ReduceOp.MIN, group=group)
     return bool(flag.item())
 
@@ -212,7 +252,7 @@ def share_text(text: str, *, source: int = 0) -> str:
     """The text of one rank, on every rank."""
     if dist.get_world_size() == 1:
         return text
-    device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
+    device = _device()
     content = torch.tensor(list(text.encode()), dtype=torch.uint8, device=device)
     size = torch.tensor(len(content), device=device)
     dist.broadcast(size, source)

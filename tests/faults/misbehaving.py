@@ -1,0 +1,62 @@
+"""A plugin whose callback does something terrible on one rank, when the run reaches a certain moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+from mt_core import Component, MtConfig, hookimpl
+
+
+class Misdeeds(MtConfig):
+    """``RANK=what@event`` for each rank that misbehaves, such as ``1=raise@on_step_end``; from the second step on."""
+
+    deeds: list[str] = []
+
+
+class Misbehaving:
+    def __init__(self, deeds: list[str]) -> None:
+        by_rank = dict(deed.split("=") for deed in deeds)
+        self._what, _, self._event = by_rank.get(os.environ["RANK"], "").partition("@")
+
+    def on_step_start(self, context: Any) -> None:
+        self._at("on_step_start", context.step)
+
+    def on_evaluate_end(self, context: Any) -> None:
+        self._at("on_evaluate_end", context.step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Asked for by a save, of which other ranks are in the midst when this one is gone."""
+        self._at("save", 2)
+        return {}
+
+    def _at(self, event: str, step: int) -> None:
+        if event == self._event and step >= 2:
+            getattr(self, f"_{self._what}")()
+
+    def _raise(self) -> None:
+        raise ZeroDivisionError("no divisor on this rank")
+
+    def _kill(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _stop(self) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _leave(self) -> None:
+        os._exit(0)
+
+    def _hang(self) -> None:
+        while True:
+            time.sleep(0.1)
+
+
+@hookimpl
+def mt_callbacks() -> list[Component]:
+    return [
+        Component(
+            name="misbehaving", config=Misdeeds, build=lambda c: Misbehaving(c.deeds), summary="a fault on demand"
+        )
+    ]
