@@ -13,11 +13,11 @@ from mt_core import Component, MtConfig, hookimpl
 class Misdeeds(MtConfig):
     """``RANK=what@event`` for each rank that misbehaves, such as ``1=raise@on_step_end``; from the second step on."""
 
-    deeds: list[str] = []
+    deeds: tuple[str, ...] = ()
 
 
 class Misbehaving:
-    def __init__(self, deeds: list[str]) -> None:
+    def __init__(self, deeds: tuple[str, ...]) -> None:
         by_rank = dict(deed.split("=") for deed in deeds)
         self._what, _, self._event = by_rank.get(os.environ["RANK"], "").partition("@")
 

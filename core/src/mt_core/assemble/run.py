@@ -70,7 +70,7 @@ def run(resolved: Resolved, options: RunOptions) -> Outcome:
 
 
 def _consequence(error: RuntimeError, rank: int) -> WorkerError | None:
-    from mt_core.engine.processes import lost
+    from mt_core.engine.meeting import lost
 
     return lost(error, rank)
 
@@ -79,10 +79,10 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
     from mt_core.assemble.data import build_data  # torch loads from here on
 
     data = build_data(resolved)
+    from mt_core.assemble.agreement import refuse_folders_apart, refuse_other_rows, refuse_other_start
     from mt_core.assemble.model import build_engine
     from mt_core.assemble.session import Session
     from mt_core.engine.plan import make_plan
-    from mt_core.assemble.agreement import refuse_folders_apart, refuse_other_rows, refuse_other_start
     from mt_core.engine.processes import Process, barrier, connected, share_text
     from mt_core.engine.random_state import seed_everything
 

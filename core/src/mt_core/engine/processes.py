@@ -12,7 +12,7 @@ import io
 import logging
 import os
 import platform
-import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,17 +20,13 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import FileStore, HashStore
 
-from mt_core.errors import ConfigError, Fault, UsageError, WorkerError, first_line
+from mt_core.engine.meeting import interface, meet
+from mt_core.errors import ConfigError, Fault
 from mt_core.tracking.logs import for_the_file
-
-STORE_VARIABLE = "MT_STORE"
-"""File through which the processes of one machine meet, when our own launcher started them."""
 
 
 @dataclass(frozen=True)
@@ -76,20 +72,30 @@ def connected(process: Process, timeout_seconds: int) -> Iterator[ModuleType]:
     deepspeed = import_deepspeed(process.device)
     backend = "nccl" if process.device.type == "cuda" else "gloo"
     timeout = timedelta(seconds=timeout_seconds)
-    given = os.environ.get("LOCAL_RANK")
-    os.environ["LOCAL_RANK"] = str(process.local_rank)  # DeepSpeed refuses to start without it
-    _meet(process, backend, timeout)
+    # DeepSpeed refuses to start without LOCAL_RANK.
+    with _environment(LOCAL_RANK=str(process.local_rank), GLOO_SOCKET_IFNAME=interface(process.world)):
+        meet(backend, timeout, process.rank, process.world)
+        try:
+            deepspeed.init_distributed(dist_backend=backend, timeout=timeout, verbose=False)
+            with warnings.catch_warnings():
+                # DeepSpeed calls collectives by names that torch is about to give up; no user can act on that.
+                warnings.filterwarnings("ignore", message=".*is deprecated. Please use", category=FutureWarning)
+                yield deepspeed
+        finally:
+            _forget(deepspeed)
+            dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def _environment(**wanted: str) -> Iterator[None]:
+    """Set what is not set and not empty here, and take it away again."""
+    added = {name: value for name, value in wanted.items() if value and name not in os.environ}
+    os.environ.update(added)
     try:
-        deepspeed.init_distributed(dist_backend=backend, timeout=timeout, verbose=False)
-        with warnings.catch_warnings():
-            # DeepSpeed calls collectives by names that torch is about to give up; no user can act on that.
-            warnings.filterwarnings("ignore", message=".*is deprecated. Please use", category=FutureWarning)
-            yield deepspeed
+        yield
     finally:
-        _forget(deepspeed)
-        dist.destroy_process_group()
-        if given is None:
-            del os.environ["LOCAL_RANK"]
+        for name in added:
+            del os.environ[name]
 
 
 def keep_freed_memory() -> bool:
@@ -106,54 +112,6 @@ def keep_freed_memory() -> bool:
 
 _MALLOPT = {-3: 1 << 30, -1: 2**31 - 1}
 """``M_MMAP_THRESHOLD`` and ``M_TRIM_THRESHOLD`` of malloc.h, in bytes."""
-
-
-def _meet(process: Process, backend: str, timeout: timedelta) -> None:
-    """Join the processes of the run. Raises ``UsageError`` that names the address when that fails."""
-    try:
-        dist.init_process_group(
-            backend, timeout=timeout, rank=process.rank, world_size=process.world, **_meeting(process)
-        )
-    except (dist.DistNetworkError, dist.DistStoreError, ValueError) as error:
-        reason = first_line(error)
-        if STORE_VARIABLE in os.environ:
-            raise WorkerError(f"rank {process.rank} waited for the other processes to start: {reason}") from error
-        address = ":".join(os.environ.get(name, f"({name} is not set)") for name in ("MASTER_ADDR", "MASTER_PORT"))
-        if "EADDRINUSE" in reason:
-            reason = "another program listens there; set MASTER_PORT to a free port (torchrun: --master-port)"
-        raise UsageError(f"rank {process.rank} cannot meet the other processes at {address}: {reason}") from error
-    except RuntimeError as error:
-        raise lost(error, process.rank) or error from error
-
-
-def _meeting(process: Process) -> dict[str, Any]:
-    """Alone without a network; through a file under our launcher; through ``MASTER_ADDR`` under any other."""
-    if process.world == 1:
-        return {"store": HashStore()}
-    if store := os.environ.get(STORE_VARIABLE):
-        return {"store": FileStore(store, process.world)}
-    return {"init_method": "env://"}
-
-
-def lost(error: RuntimeError, rank: int) -> WorkerError | None:
-    """What it means when a collective fails because another process has ended or hangs; ``None`` for any other error.
-
-    gloo raises plain ``RuntimeError``s, known by their text; NCCL's are ``DistError``s.
-    """
-    reason = first_line(error)
-    if not (isinstance(error, dist.DistError) or "gloo" in reason):
-        return None
-    shown = _SOURCE_LINE.sub("", reason)
-    if "timed out" in reason.lower():
-        return WorkerError(
-            f"rank {rank} waited --parallel.timeout-seconds for another process, which did not answer ({shown}). Look at"
-            " the rank that says nothing here: kill -USR2 makes a process print where it is"
-        )
-    return WorkerError(f"rank {rank} lost the connection to another process, which ended first and says why ({shown})")
-
-
-_SOURCE_LINE = re.compile(r"^\[[^]]*\.cc:\d+\] ")
-"""Where in gloo's own source an error was raised."""
 
 
 def import_deepspeed(device: torch.device) -> ModuleType:
@@ -184,8 +142,6 @@ def kept_quiet() -> Iterator[None]:
 
 def _show_scripts() -> None:
     """Put this environment's scripts on the PATH: DeepSpeed looks for ``ninja`` there, also when nobody activated it."""
-    import sys
-
     scripts = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", "")
     if scripts not in path.split(os.pathsep):

@@ -1,0 +1,103 @@
+"""How the processes of a run meet, over which network, and what it means when one loses the others."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import socket
+import struct
+import sys
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore, HashStore
+
+from mt_core.errors import UsageError, WorkerError, first_line
+
+STORE_VARIABLE = "MT_STORE"
+"""File through which the processes of one machine meet, when our own launcher started them."""
+
+
+def meet(backend: str, timeout: timedelta, rank: int, world: int) -> None:
+    """Join the processes of the run. Raises ``UsageError`` that names the address when that fails."""
+    try:
+        dist.init_process_group(backend, timeout=timeout, rank=rank, world_size=world, **_meeting(world))
+    except (dist.DistNetworkError, dist.DistStoreError, ValueError) as error:
+        reason = first_line(error)
+        if STORE_VARIABLE in os.environ:
+            raise WorkerError(f"rank {rank} waited for the other processes to start: {reason}") from error
+        address = ":".join(os.environ.get(name, f"({name} is not set)") for name in ("MASTER_ADDR", "MASTER_PORT"))
+        if "EADDRINUSE" in reason:
+            reason = "another program listens there; set MASTER_PORT to a free port (torchrun: --master-port)"
+        if "timed out" in reason.lower():
+            reason += f" Start all nodes within --parallel.timeout-seconds ({timeout.total_seconds():g})."
+        raise UsageError(f"rank {rank} cannot meet the other processes at {address}: {reason}") from error
+    except RuntimeError as error:
+        if STORE_VARIABLE in os.environ:
+            raise lost(error, rank) or error from error
+        raise WorkerError(
+            f"rank {rank} on {platform.node()} met the other processes, and then could not connect to one"
+            f" ({_SOURCE_LINE.sub('', first_line(error))}). Either that one has ended, and says why, or the nodes cannot reach one another:"
+            " set GLOO_SOCKET_IFNAME to the network interface that joins them (`ip addr` lists them)"
+        ) from error
+
+
+def _meeting(world: int) -> dict[str, Any]:
+    """Alone without a network; through a file under our launcher; through ``MASTER_ADDR`` under any other."""
+    if world == 1:
+        return {"store": HashStore()}
+    if store := os.environ.get(STORE_VARIABLE):
+        return {"store": FileStore(store, world)}
+    return {"init_method": "env://"}
+
+
+def interface(world: int) -> str:
+    """The network interface towards ``MASTER_ADDR``, or nothing where that cannot be told.
+
+    gloo by itself takes the one of the host's own name, which many systems give a loopback address: other nodes then cannot
+    reach it. Only primary IPv4 addresses are looked at.
+    """
+    master = os.environ.get("MASTER_ADDR")
+    if world == 1 or STORE_VARIABLE in os.environ or not master or sys.platform != "linux":
+        return ""
+    import fcntl
+
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((master, 9))  # sends nothing
+            here = socket.inet_aton(probe.getsockname()[0])
+            for _, name in socket.if_nameindex():
+                with contextlib.suppress(OSError):  # an interface without an address
+                    if fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))[20:24] == here:
+                        return name
+    except OSError:  # an address without a route or a name unknown here: the rendezvous reports that
+        return ""
+    return ""
+
+
+_SIOCGIFADDR = 0x8915
+"""Asks Linux for the address of an interface (netdevice(7))."""
+
+
+def lost(error: RuntimeError, rank: int) -> WorkerError | None:
+    """What it means when a collective fails because another process has ended or hangs; ``None`` for any other error.
+
+    gloo raises plain ``RuntimeError``s, known by their text; NCCL's are ``DistError``s.
+    """
+    reason = first_line(error)
+    if not (isinstance(error, dist.DistError) or "gloo" in reason):
+        return None
+    shown = _SOURCE_LINE.sub("", reason)
+    if "timed out" in reason.lower():
+        return WorkerError(
+            f"rank {rank} waited --parallel.timeout-seconds for another process, which did not answer ({shown}). Look at"
+            " the rank that says nothing here: kill -USR2 makes a process print where it is"
+        )
+    return WorkerError(f"rank {rank} lost the connection to another process, which ended first and says why ({shown})")
+
+
+_SOURCE_LINE = re.compile(r"\[[^] ]*\.(cc|h):\d+\] ")
+"""Where in gloo's own source an error was raised."""
