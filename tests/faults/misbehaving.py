@@ -19,7 +19,8 @@ class Misdeeds(MtConfig):
 class Misbehaving:
     def __init__(self, deeds: tuple[str, ...]) -> None:
         by_rank = dict(deed.split("=") for deed in deeds)
-        self._what, _, self._event = by_rank.get(os.environ["RANK"], "").partition("@")
+        self._saves = 0
+        self._what, _, self._event = by_rank.get(os.environ.get("RANK", "0"), "").partition("@")
 
     def on_step_start(self, context: Any) -> None:
         self._at("on_step_start", context.step)
@@ -29,8 +30,14 @@ class Misbehaving:
 
     def state_dict(self) -> dict[str, Any]:
         """Asked for by a save, of which other ranks are in the midst when this one is gone."""
+        self._saves += 1
         self._at("save", 2)
+        if self._saves == 2:
+            self._at("second-save", 2)
         return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """There is none."""
 
     def _at(self, event: str, step: int) -> None:
         if event == self._event and step >= 2:
@@ -47,6 +54,25 @@ class Misbehaving:
 
     def _leave(self) -> None:
         os._exit(0)
+
+    def _collate(self) -> None:
+        """The next row that this rank reads is bad."""
+        from mt_core.errors import DataError
+        from mt_core.nn import TokenObjective
+
+        def collate(*arguments: Any) -> Any:
+            raise DataError("row 7 cannot be used")
+
+        TokenObjective.collate = collate
+
+    def _evaluate(self) -> None:
+        """The next evaluation fails."""
+        from mt_core.engine.engine import Engine
+
+        def evaluate(*arguments: Any) -> Any:
+            raise IndexError("no such token")
+
+        Engine.evaluate = evaluate
 
     def _hang(self) -> None:
         while True:
