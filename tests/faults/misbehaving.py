@@ -60,7 +60,7 @@ class Misbehaving:
         from mt_core.errors import DataError
         from mt_core.nn import TokenObjective
 
-        def collate(*arguments: Any) -> Any:
+        def collate(*arguments: Any, **named: Any) -> Any:
             raise DataError("row 7 cannot be used")
 
         TokenObjective.collate = collate

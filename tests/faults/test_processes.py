@@ -20,7 +20,7 @@ import pytest
 
 from mt_core.checkpoint.store import find, verify
 
-TIMEOUT_SECONDS = 4
+TIMEOUT_SECONDS = 8
 CONFIG = """
 model: {name: llama, n_layers: 1}
 train: {steps: 5, micro_batch_size: 2, sequence_len: 32}

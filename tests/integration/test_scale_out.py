@@ -119,7 +119,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("launcher", [torchrun, deepspeed], ids=["torchrun", "deepspeed"])
+@pytest.mark.parametrize(
+    "launcher", [torchrun, pytest.param(deepspeed, marks=pytest.mark.soak)], ids=["torchrun", "deepspeed"]
+)
 def test_two_nodes_train_as_one_process_does(
     launcher: Callable[[Node, Node, list[str]], list[str]], nodes: list[Node], alone: list[float], tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import re
 import socket
 import struct
 import sys
+import textwrap
 from datetime import timedelta
 from typing import Any
 
@@ -40,7 +41,7 @@ def meet(backend: str, timeout: timedelta, rank: int, world: int) -> None:
             raise lost(error, rank) or error from error
         raise WorkerError(
             f"rank {rank} on {platform.node()} met the other processes, and then could not connect to one"
-            f" ({_SOURCE_LINE.sub('', first_line(error))}). Either that one has ended, and says why, or the nodes cannot reach one another:"
+            f" ({_plain(first_line(error))}). Either that one has ended, and says why, or the nodes cannot reach one another:"
             " set GLOO_SOCKET_IFNAME to the network interface that joins them (`ip addr` lists them)"
         ) from error
 
@@ -90,13 +91,18 @@ def lost(error: RuntimeError, rank: int) -> WorkerError | None:
     reason = first_line(error)
     if not (isinstance(error, dist.DistError) or "gloo" in reason):
         return None
-    shown = _SOURCE_LINE.sub("", reason)
+    shown = _plain(reason)
     if "timed out" in reason.lower():
         return WorkerError(
             f"rank {rank} waited --parallel.timeout-seconds for another process, which did not answer ({shown}). Look at"
             " the rank that says nothing here: kill -USR2 makes a process print where it is"
         )
     return WorkerError(f"rank {rank} lost the connection to another process, which ended first and says why ({shown})")
+
+
+def _plain(reason: str) -> str:
+    """Without the place in gloo's source, and without its advice."""
+    return textwrap.shorten(_SOURCE_LINE.sub("", reason), 160, placeholder=" …")
 
 
 _SOURCE_LINE = re.compile(r"\[[^] ]*\.(cc|h):\d+\] ")
