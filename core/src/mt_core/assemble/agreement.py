@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from mt_core.assemble.session import Session
 
 PATIENCE_SECONDS = 60.0
-"""How long a file that another node wrote may take to show: NFS remembers for up to 60 s (acdirmax) what was not there."""
+"""Longest that a file which another node wrote may take to show: NFS remembers for up to 60 s (acdirmax) what was not there."""
 PROBE = ".tmp-probe"
 
 
-def refuse_folders_apart(folder: Path, process: Process, *, patience: float = PATIENCE_SECONDS) -> None:
-    """Raise ``OutputError`` on every rank unless all see the file that rank 0 writes into the run's folder."""
+def refuse_folders_apart(folder: Path, process: Process, *, patience: float) -> None:
+    """Raise ``OutputError`` on every rank unless all see, within ``patience`` seconds, what rank 0 writes into the folder."""
     if process.world == 1:
         return
     token = share_text(f"{platform.node()} {time.time_ns()}")
@@ -35,7 +35,7 @@ def refuse_folders_apart(folder: Path, process: Process, *, patience: float = PA
     if process.is_main:
         probe.write_text(token, encoding="utf-8")
     share_text("written")
-    blind = ranks_where(not _shows(probe, token, patience))
+    blind = ranks_where(not _shows(probe, token, min(patience, PATIENCE_SECONDS)))
     if process.is_main:
         probe.unlink()
     if blind:

@@ -65,6 +65,7 @@ def run(resolved: Resolved, options: RunOptions) -> Outcome:
         except BaseException as error:
             for_the_file(traceback.format_exc(), logging.ERROR)
             if isinstance(error, RuntimeError) and (consequence := _consequence(error, rank)):
+                for_the_file(str(consequence), logging.ERROR)
                 raise consequence from error
             raise
 
@@ -97,7 +98,8 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
     shared = share_text(str(options.output.absolute() if options.output else ""))
     output = options.output if process.is_main else Path(shared) if shared else None
     if output is not None:
-        refuse_folders_apart(output, process)
+        patience = config.parallel.timeout_seconds / 2  # the others wait meanwhile
+        refuse_folders_apart(output, process, patience=patience)
         if not process.is_main:
             log.open(output)
     refuse_other_start(resolved, options.checkpoint, process)

@@ -102,7 +102,7 @@ def lost(error: RuntimeError, rank: int) -> WorkerError | None:
 
 def _plain(reason: str) -> str:
     """Without the place in gloo's source, and without its advice."""
-    return textwrap.shorten(_SOURCE_LINE.sub("", reason), 160, placeholder=" …")
+    return textwrap.shorten(_SOURCE_LINE.sub("", reason).partition(". This is typically")[0], 160, placeholder=" …")
 
 
 _SOURCE_LINE = re.compile(r"\[[^] ]*\.(cc|h):\d+\] ")
