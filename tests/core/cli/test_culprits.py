@@ -26,6 +26,7 @@ KILLED, ABORTED = -signal.SIGKILL, -signal.SIGABRT
             1,
             ["rank 1 was killed by SIGKILL (the system does that when memory runs out)"],
         ),
+        ([1, -signal.SIGSEGV, 1], {"0.said": "a", "2.said": "in disguise"}, 1, ["rank 1 was killed by SIGSEGV"]),
         ([-signal.SIGSEGV, 1], {"1.lost": "lost"}, 1, ["rank 0 was killed by SIGSEGV"]),
         (
             [1, 2, 1],
