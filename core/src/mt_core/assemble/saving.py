@@ -66,5 +66,5 @@ class Saver:
         """A run has failed: what is under way is committed if it can be, and never hides what went wrong."""
         try:
             self.finish()
-        except CheckpointError as error:
+        except (CheckpointError, RuntimeError) as error:  # gloo's own, where another rank has gone
             notice(f"warning: {error}")
