@@ -1,5 +1,4 @@
-"""Measures the live tensors of real steps in many layouts, and prints them beside the plan's figures as JSON. Run by
-test_memory.py."""
+"""Measures the live tensors of real steps in many layouts, beside what the plan says, as JSON. Run by test_memory.py."""
 
 from __future__ import annotations
 
@@ -14,9 +13,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mt_core.assemble.data import build_data, make_loader
-from mt_core.assemble.dry_run import dry_run
+from mt_core.assemble.dry_run import contents, draw
 from mt_core.assemble.model import build_engine
 from mt_core.data.loader import Position
+from mt_core.engine import memory
 from mt_core.engine.engine import Engine
 from mt_core.engine.plan import make_plan
 from mt_core.engine.processes import Process, connected
@@ -102,13 +102,13 @@ def measured(engine: Engine, windows: Any, before: Storages) -> dict[str, int]:
     return {"weights": sum(weights.values()), "optimizer": sum(state.values()), "gradients": max(gradients)}
 
 
-def run(host: PluginHost, process: Process, deepspeed: Any, case: dict[str, Any]) -> dict[str, Any]:
-    gc.collect()
+def run(host: PluginHost, process: Process, deepspeed: Any, case: dict[str, Any], rows: str) -> dict[str, Any]:
     before = live()
     pipeline = case.get("pipeline", 1)
     raw = {
         "model": {"name": "llama", "vocab_size": 259, **SIZES[case["size"]], **case.get("model", {})},
-        "optimizer": case.get("optimizer", "adamw"),
+        "dataset": {"name": "jsonl", "path": rows},
+        "data": {"eval": None},
         "train": {
             "steps": 3,
             "sequence_len": 16,
@@ -125,19 +125,26 @@ def run(host: PluginHost, process: Process, deepspeed: Any, case: dict[str, Any]
         resolved, data.objective, plan=plan, process=process, deepspeed=deepspeed, say=lambda text: None
     )
     windows = make_loader(resolved.config, data, plan, process).windows(Position())
-    stage = dry_run(resolved, world=process.world)["stages"][process.rank if pipeline > 1 else 0]
-    planned = {part: sum(stage["memory"][part].values()) for part in ("weights", "gradients", "optimizer", "buffers")}
-    return {"planned": planned, "measured": measured(engine, windows, before), "parameters": stage["parameters"]}
+    content = contents(resolved, plan, draw(resolved, pipeline))[process.rank if pipeline > 1 else 0]
+    planned = {
+        "weights": memory.weights(plan, content).total,
+        # what an offloaded optimizer has beside them in the host's memory is not told apart below
+        "gradients": memory.gradients(plan, content).total + memory.buffers(plan, content).host,
+        "optimizer": memory.optimizer_state(plan, content).total,
+    }
+    return {"planned": planned, "measured": measured(engine, windows, before)}
 
 
 def main() -> None:
-    cases, out = json.loads(sys.argv[1]), Path(sys.argv[2])
+    cases, rows, out = json.loads(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     torch.set_num_threads(1)
     process, host, results = Process.from_environment(), PluginHost.discover(), {}
     with connected(process, 120) as deepspeed:
+        gc.collect()
+        gc.freeze()  # what is there by now has no part in this, and looking through it takes most of the time
         for name, case in cases.items():
             found: list[Any] = [None] * process.world
-            dist.all_gather_object(found, run(host, process, deepspeed, case))
+            dist.all_gather_object(found, run(host, process, deepspeed, case, rows))
             results[name] = found
             deepspeed.utils.groups.mpu = None  # DeepSpeed keeps a pipeline's grid
     if process.is_main:

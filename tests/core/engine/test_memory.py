@@ -18,7 +18,6 @@ CASES: dict[str, dict[str, Any]] = {
     f"{size}-{stage}": {"size": size, "stage": stage} for size in SIZES for stage in range(4)
 }
 CASES |= {f"bf16-{stage}": {"size": "middle", "stage": stage, "dtype": "bf16"} for stage in (1, 2, 3)}
-CASES |= {f"whole-{stage}": {"size": "middle", "stage": stage, "micro": 1} for stage in range(4)}
 CASES |= {
     "offload-1": {"size": "large", "stage": 1, "offload": "optimizer"},
     "offload-2": {"size": "large", "stage": 2, "offload": "optimizer"},
@@ -28,6 +27,7 @@ CASES |= {
     "offload-bf16-3": {"size": "large", "stage": 3, "offload": "parameters", "dtype": "bf16"},
     "pipeline": {"size": "middle", "stage": "auto", "pipeline": 2},
     "pipeline-bf16": {"size": "middle", "stage": "auto", "pipeline": 2, "dtype": "bf16"},
+    "one-micro-batch": {"size": "middle", "stage": 2, "micro": 1},
     "tied": {"size": "middle", "stage": 2, "model": {"tie_embeddings": True}},
 }
 
@@ -35,12 +35,13 @@ CASES |= {
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("memory")
-    out = folder / "results.json"
+    rows, out = folder / "rows.jsonl", folder / "results.json"
+    rows.write_text("".join(json.dumps({"text": f"row number {number} of some"}) + "\n" for number in range(40)))
     base = {**os.environ, "WORLD_SIZE": "2", "MT_STORE": str(folder / "store"), "OMP_NUM_THREADS": "1"}
     base["GLOO_SOCKET_IFNAME"] = "lo"
     processes = [
         subprocess.Popen(
-            [sys.executable, str(WORKER), json.dumps(CASES), str(out)],
+            [sys.executable, str(WORKER), json.dumps(CASES), str(rows), str(out)],
             env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -57,6 +58,4 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_a_plan_is_within_a_fifth_of_the_live_tensors(results: dict[str, Any], case: str, part: str) -> None:
     for rank, found in enumerate(results[case]):
         planned, live = found["planned"][part], found["measured"][part]
-        if part == "gradients" and case.startswith("offload"):
-            planned += found["planned"]["buffers"] % 100_000_000  # copies beside the bucket, which is 100 or 200 MB
-        assert abs(planned - live) <= 0.2 * live, (rank, planned, live, found["parameters"])
+        assert abs(planned - live) <= 0.2 * live, (rank, planned, live)

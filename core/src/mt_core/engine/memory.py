@@ -83,8 +83,8 @@ def gradients(plan: Plan, content: Content) -> Held:
     3         4n / W, and one bucket       4 (n + g) / W
     ========  ===========================  ===========================================
 
-    With an offloaded optimizer the update has a flat fp32 copy of the rank's share in the host's memory, 4n / W; stage 2
-    adds up there too where a step has several micro-batches, and stage 3 always.
+    With an offloaded optimizer the update has a flat fp32 copy of the rank's share in the host's memory, 4n / W; stage 1
+    adds up on the device, 4n, stage 2 on the host where a step has several micro-batches, and stage 3 always there.
     """
     size, added, stage = BYTES[plan.dtype], ACCUMULATED[plan.dtype], plan.zero_stage
     whole, shares = content.trained, _shares(plan, content)
@@ -92,7 +92,7 @@ def gradients(plan: Plan, content: Content) -> Held:
     if stage == 3:
         largest = min(largest, SUB_GROUP)
     if plan.offload != "none":
-        waiting = (size + (added if plan.dtype != "fp32" else 0)) * whole if stage == 1 else 0
+        waiting = added * whole if stage == 1 else 0
         adds_up = stage == 3 or (stage == 2 and plan.micro_batches > 1)
         return Held(device=waiting, host=4 * share + (added * share if adds_up else 0))
     if stage == 0:
