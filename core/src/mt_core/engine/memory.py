@@ -175,5 +175,5 @@ def head_activations(plan: Plan, *, tokens: int, width: int, vocabulary: int, ch
     """
     size = BYTES[plan.dtype]
     hidden, gradient = 2 * size * tokens * width, 4 * vocabulary * width
-    half = size if size < 4 else 0  # the chunk's gradient again, in half precision
-    return hidden + gradient + (size + 4 + half) * min(tokens, chunk) * vocabulary
+    half = 2 * size if size < 4 else 0  # the chunk's logits and their gradient once more, in half precision
+    return hidden + gradient + (4 + half) * min(tokens, chunk) * vocabulary

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from mt_core.components import OptimizerComponent
@@ -102,7 +102,7 @@ def make_plan(config: RunConfig, *, world: int, device: str, offers: Iterable[Of
 def check_layout(config: RunConfig, *, world: int, offers: Iterable[Offer]) -> None:
     """Refuse what fails on every device, before torch is loaded and any process starts. Raises as ``make_plan``."""
     offers = tuple(offers)
-    if faults := _common_faults(config, world, DEVICES, offers):
+    if faults := layout_faults(config, world, DEVICES, offers):
         raise _refused(faults, config, world, DEVICES, offers)
 
 
@@ -110,13 +110,13 @@ def _refused(
     faults: Sequence[Fault], config: RunConfig, world: int, devices: Sequence[str], offers: Sequence[Offer]
 ) -> ConfigError:
     def works(changed: RunConfig, ranks: int) -> bool:
-        return not _common_faults(changed, ranks, devices, offers)
+        return not layout_faults(changed, ranks, devices, offers)
 
     return ConfigError(faults, nearest=str(suggestion(config, world, works)))
 
 
-def _common_faults(config: RunConfig, world: int, devices: Sequence[str], offers: Sequence[Offer]) -> list[Fault]:
-    """The faults that a layout has on each of the devices."""
+def layout_faults(config: RunConfig, world: int, devices: Sequence[str], offers: Sequence[Offer]) -> list[Fault]:
+    """The rules: what is wrong with a layout on each of the devices alike."""
     found = [_settled(config, world, device, offers)[1] for device in devices]
     return [fault for fault in found[0] if all(fault in others for others in found[1:])]
 
@@ -149,7 +149,8 @@ def _settled(config: RunConfig, world: int, device: str, offers: Sequence[Offer]
         notices=notices,
     )
     faults.extend(_wrong_batch(plan))
-    faults.extend(fault for offer in offers for fault in _unsupported(offer, plan))
+    layouts = plan.layouts
+    faults.extend(fault for offer in offers for fault in _unsupported(offer, plan, layouts))
     return plan, list(dict.fromkeys(faults))
 
 
@@ -269,10 +270,10 @@ _CONCERNED: dict[str, frozenset[str]] = {
 """Layouts that only some kinds of component take notice of; every other layout concerns all."""
 
 
-def _unsupported(offer: Offer, plan: Plan) -> list[Fault]:
+def _unsupported(offer: Offer, plan: Plan, layouts: Set[Layout]) -> list[Fault]:
     faults = []
     component = offer.component
-    needed = {layout for layout in plan.layouts if offer.kind in _CONCERNED.get(layout, {offer.kind})}
+    needed = {layout for layout in layouts if offer.kind in _CONCERNED.get(layout, {offer.kind})}
     if missing := needed - component.layouts:
         faults.append(
             Fault(
