@@ -92,14 +92,17 @@ def test_an_offloaded_optimizer_is_in_the_hosts_memory(capsys: pytest.CaptureFix
     assert "host, each rank" in capsys.readouterr().out
 
 
-def test_faults_of_rows_model_and_weights_come_at_once(empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_faults_of_folder_layout_rows_and_weights_come_at_once(
+    empty_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (empty_folder / "rows.jsonl").write_text('{"body": "a"}\n')
     said = refused(
         capsys,
         *("--dataset", "jsonl", "--dataset.path", "rows.jsonl"),
-        *("--model.overlay", "none.safetensors", "--train.dtype", "fp16"),
+        *("--model.overlay", "none.safetensors", "--train.dtype", "fp16", "--output", "."),
     )
-    assert "3 faults" in said
+    assert "4 faults" in said
+    assert "already exists and is not empty" in said
     assert "fp16 does not train on a CPU" in said
     assert "rows.jsonl" in said
     assert "none.safetensors" in said

@@ -17,7 +17,9 @@ from mt_core.adapters.base import Adapter
 from mt_core.assemble.data import RunData, build_data, make_loader
 from mt_core.assemble.model import parameter_groups, pipeline_layers
 from mt_core.assemble.report import example, model_title
+from mt_core.assemble.run import RunOptions
 from mt_core.assemble.weights import weights_of
+from mt_core.checkpoint.folder import check_usable
 from mt_core.data.loader import PAD_MULTIPLE
 from mt_core.engine import memory
 from mt_core.engine.activations import layer_activations
@@ -33,19 +35,22 @@ from mt_core.nn.loss import CHUNK_TOKENS
 from mt_core.plugins.resolve import Resolved
 
 
-def dry_run(resolved: Resolved, *, world: int, checkpoint: Path | None = None) -> dict[str, Any]:
+def dry_run(resolved: Resolved, options: RunOptions, *, world: int) -> dict[str, Any]:
     """What a run on ``world`` ranks would do and hold, as plain data; ``--json`` prints it, bytes and counts.
 
-    Raises ``ConfigError`` with every fault of layout, rows, tokenizer, model and weights; alone, a fault is raised as it is.
+    Raises ``ConfigError`` with every fault of folder, layout, rows, tokenizer, model and weights; alone, a fault is raised as it is.
     """
     faults = _Faults()
     plan = data = drawn = None
+    with faults.kept():
+        if options.output is not None:
+            check_usable(options.output, overwrite=options.overwrite, resume=options.checkpoint is not None)
     with faults.kept():
         plan = make_plan(resolved.config, world=world, device=_device(), offers=resolved.offers.values())
     with faults.kept():
         data = build_data(resolved)
     with faults.kept():
-        drawn = draw(resolved, plan.pipeline if plan is not None else 1, checkpoint)
+        drawn = draw(resolved, plan.pipeline if plan is not None else 1, options.checkpoint)
     faults.raise_all()
     assert plan is not None, "what is missing has left a fault"
     assert data is not None, "what is missing has left a fault"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from mt_core.assemble.run import RunOptions
 from mt_core.config.secrets import redact
 from mt_core.plugins.resolve import Resolved
 from mt_core.tracking.logs import is_first, notice, show
@@ -14,11 +14,11 @@ from mt_core.tracking.logs import is_first, notice, show
 PARTS = ("weights", "gradients", "optimizer", "buffers", "activations")
 
 
-def show_plan(resolved: Resolved, *, world: int, checkpoint: Path | None, as_json: bool) -> int:
+def show_plan(resolved: Resolved, options: RunOptions, *, world: int, as_json: bool) -> int:
     """Check everything and print what would run. Raises ``MtError`` with every fault."""
     from mt_core.assemble.dry_run import dry_run  # torch loads from here on
 
-    about = dry_run(resolved, world=world, checkpoint=checkpoint)
+    about = dry_run(resolved, options, world=world)
     if not is_first():
         return 0
     if as_json:

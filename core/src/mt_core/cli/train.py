@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mt_core import __version__
 from mt_core.assemble.discovery import discovered
@@ -23,6 +23,9 @@ from mt_core.plugins.host import PluginHost
 from mt_core.plugins.metadata import Selection
 from mt_core.plugins.resolve import Origins, Resolved, resolve
 from mt_core.tracking.logs import is_first, notice, show
+
+if TYPE_CHECKING:
+    from mt_core.assemble.run import RunOptions
 
 SWITCHES = ("overwrite", "print_config", "dry_run", "json", "debug", "version", "help")
 VALUES = ("config", "output", "resume", "nproc_per_node", "nnodes", "profile")
@@ -94,7 +97,7 @@ def train_once(request: Request, host: PluginHost) -> int:
     if "dry_run" in flags:
         from mt_core.cli.dry_run import show_plan
 
-        return show_plan(resolved, world=world, checkpoint=checkpoint, as_json="json" in flags)
+        return show_plan(resolved, _options(request, checkpoint, output), world=world, as_json="json" in flags)
     if count > 1:
         return _launch(request, output, count)
     return _start(request, resolved, checkpoint, output)
@@ -131,17 +134,22 @@ def _launch(request: Request, output: Path | None, count: int) -> int:
 
 
 def _start(request: Request, resolved: Resolved, checkpoint: Path | None, output: Path | None) -> int:
-    from mt_core.assemble.run import RunOptions, run
+    from mt_core.assemble.run import run
+
+    return STOPPED if run(resolved, _options(request, checkpoint, output)).stopped else 0
+
+
+def _options(request: Request, checkpoint: Path | None, output: Path | None) -> RunOptions:
+    from mt_core.assemble.run import RunOptions
 
     profile = request.flags.get("profile")
-    options = RunOptions(
+    return RunOptions(
         output=output,
         overwrite="overwrite" in request.flags
         or ("resume" in request.flags and checkpoint is None and _is_run(output)),
         checkpoint=checkpoint,
         profile=Path(profile) if profile else None,
     )
-    return STOPPED if run(resolved, options).stopped else 0
 
 
 def _resolved(request: Request, host: PluginHost) -> tuple[Resolved, Path | None]:
