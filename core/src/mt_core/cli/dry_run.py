@@ -16,7 +16,7 @@ PARTS = ("weights", "gradients", "optimizer", "buffers", "activations")
 
 def show_plan(resolved: Resolved, options: RunOptions, *, world: int, as_json: bool) -> int:
     """Check everything and print what would run. Raises ``MtError`` with every fault."""
-    from mt_core.assemble.dry_run import dry_run  # torch loads from here on
+    from mt_core.planning.dry_run import dry_run  # torch loads from here on
 
     about = dry_run(resolved, options, world=world)
     if not is_first():

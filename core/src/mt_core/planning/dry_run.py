@@ -21,17 +21,17 @@ from mt_core.assemble.run import RunOptions
 from mt_core.assemble.weights import weights_of
 from mt_core.checkpoint.folder import check_usable
 from mt_core.data.loader import PAD_MULTIPLE
-from mt_core.engine import memory
-from mt_core.engine.activations import layer_activations
 from mt_core.engine.build import DTYPES
-from mt_core.engine.memory import Content, LayerActivations
-from mt_core.engine.moments import state_bytes
 from mt_core.engine.plan import Plan, make_plan
 from mt_core.engine.processes import Process
 from mt_core.engine.stages import cut, without_memory
 from mt_core.errors import ConfigError, Fault, MtError
 from mt_core.nn import Layer, TrainModel
 from mt_core.nn.loss import CHUNK_TOKENS
+from mt_core.planning import memory
+from mt_core.planning.activations import layer_activations
+from mt_core.planning.memory import Content, LayerActivations
+from mt_core.planning.moments import state_bytes
 from mt_core.plugins.resolve import Resolved
 
 

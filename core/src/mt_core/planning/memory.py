@@ -1,7 +1,7 @@
 """What one rank holds, in bytes, before anything is built. Imports no torch.
 
 Weights, gradients and optimizer state are what DeepSpeed 0.19 really keeps, read from its code and compared with the live
-tensors of real steps (tests/core/engine/test_memory.py): beside the sums of the ZeRO paper (https://arxiv.org/abs/1910.02054)
+tensors of real steps (tests/core/planning/test_memory.py): beside the sums of the ZeRO paper (https://arxiv.org/abs/1910.02054)
 there are fp32 masters also in fp32, gradients that are flattened into a copy for the update, and buckets.
 
 Letters: n trained numbers of a rank's layers, W ranks that share them, g those of the largest parameter group.
@@ -155,7 +155,7 @@ class LayerActivations:
 def activations(plan: Plan, stage: int, layers: Sequence[LayerActivations], head: int, *, recompute: bool) -> Held:
     """An estimate for a stage of a pipeline (0 without one), whose ``layers`` come in order; ``head`` bytes on the last.
 
-    What a layer keeps is counted (``engine/activations.py``) where Korthikanti et al. 2022 (https://arxiv.org/abs/2205.05198)
+    What a layer keeps is counted (``planning/activations.py``) where Korthikanti et al. 2022 (https://arxiv.org/abs/2205.05198)
     have 34 · s · b · h for theirs. As there, recomputing leaves what reaches each layer, and one layer whole; and a stage
     of P has min(P - stage, micro-batches) of them at a time (one forward, one backward; section 4.2.3).
     """

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from mt_core.engine.moments import state_bytes
+from mt_core.planning.moments import state_bytes
 
 
 class Factored(torch.optim.Optimizer):

@@ -15,8 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 
-from mt_core.engine.memory import LayerActivations
 from mt_core.nn import BlockContext, Layer
+from mt_core.planning.memory import LayerActivations
 
 
 def layer_activations(

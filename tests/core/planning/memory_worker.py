@@ -13,14 +13,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mt_core.assemble.data import build_data, make_loader
-from mt_core.assemble.dry_run import contents, draw
 from mt_core.assemble.model import build_engine
 from mt_core.data.loader import Position
-from mt_core.engine import memory
 from mt_core.engine.engine import Engine
 from mt_core.engine.plan import make_plan
 from mt_core.engine.processes import Process, connected
 from mt_core.engine.settings import BUCKET_ELEMENTS
+from mt_core.planning import memory
+from mt_core.planning.dry_run import contents, draw
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import resolve
 
