@@ -45,9 +45,13 @@ def of(tensors: list[Any]) -> Storages:
     return found
 
 
-def live() -> Storages:
+def tensors() -> list[Tensor]:
     gc.collect()
-    return of([each for each in gc.get_objects() if isinstance(each, Tensor)])
+    return [each for each in gc.get_objects() if isinstance(each, Tensor)]
+
+
+def live() -> Storages:
+    return of(tensors())
 
 
 class Probe:
@@ -88,14 +92,14 @@ def bucket(size: int) -> bool:
     return size in (BUCKET_ELEMENTS * 4, BUCKET_ELEMENTS * 2)
 
 
-def measured(engine: Engine, windows: Any, before: Storages) -> dict[str, int]:
+def measured(engine: Engine, windows: Any, before: list[Tensor]) -> dict[str, int]:
     engine.set_rate(1.0)
     engine.train_step(next(windows).batches)
     probe, window = Probe(engine), next(windows).batches
     engine.train_step(window)
     weights = probe.weights()
     state = {key: size for key, size in probe.state().items() if key not in weights}
-    known = {*before, *weights, *state, *of([each for batch in window for each in vars(batch).values()])}
+    known = {*of(before), *weights, *state, *of([each for batch in window for each in vars(batch).values()])}
     gradients = [
         sum(size for key, size in moment.items() if key not in known and not bucket(size)) for moment in probe.moments
     ]
@@ -103,7 +107,7 @@ def measured(engine: Engine, windows: Any, before: Storages) -> dict[str, int]:
 
 
 def run(host: PluginHost, process: Process, deepspeed: Any, case: dict[str, Any], rows: str) -> dict[str, Any]:
-    before = live()
+    before = tensors()  # kept until the end, so that nothing new gets the address of something old
     pipeline = case.get("pipeline", 1)
     raw = {
         "model": {"name": "llama", "vocab_size": 259, **SIZES[case["size"]], **case.get("model", {})},
