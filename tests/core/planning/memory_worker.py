@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ class Probe:
 
     def _noted(self, call: Any) -> Any:
         def noted(*arguments: Any, **named: Any) -> Any:
+            time.sleep(0.05)  # gloo lets go of a buffer that it has reduced a moment later
             seen = [parameter.grad for parameter in (*self.parameters, *self.flat())]  # so that Python has them
             self.moments.append(live() | of(seen))
             return call(*arguments, **named)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from mt_core.components import OptimizerComponent
 from mt_core.config.base import Layout
 from mt_core.config.run import RunConfig
-from mt_core.engine.nearest import suggestion
 from mt_core.errors import ConfigError, Fault
+from mt_core.nearest import suggestion
 from mt_core.plugins.host import Offer
 
 

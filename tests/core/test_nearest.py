@@ -10,9 +10,9 @@ import pytest
 from mt_core.components import Component
 from mt_core.config.run import RunConfig
 from mt_core.config.sections import ParallelConfig, TrainConfig
-from mt_core.engine.nearest import KEYS, Suggestion, changed, nearest_layout, nearest_world
 from mt_core.engine.plan import check_layout, layout_faults, make_plan
 from mt_core.errors import ConfigError
+from mt_core.nearest import KEYS, Suggestion, changed, nearest_layout, nearest_world
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import Resolved, resolve
 
