@@ -90,15 +90,15 @@ class Fault:
 
 
 class ConfigError(UsageError):
-    """One or more faults of a config, all reported at once."""
+    """One or more faults of a config, all reported at once. ``nearest`` is what to write instead, where it is known."""
 
-    def __init__(self, faults: Iterable[Fault]) -> None:
+    def __init__(self, faults: Iterable[Fault], *, nearest: str = "") -> None:
         self.faults: tuple[Fault, ...] = tuple(faults)
         lines = [str(fault) for fault in self.faults]
-        count = len(lines)
-        super().__init__(
-            lines[0] if count == 1 else "\n".join([f"{count} faults in the config:", *(f"  {line}" for line in lines)])
-        )
+        if len(lines) > 1:
+            lines = [f"{len(lines)} faults in the config:", *(f"  {line}" for line in lines)]
+        self.nearest = nearest
+        super().__init__("\n".join([*lines, f"Nearest that works: {nearest}"] if nearest else lines))
 
 
 class ComponentError(UsageError):

@@ -13,9 +13,10 @@ from mt_core.components import OptimizerComponent
 from mt_core.engine.build import build_model, fill_model
 from mt_core.engine.engine import Engine
 from mt_core.engine.pipeline import PipelineEngine
-from mt_core.engine.plan import Plan, deepspeed_settings
+from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process
 from mt_core.engine.sequence import UlyssesAttention, sequence_group
+from mt_core.engine.settings import deepspeed_settings
 from mt_core.engine.stages import build_stage
 from mt_core.engine.step import TrainStep
 from mt_core.errors import ComponentError
@@ -37,7 +38,7 @@ def build_engine(
     """Everything from the empty model to DeepSpeed. A checkpoint's weights replace those that the config names."""
     config, settings = resolved.config, deepspeed_settings(plan)
     make = partial(resolved.build, "train_model", config.model.options)
-    stage = build_stage(make, _pipeline_layers(resolved), plan=plan, process=process) if plan.pipeline > 1 else None
+    stage = build_stage(make, pipeline_layers(resolved), plan=plan, process=process) if plan.pipeline > 1 else None
     model = (
         stage.model
         if stage is not None
@@ -63,7 +64,7 @@ def build_engine(
     return Engine(deepspeed, TrainStep(model, objective), optimizer, plan=plan, process=process, settings=settings)
 
 
-def _pipeline_layers(resolved: Resolved) -> list[LayerSpec] | None:
+def pipeline_layers(resolved: Resolved) -> list[LayerSpec] | None:
     """The layers that the model's plugin gives for a pipeline, if it does."""
     if "pipeline_layers" not in resolved.offers:
         return None

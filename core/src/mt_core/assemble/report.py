@@ -65,13 +65,13 @@ def about_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: in
         "schema": 1,
         "core": __version__,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "model": _model(resolved),
+        "model": model_title(resolved),
         "parameters": parameter_counts(engine),
         "data": {
             "train": asdict(data.train.report),
             "held_out": asdict(data.held_out.report) if len(data.held_out) else None,
         },
-        "example": _example(data),
+        "example": example(data),
         "layout": engine.plan.describe(),
         "stages": list(engine.stages),
         "device": _device(engine),
@@ -81,13 +81,14 @@ def about_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: in
     }
 
 
-def _model(resolved: Resolved) -> str:
+def model_title(resolved: Resolved) -> str:
+    """Family, size, and the plugin that they come from."""
     model = resolved.config.model
     size = f" {model.source.variant}" if model.source.variant else ""
     return f"{model.name}{size} from {resolved.offers['model'].plugin.label}"
 
 
-def _example(data: RunData) -> str:
+def example(data: RunData) -> str:
     """The first sample as text, the trained part between « and »."""
     sample = data.train[0]
     batch = data.objective.collate([[sample]], length=max(2, len(sample.ids)))

@@ -77,6 +77,12 @@ def opened(
         yield folder
 
 
+def check_usable(folder: Path, *, overwrite: bool = False, resume: bool = False) -> None:
+    """Raise what ``opened`` would, as far as it shows without writing."""
+    with _writing(folder):
+        _check(folder, overwrite=overwrite, resume=resume)
+
+
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
     try:

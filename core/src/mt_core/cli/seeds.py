@@ -34,7 +34,7 @@ def train_seeds(request: Request, host: PluginHost) -> int:
         asked = replace(request, flags={**flags, **folder}, raw={**raw, "train": {**train, "seed": seed}})
         return train_once(asked, host)
 
-    if "print_config" in flags:
+    if "print_config" in flags or "dry_run" in flags:
         return with_seed(seeds[0], {})
     parent = Path(flags.get("output") or next_run_folder(f"{resolve(raw, host).stem}-seeds"))
     for number, seed in enumerate(seeds, start=1):

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mt_core import __version__
 from mt_core.assemble.discovery import discovered
@@ -17,14 +17,18 @@ from mt_core.cli.guard import guarded
 from mt_core.config.commandline import CommandLine, merge, parse
 from mt_core.config.files import read_config, write_yaml
 from mt_core.config.names import expand
+from mt_core.engine.plan import check_layout
 from mt_core.errors import STOPPED, UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.metadata import Selection
 from mt_core.plugins.resolve import Origins, Resolved, resolve
 from mt_core.tracking.logs import is_first, notice, show
 
-SWITCHES = ("overwrite", "print_config", "debug", "version", "help")
-VALUES = ("config", "output", "resume", "nproc_per_node", "profile")
+if TYPE_CHECKING:
+    from mt_core.assemble.run import RunOptions
+
+SWITCHES = ("overwrite", "print_config", "dry_run", "json", "debug", "version", "help")
+VALUES = ("config", "output", "resume", "nproc_per_node", "nnodes", "profile")
 REPEATED = ("block_plugin",)
 PATHS = ("config", "output", "resume")
 """Values that may begin with the @name of a path."""
@@ -87,13 +91,32 @@ def train_once(request: Request, host: PluginHost) -> int:
     if checkpoint is not None and is_finished(output, resolved, checkpoint):
         show(f"{output} is completed; set --train.steps higher to train on")
         return 0
-    if "nproc_per_node" in flags and "WORLD_SIZE" not in os.environ:
-        from mt_core.cli.launch import process_count
+    count = _process_count(flags)
+    world = count or int(os.environ.get("WORLD_SIZE", "1"))
+    check_layout(resolved.config, world=world, offers=resolved.offers.values())
+    if "dry_run" in flags:
+        from mt_core.cli.dry_run import show_plan
 
-        count = process_count(str(flags["nproc_per_node"]))
-        if count > 1:
-            return _launch(request, output, count)
+        return show_plan(resolved, _options(request, checkpoint, output), world=world, as_json="json" in flags)
+    if count > 1:
+        return _launch(request, output, count)
     return _start(request, resolved, checkpoint, output)
+
+
+def _process_count(flags: Mapping[str, Any]) -> int:
+    """Processes that this command starts, or on paper would; 0 where a launcher has started them."""
+    if "dry_run" not in flags and (given := [name for name in ("nnodes", "json") if name in flags]):
+        raise UsageError(
+            f"--{given[0]} goes with --dry-run only; several nodes are started by torchrun or the like, one process a device"
+        )
+    if "WORLD_SIZE" in os.environ:
+        return 0
+    from mt_core.cli.launch import process_count
+
+    nodes = str(flags.get("nnodes", "1"))
+    if not nodes.isdigit() or int(nodes) < 1:
+        raise UsageError(f"--nnodes takes a positive number, got {nodes!r}")
+    return process_count(str(flags.get("nproc_per_node", "1"))) * int(nodes)
 
 
 def _launch(request: Request, output: Path | None, count: int) -> int:
@@ -111,17 +134,22 @@ def _launch(request: Request, output: Path | None, count: int) -> int:
 
 
 def _start(request: Request, resolved: Resolved, checkpoint: Path | None, output: Path | None) -> int:
-    from mt_core.assemble.run import RunOptions, run
+    from mt_core.assemble.run import run
+
+    return STOPPED if run(resolved, _options(request, checkpoint, output)).stopped else 0
+
+
+def _options(request: Request, checkpoint: Path | None, output: Path | None) -> RunOptions:
+    from mt_core.assemble.run import RunOptions
 
     profile = request.flags.get("profile")
-    options = RunOptions(
+    return RunOptions(
         output=output,
         overwrite="overwrite" in request.flags
         or ("resume" in request.flags and checkpoint is None and _is_run(output)),
         checkpoint=checkpoint,
         profile=Path(profile) if profile else None,
     )
-    return STOPPED if run(resolved, options).stopped else 0
 
 
 def _resolved(request: Request, host: PluginHost) -> tuple[Resolved, Path | None]:

@@ -25,6 +25,9 @@ The command itself:
                              where a run has saved something, else start it
   --train.seeds 1,2,3        one run a seed, in turn; mean and deviation of the results
   --nproc-per-node N|auto    processes on this machine
+  --dry-run                  check everything, print the plan with its memory a rank, and start nothing
+  --nnodes N                 with --dry-run: machines of --nproc-per-node processes each
+  --json                     with --dry-run: the plan as JSON
   --print-config             print the resolved config and where each value came from, and end
   --profile DIR              write a torch profile of a few steps
   --block-plugin NAME        do not import this plugin (may be repeated)

@@ -84,14 +84,6 @@ class ParallelConfig(MtConfig):
     )
     timeout_seconds: int = Field(600, gt=0, description="how long a rank waits for the others (seconds)")
 
-    @model_validator(mode="after")
-    def _offload_has_a_stage(self) -> Self:
-        if self.offload == "optimizer" and self.zero_stage == 0:
-            raise ValueError("offload=optimizer needs ZeRO; set zero_stage to 1, 2 or 3, or leave it auto")
-        if self.offload == "parameters" and self.zero_stage not in ("auto", 3):
-            raise ValueError(f"offload=parameters needs ZeRO 3, got zero_stage={self.zero_stage}; set zero_stage to 3")
-        return self
-
 
 class EvalConfig(MtConfig):
     """Evaluation on the whole held-out part."""

@@ -1,19 +1,16 @@
-"""From a config to what DeepSpeed is told: pure functions of the run's numbers."""
+"""From a config and a number of ranks to a layout, or to every reason why there is none. Imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
 
 from mt_core.components import OptimizerComponent
 from mt_core.config.base import Layout
 from mt_core.config.run import RunConfig
 from mt_core.errors import ConfigError, Fault
+from mt_core.nearest import suggestion
 from mt_core.plugins.host import Offer
-
-BUCKET_ELEMENTS = 50_000_000
-"""Largest bucket of gradients that ZeRO reduces at once: 200 MB in fp32. DeepSpeed's own 500 million would allocate 2 GB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +58,12 @@ class Plan:
         return self.zero_stage < 3 and self.sequence == 1 and self.pipeline == 1
 
     @property
+    def overlaps(self) -> bool:
+        """Whether gradients travel while the backward goes on. In a pipeline they are complete after the last one only,
+        and shared weights' even later."""
+        return self.device == "cuda" and self.world > 1 and self.pipeline == 1
+
+    @property
     def layouts(self) -> set[Layout]:
         """The layouts that every chosen component has to support."""
         stages: dict[int, Layout] = {0: "zero0", 1: "zero1", 2: "zero2", 3: "zero3"}
@@ -83,15 +86,46 @@ class Plan:
         )
 
 
+DEVICES = ("cpu", "cuda")
+"""What a run may be on; which one it is, only torch knows."""
+
+
 def make_plan(config: RunConfig, *, world: int, device: str, offers: Iterable[Offer]) -> Plan:
-    """Settle every ``auto``. Raises ``ConfigError`` with all faults of the layout at once."""
-    faults: list[Fault] = []
+    """Settle every ``auto``. Raises ``ConfigError`` with all faults of the layout at once, and the nearest that has none."""
+    offers = tuple(offers)
+    plan, faults = _settled(config, world, device, offers)
+    if faults:
+        raise _refused(faults, config, world, (device,), offers)
+    return plan
+
+
+def check_layout(config: RunConfig, *, world: int, offers: Iterable[Offer]) -> None:
+    """Refuse what fails on every device, before torch is loaded and any process starts. Raises as ``make_plan``."""
+    offers = tuple(offers)
+    if faults := layout_faults(config, world, DEVICES, offers):
+        raise _refused(faults, config, world, DEVICES, offers)
+
+
+def _refused(
+    faults: Sequence[Fault], config: RunConfig, world: int, devices: Sequence[str], offers: Sequence[Offer]
+) -> ConfigError:
+    def works(changed: RunConfig, ranks: int) -> bool:
+        return not layout_faults(changed, ranks, devices, offers)
+
+    return ConfigError(faults, nearest=str(suggestion(config, world, works)))
+
+
+def layout_faults(config: RunConfig, world: int, devices: Sequence[str], offers: Sequence[Offer]) -> list[Fault]:
+    """The rules: what is wrong with a layout on each of the devices alike."""
+    found = [_settled(config, world, device, offers)[1] for device in devices]
+    return [fault for fault in found[0] if all(fault in others for others in found[1:])]
+
+
+def _settled(config: RunConfig, world: int, device: str, offers: Sequence[Offer]) -> tuple[Plan, list[Fault]]:
+    """The plan, and what is wrong with it; a part that is wrong counts as 1 for what comes after it."""
     train, parallel = config.train, config.parallel
     dtype = train.dtype if train.dtype != "auto" else ("bf16" if device == "cuda" else "fp32")
-    if dtype == "fp16" and device == "cpu":
-        faults.append(
-            Fault(key="train.dtype", problem="fp16 does not train on a CPU.", fix="Set --train.dtype fp32 or bf16.")
-        )
+    faults = [*_wrong_precision(dtype, device), *_wrong_offload(config)]
     stage, notices = _stage(config, world, dtype)
     pipeline, sequence = parallel.pipeline, parallel.sequence
     if wrong := _wrong_pipeline(config, world, dtype):
@@ -101,17 +135,6 @@ def make_plan(config: RunConfig, *, world: int, device: str, offers: Iterable[Of
         faults.append(fault)
         sequence = 1
     data_ranks = world // (pipeline * sequence)
-    rows = train.micro_batch_size * data_ranks
-    total = train.global_batch_size or rows
-    if total % rows:
-        near = max(rows, total // rows * rows)
-        faults.append(
-            Fault(
-                key="train.global-batch-size",
-                problem=f"{total} rows do not divide into {data_ranks} ranks × {train.micro_batch_size} rows.",
-                fix=f"Set --train.global-batch-size {near}, or another --train.micro-batch-size.",
-            )
-        )
     plan = Plan(
         world=world,
         device=device,
@@ -119,16 +142,52 @@ def make_plan(config: RunConfig, *, world: int, device: str, offers: Iterable[Of
         zero_stage=stage,
         offload=parallel.offload,
         micro_batch_size=train.micro_batch_size,
-        global_batch_size=total,
+        global_batch_size=train.global_batch_size or train.micro_batch_size * data_ranks,
         clip_norm=train.clip_norm,
         pipeline=pipeline,
         sequence=sequence,
         notices=notices,
     )
-    faults.extend(fault for offer in offers for fault in _unsupported(offer, plan))
-    if faults:
-        raise ConfigError(dict.fromkeys(faults))
-    return plan
+    faults.extend(_wrong_batch(plan))
+    layouts = plan.layouts
+    faults.extend(fault for offer in offers for fault in _unsupported(offer, plan, layouts))
+    return plan, list(dict.fromkeys(faults))
+
+
+def _wrong_precision(dtype: str, device: str) -> list[Fault]:
+    if dtype != "fp16" or device != "cpu":
+        return []
+    return [Fault(key="train.dtype", problem="fp16 does not train on a CPU.", fix="Set --train.dtype fp32 or bf16.")]
+
+
+def _wrong_offload(config: RunConfig) -> list[Fault]:
+    """Why what is offloaded does not go with the stage."""
+    offload, stage, key = config.parallel.offload, config.parallel.zero_stage, "parallel.offload"
+    if offload == "optimizer" and stage == 0:
+        problem, fix = (
+            "optimizer needs ZeRO, got zero_stage=0.",
+            "Set --parallel.zero-stage 1, 2 or 3, or leave it auto.",
+        )
+        return [Fault(key=key, problem=problem, fix=fix)]
+    if offload == "parameters" and stage not in ("auto", 3):
+        problem = f"parameters needs ZeRO 3, got zero_stage={stage}."
+        return [Fault(key=key, problem=problem, fix="Set --parallel.zero-stage 3, or leave it auto.")]
+    return []
+
+
+def _wrong_batch(plan: Plan) -> list[Fault]:
+    """Why the rows of a step do not divide into micro-batches."""
+    total, rows = plan.global_batch_size, plan.micro_batch_size * plan.data_ranks
+    if total % rows == 0:
+        return []
+    near = max(rows, total // rows * rows)
+    return [
+        Fault(
+            key="train.global-batch-size",
+            problem=f"{total} rows do not divide into {plan.data_ranks} ranks × {plan.micro_batch_size} rows.",
+            fix=f"Set --train.global-batch-size {near}, or another --train.micro-batch-size.",
+        )
+    ]
 
 
 def _stage(config: RunConfig, world: int, dtype: str) -> tuple[int, tuple[str, ...]]:
@@ -211,10 +270,10 @@ _CONCERNED: dict[str, frozenset[str]] = {
 """Layouts that only some kinds of component take notice of; every other layout concerns all."""
 
 
-def _unsupported(offer: Offer, plan: Plan) -> list[Fault]:
+def _unsupported(offer: Offer, plan: Plan, layouts: Set[Layout]) -> list[Fault]:
     faults = []
     component = offer.component
-    needed = {layout for layout in plan.layouts if offer.kind in _CONCERNED.get(layout, {offer.kind})}
+    needed = {layout for layout in layouts if offer.kind in _CONCERNED.get(layout, {offer.kind})}
     if missing := needed - component.layouts:
         faults.append(
             Fault(
@@ -239,46 +298,3 @@ def _unsupported(offer: Offer, plan: Plan) -> list[Fault]:
             )
         )
     return faults
-
-
-def deepspeed_settings(plan: Plan) -> dict[str, Any]:
-    """DeepSpeed's own configuration of this plan."""
-    settings: dict[str, Any] = {
-        "train_micro_batch_size_per_gpu": plan.micro_batch_size,
-        "gradient_accumulation_steps": max(1, plan.micro_batches),
-        "gradient_clipping": plan.clip_norm if plan.clip_norm and plan.zero_stage > 0 else 0.0,
-        "zero_allow_untested_optimizer": True,
-        "zero_force_ds_cpu_optimizer": False,
-        "steps_per_print": None,
-        "zero_optimization": _zero(plan),
-    }
-    if plan.dtype != "fp32":
-        settings[plan.dtype] = {"enabled": True}
-    if plan.dtype == "bf16":
-        settings["data_types"] = {"grad_accum_dtype": "fp32"}
-        settings["bf16"]["check_grad_overflow"] = (
-            True  # off by default, and an infinite gradient then reaches the weights
-        )
-    return settings
-
-
-def _zero(plan: Plan) -> dict[str, Any]:
-    zero: dict[str, Any] = {
-        "stage": plan.zero_stage,
-        "reduce_bucket_size": BUCKET_ELEMENTS,
-        "allgather_bucket_size": BUCKET_ELEMENTS,
-        # In a pipeline gradients are complete only after the last backward, and shared weights' even later.
-        "overlap_comm": plan.device == "cuda" and plan.world > 1 and plan.pipeline == 1,
-    }
-    if plan.offload in ("optimizer", "parameters"):
-        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": plan.device == "cuda"}
-    if plan.offload == "parameters":
-        zero["offload_param"] = {"device": "cpu", "pin_memory": plan.device == "cuda"}
-    if plan.zero_stage == 3:
-        zero |= {
-            "stage3_param_persistence_threshold": 0,
-            "memory_efficient_linear": False,
-            "stage3_prefetch_bucket_size": BUCKET_ELEMENTS,
-            "stage3_gather_16bit_weights_on_model_save": False,
-        }
-    return zero

@@ -75,6 +75,28 @@ def build_stage(
 
     ``offered`` are a plugin's layers; without them they are taken from the model, with their parameters as costs.
     """
+    parts = cut(make, offered, plan.pipeline)
+    model, bounds = parts.model, parts.bounds
+    index = process.rank // (process.world // plan.pipeline)
+    own = parts.specs[bounds[index] : bounds[index + 1]]
+    with process.device:
+        _place(model, {spec.prefix: spec.build() for spec in own}, process.device)
+    titles = tuple(_title(model.layers()[start:end]) for start, end in pairwise(bounds))
+    return Stage(model=model, index=index, bounds=bounds, holders=parts.holders, titles=titles)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """A model without memory, and where it is cut into stages."""
+
+    model: TrainModel
+    specs: list[LayerSpec]
+    bounds: tuple[int, ...]
+    holders: dict[str, tuple[int, ...]]
+
+
+def cut(make: Callable[[], TrainModel], offered: Sequence[LayerSpec] | None, stages: int) -> Cut:
+    """The best cut. Raises ``ConfigError`` for too many stages, ``ComponentError`` for a model that cannot be cut."""
     with without_memory():
         model = make()
     if offered is None and type(model).forward is not TrainModel.forward:
@@ -83,18 +105,12 @@ def build_stage(
             " it does into the layers, or offer them through mt_pipeline_layers"
         )
     specs = list(offered) if offered is not None else derived_layers(model)
-    if plan.pipeline > len(specs):
-        raise ConfigError([too_many_stages(plan.pipeline, len(specs))])
+    if stages > len(specs):
+        raise ConfigError([too_many_stages(stages, len(specs))])
     if offered is not None:
         _check_offered(model, specs)
-    bounds = partition([spec.cost for spec in specs], plan.pipeline)
-    index = process.rank // (process.world // plan.pipeline)
-    holders = _holders(model, bounds)
-    own = specs[bounds[index] : bounds[index + 1]]
-    with process.device:
-        _place(model, {spec.prefix: spec.build() for spec in own}, process.device)
-    titles = tuple(_title(model.layers()[start:end]) for start, end in pairwise(bounds))
-    return Stage(model=model, index=index, bounds=tuple(bounds), holders=holders, titles=titles)
+    bounds = partition([spec.cost for spec in specs], stages)
+    return Cut(model=model, specs=specs, bounds=tuple(bounds), holders=_holders(model, bounds))
 
 
 @contextlib.contextmanager

@@ -1,0 +1,45 @@
+"""How much state an optimizer keeps, found out by asking it: no table of names, so any plugin's optimizer is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+NUMBERS = 64
+"""Numbers of a stand-in, or of each of its dimensions."""
+
+MakeOptimizer = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
+
+
+def state_bytes(make: MakeOptimizer, groups: Sequence[dict[str, Any]], *, flat: bool) -> tuple[float, ...]:
+    """Bytes that the optimizer keeps for each number of a group, from one step on small fp32 stand-ins on the CPU.
+
+    ``flat``: ZeRO shows an optimizer flat pieces. Without it the stand-ins have the shapes of the parameters, cut to
+    ``NUMBERS`` in each dimension: exact for state that has a number for each weight, an upper bound for factored state.
+    """
+    standing = [{**group, "params": _stand_ins(group["params"], flat)} for group in groups]
+    optimizer = make(standing)
+    for group in standing:
+        for parameter in group["params"]:
+            parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    return tuple(
+        sum(_kept(optimizer.state[parameter]) for parameter in group["params"])
+        / sum(parameter.numel() for parameter in group["params"])
+        for group in standing
+    )
+
+
+def _stand_ins(parameters: Sequence[Tensor], flat: bool) -> list[nn.Parameter]:
+    shapes = {(NUMBERS,)} if flat else {tuple(min(size, NUMBERS) for size in each.shape) for each in parameters}
+    return [nn.Parameter(torch.ones(shape)) for shape in sorted(shapes)]
+
+
+def _kept(state: dict[str, Any]) -> int:
+    """Bytes that grow with the parameter: not its step count."""
+    return sum(
+        value.numel() * value.element_size() for value in state.values() if isinstance(value, Tensor) and value.dim()
+    )

@@ -1,0 +1,61 @@
+"""What a plan says of memory is what a run then holds: live tensors of two real processes, in one launch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORKER = Path(__file__).with_name("memory_worker.py")
+SIZES = ("small", "middle", "large")
+PARTS = ("weights", "gradients", "optimizer")
+CASES: dict[str, dict[str, Any]] = {
+    f"{size}-{stage}": {"size": size, "stage": stage} for size in SIZES for stage in range(4)
+}
+CASES |= {f"bf16-{stage}": {"size": "middle", "stage": stage, "dtype": "bf16"} for stage in (1, 2, 3)}
+CASES |= {
+    "offload-1": {"size": "large", "stage": 1, "offload": "optimizer"},
+    "offload-2": {"size": "large", "stage": 2, "offload": "optimizer"},
+    "offload-3": {"size": "large", "stage": 3, "offload": "parameters"},
+    "offload-bf16-1": {"size": "large", "stage": 1, "offload": "optimizer", "dtype": "bf16"},
+    "offload-bf16-2": {"size": "large", "stage": 2, "offload": "optimizer", "dtype": "bf16"},
+    "offload-bf16-3": {"size": "large", "stage": 3, "offload": "parameters", "dtype": "bf16"},
+    "pipeline": {"size": "middle", "stage": "auto", "pipeline": 2},
+    "pipeline-bf16": {"size": "middle", "stage": "auto", "pipeline": 2, "dtype": "bf16"},
+    "one-micro-batch": {"size": "middle", "stage": 2, "micro": 1},
+    "tied": {"size": "middle", "stage": 2, "model": {"tie_embeddings": True}},
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("memory")
+    rows, out = folder / "rows.jsonl", folder / "results.json"
+    rows.write_text("".join(json.dumps({"text": f"row number {number} of some"}) + "\n" for number in range(40)))
+    base = {**os.environ, "WORLD_SIZE": "2", "MT_STORE": str(folder / "store"), "OMP_NUM_THREADS": "1"}
+    base["GLOO_SOCKET_IFNAME"] = "lo"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(WORKER), json.dumps(CASES), str(rows), str(out)],
+            env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        for rank in range(2)
+    ]
+    errors = [process.communicate(timeout=250)[1].decode() for process in processes]
+    assert all(process.returncode == 0 for process in processes), "\n".join(error[-3000:] for error in errors)
+    return json.loads(out.read_text())
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("case", CASES)
+def test_a_plan_is_within_a_fifth_of_the_live_tensors(results: dict[str, Any], case: str, part: str) -> None:
+    for rank, found in enumerate(results[case]):
+        planned, live = found["planned"][part], found["measured"][part]
+        assert abs(planned - live) <= 0.2 * live, (rank, planned, live)
