@@ -21,8 +21,25 @@ from mt_core.checkpoint.store import CheckpointStore
 
 NURSERY = Path(__file__).parent / "nursery.py"
 PATIENCE_SECONDS = 120.0
+TINY = {
+    "model": "llama",
+    "model.n-layers": 1,
+    "model.dim": 16,
+    "model.n-heads": 2,
+    "model.n-kv-heads": 1,
+    "model.ffn-dim": 16,
+    "model.dropout": 0.1,
+    "dataset": "jsonl",
+    "data.eval": 2,
+    "train.micro-batch-size": 1,
+    "train.sequence-len": 16,
+    "eval.every-steps": 3,
+    "eval.sample-tokens": 3,
+    "checkpoint.every-steps": 1,
+    "log.every-steps": 1000,
+}
 TIMED = ("tokens_per_second", "memory_gib", "data_wait_seconds")
-WORDS = "the a model learns what it is told and nothing more than that because words follow words".split()
+TEXT = "the a model learns what it is told and nothing more than that because words follow words"
 
 
 @dataclass
@@ -89,18 +106,13 @@ class Runs:
             assert line, "the nursery did not start"
         self.rows = folder / "rows.jsonl"
         chance = random.Random(0)
-        texts = [" ".join(chance.choice(WORDS) for _ in range(12)) for _ in range(40)]
+        texts = [" ".join(chance.choice(TEXT.split()) for _ in range(12)) for _ in range(40)]
         self.rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
 
-    @property
-    def tiny(self) -> list[str]:
-        """Words of a run that saves every step."""
-        model = {"n-layers": 1, "dim": 16, "n-heads": 2, "n-kv-heads": 1, "ffn-dim": 16, "dropout": 0.1}
-        words = ["--model", "llama", *(word for key, value in model.items() for word in (f"--model.{key}", str(value)))]
-        words += ["--dataset", "jsonl", "--dataset.path", str(self.rows), "--data.eval", "2"]
-        words += ["--train.micro-batch-size", "1", "--train.sequence-len", "16", "--train.max-minutes", "none"]
-        words += ["--eval.every-steps", "3", "--eval.sample-tokens", "3", "--checkpoint.every-steps", "1"]
-        return [*words, "--log.every-steps", "1000"]
+    def words(self, output: Path, changes: Mapping[str, Any] | None = None) -> list[str]:
+        """Words of a run that saves every step, with other options where ``changes`` says so."""
+        options = {**TINY, "dataset.path": self.rows, "output": output, **(changes or {})}
+        return [word for key, value in options.items() for word in (f"--{key}", str(value))]
 
     def start(self, words: list[str], *, module: str = "mt_core.cli.train", **request: Any) -> Attempt:
         self.count += 1
@@ -114,6 +126,15 @@ class Runs:
     def run(self, words: list[str], *, timeout: float = PATIENCE_SECONDS, **request: Any) -> tuple[int, Attempt]:
         attempt = self.start(words, **request)
         return attempt.wait(timeout), attempt
+
+    def truth(self, steps: int) -> Truth:
+        """What so many steps come to when nothing happens; all checkpoints are kept."""
+        folder, began = self.folder / f"undisturbed-{steps}", time.monotonic()
+        if not folder.exists():
+            code, attempt = self.run(self.words(folder, {"train.steps": steps, "checkpoint.keep-last": 1000}))
+            assert code == 0, attempt.err
+        files = {step: hashes(path) for step, path in CheckpointStore(folder).list()}
+        return Truth(folder, time.monotonic() - began, files)
 
 
 @dataclass
@@ -164,10 +185,4 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
 
 @pytest.fixture(scope="session")
 def undisturbed(runs: Runs) -> Truth:
-    """Ten steps, all checkpoints kept."""
-    folder, began = runs.folder / "undisturbed", time.monotonic()
-    words = ["--train.steps", "10", "--checkpoint.keep-last", "1000", "--output", str(folder)]
-    code, attempt = runs.run([*runs.tiny, *words])
-    assert code == 0, attempt.err
-    seconds = time.monotonic() - began
-    return Truth(folder, seconds, {step: hashes(path) for step, path in CheckpointStore(folder).list()})
+    return runs.truth(10)

@@ -168,7 +168,7 @@ def child(request: dict[str, Any]) -> int:
         code = main(request["words"])
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
-    except BaseException:  # what a user would see: a traceback, and code 1
+    except BaseException:  # noqa: BLE001 - what a user would see: a traceback, and code 1
         traceback.print_exc()
         code = 1
     if watched and watched["what"] == "everything":

@@ -38,7 +38,7 @@ def acknowledged(diary: Path) -> tuple[int, bool]:
 
 def killed_chain(runs: Any, truth: Any, run: Path, chance: random.Random, count: Count, most: int) -> None:
     """One run, killed and resumed until it is finished or ``most`` kills are counted; checked after each kill."""
-    words = [*runs.tiny, "--train.steps", str(truth.steps), "--output", str(run), "--resume", "auto"]
+    words = runs.words(run, {"train.steps": truth.steps, "resume": "auto"})
     known, attempts = 0, 0
     while count.kills < most:
         diary = run.with_name(f"{run.name}-diary-{attempts}")

@@ -21,6 +21,8 @@ from mt_core.assemble.samples import SampleWriter
 from mt_core.assemble.saving import Saver
 from mt_core.assemble.stopping import Stopper
 from mt_core.assemble.weights import base_files
+from mt_core.checkpoint.files import replace_text
+from mt_core.checkpoint.folder import writing
 from mt_core.config.files import write_yaml
 from mt_core.config.secrets import redact
 from mt_core.data.loader import Position
@@ -233,12 +235,13 @@ class Session:
     def _write_head(self, about: Mapping[str, Any]) -> None:
         if self.output is None:
             return
-        (self.output / "completed").unlink(missing_ok=True)
-        (self.output / "run.yaml").write_text(write_yaml(self.config.as_raw()), encoding="utf-8")
         lock = json.dumps({"core": __version__, "plugins": self._plugins()}, indent=1)
-        (self.output / "plugins.lock.json").write_text(lock + "\n", encoding="utf-8")
         content = json.dumps(about, indent=1, ensure_ascii=False)
-        (self.output / "about.json").write_text(redact(content) + "\n", encoding="utf-8")
+        with writing(self.output):  # at once each: a run that is killed here must still be one that can be resumed
+            (self.output / "completed").unlink(missing_ok=True)
+            replace_text(self.output / "run.yaml", write_yaml(self.config.as_raw()))
+            replace_text(self.output / "plugins.lock.json", lock + "\n")
+            replace_text(self.output / "about.json", redact(content) + "\n")
 
     def _recorder(self, progress: Progress) -> Recorder:
         if not self.process.is_main:
@@ -252,9 +255,10 @@ class Session:
         if self.output is None:
             return Recorder(None, None, lines, None)
         metrics = MetricsFile(self.output / "metrics.jsonl")
-        metrics.cut_back(progress.step)
+        recorded = progress.step if progress.pending is None else progress.step - 1
+        metrics.cut_back(recorded)
         if self.samples is not None:
-            self.samples.cut_back(progress.step if progress.pending is None else progress.step - 1)
+            self.samples.cut_back(recorded)
         purge = progress.step + 1 if progress.step else None
         board = TensorBoardWriter(self.output / "tensorboard", purge_step=purge)
         return Recorder(metrics, board, lines, self.output, self.config.log.every_steps)
@@ -269,7 +273,8 @@ class Session:
             notice(f"notice: {text}")
         if outcome.output is None:
             return
-        (outcome.output / "completed").write_text("", encoding="utf-8")
+        with writing(outcome.output):
+            (outcome.output / "completed").touch()
         show(f"run folder: {outcome.output}")
         show("next:")
         show(f"  mt-generate --run {outcome.output} --prompt {self._prompt_to_try()}")
