@@ -96,6 +96,7 @@ class Runs:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.count = folder, 0
+        self.seconds: dict[Path, float] = {}
         command = [sys.executable, str(NURSERY)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         self.nursery = subprocess.Popen(
@@ -127,14 +128,17 @@ class Runs:
         attempt = self.start(words, **request)
         return attempt.wait(timeout), attempt
 
-    def truth(self, steps: int) -> Truth:
+    def truth(self, steps: int, changes: Mapping[str, Any] | None = None, folder: Path | None = None) -> Truth:
         """What so many steps come to when nothing happens; all checkpoints are kept."""
-        folder, began = self.folder / f"undisturbed-{steps}", time.monotonic()
-        if not folder.exists():
-            code, attempt = self.run(self.words(folder, {"train.steps": steps, "checkpoint.keep-last": 1000}))
+        folder = folder or self.folder / f"undisturbed-{steps}"
+        if folder not in self.seconds:
+            began = time.monotonic()
+            options = {"train.steps": steps, "checkpoint.keep-last": 1000, **(changes or {})}
+            code, attempt = self.run(self.words(folder, options))
             assert code == 0, attempt.err
+            self.seconds[folder] = time.monotonic() - began
         files = {step: hashes(path) for step, path in CheckpointStore(folder).list()}
-        return Truth(folder, time.monotonic() - began, files)
+        return Truth(folder, self.seconds[folder], files)
 
 
 @dataclass

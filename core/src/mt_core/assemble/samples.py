@@ -56,6 +56,10 @@ class SampleWriter:
         lines = [self._line(step, *pair) for pair in zip(self._asked, rows, strict=True)]
         self._file.append("".join(lines).encode())
 
+    def close(self) -> None:
+        """Write what could not be written so far."""
+        self._file.close()
+
     def _line(self, step: int, ask: _Asked, row: Continuation) -> str:
         texts = {"prompt": ask.prompt, "expected": ask.expected[: self._tokens], "text": row.new}
         decoded = {name: self._tokenizer.decode(list(ids)) for name, ids in texts.items()}

@@ -16,7 +16,7 @@ from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import RunData, make_held_out, make_loader
 from mt_core.assemble.outcome import Outcome
 from mt_core.assemble.report import about_run, describe_run
-from mt_core.assemble.resume import refuse_other_data
+from mt_core.assemble.resume import refuse_other_data, tokenizer_digest
 from mt_core.assemble.samples import SampleWriter
 from mt_core.assemble.saving import Saver
 from mt_core.assemble.stopping import Stopper
@@ -68,7 +68,7 @@ class Session:
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
         """What tells this run's rows from others; read by whoever saves or resumes."""
-        return self.data.train.fingerprint()
+        return self.data.train.fingerprint() | {"tokenizer": tokenizer_digest(self.data.tokenizer)}
 
     @cached_property
     def base(self) -> dict[str, str]:
@@ -109,6 +109,8 @@ class Session:
         )
         if self.process.is_main:
             recorder.finish()
+            if self.samples is not None:
+                self.samples.close()
             self._say_goodbye(outcome)
         return outcome
 
@@ -192,6 +194,7 @@ class Session:
             "layout": asdict(self.plan) | {"notices": []},
             "model": {"name": self.config.model.name, **self.config.model.options.model_dump(mode="json")},
             "plugins": self._plugins(),
+            "config": self.config.as_raw(),
             "data": self.fingerprint,
             "base": self.base if self.process.is_main and self.config.checkpoint.trainable_only else None,
             "callbacks": self.callbacks.state_dict(),

@@ -26,6 +26,16 @@ class Appender:
     def append(self, piece: bytes) -> None:
         """Write what waits and this piece, or remember it."""
         self._waiting.append(piece)
+        self._catch_up()
+
+    def close(self) -> None:
+        """Try once more what still waits; say how much of it is lost."""
+        if self._waiting:
+            self._catch_up()
+        if self._waiting:
+            notice(f"warning: {self.path} lacks the last {len(self._waiting):,} entries, which could not be written")
+
+    def _catch_up(self) -> None:
         try:
             self._write(b"".join(self._waiting))
         except OSError as error:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
+from typing import TextIO
 
 from mt_core.config.secrets import redact
 
@@ -22,7 +23,17 @@ class _Console(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if not getattr(record, "file_only", False):
-            print(redact(record.getMessage()), file=sys.stderr, flush=True)
+            _print(record.getMessage(), sys.stderr)
+
+
+def _print(text: str, stream: TextIO) -> None:
+    """To a console that may be gone or a file on a full disk: the run goes on without it, except where nobody reads."""
+    try:
+        print(redact(text), file=stream, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        for_the_file(f"not shown ({error.strerror or error}): {text}")
 
 
 class _Redacted(logging.Formatter):
@@ -53,9 +64,19 @@ class _File(logging.FileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
         error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
+        if isinstance(error, OSError):
+            self._failed(error)
+        else:
             super().handleError(record)
-        elif not self._failing:
+
+    def close(self) -> None:
+        try:
+            super().close()
+        except OSError as error:  # what still waited to be written
+            self._failed(error)
+
+    def _failed(self, error: OSError) -> None:
+        if not self._failing:
             self._failing = True
             _CONSOLE.emit(_unwritable(Path(self.baseFilename), error))
 
@@ -78,7 +99,7 @@ def notice(text: str) -> None:
 def show(text: str) -> None:
     """What the user asked to see: on standard output, unless ``log.console_level`` is above info."""
     if _CONSOLE.level <= logging.INFO:
-        print(redact(text), flush=True)
+        _print(text, sys.stdout)
     for_the_file(text)
 
 

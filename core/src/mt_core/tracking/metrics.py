@@ -34,6 +34,10 @@ class MetricsFile:
         """Write one record."""
         self._file.append((json.dumps(without_nan(record.as_dict()), allow_nan=False) + "\n").encode())
 
+    def close(self) -> None:
+        """Write what could not be written so far."""
+        self._file.close()
+
     def read(self) -> list[dict[str, Any]]:
         """All whole records; a last line that a crash cut short is left out."""
         return [json.loads(line) for line in _whole_lines(self.path) if _step_of(line) is not None]

@@ -45,9 +45,12 @@ class Recorder:
             self._lines.append(record)
 
     def finish(self) -> None:
-        """Draw the loss curve."""
+        """Complete the files and draw the loss curve."""
+        if self._board is not None:
+            self._board.close()
         if self._metrics is None or self._output is None:
             return
+        self._metrics.close()
         try:
             plot_losses(self._metrics.read(), self._output / "loss.png")
         except OSError as error:

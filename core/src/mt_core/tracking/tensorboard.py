@@ -23,6 +23,7 @@ TAGS = {
 }
 
 
+_PREFIX = "events.out.tfevents"
 _NUMBERS = count()
 
 
@@ -33,7 +34,7 @@ class TensorBoardWriter:
     """
 
     def __init__(self, folder: Path, *, purge_step: int | None = None) -> None:
-        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_NUMBERS)}"
+        name = f"{_PREFIX}.{_stamp(folder):010d}.{socket.gethostname()}.{os.getpid()}.{next(_NUMBERS)}"
         self._file = Appender(folder / name)
         self._write(file_version="brain.Event:2")
         if purge_step is not None:
@@ -48,6 +49,10 @@ class TensorBoardWriter:
         listed = [{"tag": tag, "simple_value": value} for tag, value in scalars.items()]
         self._write(step=record.step, summary={"value": listed})
 
+    def close(self) -> None:
+        """Write what could not be written so far."""
+        self._file.close()
+
     def _write(self, **fields: Any) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.summary.writer.record_writer import RecordWriter
@@ -55,3 +60,9 @@ class TensorBoardWriter:
         framed = BytesIO()
         RecordWriter(framed).write(Event(wall_time=time.time(), **fields).SerializeToString())
         self._file.append(framed.getvalue())
+
+
+def _stamp(folder: Path) -> int:
+    """Seconds since 1970, but after every file that is there: TensorBoard reads in the order of names, and clocks go back."""
+    stamps = [path.name.removeprefix(f"{_PREFIX}.").partition(".")[0] for path in folder.glob(f"{_PREFIX}.*")]
+    return max([int(time.time()), *(int(stamp) + 1 for stamp in stamps if stamp.isdecimal())])
