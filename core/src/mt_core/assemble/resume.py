@@ -187,7 +187,7 @@ def _refuse_changes(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path
 def _refuse_other_config(saved: Mapping[str, Any] | None, stored: Mapping[str, Any], folder: Path) -> None:
     """Checkpoints of earlier versions do not say what they were trained with."""
     if saved is not None:
-        fix = "The file is damaged, was changed, or is another run's: put it back as it was."
+        fix = "One of the two is damaged, was changed, or is another run's: put it back as it was."
         _refuse_differences(flat(saved), "in the checkpoint", flat(stored), f" in {folder / 'run.yaml'}", fix)
 
 

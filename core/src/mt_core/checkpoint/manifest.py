@@ -147,9 +147,11 @@ def misfits(folder: Path, files: Mapping[str, Mapping[str, Any]], *, content: bo
 
 def is_whole(folder: Path) -> bool:
     """Whether a folder is a checkpoint of ours with every file in place (content unread)."""
+    if folder.is_symlink():
+        return False
     try:
         files = read_manifest(folder)["files"]
-        return not folder.is_symlink() and next(misfits(folder, files, content=False), None) is None
+        return next(misfits(folder, files, content=False), None) is None
     except (CheckpointError, OSError):
         return False
 
