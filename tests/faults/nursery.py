@@ -36,6 +36,9 @@ PRELOADED = (
     "mt_plugin_llama.model",
     "matplotlib.figure",
     "torch.utils.tensorboard",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.tokenization_utils_tokenizers",
+    "transformers.utils.chat_template_utils",
     "deepspeed",
 )
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.chmod", "os.truncate"}

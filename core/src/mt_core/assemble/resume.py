@@ -64,9 +64,10 @@ def resolve_resumed(
             notice(note)
     refuse_special(run_folder / "run.yaml")
     before, manifest = read_config(run_folder / "run.yaml"), read_manifest(checkpoint)
-    _refuse_other_config(manifest.get("config"), before, run_folder)
     # The rows of a step stay those of the run, also where they followed from micro-batch and processes that may change.
-    before = merge(before, {"train": {"global_batch_size": _rows_of_a_step(manifest, checkpoint)}})
+    rows = _rows_of_a_step(manifest, checkpoint)
+    _refuse_other_config(_with_rows(manifest.get("config", before), rows), _with_rows(before, rows), run_folder)
+    before = merge(before, {"train": {"global_batch_size": rows}})
     known = dict.fromkeys(flat(before), f"the run {run_folder}") | (origins or {})
     resolved = resolve(merge(before, raw), host, known)
     _refuse_changes(before, resolved.config.as_raw(), run_folder)
@@ -78,6 +79,13 @@ def _rows_of_a_step(manifest: Mapping[str, Any], checkpoint: Path) -> int:
     if not isinstance(layout, dict) or "global_batch_size" not in layout:
         raise CheckpointError(f"{checkpoint / MANIFEST} has no layout, so no training run saved it; give another one")
     return int(layout["global_batch_size"])
+
+
+def _with_rows(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:
+    """A config that leaves the rows of a step to other keys, with what these came to."""
+    train = raw.get("train")
+    given = train.get("global_batch_size") if isinstance(train, dict) else None
+    return merge(raw, {"train": {"global_batch_size": rows if given is None else given}})
 
 
 def newer_than(checkpoint: Path, asked: Path) -> str:
@@ -184,11 +192,9 @@ def _refuse_changes(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path
     _refuse_differences(flat(old), f"in the run {folder}", flat(_plain(new)), "", fix)
 
 
-def _refuse_other_config(saved: Mapping[str, Any] | None, stored: Mapping[str, Any], folder: Path) -> None:
-    """Checkpoints of earlier versions do not say what they were trained with."""
-    if saved is not None:
-        fix = "One of the two is damaged, was changed, or is another run's: put it back as it was."
-        _refuse_differences(flat(saved), "in the checkpoint", flat(stored), f" in {folder / 'run.yaml'}", fix)
+def _refuse_other_config(saved: Mapping[str, Any], stored: Mapping[str, Any], folder: Path) -> None:
+    fix = "One of the two is damaged, was changed, or is another run's: put it back as it was."
+    _refuse_differences(flat(saved), "in the checkpoint", flat(stored), f" in {folder / 'run.yaml'}", fix)
 
 
 def _refuse_differences(
