@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mt_core.checkpoint.manifest import RESERVED
 from mt_core.checkpoint.store import CheckpointStore, Keep, verify
 from mt_core.errors import CheckpointError
 
@@ -113,6 +114,7 @@ def test_a_folder_that_leads_elsewhere_is_refused(checkpoint: Path, tmp_path: Pa
 def test_no_name_in_a_manifest_leads_out_of_the_checkpoint(checkpoint: Path, name: str) -> None:
     manifest = json.loads((checkpoint / "manifest.json").read_text())
     manifest["files"][name] = manifest["files"][FILES[0]]
+    del manifest["sha256"]  # as in an earlier version
     (checkpoint / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(CheckpointError, match=r"outside the checkpoint|is missing"):
         verify(checkpoint)
@@ -154,12 +156,37 @@ json_values = st.recursive(
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.dictionaries(st.text().filter(lambda key: key not in ("format", "step", "save_number", "files")), json_values)
-)
+@given(st.dictionaries(st.text().filter(lambda key: key not in RESERVED), json_values))
 def test_what_a_run_stores_in_the_manifest_comes_back_as_it_was(
     store: CheckpointStore, content: dict[str, Any]
 ) -> None:
     path = store.save(3, write=lambda folder: None, manifest=content, keep=Keep(last=1))
     manifest = verify(path)
     assert {key: manifest[key] for key in content} == content
+
+
+def test_a_changed_manifest_is_found_whatever_was_changed(checkpoint: Path) -> None:
+    path = checkpoint / "manifest.json"
+    text = path.read_text()
+    changes = {
+        text.replace('"tokens": 10', '"tokens": 11'),
+        text.replace('"sha256": "', '"sha25": "'),
+        text.replace("\n}\n", ',\n "more": 1\n}\n'),
+        text + "\n",
+        text.replace("\n", " "),
+    }
+    assert text not in changes
+    for changed in changes:
+        path.write_text(changed)
+        with pytest.raises(CheckpointError, match=r"manifest\.json is damaged: its"):
+            verify(checkpoint)
+    path.write_text(text)
+    verify(checkpoint)
+
+
+def test_a_manifest_of_a_version_that_sealed_none_is_read(checkpoint: Path) -> None:
+    path = checkpoint / "manifest.json"
+    content = json.loads(path.read_text())
+    del content["sha256"]
+    path.write_text(json.dumps(content))
+    assert verify(checkpoint)["tokens"] == 10

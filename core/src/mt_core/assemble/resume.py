@@ -5,6 +5,7 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 
 import yaml
 
-from mt_core.checkpoint.manifest import MANIFEST
-from mt_core.checkpoint.store import FOLDER, find
+from mt_core.checkpoint.files import refuse_special
+from mt_core.checkpoint.manifest import MANIFEST, read_manifest
+from mt_core.checkpoint.store import FOLDER, LATEST, CheckpointStore, find
 from mt_core.checkpoint.tensors import read_json
 from mt_core.config.commandline import merge
 from mt_core.config.files import read_config, write_yaml
@@ -21,8 +23,10 @@ from mt_core.config.run import SECTIONS, SLOTS
 from mt_core.errors import CheckpointError, ConfigError, Fault
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import Origins, Resolved, resolve
+from mt_core.protocols import Tokenizer
 from mt_core.tracking.logs import is_first, notice
 
+_SENTENCE = "The quick brown fox's 12 jumps, over 3.5 lazy dogs: naïve façade, Ελλάδα, 日本語!\n\tif x == 0:\n"
 MAY_CHANGE = (
     "train.steps",
     "train.epochs",
@@ -55,16 +59,46 @@ def resolve_resumed(
         raise CheckpointError(
             f"{run_folder} has no run.yaml, so it is no run that can be resumed; give the run's folder"
         )
-    note = check_plugins(run_folder)
-    if note and is_first():
-        notice(note)
-    before = read_config(run_folder / "run.yaml")
+    for note in filter(None, (newer_than(checkpoint, folder), check_plugins(run_folder))):
+        if is_first():
+            notice(note)
+    refuse_special(run_folder / "run.yaml")
+    before, manifest = read_config(run_folder / "run.yaml"), read_manifest(checkpoint)
     # The rows of a step stay those of the run, also where they followed from micro-batch and processes that may change.
-    before["train"]["global_batch_size"] = read_json(checkpoint / MANIFEST)["layout"]["global_batch_size"]
+    rows = _rows_of_a_step(manifest, checkpoint)
+    _refuse_other_config(_with_rows(manifest.get("config", before), rows), _with_rows(before, rows), run_folder)
+    before = merge(before, {"train": {"global_batch_size": rows}})
     known = dict.fromkeys(flat(before), f"the run {run_folder}") | (origins or {})
     resolved = resolve(merge(before, raw), host, known)
     _refuse_changes(before, resolved.config.as_raw(), run_folder)
     return resolved, checkpoint
+
+
+def _rows_of_a_step(manifest: Mapping[str, Any], checkpoint: Path) -> int:
+    layout = manifest.get("layout")
+    if not isinstance(layout, dict) or "global_batch_size" not in layout:
+        raise CheckpointError(f"{checkpoint / MANIFEST} has no layout, so no training run saved it; give another one")
+    return int(layout["global_batch_size"])
+
+
+def _with_rows(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:
+    """A config that leaves the rows of a step to other keys, with what these came to."""
+    train = raw.get("train")
+    given = train.get("global_batch_size") if isinstance(train, dict) else None
+    return merge(raw, {"train": {"global_batch_size": rows if given is None else given}})
+
+
+def newer_than(checkpoint: Path, asked: Path) -> str:
+    """What to know when a run is gone on with from what is not its last save; nothing when a checkpoint was asked for."""
+    saved = [] if asked.resolve() == checkpoint.resolve() else CheckpointStore(checkpoint.parent.parent).list()
+    if not saved or saved[-1][1] == checkpoint:
+        return ""
+    newer = saved[-1][1]
+    return (
+        f"notice: {checkpoint.parent / LATEST} names {checkpoint.name}, and {newer.name} was saved after it (a save that"
+        f" was interrupted, or a file that was changed). The run goes on from {checkpoint.name}; give {newer} to go on"
+        " from that one"
+    )
 
 
 def refuse_other_data(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> None:
@@ -75,13 +109,29 @@ def refuse_other_data(before: Mapping[str, Any] | None, now: Mapping[str, Any]) 
     if before is None or before["sha256"] == now["sha256"]:
         return
     figures = [
-        f"{key} {before[key]:,} then, {now[key]:,} now" for key in now if key != "sha256" and before[key] != now[key]
+        f"{key} {before[key]:,} then, {value:,} now"
+        for key, value in now.items()
+        if isinstance(value, int) and before.get(key, value) != value
     ]
     raise CheckpointError(
-        "the rows, or their tokens, are not those that the run was trained on:"
+        f"{_what_changed(before, now)} not as in the run that saved the checkpoint:"
         f" {'; '.join(figures) or 'as many, and others'}. Put the files and the tokenizer back, or start a new run with"
         " --model.overlay CHECKPOINT/model"
     )
+
+
+def _what_changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    if "tokenizer" not in before:
+        return "the rows, or their tokens, are"
+    if before["tokenizer"] == now["tokenizer"]:
+        return "the rows are"
+    return "the tokenizer is" if before["rows"] == now["rows"] else "the tokenizer and the rows are"
+
+
+def tokenizer_digest(tokenizer: Tokenizer) -> str:
+    """What tells a tokenizer from most others: its size, its special ids, and how it reads a sentence."""
+    told = (tokenizer.size, tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id, tokenizer.encode(_SENTENCE))
+    return hashlib.sha256(repr(told).encode()).hexdigest()
 
 
 def check_plugins(run_folder: Path) -> str:
@@ -90,7 +140,10 @@ def check_plugins(run_folder: Path) -> str:
     Raises ``CheckpointError`` with the ``pip install`` line when one is not installed.
     """
     path = run_folder / "plugins.lock.json"
-    locked: dict[str, str] = read_json(path).get("plugins", {}) if path.is_file() else {}
+    lock = read_json(path) if path.exists() else {}
+    locked = lock.get("plugins", {}) if isinstance(lock, dict) else None
+    if not isinstance(locked, dict) or not all(isinstance(version, str) for version in locked.values()):
+        raise CheckpointError(f"{path} does not list plugins and their versions; it is damaged: remove it")
     now = {name: _installed(name) for name in locked}
     line = "pip install " + " ".join(f"{name}=={version}" for name, version in locked.items() if now[name] != version)
     if missing := [name for name, version in now.items() if version is None]:
@@ -111,7 +164,8 @@ def _installed(distribution: str) -> str | None:
 def has_checkpoint(folder: Path) -> bool:
     """Whether a run was here and saved something: what ``--resume auto`` asks."""
     checkpoints = folder / FOLDER
-    return checkpoints.is_dir() and any(checkpoints.glob(f"step-*/{MANIFEST}"))
+    traces = (LATEST, f"step-*/{MANIFEST}", f".tmp-replaced-step-*/{MANIFEST}")
+    return any(path for trace in traces for path in checkpoints.glob(trace))
 
 
 def is_finished(output: Path | None, resolved: Resolved, checkpoint: Path) -> bool:
@@ -119,7 +173,7 @@ def is_finished(output: Path | None, resolved: Resolved, checkpoint: Path) -> bo
     steps = resolved.config.train.steps
     if output is None or not (output / "completed").exists():
         return False
-    return steps is None or int(read_json(checkpoint / MANIFEST)["step"]) >= steps
+    return steps is None or int(read_manifest(checkpoint)["step"]) >= steps
 
 
 def flat(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,12 +188,23 @@ def flat(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_changes(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> None:
-    before, after = flat(old), flat(_plain(new))
+    fix = "A resumed run keeps it: leave it out, or start a new run."
+    _refuse_differences(flat(old), f"in the run {folder}", flat(_plain(new)), "", fix)
+
+
+def _refuse_other_config(saved: Mapping[str, Any], stored: Mapping[str, Any], folder: Path) -> None:
+    fix = "One of the two is damaged, was changed, or is another run's: put it back as it was."
+    _refuse_differences(flat(saved), "in the checkpoint", flat(stored), f" in {folder / 'run.yaml'}", fix)
+
+
+def _refuse_differences(
+    before: Mapping[str, Any], where_before: str, after: Mapping[str, Any], where_after: str, fix: str
+) -> None:
     faults = [
         Fault(
             key=key.replace("_", "-"),
-            problem=f"is {after.get(key)!r}, and {before.get(key)!r} in the run {folder}.",
-            fix="A resumed run keeps it: leave it out, or start a new run.",
+            problem=f"is {after.get(key)!r}{where_after}, and {before.get(key)!r} {where_before}.",
+            fix=fix,
         )
         for key in sorted(before.keys() | after.keys())
         if before.get(key) != after.get(key) and not key.startswith(MAY_CHANGE)

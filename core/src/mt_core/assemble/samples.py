@@ -14,6 +14,7 @@ from mt_core.generation.decode import Continuation, decode
 from mt_core.generation.rules import SamplingRules
 from mt_core.nn import TrainModel
 from mt_core.protocols import Sample, Tokenizer
+from mt_core.tracking.appender import Appender
 from mt_core.tracking.metrics import cut_back
 
 FILE = "samples.jsonl"
@@ -34,13 +35,13 @@ class SampleWriter:
     def __init__(
         self, held_out: EncodedSamples, tokenizer: Tokenizer, folder: Path, *, count: int, tokens: int
     ) -> None:
-        self._tokenizer, self._path, self._tokens = tokenizer, folder / FILE, tokens
+        self._tokenizer, self._file, self._tokens = tokenizer, Appender(folder / FILE), tokens
         self._asked = [_asked(sample) for sample in islice(held_out, count)]
 
     def cut_back(self, step: int) -> None:
         """Drop what was written after ``step``."""
-        if self._path.exists():
-            cut_back(self._path, step)
+        if self._file.path.exists():
+            cut_back(self._file.path, step)
 
     def write(self, model: TrainModel, step: int, *, longest: int) -> None:
         """Append a line for each prompt. ``longest`` is what the model takes, prompt and new tokens together."""
@@ -52,8 +53,12 @@ class SampleWriter:
                 decode(model, batch, rules=SamplingRules(greedy=True), eos_ids=() if eos_id is None else (eos_id,))
         finally:
             model.train(was_training)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.writelines(self._line(step, *pair) for pair in zip(self._asked, rows, strict=True))
+        lines = [self._line(step, *pair) for pair in zip(self._asked, rows, strict=True)]
+        self._file.append("".join(lines).encode())
+
+    def close(self) -> None:
+        """Write what could not be written so far."""
+        self._file.close()
 
     def _line(self, step: int, ask: _Asked, row: Continuation) -> str:
         texts = {"prompt": ask.prompt, "expected": ask.expected[: self._tokens], "text": row.new}

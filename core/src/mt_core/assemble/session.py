@@ -16,11 +16,13 @@ from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import RunData, make_held_out, make_loader
 from mt_core.assemble.outcome import Outcome
 from mt_core.assemble.report import about_run, describe_run
-from mt_core.assemble.resume import refuse_other_data
+from mt_core.assemble.resume import refuse_other_data, tokenizer_digest
 from mt_core.assemble.samples import SampleWriter
 from mt_core.assemble.saving import Saver
 from mt_core.assemble.stopping import Stopper
 from mt_core.assemble.weights import base_files
+from mt_core.checkpoint.files import replace_text
+from mt_core.checkpoint.folder import writing
 from mt_core.config.files import write_yaml
 from mt_core.config.secrets import redact
 from mt_core.data.loader import Position
@@ -66,7 +68,7 @@ class Session:
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
         """What tells this run's rows from others; read by whoever saves or resumes."""
-        return self.data.train.fingerprint()
+        return self.data.train.fingerprint() | {"tokenizer": tokenizer_digest(self.data.tokenizer)}
 
     @cached_property
     def base(self) -> dict[str, str]:
@@ -107,6 +109,8 @@ class Session:
         )
         if self.process.is_main:
             recorder.finish()
+            if self.samples is not None:
+                self.samples.close()
             self._say_goodbye(outcome)
         return outcome
 
@@ -190,6 +194,7 @@ class Session:
             "layout": asdict(self.plan) | {"notices": []},
             "model": {"name": self.config.model.name, **self.config.model.options.model_dump(mode="json")},
             "plugins": self._plugins(),
+            "config": self.config.as_raw(),
             "data": self.fingerprint,
             "base": self.base if self.process.is_main and self.config.checkpoint.trainable_only else None,
             "callbacks": self.callbacks.state_dict(),
@@ -233,12 +238,13 @@ class Session:
     def _write_head(self, about: Mapping[str, Any]) -> None:
         if self.output is None:
             return
-        (self.output / "completed").unlink(missing_ok=True)
-        (self.output / "run.yaml").write_text(write_yaml(self.config.as_raw()), encoding="utf-8")
         lock = json.dumps({"core": __version__, "plugins": self._plugins()}, indent=1)
-        (self.output / "plugins.lock.json").write_text(lock + "\n", encoding="utf-8")
         content = json.dumps(about, indent=1, ensure_ascii=False)
-        (self.output / "about.json").write_text(redact(content) + "\n", encoding="utf-8")
+        with writing(self.output):  # at once each: a run that is killed here must still be one that can be resumed
+            (self.output / "completed").unlink(missing_ok=True)
+            replace_text(self.output / "run.yaml", write_yaml(self.config.as_raw()))
+            replace_text(self.output / "plugins.lock.json", lock + "\n")
+            replace_text(self.output / "about.json", redact(content) + "\n")
 
     def _recorder(self, progress: Progress) -> Recorder:
         if not self.process.is_main:
@@ -252,9 +258,10 @@ class Session:
         if self.output is None:
             return Recorder(None, None, lines, None)
         metrics = MetricsFile(self.output / "metrics.jsonl")
-        metrics.cut_back(progress.step)
+        recorded = progress.step if progress.pending is None else progress.step - 1
+        metrics.cut_back(recorded)
         if self.samples is not None:
-            self.samples.cut_back(progress.step if progress.pending is None else progress.step - 1)
+            self.samples.cut_back(recorded)
         purge = progress.step + 1 if progress.step else None
         board = TensorBoardWriter(self.output / "tensorboard", purge_step=purge)
         return Recorder(metrics, board, lines, self.output, self.config.log.every_steps)
@@ -269,7 +276,8 @@ class Session:
             notice(f"notice: {text}")
         if outcome.output is None:
             return
-        (outcome.output / "completed").write_text("", encoding="utf-8")
+        with writing(outcome.output):
+            (outcome.output / "completed").touch()
         show(f"run folder: {outcome.output}")
         show("next:")
         show(f"  mt-generate --run {outcome.output} --prompt {self._prompt_to_try()}")

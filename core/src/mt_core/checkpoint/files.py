@@ -39,6 +39,7 @@ def sync(path: Path) -> None:
 def replace_text(path: Path, text: str) -> None:
     """Replace a file by another content at once: a crash leaves the old or the new one."""
     staged = path.with_name(f".tmp-{path.name}")
+    staged.unlink(missing_ok=True)  # never through a link that somebody put there
     try:
         staged.write_text(text, encoding="utf-8")
         sync(staged)

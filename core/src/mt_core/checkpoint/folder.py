@@ -26,6 +26,11 @@ FILES = frozenset(
         "metrics.jsonl",
         "loss.png",
         "completed",
+        "metrics.jsonl.damaged",
+        "samples.jsonl.damaged",
+        ".tmp-run.yaml",
+        ".tmp-about.json",
+        ".tmp-plugins.lock.json",
         ".tmp-metrics.jsonl",
         ".tmp-samples.jsonl",
         ".tmp-loss.png",
@@ -64,7 +69,7 @@ def opened(
 ) -> Iterator[Path]:
     """Hold the folder for one run. Raises ``OutputError`` when it is taken, foreign, not empty or not writable."""
     with ExitStack() as stack:
-        with _writing(folder):
+        with writing(folder):
             _check(folder, overwrite=overwrite, resume=resume)
             folder.mkdir(parents=True, exist_ok=True)
             note = stack.enter_context(held(folder / LOCK))
@@ -84,7 +89,8 @@ def check_usable(folder: Path, *, overwrite: bool = False, resume: bool = False)
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[None]:
+def writing(folder: Path) -> Iterator[None]:
+    """What the system refuses in the run's folder, as one ``OutputError``."""
     try:
         yield
     except OSError as error:

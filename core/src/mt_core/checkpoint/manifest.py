@@ -1,25 +1,30 @@
 """``manifest.json``: what a checkpoint consists of, down to the SHA-256 of every file.
 
-No format of tensors notices a flipped bit, so the manifest does. It is written last: a folder with a valid one is whole.
+No format of tensors notices a flipped bit, so the manifest does; its own last line holds the SHA-256 of the lines before.
+It is written last: a folder with a valid one is whole.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mt_core.checkpoint.files import sha256, sizes, sync
-from mt_core.checkpoint.tensors import read_json, write_json
+from mt_core.checkpoint.tensors import json_text, read_json_text
 from mt_core.errors import CheckpointError
 
 MANIFEST = "manifest.json"
 FORMAT = 1
 STEP_FOLDER = re.compile(r"step-([0-9]{8})")
-RESERVED = frozenset({"format", "step", "save_number", "files"})
+SEAL = "sha256"
+RESERVED = frozenset({"format", "step", "save_number", "files", SEAL})
 _SHOWN = 5
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_SEALED = re.compile(rf'(.*),\n "{SEAL}": "({_DIGEST.pattern})"\n\}}\n', re.DOTALL)
 
 
 def write_manifest(folder: Path, content: Mapping[str, Any], *, step: int, save_number: int) -> None:
@@ -34,7 +39,8 @@ def write_manifest(folder: Path, content: Mapping[str, Any], *, step: int, save_
         sync(folder / name)
         files[name] = {"size": size, "sha256": sha256(folder / name)}
     head = {"format": FORMAT, "step": step, "save_number": save_number}
-    write_json(folder / MANIFEST, {**head, **content, "files": files})
+    path = folder / MANIFEST
+    path.write_text(_sealed(json_text(path, {**head, **content, "files": files})), encoding="utf-8")
     sync(folder / MANIFEST)
     inner = {folder / parent for name in files for parent in PurePosixPath(name).parents}
     for parent in sorted(inner | {folder}, reverse=True):
@@ -44,19 +50,40 @@ def write_manifest(folder: Path, content: Mapping[str, Any], *, step: int, save_
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a checkpoint. Raises ``CheckpointError`` when it is missing, damaged or not ours."""
     path = folder / MANIFEST
-    manifest = read_json(path)
+    text, manifest = read_json_text(path)
     if not isinstance(manifest, dict) or "format" not in manifest:
         raise CheckpointError(f"{path} is no manifest of a checkpoint; give a folder that mt-train wrote")
     if manifest["format"] != FORMAT:
         raise CheckpointError(
             f"{folder} has format {manifest['format']!r}, and this version reads {FORMAT}; use the mt-core that wrote it"
         )
-    if fault := next(_faults_of(manifest), None):
+    if fault := next(chain(_seal_faults(text, manifest), _faults_of(manifest)), None):
         raise CheckpointError(f"{path} is damaged: {fault}; use another checkpoint")
     named = STEP_FOLDER.fullmatch(folder.name)
     if named and int(named[1]) != manifest["step"]:
-        raise CheckpointError(f"{folder} holds step {manifest['step']}, which its name denies; give it its name back")
+        raise CheckpointError(
+            f"{path} is of step {manifest['step']}, which its folder's name denies; give the folder its name back"
+        )
     return manifest
+
+
+def _sealed(text: str) -> str:
+    """The text of a JSON object with a last key more: the hash of all the rest."""
+    body = text.removesuffix("\n}\n")
+    return f'{body},\n "{SEAL}": "{_digest(body)}"\n}}\n'
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _seal_faults(text: str, manifest: Mapping[str, Any]) -> Iterator[str]:
+    """A manifest of an earlier version has no seal; it ends with its files."""
+    match = _SEALED.fullmatch(text)
+    if match is not None and _digest(match[1]) != match[2]:
+        yield "its content is not what its last line says"
+    elif match is None and (SEAL in manifest or list(manifest)[-1] != "files"):
+        yield "its last line is not the SHA-256 of the others"
 
 
 def _faults_of(manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -120,9 +147,11 @@ def misfits(folder: Path, files: Mapping[str, Mapping[str, Any]], *, content: bo
 
 def is_whole(folder: Path) -> bool:
     """Whether a folder is a checkpoint of ours with every file in place (content unread)."""
+    if folder.is_symlink():
+        return False
     try:
         files = read_manifest(folder)["files"]
-        return not folder.is_symlink() and next(misfits(folder, files, content=False), None) is None
+        return next(misfits(folder, files, content=False), None) is None
     except (CheckpointError, OSError):
         return False
 

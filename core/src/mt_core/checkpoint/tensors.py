@@ -61,19 +61,23 @@ def _load(path: Path, name: str) -> Tensor:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON whose floats read back bit for bit.
+    """Write JSON whose floats read back bit for bit. Raises ``CheckpointError`` as ``json_text`` does."""
+    refuse_special(path)
+    path.write_text(json_text(path, content), encoding="utf-8")
+
+
+def json_text(path: Path, content: Any) -> str:
+    """What ``write_json`` writes.
 
     Raises ``CheckpointError`` for what would not read back as it is: NaN, infinities, keys that are no text.
     """
-    refuse_special(path)
     try:
         _refuse_keys(content)
-        text = json.dumps(content, indent=1, allow_nan=False)
+        return json.dumps(content, indent=1, allow_nan=False) + "\n"
     except (TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"cannot write {path}: {error}; JSON holds finite numbers, text, lists and maps"
         ) from error
-    path.write_text(text + "\n", encoding="utf-8")
 
 
 def _refuse_keys(content: Any) -> None:
@@ -89,10 +93,15 @@ def _refuse_keys(content: Any) -> None:
 
 def read_json(path: Path) -> Any:
     """Read JSON. Raises ``CheckpointError`` when the file is missing or damaged, or says NaN or one key twice."""
+    return read_json_text(path)[1]
+
+
+def read_json_text(path: Path) -> tuple[str, Any]:
+    """The text of a JSON file, and what it says; raises as ``read_json``."""
     refuse_special(path)
     try:
         text = path.read_text(encoding="utf-8")
-        return strict_json(text)
+        return text, strict_json(text)
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"cannot read {path}: {error}; the file is missing or damaged") from error
 

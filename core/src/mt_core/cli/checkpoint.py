@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ from mt_core import __version__
 from mt_core.checkpoint.files import amount
 from mt_core.checkpoint.folder import LOCK
 from mt_core.checkpoint.lock import held
-from mt_core.checkpoint.manifest import MANIFEST, is_whole
-from mt_core.checkpoint.store import CheckpointStore, Keep, Saved, verify
+from mt_core.checkpoint.manifest import MANIFEST, STEP_FOLDER, is_whole
+from mt_core.checkpoint.store import LATEST, CheckpointStore, Keep, Saved, verify
 from mt_core.cli.guard import guarded
 from mt_core.config.files import read_config
 from mt_core.config.names import expand
@@ -88,20 +88,37 @@ def _table(entries: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    """Every checkpoint is read, also after one that is damaged."""
+    """Every checkpoint is read, also after one that is damaged, and also one that nobody would find: without a manifest."""
     path = arguments.run
-    paths = [path] if (path / MANIFEST).is_file() else [each.path for each in _opened(arguments)[1]]
+    checks = [(path, verify)] if (path / MANIFEST).is_file() else _checks(path)
     entries, lines = [], []
-    for each in paths:
+    for each, check in checks:
         fault = ""
         try:
-            verify(each)
+            check(each)
         except CheckpointError as error:
             fault = str(error)
         entries.append({"path": str(each), "whole": not fault, "fault": fault})
         lines.append(fault or f"{each}: every file is as it was written")
     _say(arguments, entries, lines)
     return int(any(entry["fault"] for entry in entries))
+
+
+def _checks(run: Path) -> list[tuple[Path, Callable[[Path], object]]]:
+    """What there is to verify, and how; ``latest`` only where it is wrong."""
+    store = CheckpointStore(run)
+    found: list[tuple[Path, Callable[[Path], object]]] = [
+        (path, verify) for path in sorted(store.folder.glob("step-*")) if STEP_FOLDER.fullmatch(path.name)
+    ]
+    known = {path for path, _ in found}
+    found += [(each.path, verify) for each in store.saved() if each.path not in known]
+    if not found:
+        raise _nothing(run)
+    try:
+        store.latest()
+    except CheckpointError:
+        found.append((store.folder / LATEST, lambda path: store.latest()))
+    return found
 
 
 def _prune(arguments: argparse.Namespace) -> int:
@@ -131,9 +148,13 @@ def _opened(arguments: argparse.Namespace) -> tuple[CheckpointStore, tuple[Saved
     store = CheckpointStore(run)
     saved = store.saved()
     if not saved:
-        problem = "holds no checkpoint" if run.is_dir() else "does not exist"
-        raise CheckpointError(f"{run.absolute()} {problem}; give a run's folder")
+        raise _nothing(run)
     return store, saved
+
+
+def _nothing(run: Path) -> CheckpointError:
+    problem = "holds no checkpoint" if run.is_dir() else "does not exist"
+    return CheckpointError(f"{run.absolute()} {problem}; give a run's folder")
 
 
 def _settings(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core import __version__
 from mt_core.assemble.discovery import discovered
 from mt_core.assemble.resume import flat, has_checkpoint, is_finished, resolve_resumed
-from mt_core.checkpoint.folder import next_run_folder
+from mt_core.checkpoint.folder import LOCK, next_run_folder
 from mt_core.cli.guard import guarded
 from mt_core.config.commandline import CommandLine, merge, parse
 from mt_core.config.files import read_config, write_yaml
@@ -188,7 +188,7 @@ def _output(request: Request, resolved: Resolved, checkpoint: Path | None) -> Pa
 
 def _is_run(folder: Path | None) -> bool:
     """Whether a run was here: one that ``--resume auto`` starts anew, since it saved nothing."""
-    return folder is not None and (folder / "run.yaml").is_file()
+    return folder is not None and any((folder / name).is_file() for name in ("run.yaml", LOCK))
 
 
 def annotated(resolved: Resolved) -> str:

@@ -47,6 +47,8 @@ def read_config(path: str | Path) -> dict[str, Any]:
 def _yaml(text: str, path: Path) -> Any:
     try:
         return yaml.load(text, Loader=_ClosedLoader)  # noqa: S506 - a subclass of the safe loader
+    except RecursionError as error:
+        raise UsageError(f"{path}: not valid YAML: too deeply nested") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
@@ -58,6 +60,8 @@ def _json(text: str, path: Path) -> Any:
         return strict_json(text)
     except json.JSONDecodeError as error:
         raise UsageError(f"{path}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from error
+    except RecursionError as error:
+        raise UsageError(f"{path}: not valid JSON: too deeply nested") from error
     except ValueError as error:
         raise UsageError(f"{path}: {error}; keep one, and write numbers as JSON does") from error
 

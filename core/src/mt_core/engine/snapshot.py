@@ -21,6 +21,8 @@ from mt_core.engine.processes import Process
 from mt_core.engine.random_state import random_numbers, random_tensors, restore_random
 from mt_core.errors import CheckpointError
 
+_NUMBERS = {"fragments", "scalars", "loss_scale", "random"}
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -87,6 +89,13 @@ def read_snapshot(engine: Engine, folder: Path) -> bool:
     return True
 
 
+def _numbers(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    if not isinstance(content, dict) or not content.keys() >= _NUMBERS:
+        raise CheckpointError(f"{path} lacks {', '.join(sorted(_NUMBERS))}; it is damaged or not ours")
+    return content
+
+
 class SavedState:
     """The slices of all ranks of a checkpoint, read on demand."""
 
@@ -96,7 +105,7 @@ class SavedState:
             raise CheckpointError(
                 f"{folder} holds no optimizer state; resume from a checkpoint that this command wrote"
             )
-        self.content: list[dict[str, Any]] = [read_json(stem.with_suffix(".json")) for stem in stems]
+        self.content: list[dict[str, Any]] = [_numbers(stem.with_suffix(".json")) for stem in stems]
         self._tensors = [open_tensors(stem.with_suffix(".safetensors")) for stem in stems]
         self._index: dict[str, list[tuple[int, int, int]]] = {}
         for rank, content in enumerate(self.content):

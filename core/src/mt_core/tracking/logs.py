@@ -7,7 +7,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
+from typing import TextIO
 
 from mt_core.config.secrets import redact
 
@@ -21,7 +23,17 @@ class _Console(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if not getattr(record, "file_only", False):
-            print(redact(record.getMessage()), file=sys.stderr, flush=True)
+            _print(record.getMessage(), sys.stderr)
+
+
+def _print(text: str, stream: TextIO) -> None:
+    """To a console that may be gone or a file on a full disk: the run goes on without it, except where nobody reads."""
+    try:
+        print(redact(text), file=stream, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        for_the_file(f"not shown ({error.strerror or error}): {text}")
 
 
 class _Redacted(logging.Formatter):
@@ -33,6 +45,45 @@ _CONSOLE = _Console(logging.INFO)
 LOGGER.addHandler(_CONSOLE)
 LOGGER.setLevel(logging.DEBUG)
 LOGGER.propagate = False
+
+
+def open_regular(path: str, flags: int) -> int:
+    """An ``opener`` for what a run appends to: it follows no link, and waits for nobody at the other end of a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
+class _File(logging.FileHandler):
+    """A log that a run can do without: when it cannot be written, one warning says so, and no traceback."""
+
+    def __init__(self, path: Path) -> None:
+        self._failing = False
+        super().__init__(path, encoding="utf-8")
+
+    def _open(self) -> TextIOWrapper:
+        return open(self.baseFilename, self.mode, encoding=self.encoding, opener=open_regular)  # type: ignore[return-value]
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError):
+            self._failed(error)
+        else:
+            super().handleError(record)
+
+    def close(self) -> None:
+        try:
+            super().close()
+        except OSError as error:  # what still waited to be written
+            self._failed(error)
+
+    def _failed(self, error: OSError) -> None:
+        if not self._failing:
+            self._failing = True
+            _CONSOLE.emit(_unwritable(Path(self.baseFilename), error))
+
+
+def _unwritable(path: Path, error: OSError) -> logging.LogRecord:
+    text = f"warning: {path} cannot be written: {error.strerror or error}; the run goes on, and its log has gaps"
+    return logging.LogRecord(LOGGER.name, logging.WARNING, "", 0, text, None, None)
 
 
 def is_first() -> bool:
@@ -48,7 +99,7 @@ def notice(text: str) -> None:
 def show(text: str) -> None:
     """What the user asked to see: on standard output, unless ``log.console_level`` is above info."""
     if _CONSOLE.level <= logging.INFO:
-        print(redact(text), flush=True)
+        _print(text, sys.stdout)
     for_the_file(text)
 
 
@@ -67,10 +118,14 @@ class RunLog:
         self._file: logging.FileHandler | None = None
 
     def open(self, run_folder: Path) -> None:
-        """Write to the run's folder from now on."""
+        """Write to the run's folder from now on; where that fails, a warning says so."""
         folder = run_folder / "logs"
-        folder.mkdir(exist_ok=True)
-        self._file = logging.FileHandler(folder / self._name, encoding="utf-8")
+        try:
+            folder.mkdir(exist_ok=True)
+            self._file = _File(folder / self._name)
+        except OSError as error:
+            _CONSOLE.emit(_unwritable(folder / self._name, error))
+            return
         self._file.setLevel(self._level)
         self._file.setFormatter(_Redacted("%(asctime)s %(levelname)-7s %(message)s"))
         for record in self._early.records:

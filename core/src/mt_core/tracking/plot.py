@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,4 +40,7 @@ def plot_losses(records: Sequence[Mapping[str, Any]], path: Path) -> None:
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, format="png")
+    staged = path.with_name(f".tmp-{path.name}")
+    staged.unlink(missing_ok=True)  # never through a link that somebody put there
+    figure.savefig(staged, format="png")
+    os.replace(staged, path)

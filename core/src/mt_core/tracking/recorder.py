@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mt_core.protocols import StepRecord
 from mt_core.tracking.console import ProgressLines
+from mt_core.tracking.logs import notice
 from mt_core.tracking.metrics import MetricsFile
 from mt_core.tracking.plot import plot_losses
 from mt_core.tracking.tensorboard import TensorBoardWriter
@@ -44,8 +45,13 @@ class Recorder:
             self._lines.append(record)
 
     def finish(self) -> None:
-        """Close what is open and draw the loss curve."""
+        """Complete the files and draw the loss curve."""
         if self._board is not None:
             self._board.close()
-        if self._metrics is not None and self._output is not None:
+        if self._metrics is None or self._output is None:
+            return
+        self._metrics.close()
+        try:
             plot_losses(self._metrics.read(), self._output / "loss.png")
+        except OSError as error:
+            notice(f"warning: {self._output / 'loss.png'} cannot be written: {error.strerror or error}")

@@ -92,7 +92,8 @@ def _pickled(path: Path) -> Mapping[str, Tensor]:
         mapped = zipfile.is_zipfile(path)  # what torch has written since 1.6; only these can be mapped
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except (pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError, LookupError, TypeError) as error:
-        first = next(iter(str(error).splitlines()), type(error).__name__)
+        # torch's own message goes on with how to switch its safety off
+        first = next(iter(str(error).splitlines()), type(error).__name__).partition(". In PyTorch")[0]
         raise WeightsError(
             f"cannot read {path}: {first}; only plain tensors are loaded, nothing is executed. Fetch the file again"
         ) from error

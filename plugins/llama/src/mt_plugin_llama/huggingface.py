@@ -159,7 +159,8 @@ def _open(path: Path) -> Loaders:
     # A file in Hugging Face's cache has a hash for a name, so its first bytes tell: safetensors begins with the length
     # of its header and a brace (https://huggingface.co/docs/safetensors#format).
     with path.open("rb") as file:
-        return safetensors_loaders(path) if file.read(9)[8:] == b"{" else pickled_loaders(path)
+        ours = path.suffix == ".safetensors" or file.read(9)[8:] == b"{"
+    return safetensors_loaders(path) if ours else pickled_loaders(path)
 
 
 def _sharded(path: Path, index: str) -> Loaders:

@@ -1,0 +1,70 @@
+"""A signal at any moment: the run saves, ends with 75, and goes on as if nobody had sent one."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt_core.checkpoint.store import CheckpointStore
+
+SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1]
+
+
+def signalled(runs: Any, truth: Any, folder: Path, chance: random.Random, number: int) -> int:
+    """One run with a signal at a random moment, and gone on with. Returns how often it came in time."""
+    run, kind = folder / f"run-{number}", SIGNALS[number % len(SIGNALS)]
+    words = runs.words(run, {"train.steps": truth.steps, "eval.every-steps": 1, "resume": "auto"})
+    attempt = runs.start(words)
+    assert attempt.pid
+    moment = time.monotonic() + chance.uniform(0, truth.seconds)
+    while not (run / "run.yaml").exists() and not attempt.ended():
+        time.sleep(0.005)  # before that, the signals may not yet be ours
+    time.sleep(max(0.0, moment - time.monotonic()))
+    attempt.send(kind)
+    code = attempt.wait()
+    assert "Traceback" not in attempt.err, attempt.err
+    late = code in (0, -kind)  # it was about to end by itself, and no longer listened
+    if not late:
+        assert code == 75, attempt.err
+        assert f"stopped by {kind.name}" in attempt.err
+    saved = truth.check(run)
+    assert saved or "nothing is saved" in attempt.err
+    code, attempt = runs.run(words)
+    assert code == 0, attempt.err
+    truth.check_finished(run)
+    shutil.rmtree(run)
+    return int(not late)
+
+
+@pytest.fixture(scope="module")
+def often_evaluated(runs: Any) -> Any:
+    """Twenty steps, most of whose time goes into evaluations and saves."""
+    folder = runs.folder / "often-evaluated"
+    truth = runs.truth(20, {"eval.every-steps": 1}, folder)
+    assert [step for step, _ in CheckpointStore(folder).list()] == list(range(1, 21))
+    return truth
+
+
+def test_a_signal_at_a_random_moment_saves_and_the_resumed_run_equals_an_undisturbed_one(
+    runs: Any, often_evaluated: Any, tmp_path: Path
+) -> None:
+    chance = random.Random(4)
+    assert sum(signalled(runs, often_evaluated, tmp_path, chance, number) for number in range(4)) >= 2
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_forty_signals_at_random_moments(
+    runs: Any, often_evaluated: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chance = random.Random(5)
+    came = sum(signalled(runs, often_evaluated, tmp_path, chance, number) for number in range(40))
+    with capsys.disabled():
+        print(f"\n{came} of 40 signals came before the end; each run saved, and went on bit for bit")
+    assert came >= 30
