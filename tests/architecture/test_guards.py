@@ -30,6 +30,8 @@ TRAINING_PATH = [
     "protocols.py",
     "hookspecs.py",
 ]
+BESIDE_IT = ["assemble/choice.py", "assemble/load.py", "engine/operators.py"]
+"""What serves finished runs, and ``mt-plugins doctor``: no training runs it."""
 
 
 def functions(path: Path) -> Iterator[tuple[str, int]]:
@@ -52,6 +54,7 @@ def test_the_training_path_stays_under_five_thousand_lines() -> None:
         path
         for part in TRAINING_PATH
         for path in ([CORE / part] if part.endswith("py") else (CORE / part).rglob("*.py"))
+        if path.relative_to(CORE).as_posix() not in BESIDE_IT
     ]
     assert sum(map(code_lines, files)) < 5000
 

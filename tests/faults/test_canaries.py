@@ -379,5 +379,5 @@ def test_a_canary_does_sing_where_a_pickle_is_executed(tmp_path: Path) -> None:
 def test_an_opened_file_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("x")
-    with pytest.raises(AssertionError, match="a test: .* was opened"), unopened(path, "a test"):
+    with pytest.raises(AssertionError, match=r"a test: .* was opened"), unopened(path, "a test"):
         path.read_text()

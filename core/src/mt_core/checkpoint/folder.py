@@ -84,7 +84,7 @@ def opened(
 
 def check_usable(folder: Path, *, overwrite: bool = False, resume: bool = False) -> None:
     """Raise what ``opened`` would, as far as it shows without writing."""
-    with _writing(folder):
+    with writing(folder):
         _check(folder, overwrite=overwrite, resume=resume)
 
 
