@@ -13,16 +13,18 @@ from mt_core.checkpoint.store import CheckpointStore, Keep
 from mt_core.checkpoint.tensors import ModelWriter, write_json, write_tensors
 
 
-def rank_files(value: float) -> Callable[[Path], None]:
+def rank_files(value: float) -> Callable[[Path], list[Path]]:
     """What one rank writes: two files of weights, one of state and one of numbers, all made of one value."""
 
-    def write(folder: Path) -> None:
+    def write(folder: Path) -> list[Path]:
         model = ModelWriter(folder / "model", shard_bytes=64)
         model.add("a", torch.full((8,), value))
         model.add("b", torch.full((8, 2), value))
-        model.close()
-        write_tensors(folder / "state" / "rank-0000.safetensors", {"m": torch.full((3,), value)})
-        write_json(folder / "state" / "rank-0000.json", {"value": value})
+        state, numbers = folder / "state" / "rank-0000.safetensors", folder / "state" / "rank-0000.json"
+        weights = model.close()
+        write_tensors(state, {"m": torch.full((3,), value)})
+        write_json(numbers, {"value": value})
+        return [*weights, state, numbers]
 
     return write
 

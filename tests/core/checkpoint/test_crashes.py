@@ -136,8 +136,10 @@ store = CheckpointStore(Path(sys.argv[1]))
 latest = store.latest()
 step = int(latest.name[-8:]) if latest else 0
 def write(folder):
-    for rank in range(4):
-        (folder / "state" / f"rank-{rank:04d}.json").write_bytes(str(step).encode() * 5000)
+    files = [folder / "state" / f"rank-{rank:04d}.json" for rank in range(4)]
+    for file in files:
+        file.write_bytes(str(step).encode() * 5000)
+    return files
 while True:
     step += 1
     store.save(step, write=write, manifest={}, keep=Keep(last=2))
@@ -174,7 +176,10 @@ from mt_core.checkpoint.tensors import write_tensors
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = CheckpointStore(Path({str(tmp_path)!r}))
 def write(count):
-    return lambda folder: write_tensors(folder / "model" / "model-00001.safetensors", {{"a": torch.zeros(count)}})
+    def written(folder):
+        write_tensors(folder / "model" / "model-00001.safetensors", {{"a": torch.zeros(count)}})
+        return [folder / "model" / "model-00001.safetensors"]
+    return written
 store.save(1, write=write(1000), manifest={{}}, keep=Keep(last=1))
 resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, 2**16))
 try:

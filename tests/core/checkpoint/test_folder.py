@@ -19,7 +19,7 @@ def leave_a_run(folder: Path) -> None:
         for name in ("logs/rank-0.log", "tensorboard/events.out.tfevents.1.host.2.0"):
             (folder / name).parent.mkdir()
             (folder / name).write_text("old")
-        CheckpointStore(folder).save(1, write=lambda staging: None, manifest={}, keep=Keep(last=1))
+        CheckpointStore(folder).save(1, write=lambda staging: [], manifest={}, keep=Keep(last=1))
 
 
 def test_a_folder_that_is_not_empty_is_refused_unless_resumed_or_overwritten(tmp_path: Path) -> None:

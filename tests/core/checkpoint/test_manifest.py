@@ -160,7 +160,7 @@ json_values = st.recursive(
 def test_what_a_run_stores_in_the_manifest_comes_back_as_it_was(
     store: CheckpointStore, content: dict[str, Any]
 ) -> None:
-    path = store.save(3, write=lambda folder: None, manifest=content, keep=Keep(last=1))
+    path = store.save(3, write=lambda folder: [], manifest=content, keep=Keep(last=1))
     manifest = verify(path)
     assert {key: manifest[key] for key in content} == content
 

@@ -6,11 +6,13 @@ import os
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mt_core.checkpoint import manifest
 from mt_core.checkpoint import store as store_module
 from mt_core.checkpoint.store import CheckpointStore, Keep, find, verify
 from mt_core.checkpoint.tensors import open_model, write_json
@@ -151,7 +153,7 @@ def test_a_disk_too_small_for_another_checkpoint_is_found_before_anything_is_wri
 
 def test_the_keys_of_the_store_are_its_own(store: CheckpointStore) -> None:
     with pytest.raises(CheckpointError, match="'step'"):
-        store.save(1, write=lambda folder: None, manifest={"step": 9}, keep=Keep(last=1))
+        store.save(1, write=lambda folder: [], manifest={"step": 9}, keep=Keep(last=1))
 
 
 # ------------------------------------------------------------------------------------------------------ several ranks
@@ -174,7 +176,7 @@ class Ranks:
         self.meeting.wait()
         return answer
 
-    def save(self, step: int, writes: dict[int, Callable[[Path], None]]) -> dict[int, Any]:
+    def save(self, step: int, writes: dict[int, Callable[[Path], list[Path]]]) -> dict[int, Any]:
         results: dict[int, Any] = {}
 
         def work(rank: int) -> None:
@@ -191,14 +193,55 @@ class Ranks:
         return results
 
 
-def rank_file(rank: int) -> Callable[[Path], None]:
-    return lambda folder: write_json(folder / "state" / f"rank-{rank:04d}.json", {"rank": rank})
+def rank_file(rank: int) -> Callable[[Path], list[Path]]:
+    def written(folder: Path) -> list[Path]:
+        path = folder / "state" / f"rank-{rank:04d}.json"
+        write_json(path, {"rank": rank})
+        return [path]
+
+    return written
 
 
-def test_the_files_of_all_ranks_are_in_one_manifest(tmp_path: Path) -> None:
+def test_the_files_of_all_ranks_are_in_one_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rank hashes its own: rank 0 alone would take as long as all together."""
+    hashed: list[tuple[str, int]] = []
+    monkeypatch.setattr(manifest, "sha256", lambda path: hashed.append((path.name, threading.get_ident())) or "0" * 64)
     results = Ranks(tmp_path).save(1, {rank: rank_file(rank) for rank in (0, 1)})
+    assert sorted(name for name, _ in hashed) == ["rank-0000.json", "rank-0001.json"]
+    assert len({thread for _, thread in hashed}) == 2
+    monkeypatch.undo()
+    results = Ranks(tmp_path).save(2, {rank: rank_file(rank) for rank in (0, 1)})
     assert verify(results[0])["files"].keys() == {"state/rank-0000.json", "state/rank-0001.json"}
     assert results[0] == results[1]
+
+
+def test_what_a_writer_does_not_name_is_in_the_manifest_too(store: CheckpointStore) -> None:
+    def write(folder: Path) -> list[Path]:
+        rank_file(0)(folder)
+        return []
+
+    path = store.save(1, write=write, manifest={}, keep=Keep(last=1))
+    assert verify(path)["files"].keys() == {"state/rank-0000.json"}
+
+
+def test_ranks_that_verify_in_shares_read_every_file_once(
+    store: CheckpointStore, save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read, honest = save(store, 1), [], manifest.sha256
+    monkeypatch.setattr(manifest, "sha256", lambda file: read.append(file.name) or honest(file))
+    for number in range(3):
+        verify(path, share=(number, 3))
+    assert len(read) == len(set(read)) == len(verify(path)["files"])
+    (path / "state" / "rank-0000.safetensors").write_bytes(
+        (path / "state" / "rank-0000.safetensors").read_bytes()[::-1]
+    )
+    faults = []
+    for number in range(3):
+        with suppress(CheckpointError):
+            verify(path, share=(number, 3))
+            continue
+        faults.append(number)
+    assert len(faults) == 1
 
 
 @pytest.mark.parametrize("broken", [0, 1])
@@ -206,7 +249,7 @@ def test_a_write_that_fails_on_one_rank_fails_on_all_and_leaves_nothing(tmp_path
     ranks = Ranks(tmp_path)
     ranks.save(1, {rank: rank_file(rank) for rank in (0, 1)})
 
-    def fail(folder: Path) -> None:
+    def fail(folder: Path) -> list[Path]:
         raise OSError(28, "No space left on device")
 
     results = ranks.save(2, {rank: fail if rank == broken else rank_file(rank) for rank in (0, 1)})

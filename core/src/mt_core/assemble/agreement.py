@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core.assemble.resume import flat
+from mt_core.checkpoint.store import verify
 from mt_core.engine.processes import Process, ranks_where, share_text
-from mt_core.errors import OutputError, UsageError
+from mt_core.errors import CheckpointError, OutputError, UsageError
 from mt_core.plugins.resolve import Resolved
 
 if TYPE_CHECKING:
@@ -61,6 +62,18 @@ def _shows(probe: Path, token: str, patience: float) -> bool:
         if time.monotonic() >= deadline:
             return False
         time.sleep(0.2)
+
+
+def verify_together(checkpoint: Path, process: Process) -> dict[str, Any]:
+    """The manifest of a checkpoint, whose files the ranks check in shares. Raises ``CheckpointError`` on every rank."""
+    manifest, problem = {}, ""
+    try:
+        manifest = verify(checkpoint, share=(process.rank, process.world))
+    except CheckpointError as error:
+        problem = str(error)
+    if failed := ranks_where(bool(problem)):
+        raise CheckpointError(share_text(problem, source=failed[0]))
+    return manifest
 
 
 def refuse_other_start(resolved: Resolved, checkpoint: Path | None, process: Process) -> None:

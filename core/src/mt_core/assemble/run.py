@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from mt_core import __version__
 from mt_core.assemble.stopping import StopNow, Stopper
 from mt_core.checkpoint.folder import opened
-from mt_core.checkpoint.store import verify
 from mt_core.errors import StoppedError, UsageError, WorkerError
 from mt_core.plugins.resolve import Resolved
 from mt_core.tracking.logs import RunLog, for_the_file, logged, notice
@@ -80,7 +79,12 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
     from mt_core.assemble.data import build_data  # torch loads from here on
 
     data = build_data(resolved)
-    from mt_core.assemble.agreement import refuse_folders_apart, refuse_other_rows, refuse_other_start
+    from mt_core.assemble.agreement import (
+        refuse_folders_apart,
+        refuse_other_rows,
+        refuse_other_start,
+        verify_together,
+    )
     from mt_core.assemble.model import build_engine
     from mt_core.assemble.session import Session
     from mt_core.engine.plan import make_plan
@@ -106,7 +110,7 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
     for_the_file(_versions(process.rank, process.world, str(process.device)), logging.DEBUG)
     seed_everything(config.train.seed, process.rank)
     checkpoint = options.checkpoint
-    manifest = verify(checkpoint) if checkpoint else None
+    manifest = verify_together(checkpoint, process) if checkpoint else None
     engine = build_engine(
         resolved,
         data.objective,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -27,20 +27,36 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _SEALED = re.compile(rf'(.*),\n "{SEAL}": "({_DIGEST.pattern})"\n\}}\n', re.DOTALL)
 
 
-def write_manifest(folder: Path, content: Mapping[str, Any], *, step: int, save_number: int) -> None:
-    """Sync and hash every file of a folder and write its manifest, last and synced too.
+def describe(folder: Path, files: Iterable[Path]) -> dict[str, dict[str, Any]]:
+    """Sync and hash some files of a folder: their entries in its manifest."""
+    entries = {}
+    for path in files:
+        sync(path)
+        entries[path.relative_to(folder).as_posix()] = {"size": path.stat().st_size, "sha256": sha256(path)}
+    return entries
+
+
+def write_manifest(
+    folder: Path,
+    content: Mapping[str, Any],
+    *,
+    step: int,
+    save_number: int,
+    described: Mapping[str, Mapping[str, Any]] | None = None,
+) -> None:
+    """Write a folder's manifest, last and synced. Files that are not ``described`` yet are synced and hashed first.
 
     ``save_number`` counts the saves of a run: the order of checkpoints, whatever clocks and step numbers say.
     """
     if taken := RESERVED & content.keys():
         raise CheckpointError(f"the manifest's keys {sorted(taken)} are the store's own; choose other names")
-    files = {}
-    for name, size in sizes(folder).items():
-        sync(folder / name)
-        files[name] = {"size": size, "sha256": sha256(folder / name)}
+    present, known = sizes(folder), described or {}
+    files = {name: known[name] for name, size in present.items() if name in known and known[name]["size"] == size}
+    files |= describe(folder, [folder / name for name in present if name not in files])
     head = {"format": FORMAT, "step": step, "save_number": save_number}
     path = folder / MANIFEST
-    path.write_text(_sealed(json_text(path, {**head, **content, "files": files})), encoding="utf-8")
+    text = json_text(path, {**head, **content, "files": dict(sorted(files.items()))})
+    path.write_text(_sealed(text), encoding="utf-8")
     sync(folder / MANIFEST)
     inner = {folder / parent for name in files for parent in PurePosixPath(name).parents}
     for parent in sorted(inner | {folder}, reverse=True):
@@ -104,14 +120,16 @@ def _faults_of(manifest: Mapping[str, Any]) -> Iterator[str]:
             yield f"the SHA-256 of {name!r} is not 64 hexadecimal digits"
 
 
-def verify(folder: Path) -> dict[str, Any]:
+def verify(folder: Path, *, share: tuple[int, int] = (0, 1)) -> dict[str, Any]:
     """Check presence, size and SHA-256 of every file of a checkpoint; returns its manifest.
+
+    ``share`` (number, of how many): the content of these files only, where several processes divide the work.
 
     Raises ``CheckpointError`` that names each file that differs, with what it should be, and the checkpoints beside it.
     """
     manifest = read_manifest(folder)
     try:
-        faults = list(misfits(folder, manifest["files"], content=True))
+        faults = list(misfits(folder, manifest["files"], share=share))
     except OSError as error:
         raise CheckpointError(f"the checkpoint {folder} cannot be read: {error}. {others(folder)}") from error
     if faults:
@@ -122,8 +140,10 @@ def verify(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def misfits(folder: Path, files: Mapping[str, Mapping[str, Any]], *, content: bool) -> Iterator[str]:
-    """What is wrong with a checkpoint's files: names and sizes, and with ``content`` every byte.
+def misfits(
+    folder: Path, files: Mapping[str, Mapping[str, Any]], *, share: tuple[int, int] | None = None
+) -> Iterator[str]:
+    """What is wrong with a checkpoint's files: names and sizes, and every byte of a ``share`` of them.
 
     Only files that a walk of the folder finds are opened, so no name in a manifest leads out of it.
     """
@@ -134,14 +154,14 @@ def misfits(folder: Path, files: Mapping[str, Mapping[str, Any]], *, content: bo
         return
     for name in sorted(present.keys() - files.keys() - {MANIFEST}):
         yield f"{name} is not listed in {MANIFEST}"
-    for name, entry in files.items():
+    for position, (name, entry) in enumerate(files.items()):
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             yield f"{MANIFEST} names {name!r}, which is outside the checkpoint"
         elif name not in present:
             yield f"{name} is missing"
         elif present[name] != entry["size"]:
             yield f"{name} has {present[name]} bytes and should have {entry['size']}"
-        elif content and (digest := sha256(folder / name)) != entry["sha256"]:
+        elif share and position % share[1] == share[0] and (digest := sha256(folder / name)) != entry["sha256"]:
             yield f"{name} is damaged: its SHA-256 is {digest[:12]}… and should be {entry['sha256'][:12]}…"
 
 
@@ -151,7 +171,7 @@ def is_whole(folder: Path) -> bool:
         return False
     try:
         files = read_manifest(folder)["files"]
-        return next(misfits(folder, files, content=False), None) is None
+        return next(misfits(folder, files), None) is None
     except (CheckpointError, OSError):
         return False
 

@@ -20,18 +20,22 @@ from mt_core.checkpoint.files import amount, free_bytes, is_full, refuse_special
 from mt_core.checkpoint.manifest import (
     MANIFEST,
     STEP_FOLDER,
+    describe,
     is_whole,
     others,
     read_manifest,
     verify,
     write_manifest,
 )
+from mt_core.checkpoint.tensors import read_json, write_json
 from mt_core.errors import CheckpointError
 
 __all__ = ["FOLDER", "LATEST", "MANIFEST", "CheckpointStore", "Keep", "find", "step_name", "verify"]
 
 FOLDER = "checkpoints"
 LATEST = "latest"
+_ENTRIES = ".entries-"
+"""Where each rank leaves the size and hash of its files, until the manifest has them."""
 _DEBRIS = re.compile(r"\.tmp-(|replaced-|gone-)(step-[0-9]{8})")
 
 
@@ -88,8 +92,10 @@ class CheckpointStore:
 
     # ------------------------------------------------------------------------------------------------------- saving
 
-    def save(self, step: int, *, write: Callable[[Path], None], manifest: Mapping[str, Any], keep: Keep) -> Path:
-        """Commit one checkpoint; ``write(folder)`` puts this rank's files there. A checkpoint of this step is replaced.
+    def save(
+        self, step: int, *, write: Callable[[Path], Iterable[Path]], manifest: Mapping[str, Any], keep: Keep
+    ) -> Path:
+        """Commit one checkpoint; ``write(folder)`` puts this rank's files there and names them. One of this step is replaced.
 
         The manifest's ``evaluation`` holds the figures by which the best are found. Raises ``CheckpointError`` on every rank
         when any rank failed; earlier checkpoints then stay as they were.
@@ -97,7 +103,7 @@ class CheckpointStore:
         assert keep.last > 0, f"{keep} would delete the checkpoint just written"
         final, staging = self.folder / step_name(step), self.folder / f".tmp-{step_name(step)}"
         self._phase("prepare", staging, lambda: self._prepare(staging))
-        self._phase("write", staging, lambda: write(staging))
+        self._phase("write", staging, lambda: self._write(staging, write))
         self._phase("commit", staging, lambda: self._commit(staging, final, step, manifest))
         if self.rank == 0:
             self.prune(keep)
@@ -162,11 +168,19 @@ class CheckpointStore:
             else:
                 shutil.rmtree(path)
 
+    def _write(self, staging: Path, write: Callable[[Path], Iterable[Path]]) -> None:
+        """Every rank syncs and hashes what it wrote, and leaves the entries for the manifest."""
+        write_json(staging / f"{_ENTRIES}{self.rank:04d}.json", describe(staging, write(staging)))
+
     def _commit(self, staging: Path, final: Path, step: int, manifest: Mapping[str, Any]) -> None:
         if self.rank != 0:
             return
         number = 1 + max((found.save_number for found in self.saved()), default=0)
-        write_manifest(staging, manifest, step=step, save_number=number)
+        described: dict[str, Any] = {}
+        for entries in sorted(staging.glob(f"{_ENTRIES}*.json")):
+            described |= read_json(entries)
+            entries.unlink()
+        write_manifest(staging, manifest, step=step, save_number=number, described=described)
         self._install(staging, final)
         replace_text(self.folder / LATEST, final.name + "\n")
 

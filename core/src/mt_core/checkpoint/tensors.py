@@ -136,10 +136,11 @@ class ModelWriter:
         self._pending[name] = tensor.contiguous()
         self._bytes += size
 
-    def close(self) -> None:
-        """Write what is left, and the index."""
+    def close(self) -> list[Path]:
+        """Write what is left, and the index; returns all files."""
         self._flush()
         write_json(self.folder / INDEX, self._index)
+        return [self.folder / name for name in (*dict.fromkeys(self._index.values()), INDEX)]
 
     def _flush(self) -> None:
         if not self._pending:

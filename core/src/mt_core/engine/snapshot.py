@@ -33,18 +33,18 @@ class Snapshot:
     state: Mapping[str, Tensor]
     numbers: Mapping[str, Any]
 
-    def write(self, folder: Path) -> None:
-        """Write this rank's files; every rank must call it."""
+    def write(self, folder: Path) -> list[Path]:
+        """Write this rank's files; every rank must call it. Returns their paths."""
         writer = ModelWriter(folder / "model") if self.process.is_main else None
         for name, weight in self.weights:
             if writer is not None:
                 writer.add(name, weight.cpu())
-        if writer is not None:
-            writer.close()
+        weights = [] if writer is None else writer.close()
         stem = folder / "state" / f"rank-{self.process.rank:04d}"
         stem.parent.mkdir(exist_ok=True)
         write_tensors(stem.with_suffix(".safetensors"), self.state)
         write_json(stem.with_suffix(".json"), self.numbers)
+        return [*weights, stem.with_suffix(".safetensors"), stem.with_suffix(".json")]
 
 
 def take_snapshot(engine: Engine, *, copied: bool = False, trainable_only: bool = False) -> Snapshot:
