@@ -20,7 +20,9 @@ _PUBLIC = {
     "ConfigError": "mt_core.errors",
     "Control": "mt_core.protocols",
     "DataError": "mt_core.errors",
+    "Encoded": "mt_core.protocols",
     "Layout": "mt_core.config.base",
+    "Message": "mt_core.protocols",
     "ModelConfig": "mt_core.config.base",
     "ModelFamily": "mt_core.components",
     "MtConfig": "mt_core.config.base",
@@ -35,16 +37,19 @@ _PUBLIC = {
     "Schedule": "mt_core.protocols",
     "StepRecord": "mt_core.protocols",
     "TaskPrint": "mt_core.protocols",
+    "Template": "mt_core.protocols",
     "Tokenizer": "mt_core.protocols",
     "StoppedError": "mt_core.errors",
     "UsageError": "mt_core.errors",
     "WeightsError": "mt_core.errors",
     "WeightsFormat": "mt_core.components",
     "ZERO": "mt_core.config.base",
+    "conversation": "mt_core.data.shapes",
     "hookimpl": "mt_core.hookspecs",
     "generate": "mt_core.api",
     "load_config": "mt_core.api",
     "load_run": "mt_core.api",
+    "text_field": "mt_core.data.shapes",
     "train": "mt_core.api",
     "split_decay": "mt_core.components",
     "whole_shape": "mt_core.components",
@@ -61,7 +66,9 @@ __all__ = [
     "ConfigError",
     "Control",
     "DataError",
+    "Encoded",
     "Layout",
+    "Message",
     "ModelConfig",
     "ModelFamily",
     "MtConfig",
@@ -77,15 +84,18 @@ __all__ = [
     "StepRecord",
     "StoppedError",
     "TaskPrint",
+    "Template",
     "Tokenizer",
     "UsageError",
     "WeightsError",
     "WeightsFormat",
+    "conversation",
     "generate",
     "hookimpl",
     "load_config",
     "load_run",
     "split_decay",
+    "text_field",
     "train",
     "whole_shape",
 ]
@@ -106,6 +116,7 @@ if TYPE_CHECKING:
     )
     from mt_core.config.base import ANY, ZERO, Layout, ModelConfig, MtConfig
     from mt_core.config.run import RunConfig
+    from mt_core.data.shapes import conversation, text_field
     from mt_core.errors import (
         CheckpointError,
         ComponentError,
@@ -117,7 +128,19 @@ if TYPE_CHECKING:
         WeightsError,
     )
     from mt_core.hookspecs import hookimpl
-    from mt_core.protocols import Control, Rejected, Row, Sample, Schedule, StepRecord, TaskPrint, Tokenizer
+    from mt_core.protocols import (
+        Control,
+        Encoded,
+        Message,
+        Rejected,
+        Row,
+        Sample,
+        Schedule,
+        StepRecord,
+        TaskPrint,
+        Template,
+        Tokenizer,
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -28,6 +28,19 @@ class Sample:
     weights: Sequence[float] | None = None
 
 
+Message = Mapping[str, Any]
+"""One turn: ``role`` (system, user, assistant …), ``content``, and where given ``train`` (bool) and ``weight`` (float)."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Token ids of a conversation, which of them are trained on, and their weights where turns have any."""
+
+    ids: list[int]
+    trained: list[bool]
+    weights: list[float] | None = None
+
+
 @dataclass(frozen=True)
 class Rejected:
     """A row that an objective cannot use, and why."""
@@ -93,6 +106,14 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids; special tokens give no text, an incomplete character gives U+FFFD."""
+        ...
+
+
+class Template(Protocol):
+    """How a conversation is written down: its ids, and which of them are trained on (``data.template``, ``data.train_on``)."""
+
+    def encode(self, messages: Sequence[Message]) -> Encoded:
+        """Ids from begin to end. Raises ``DataError`` that says which turn does not fit the template."""
         ...
 
 

@@ -11,7 +11,7 @@ import pytest
 from mt_core.assemble import data
 from mt_core.cli.eval import main
 from mt_core.cli.train import main as train
-from mt_core.data.encoded import encode
+from mt_core.data.encoding import encode
 from mt_core.tracking.metrics import MetricsFile
 
 WORDS = ["--model", "llama", "--model.n-layers", "1", "--train.steps", "6", "--train.micro-batch-size", "2"]

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mt_core import Sample
-from mt_core.data.encoded import EncodedSamples, encode, fit
+from mt_core.data.encoded import EncodedSamples
+from mt_core.data.encoding import Rules, encode, fit
 from mt_core.data.loader import HeldOut, Loader, Position
 from mt_core.data.order import held_out, permutation
 from mt_core.data.packing import best_fit, pack
@@ -40,7 +41,7 @@ class Rows:
 
 def loader(lengths: list[int], **options: Any) -> Loader:
     objective = Words()
-    samples = encode(Rows(lengths), range(len(lengths)), objective, max_len=32, truncation="split", columns={})
+    samples = encode(Rows(lengths), range(len(lengths)), objective, Rules(max_len=32, truncation="split"))
     given = {"sequence_len": 32, "packing": True, "micro_batch_size": 2, "global_batch_size": 8, "rank": 0, "world": 1}
     return Loader(samples, objective, **{**given, "seed": 5, **options})
 
@@ -129,7 +130,7 @@ def test_a_long_row_is_an_error_that_names_it() -> None:
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_the_whole_held_out_part_is_evaluated_once_on_any_number_of_ranks(world: int) -> None:
     objective = Words()
-    samples = encode(Rows(LENGTHS), range(len(LENGTHS)), objective, max_len=32, truncation="split", columns={})
+    samples = encode(Rows(LENGTHS), range(len(LENGTHS)), objective, Rules(max_len=32, truncation="split"))
     options = {"sequence_len": 32, "packing": True, "batch_size": 2, "world": world}
     ranks = [list(HeldOut(samples, objective, rank=rank, **options).batches()) for rank in range(world)]
     assert len({len(batches) for batches in ranks}) == 1

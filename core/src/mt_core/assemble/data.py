@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from mt_core.config.run import RunConfig
-from mt_core.data.encoded import EncodedSamples, encode
+from mt_core.data.encoded import EncodedSamples
+from mt_core.data.encoding import Rules, encode
 from mt_core.data.loader import HeldOut, Loader
 from mt_core.data.order import held_out
+from mt_core.data.templates import build_template
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process
 from mt_core.errors import ConfigError, DataError, Fault
@@ -50,11 +51,11 @@ def build_data(resolved: Resolved) -> RunData:
     config, rows = resolved.config, _rows(resolved)
     tokenizer = build_tokenizer(resolved)
     objective = _objective(resolved, tokenizer)
-    train = _some(encode(rows.train, rows.kept, objective, **_limits(config)), "train")
+    train = _some(encode(rows.train, rows.kept, objective, _rules(config)), "train")
     if rows.is_one_document:
         train, out = train.parted(config.data.eval or 0.0)
     else:
-        out = encode(rows.evaluation, rows.held_out, objective, **_limits(config))
+        out = encode(rows.evaluation, rows.held_out, objective, _rules(config))
     _check_ids(config, train, out)
     return RunData(tokenizer, objective, train, out)
 
@@ -66,7 +67,7 @@ def build_held_out(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective,
         data = build_data(resolved)
         return data.objective, data.held_out
     objective = _objective(resolved, tokenizer)
-    samples = encode(rows.evaluation, rows.held_out, objective, **_limits(config))
+    samples = encode(rows.evaluation, rows.held_out, objective, _rules(config))
     _check_ids(config, samples)
     return objective, samples
 
@@ -78,7 +79,7 @@ def build_evaluation(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objectiv
     if dataset is None:
         raise DataError(f"dataset {config.dataset.name!r} has no rows to evaluate on")
     objective = _objective(resolved, tokenizer)
-    samples = _some(encode(dataset, range(len(dataset)), objective, **_limits(config)), "evaluate")
+    samples = _some(encode(dataset, range(len(dataset)), objective, _rules(config)), "evaluate")
     _check_ids(config, samples)
     return objective, samples
 
@@ -110,7 +111,9 @@ def _rows(resolved: Resolved) -> _Rows:
 
 
 def _objective(resolved: Resolved, tokenizer: Tokenizer) -> Objective:
-    objective: Objective = resolved.build("objective", resolved.config.objective.options, tokenizer=tokenizer)
+    template = build_template(tokenizer)
+    options = resolved.config.objective.options
+    objective: Objective = resolved.build("objective", options, tokenizer=tokenizer, template=template)
     return objective
 
 
@@ -122,11 +125,11 @@ def _some(samples: EncodedSamples, purpose: str) -> EncodedSamples:
     return samples
 
 
-def _limits(config: RunConfig) -> dict[str, Any]:
+def _rules(config: RunConfig) -> Rules:
     data = config.data
     assert data.max_len is not None, "resolve() fills it"
     assert data.truncation is not None, "resolve() fills it"
-    return {"max_len": data.max_len, "truncation": data.truncation, "columns": data.columns}
+    return Rules(columns=data.columns, max_len=data.max_len, truncation=data.truncation)
 
 
 def _source(resolved: Resolved, split: str) -> Dataset | None:

@@ -28,7 +28,7 @@ from .tokenizers.sentencepiece import SentencePieceConfig, build_sentencepiece
 
 if TYPE_CHECKING:
     from mt_core.nn import TokenObjective
-    from mt_core.protocols import Tokenizer
+    from mt_core.protocols import Template, Tokenizer
 
 _TESTED: frozenset[Layout] = ZERO | {"sequence", "pipeline"}
 
@@ -167,13 +167,13 @@ def mt_task_prints() -> list[Component]:
     ]
 
 
-def _build_pretrain(config: MtConfig, *, tokenizer: Tokenizer) -> TokenObjective:
+def _build_pretrain(config: MtConfig, *, tokenizer: Tokenizer, template: Template) -> TokenObjective:
     from .objectives.pretrain import Pretrain
 
     return Pretrain(tokenizer)
 
 
-def _build_sft(config: MtConfig, *, tokenizer: Tokenizer) -> TokenObjective:
+def _build_sft(config: MtConfig, *, tokenizer: Tokenizer, template: Template) -> TokenObjective:
     from .objectives.sft import SupervisedFineTuning
 
-    return SupervisedFineTuning(tokenizer)
+    return SupervisedFineTuning(tokenizer, template)

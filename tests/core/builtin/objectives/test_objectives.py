@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mt_core import DataError, Rejected, Sample
+from mt_core.data.templates import build_template
 
 words = st.sampled_from(
     ["Answer:", " ", "\n", "yes", " yes", "é", "e", "\u0301", "import", "ing", "  ", "你好", "🙂", "."]
@@ -19,7 +20,9 @@ relaxed = settings(max_examples=80, deadline=None, suppress_health_check=[Health
 
 
 def encode(build: Any, tokenizer: Any, name: str, **fields: Any) -> Any:
-    return build("objective", name, tokenizer=tokenizer).encode({"id": "rows.jsonl:3", **fields})
+    return build("objective", name, tokenizer=tokenizer, template=build_template(tokenizer)).encode(
+        {"id": "rows.jsonl:3", **fields}
+    )
 
 
 class Bare:
@@ -166,7 +169,7 @@ def naive(rows: list[list[Sample]], length: int, pad: int) -> Iterator[tuple[int
 def test_a_batch_equals_the_naive_one(
     name: str, build: Any, tokenizers: dict[str, Any], rows: list[list[Sample]], room: int
 ) -> None:
-    objective = build("objective", name, tokenizer=tokenizers["byte"])
+    objective = build("objective", name, tokenizer=tokenizers["byte"], template=build_template(tokenizers["byte"]))
     length = max(sum(len(sample.ids) for sample in row) for row in rows) + room or 1
     batch = objective.collate(rows, length=length)
     tensors = (batch.input_ids, batch.labels, batch.positions, batch.document_ids)
@@ -177,7 +180,8 @@ def test_a_batch_equals_the_naive_one(
 
 
 def test_padding_uses_no_row_of_its_own_where_the_tokenizer_has_none(build: Any, tokenizers: dict[str, Any]) -> None:
-    objective = build("objective", "sft", tokenizer=tokenizers["sentencepiece"])
+    tokenizer = tokenizers["sentencepiece"]
+    objective = build("objective", "sft", tokenizer=tokenizer, template=build_template(tokenizer))
     batch = objective.collate([[Sample([5, 6], [False, True], "row")]], length=4)
     assert batch.input_ids.tolist() == [[5, 6, 0, 0]]
     assert batch.labels.tolist() == [[6, -100, -100, -100]]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mt_core import Rejected, Row, Sample
+from mt_core import Rejected, Row, Sample, text_field
 from mt_core.nn import TokenObjective
-
-from .fields import sample, text_field
 
 if TYPE_CHECKING:
     from mt_core.protocols import Tokenizer
@@ -27,4 +25,6 @@ class Pretrain(TokenObjective):
             return Rejected("'text' is empty", row["id"])
         bos, eos = self._tokenizer.bos_id, self._tokenizer.eos_id
         ids = [*([] if bos is None else [bos]), *self._tokenizer.encode(text), *([] if eos is None else [eos])]
-        return sample(ids, [True] * len(ids), row)
+        if len(ids) < 2:
+            return Rejected("no token is left to train on after the first", row["id"])
+        return Sample(ids, [True] * len(ids), row["id"])

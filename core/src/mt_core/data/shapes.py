@@ -1,8 +1,17 @@
-"""Text fields of a row, checked at the border."""
+"""The shapes that a row may have, as one conversation."""
 
 from __future__ import annotations
 
-from mt_core import DataError, Rejected, Row, Sample
+from mt_core.errors import DataError
+from mt_core.protocols import Message, Row
+
+
+def conversation(row: Row) -> list[Message]:
+    """The turns of a row ``{"prompt", "response"}``. Raises ``DataError`` with the row's id when a field is missing or no text."""
+    return [
+        {"role": "user", "content": text_field(row, "prompt")},
+        {"role": "assistant", "content": text_field(row, "response")},
+    ]
 
 
 def text_field(row: Row, name: str) -> str:
@@ -20,10 +29,3 @@ def text_field(row: Row, name: str) -> str:
             f"Write it as a string, or name another field with data.columns, for instance --data.columns '{{{name}: NAME}}'."
         )
     return value
-
-
-def sample(ids: list[int], trained: list[bool], row: Row) -> Sample | Rejected:
-    """The sample, or its rejection when no trained token has one before it that could predict it."""
-    if not any(trained[1:]):
-        return Rejected("no token is left to train on after the first", row["id"])
-    return Sample(ids, trained, row["id"])
