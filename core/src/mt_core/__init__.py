@@ -45,6 +45,8 @@ _PUBLIC = {
     "WeightsFormat": "mt_core.components",
     "ZERO": "mt_core.config.base",
     "conversation": "mt_core.data.shapes",
+    "is_conversation": "mt_core.data.shapes",
+    "preference": "mt_core.data.shapes",
     "hookimpl": "mt_core.hookspecs",
     "generate": "mt_core.api",
     "load_config": "mt_core.api",
@@ -92,8 +94,10 @@ __all__ = [
     "conversation",
     "generate",
     "hookimpl",
+    "is_conversation",
     "load_config",
     "load_run",
+    "preference",
     "split_decay",
     "text_field",
     "train",
@@ -116,7 +120,7 @@ if TYPE_CHECKING:
     )
     from mt_core.config.base import ANY, ZERO, Layout, ModelConfig, MtConfig
     from mt_core.config.run import RunConfig
-    from mt_core.data.shapes import conversation, text_field
+    from mt_core.data.shapes import conversation, is_conversation, preference, text_field
     from mt_core.errors import (
         CheckpointError,
         ComponentError,

@@ -29,7 +29,11 @@ class Sample:
 
 
 Message = Mapping[str, Any]
-"""One turn: ``role`` (system, user, assistant …), ``content``, and where given ``train`` (bool) and ``weight`` (float)."""
+"""One turn: ``role`` (system, user, assistant), ``content``, and where given ``train`` (bool) and ``weight`` (float, above 0).
+
+``raw`` (bool) marks a plain prompt or response, which is no chat unless ``data.template`` says so; ``input`` is the second part
+of an Alpaca instruction.
+"""
 
 
 @dataclass(frozen=True)
@@ -110,10 +114,26 @@ class Tokenizer(Protocol):
 
 
 class Template(Protocol):
-    """How a conversation is written down: its ids, and which of them are trained on (``data.template``, ``data.train_on``)."""
+    """How a conversation is written down: its ids, and which of them are trained on (``data.template``, ``data.train_on``).
+
+    A turn of the assistant ends with one of ``stop_ids``, or with the text ``stop_text`` where that is no single token.
+    ``additions`` are the keys that put something into conversations (``data.system`` …), for objectives that have no prompt.
+    """
+
+    additions: tuple[str, ...]
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def stop_text(self) -> str | None: ...
 
     def encode(self, messages: Sequence[Message]) -> Encoded:
         """Ids from begin to end. Raises ``DataError`` that says which turn does not fit the template."""
+        ...
+
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        """Ids up to where the assistant begins to speak. Raises ``DataError`` as ``encode`` does."""
         ...
 
 

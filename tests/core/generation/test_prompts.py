@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from transformers import PreTrainedTokenizerFast
 from mt_core.assemble.load import end_tokens
 from mt_core.builtin.tokenizers.byte import ByteConfig, build_byte
 from mt_core.builtin.tokenizers.huggingface import HuggingFaceConfig, build_huggingface
+from mt_core.config.sections import DataConfig
+from mt_core.data.templates import build_template
 from mt_core.errors import UsageError, WeightsError
 from mt_core.generation.loaded import Loaded
-from mt_core.generation.prompts import chat_ids, prepare, render
+from mt_core.generation.prompts import chat_ids, prepare, template_of
 
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|> {{ m['content'] }} {{ eos_token }}{% endfor %}"
@@ -40,25 +43,40 @@ def test_a_conversation_has_the_ids_of_apply_chat_template(loaded: Loaded, folde
     theirs = PreTrainedTokenizerFast.from_pretrained(folder)
     expected = theirs.apply_chat_template(TURNS, add_generation_prompt=True, return_dict=False)
     ours = Loaded(loaded.model, build_huggingface(HuggingFaceConfig(path=str(folder))), 128)
-    assert chat_ids(ours, TURNS) == expected
+    assert chat_ids(template_of(ours), TURNS) == expected
     assert expected[0] == theirs.bos_token_id
     assert expected.count(theirs.bos_token_id) == 1
 
 
 def test_a_tokenizer_that_reads_no_special_tokens_gets_the_first_one_in_front(loaded: Loaded) -> None:
-    assert chat_ids(loaded, TURNS, "{{ bos_token }}{{ messages[1].content }}") == [256, *b"hello you"]
+    for begin in ("{{ bos_token }}", ""):
+        assert asked(loaded, begin + "{{ messages[1].content }}") == [256, *b"hello you"]
 
 
-def test_a_template_that_objects_or_is_broken_is_told() -> None:
-    with pytest.raises(UsageError, match="refuses this conversation: no system please"):
-        render("{{ raise_exception('no system please') }}", TURNS, {})
-    with pytest.raises(UsageError, match="refuses this conversation: "):
-        render("{% for %}", TURNS, {})
+def asked(loaded: Loaded, template: str) -> list[int]:
+    return chat_ids(template_of(loaded, template), TURNS)
 
 
-def test_a_template_cannot_reach_out_of_its_sandbox() -> None:
+def test_a_template_that_objects_or_is_broken_is_told_with_its_line(loaded: Loaded) -> None:
+    with pytest.raises(UsageError, match="line 2, refuses this conversation: no system please"):
+        asked(loaded, "{{ messages[0].content }}\n{{ raise_exception('no system please') }}")
+    with pytest.raises(UsageError, match="line 3, refuses this conversation: "):
+        asked(loaded, "\n\n{% for %}")
+
+
+def test_a_template_cannot_reach_out_of_its_sandbox(loaded: Loaded) -> None:
     with pytest.raises(UsageError, match="unsafe"):
-        render("{{ messages.__class__.__mro__[1].__subclasses__() }}", TURNS, {})
+        asked(loaded, "{{ messages.__class__.__mro__[1].__subclasses__() }}")
+
+
+def test_a_conversation_with_a_run_is_written_as_the_run_was(loaded: Loaded) -> None:
+    template = build_template(loaded.tokenizer, DataConfig(template="chatml", system="Be brief.", postfix=" /no_think"))
+    trained = replace(loaded, template=template)
+    assert bytes(chat_ids(template_of(trained), TURNS[1:])[1:]).decode() == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhello you /no_think<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert b"Be brief." not in bytes(chat_ids(template_of(trained), TURNS)[1:]), "the conversation has a system turn"
+    assert asked(trained, "alpaca") == asked(loaded, "alpaca") != chat_ids(template_of(trained), TURNS)
 
 
 def test_a_prompt_leaves_room_for_a_token(loaded: Loaded) -> None:

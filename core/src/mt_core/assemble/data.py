@@ -111,7 +111,7 @@ def _rows(resolved: Resolved) -> _Rows:
 
 
 def _objective(resolved: Resolved, tokenizer: Tokenizer) -> Objective:
-    template = build_template(tokenizer)
+    template = build_template(tokenizer, resolved.config.data)
     options = resolved.config.objective.options
     objective: Objective = resolved.build("objective", options, tokenizer=tokenizer, template=template)
     return objective

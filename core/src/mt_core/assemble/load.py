@@ -11,6 +11,7 @@ import torch
 from mt_core.assemble.data import build_tokenizer
 from mt_core.assemble.weights import weights_of
 from mt_core.checkpoint.store import verify
+from mt_core.data.templates import build_template
 from mt_core.engine.build import fill_model
 from mt_core.engine.processes import Process
 from mt_core.errors import MtError, WeightsError
@@ -36,7 +37,8 @@ def load(resolved: Resolved, checkpoint: Path | None, say: Callable[[str], None]
         verify(checkpoint)
     source = weights_of(resolved, names, say, checkpoint)
     fill_model(model, source, seed=config.train.seed, process=Process(0, 1, 0, device))
-    return Loaded(model.eval(), tokenizer, config.model.options.max_seq_len, eos_ids)
+    template = build_template(tokenizer, config.data)
+    return Loaded(model.eval(), tokenizer, config.model.options.max_seq_len, eos_ids, template)
 
 
 def _tokenizer(resolved: Resolved, checkpoint: Path | None) -> Tokenizer:

@@ -37,6 +37,9 @@ class SampleWriter:
     ) -> None:
         self._tokenizer, self._file, self._tokens = tokenizer, Appender(folder / FILE), tokens
         self._asked = [_asked(sample) for sample in islice(held_out, count)]
+        ends = [tokenizer.eos_id, *(ask.expected[-1] for ask in self._asked if ask.expected)]
+        self._eos_ids = tuple({token for token in ends if token is not None and not tokenizer.decode([token])})
+        """The token that ends a text, and those that end the turns of a chat."""
 
     def cut_back(self, step: int) -> None:
         """Drop what was written after ``step``."""
@@ -46,11 +49,10 @@ class SampleWriter:
     def write(self, model: TrainModel, step: int, *, longest: int) -> None:
         """Append a line for each prompt. ``longest`` is what the model takes, prompt and new tokens together."""
         rows = [Continuation(ask.prompt, min(self._tokens, longest - len(ask.prompt))) for ask in self._asked]
-        eos_id = self._tokenizer.eos_id
         was_training = model.training
         try:
             for batch in [rows] if model.ragged_batches else [[row] for row in rows]:
-                decode(model, batch, rules=SamplingRules(greedy=True), eos_ids=() if eos_id is None else (eos_id,))
+                decode(model, batch, rules=SamplingRules(greedy=True), eos_ids=self._eos_ids)
         finally:
             model.train(was_training)
         lines = [self._line(step, *pair) for pair in zip(self._asked, rows, strict=True)]
@@ -71,4 +73,6 @@ def _asked(sample: Sample) -> _Asked:
     start = len(prompt_ids(sample))
     if start < 2:  # a text that is trained on from its beginning
         start = max(1, min(LONGEST_PROMPT, len(ids) // 2))
-    return _Asked(sample.row_id, tuple(ids[:start]), tuple(ids[start:]))
+        return _Asked(sample.row_id, tuple(ids[:start]), tuple(ids[start:]))
+    end = next((place for place in range(start, len(ids)) if not sample.trained[place]), len(ids))
+    return _Asked(sample.row_id, tuple(ids[:start]), tuple(ids[start:end]))

@@ -95,7 +95,7 @@ def mt_objectives() -> list[ObjectiveComponent]:
         ObjectiveComponent(
             name="pretrain",
             build=_build_pretrain,
-            summary="next-token prediction on all of 'text'",
+            summary="next-token prediction on all of 'text', or of a conversation",
             layouts=_TESTED,
             batching="packing",
             truncation="split",
@@ -103,7 +103,7 @@ def mt_objectives() -> list[ObjectiveComponent]:
         ObjectiveComponent(
             name="sft",
             build=_build_sft,
-            summary="supervised fine-tuning: loss on 'response' only, given 'prompt'",
+            summary="supervised fine-tuning: loss on the answers of a conversation, or on 'response' given 'prompt'",
             source="https://arxiv.org/abs/2203.02155",
             layouts=_TESTED,
             batching="padding",
@@ -170,7 +170,7 @@ def mt_task_prints() -> list[Component]:
 def _build_pretrain(config: MtConfig, *, tokenizer: Tokenizer, template: Template) -> TokenObjective:
     from .objectives.pretrain import Pretrain
 
-    return Pretrain(tokenizer)
+    return Pretrain(tokenizer, template)
 
 
 def _build_sft(config: MtConfig, *, tokenizer: Tokenizer, template: Template) -> TokenObjective:

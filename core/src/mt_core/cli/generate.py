@@ -14,6 +14,7 @@ from mt_core.assemble.discovery import discovered
 from mt_core.cli.guard import guarded
 from mt_core.config.files import read_config
 from mt_core.config.names import expand
+from mt_core.config.texts import template_source
 from mt_core.errors import DataError, UsageError
 from mt_core.generation.rules import SamplingRules, Wishes, faults, refuse
 from mt_core.plugins.resolve import Resolved, resolve
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _BELONGS = {"out": "prompts", "overwrite": "prompts", "batch_size": "prompts", "system": "chat"}
 """Options that only one way of asking reads."""
 
-_PATHS = ("run", "checkpoint", "weights", "prompts", "out", "chat_template")
+_PATHS = ("run", "checkpoint", "weights", "prompts", "out")
 """Options that may begin with the @name of a path."""
 
 
@@ -68,7 +69,11 @@ def _asking_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--overwrite", action="store_true", help="start --out over, instead of going on with it")
     group.add_argument("--batch-size", type=int, metavar="N", help="prompts at a time (default: 8); changes no text")
     group.add_argument("--system", metavar="TEXT", help="system turn of --chat")
-    group.add_argument("--chat-template", type=Path, metavar="FILE", help="Jinja file instead of the tokenizer's own")
+    group.add_argument(
+        "--chat-template",
+        metavar="NAME|FILE",
+        help="how turns are written: chatml, llama3 … (as data.template), or a Jinja file; default: the run's, the tokenizer's own",
+    )
 
 
 def _length_options(group: argparse._ArgumentGroup) -> None:
@@ -105,7 +110,7 @@ def _generate(arguments: argparse.Namespace) -> int:
             setattr(arguments, name, Path(expand(str(given))))
     refuse([*_source_faults(arguments), *_asking_faults(arguments), *faults(vars(arguments), _option)])
     wishes = _wishes(arguments)
-    template = None if arguments.chat_template is None else _template(arguments.chat_template)
+    template = None if arguments.chat_template is None else _template(str(expand(arguments.chat_template)))
     if arguments.prompts is not None:
         return _answer_file(arguments, wishes, template)
     from mt_core.assemble.load import load
@@ -256,10 +261,12 @@ def _choices(given: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def _template(path: Path) -> str:
-    from mt_core.generation.prompts import read_template
-
-    return read_template(path)
+def _template(given: str) -> str:
+    """What ``--chat-template`` names, as ``data.template`` has it. Raises ``UsageError`` when it cannot be read."""
+    try:
+        return template_source(given)
+    except ValueError as error:
+        raise UsageError(f"--chat-template: {error}") from error
 
 
 def _resolved(arguments: argparse.Namespace) -> tuple[Resolved, Path | None]:

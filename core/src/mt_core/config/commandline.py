@@ -1,6 +1,6 @@
 """The command line as a nested mapping: ``--model llama --model.n-layers 6`` → ``{model: {name: llama, n_layers: 6}}``.
 
-Only reading happens here; pydantic validates. Every value is parsed as YAML.
+Only reading happens here; pydantic validates. Every value is parsed as YAML, but for texts that a model will read.
 """
 
 from __future__ import annotations
@@ -55,11 +55,17 @@ def parse(
     return line
 
 
+TEXTS = frozenset({"data.system", "data.prefix", "data.postfix", "data.template"})
+"""Keys whose value is taken to the letter: YAML would make a mapping of ``Answer: `` and a comment of ``### Question``."""
+
+
 def parse_value(text: str, key: str) -> Any:
     """A value of the command line, as YAML: ``4`` is a number, ``none`` and ``null`` are off."""
     if text == "none":
         return None
     if text.startswith("@"):  # a name of a path; YAML reserves the character
+        return text
+    if key in TEXTS and not text.startswith("{file:"):
         return text
     try:
         return yaml.safe_load(text)

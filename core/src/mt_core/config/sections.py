@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from mt_core.config.base import MtConfig
+from mt_core.config.texts import TEMPLATES, template_source, text_or_file
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -15,6 +16,19 @@ class DataConfig(MtConfig):
     """What holds for any dataset. ``None`` takes the objective's or the run's own default."""
 
     columns: dict[str, str] = Field({}, description="our field name → the name in the rows, e.g. {prompt: question}")
+    template: str | None = Field(
+        None,
+        description=f"how conversations are written down: {', '.join(TEMPLATES)}, or a Jinja file; "
+        "default is plain for prompt and response, own (the tokenizer's) for anything else",
+    )
+    train_on: Literal["assistant", "last", "all"] = Field(
+        "assistant", description="trained turns of a conversation: the assistant's, its last one, or everybody's"
+    )
+    system: str | None = Field(
+        None, min_length=1, description="system message of conversations that have none: text, or {file: PATH}"
+    )
+    prefix: str = Field("", description="put before the text of each user turn (the prompt): text, or {file: PATH}")
+    postfix: str = Field("", description="put after the text of each user turn (the prompt): text, or {file: PATH}")
     max_len: int | None = Field(None, gt=0, description="longest sample (tokens); default train.sequence_len")
     truncation: Literal["error", "split"] | None = Field(
         None, description="what happens to a longer sample: an error, or split into pieces; default is the objective's"
@@ -35,6 +49,16 @@ class DataConfig(MtConfig):
         ):
             raise ValueError(f"{glued[0]!r} is read as one word; write a space after each colon: {{ours: theirs}}")
         return value
+
+    @field_validator("system", "prefix", "postfix", mode="before")
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        return text_or_file(value)
+
+    @field_validator("template")
+    @classmethod
+    def _known(cls, value: str | None) -> str | None:
+        return None if value is None else template_source(value)
 
 
 class TrainConfig(MtConfig):

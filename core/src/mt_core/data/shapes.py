@@ -1,25 +1,92 @@
-"""The shapes that a row may have, as one conversation."""
+"""The shapes that a row may have, told apart by the names of its fields, and each of them as a conversation.
+
+Fields that a shape does not know are ignored, as ``source`` and ``id`` are in most datasets.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mt_core.data.turns import content, pairs, shortened, turns
 from mt_core.errors import DataError
 from mt_core.protocols import Message, Row
 
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Fields that a row of this shape has, others that it may have, and how it becomes a conversation."""
+
+    needs: tuple[str, ...]
+    may: tuple[str, ...]
+    turns: Callable[[Row], list[Message]]
+
+    def __str__(self) -> str:
+        return ", ".join(self.needs) + (f" (and perhaps {', '.join(self.may)})" if self.may else "")
+
 
 def conversation(row: Row) -> list[Message]:
-    """The turns of a row ``{"prompt", "response"}``. Raises ``DataError`` with the row's id when a field is missing or no text."""
-    return [
-        {"role": "user", "content": text_field(row, "prompt")},
-        {"role": "assistant", "content": text_field(row, "response")},
-    ]
+    """The turns of a row of any shape but ``text``. Raises ``DataError`` with the row's id when it fits none, or two.
+
+    Turns from plain prompts and responses are ``raw``: without another wish (``data.template``) they are written as they stand.
+    """
+    return shape_of(row).turns(row)
+
+
+def preference(row: Row) -> tuple[list[Message], list[Message], list[Message]]:
+    """Prompt, chosen and rejected turns of a row with ``chosen`` and ``rejected``, each a text or a list of turns.
+
+    Without a ``prompt``, or where both repeat it, the prompt is what they have in common. Raises ``DataError``.
+    """
+    chosen, rejected = (_said(row, name, "assistant") for name in ("chosen", "rejected"))
+    prompt = _said(row, "prompt", "user") if row.get("prompt") is not None else []
+    common = 0
+    while common < min(len(chosen), len(rejected)) - 1 and chosen[common] == rejected[common]:
+        common += 1
+    shared = chosen[:common]
+    repeated = [_key(turn) for turn in shared[-len(prompt) :]] == [_key(turn) for turn in prompt]
+    prompt = shared if repeated or not prompt else [*prompt, *shared]
+    chosen, rejected = chosen[common:], rejected[common:]
+    if chosen == rejected:
+        raise DataError(f"{row['id']}: 'chosen' and 'rejected' are the same; nothing is preferred. Drop the row.")
+    return [*_system(row), *prompt], chosen, rejected
+
+
+def is_conversation(row: Row) -> bool:
+    """Whether the row has the fields of a conversation's shape."""
+    return bool(_fitting(row))
+
+
+def shape_of(row: Row) -> Shape:
+    """The one shape that the row's fields make. Raises ``DataError`` when they make none, or two."""
+    fits = _fitting(row)
+    if len(fits) == 1:
+        return fits[0]
+    found = fields_of(row)
+    if not fits:
+        near = min(SHAPES, key=lambda shape: sum(name not in row for name in shape.needs))
+        missing = [name for name in near.needs if name not in row]
+        wish = ", ".join(f"{name}: NAME" for name in missing)
+        raise DataError(
+            f"{row['id']}: no field {missing[0]!r}; fields found: {found}. The nearest shape is {near}. "
+            f"Name the right fields with data.columns, for instance --data.columns '{{{wish}}}', or choose another --objective."
+        )
+    shapes = " and ".join(f"({', '.join(shape.needs)})" for shape in fits)
+    spare = next(name for name in fits[-1].needs if name not in fits[0].needs)
+    raise DataError(
+        f"{row['id']}: its fields fit two shapes, {shapes}; fields found: {found}. Give one that is not meant another name, "
+        f"for instance --data.columns '{{other: {spare}}}'."
+    )
 
 
 def text_field(row: Row, name: str) -> str:
     """The text in one field; raises ``DataError`` with the row's id when it is missing or no text."""
     if name not in row:
-        found = ", ".join(repr(key) for key in row if key != "id") or "none"
         raise DataError(
-            f"{row['id']}: no field {name!r}; fields found: {found}. "
+            f"{row['id']}: no field {name!r}; fields found: {fields_of(row)}. "
             f"Name the right one with data.columns, for instance --data.columns '{{{name}: NAME}}', or choose another --objective."
         )
     value = row[name]
@@ -29,3 +96,138 @@ def text_field(row: Row, name: str) -> str:
             f"Write it as a string, or name another field with data.columns, for instance --data.columns '{{{name}: NAME}}'."
         )
     return value
+
+
+def fields_of(row: Row) -> str:
+    """The names of a row's fields, for a message."""
+    return ", ".join(repr(key) for key in row if key != "id") or "none"
+
+
+def _fitting(row: Row) -> list[Shape]:
+    fits = [shape for shape in SHAPES if all(name in row for name in shape.needs)]
+    return [shape for shape in fits if not any(set(shape.needs) < set(other.needs) for other in fits)]
+
+
+def _prompt_response(row: Row) -> list[Message]:
+    return _asked(row, text_field(row, "prompt"), text_field(row, "response"))
+
+
+def _alpaca(row: Row) -> list[Message]:
+    """https://github.com/tatsu-lab/stanford_alpaca: the template of that name tells ``input`` from the instruction."""
+    instruction, more = text_field(row, "instruction"), row.get("input")
+    user: dict[str, Any] = {"role": "user", "content": instruction}
+    if more is not None and text_field(row, "input"):
+        user |= {"content": f"{instruction}\n{more}", "input": more}
+    earlier = pairs(row.get("history"), f"{row['id']}: field 'history'")
+    return [*_system(row), *earlier, user, {"role": "assistant", "content": text_field(row, "output")}]
+
+
+def _messages(row: Row) -> list[Message]:
+    return _listed(row, "messages")
+
+
+def _conversations(row: Row) -> list[Message]:
+    return _listed(row, "conversations")
+
+
+def _preferred(row: Row) -> list[Message]:
+    prompt, chosen, _ = preference(row)
+    return [*prompt, *chosen]
+
+
+def _labelled(row: Row) -> list[Message]:
+    """A response that is labelled bad is no turn to learn from."""
+    label = row["label"]
+    if not isinstance(label, bool) and not (isinstance(label, int) and label in (0, 1)):
+        raise DataError(
+            f"{row['id']}: field 'label' is {shortened(label)}; beside prompt and response it says whether that is good, true or "
+            "false. Where it means something else, rename it: --data.columns '{other: label}'."
+        )
+    *before, answer = _prompt_response(row)
+    return [*before, answer if label else {**answer, "train": False}]
+
+
+def _scored(row: Row) -> list[Message]:
+    """The answer with the highest score, the first of equals."""
+    answers = row["answers"]
+    fine = isinstance(answers, list) and all(
+        isinstance(each, dict) and isinstance(each.get("text"), str) and _is_number(each.get("score"))
+        for each in answers
+    )
+    if not fine or not answers:
+        raise DataError(
+            f'{row["id"]}: field \'answers\' must be a list of {{"text": "…", "score": 1.0}}, got {shortened(answers)}.'
+        )
+    return _asked(row, text_field(row, "prompt"), max(answers, key=lambda each: each["score"])["text"])
+
+
+def _choice(row: Row) -> list[Message]:
+    """The prompt, a line for each choice with its letter, ``Answer:``, and the letter (https://arxiv.org/abs/2009.03300)."""
+    choices, answer = row["choices"], row["answer"]
+    if not isinstance(choices, list) or not 2 <= len(choices) <= len(LETTERS):
+        raise DataError(
+            f"{row['id']}: field 'choices' must be a list of 2 to {len(LETTERS)} texts, got {shortened(choices)}."
+        )
+    texts = [content(text, f"{row['id']}: field 'choices', choice {n}") for n, text in enumerate(choices, 1)]
+    letters = LETTERS[: len(texts)]
+    is_letter = isinstance(answer, str) and len(answer) == 1 and answer.upper() in letters
+    number = letters.index(answer.upper()) if is_letter else answer
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(texts):
+        raise DataError(
+            f"{row['id']}: field 'answer' is {shortened(answer)}; it is a letter from A to {letters[-1]}, or a number from 0 to "
+            f"{len(texts) - 1}."
+        )
+    lines = [f"{letter}. {text}\n" for letter, text in zip(letters, texts, strict=True)]
+    return _asked(row, f"{text_field(row, 'prompt')}\n{''.join(lines)}Answer:", f" {letters[number]}")
+
+
+def _asked(row: Row, prompt: str, response: str) -> list[Message]:
+    """A prompt and its response, after other turns where the row has any."""
+    earlier = pairs(row.get("history"), f"{row['id']}: field 'history'")
+    asked = (("user", prompt), ("assistant", response))
+    return [*_system(row), *earlier, *({"role": role, "content": text, "raw": True} for role, text in asked)]
+
+
+def _listed(row: Row, name: str) -> list[Message]:
+    place = f"{row['id']}: field {name!r}"
+    found, system = turns(row[name], place), _system(row)
+    if system and found[0]["role"] == "system":
+        raise DataError(f"{place} begins with a system message, and the field 'system' is another. Keep one of them.")
+    if not any(turn["role"] == "assistant" for turn in found):
+        raise DataError(
+            f"{place} has no turn of the assistant, so there is nothing to learn. Add one, or drop the row."
+        )
+    return [*system, *found]
+
+
+def _said(row: Row, name: str, role: str) -> list[Message]:
+    if isinstance(row.get(name), list):
+        return turns(row[name], f"{row['id']}: field {name!r}")
+    return [{"role": role, "content": text_field(row, name), "raw": True}]
+
+
+def _system(row: Row) -> Sequence[Message]:
+    if row.get("system") is None or not (text := text_field(row, "system")):
+        return []
+    return [{"role": "system", "content": text}]
+
+
+def _key(turn: Message) -> tuple[str, str]:
+    return turn["role"], turn["content"]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+SHAPES = (
+    Shape(("prompt", "response"), ("system", "history"), _prompt_response),
+    Shape(("instruction", "output"), ("input", "system", "history"), _alpaca),
+    Shape(("messages",), ("system",), _messages),
+    Shape(("conversations",), ("system",), _conversations),
+    Shape(("chosen", "rejected"), ("prompt", "system"), _preferred),
+    Shape(("prompt", "response", "label"), ("system", "history"), _labelled),
+    Shape(("prompt", "answers"), ("system", "history"), _scored),
+    Shape(("prompt", "choices", "answer"), ("system", "history"), _choice),
+)
+"""Every shape of a conversation; ``text`` is the other one."""

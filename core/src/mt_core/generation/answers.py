@@ -11,6 +11,7 @@ from mt_core.generation.generate import Writer
 from mt_core.generation.loaded import Loaded
 from mt_core.generation.output import Output
 from mt_core.generation.progress import Progress
+from mt_core.generation.prompts import template_of
 from mt_core.generation.rows import PromptRow
 from mt_core.generation.rules import Wishes
 
@@ -29,8 +30,9 @@ def answer(
 
     Raises ``DataError`` with file and line for a prompt that does not fit, before the first text is made.
     """
-    writer, indices = Writer(loaded, wishes), iter(rows)
-    prompts = {index: _prepared(writer, row, chat_template, file) for index, row in rows.items()}
+    template = template_of(loaded, chat_template) if output.converses else None
+    writer, indices = Writer(loaded, wishes, template), iter(rows)
+    prompts = {index: _prepared(writer, row, file) for index, row in rows.items()}
     with Progress(len(rows)) as progress:
         while batch := list(islice(indices, batch_size)):
             texts = writer.write([prompts[index] for index in batch], batch)
@@ -42,8 +44,8 @@ def answer(
             progress.advance(len(batch), sum(len(text.ids) for text in texts))
 
 
-def _prepared(writer: Writer, row: PromptRow, chat_template: str | None, file: Path) -> list[int]:
+def _prepared(writer: Writer, row: PromptRow, file: Path) -> list[int]:
     try:
-        return writer.prepared(row.prompt, chat_template)
+        return writer.prepared(row.prompt)
     except MtError as error:
         raise DataError(f"{file}:{row.line}: {error}") from error

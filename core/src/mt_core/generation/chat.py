@@ -8,7 +8,7 @@ from typing import Any
 from mt_core.errors import MtError, UsageError
 from mt_core.generation.generate import Show, Writer
 from mt_core.generation.loaded import Loaded
-from mt_core.generation.prompts import chat_ids
+from mt_core.generation.prompts import chat_ids, template_of
 from mt_core.generation.rules import Wishes
 
 COMMANDS = {"/reset": "forget all turns", "/undo": "take the last turn back", "/exit": "end"}
@@ -29,16 +29,16 @@ class Chat:
         chat_template: str | None = None,
     ) -> None:
         self._loaded = loaded
-        self._writer = Writer(loaded, wishes)
+        self._template = template_of(loaded, chat_template)
         self._reserve = wishes.max_new_tokens
         self._show = show
         self._say = say
         self._system = [] if system is None else [{"role": "system", "content": system}]
-        self._template = chat_template
         self._replies = 0
         self.turns: list[dict[str, str]] = []
         """User and assistant in turn."""
         self._ids([{"role": "user", "content": "Hello"}])  # a template that is missing or broken is told at once
+        self._writer = Writer(loaded, wishes, self._template)
 
     def run(self, lines: Iterable[str], *, ask: Callable[[], None] = lambda: None) -> None:
         """Answer line after line, until there are no more or one says ``/exit``. ``ask`` invites the next."""
@@ -103,7 +103,7 @@ class Chat:
         return ids
 
     def _ids(self, turns: list[dict[str, str]]) -> list[int]:
-        return chat_ids(self._loaded, [*self._system, *turns], self._template)
+        return chat_ids(self._template, [*self._system, *turns])
 
 
 class _Remembering:

@@ -13,10 +13,10 @@ from mt_core.generation.beams import search
 from mt_core.generation.choices import Choices
 from mt_core.generation.decode import Continuation, Finish, decode
 from mt_core.generation.loaded import Loaded
-from mt_core.generation.prompts import Prompt, prepare
+from mt_core.generation.prompts import Prompt, prepare, template_of
 from mt_core.generation.rules import Wishes, faults, refuse
 from mt_core.generation.text import TextStream
-from mt_core.protocols import Tokenizer
+from mt_core.protocols import Template, Tokenizer
 
 Show = Callable[[str], None]
 
@@ -50,8 +50,9 @@ def generate(
     """
     refuse(faults({"batch_size": batch_size}))
     listed = [prompts] if isinstance(prompts, str) else list(prompts)
-    writer = Writer(loaded, wishes or Wishes())
-    ids = [writer.prepared(prompt, chat_template, _place(index, len(listed))) for index, prompt in enumerate(listed)]
+    converses = any(not isinstance(prompt, str) for prompt in listed)
+    writer = Writer(loaded, wishes or Wishes(), template_of(loaded, chat_template) if converses else None)
+    ids = [writer.prepared(prompt, _place(index, len(listed))) for index, prompt in enumerate(listed)]
     found: list[Generation] = []
     for start in range(0, len(ids), batch_size):
         batch = ids[start : start + batch_size]
@@ -64,18 +65,23 @@ def _place(index: int, count: int) -> str:
 
 
 class Writer:
-    """Continues prompts by the same wishes, batch after batch."""
+    """Continues prompts by the same wishes, batch after batch. With a ``template`` they may be conversations, and end as its turns do."""
 
-    def __init__(self, loaded: Loaded, wishes: Wishes) -> None:
+    def __init__(self, loaded: Loaded, wishes: Wishes, template: Template | None = None) -> None:
         self._loaded = loaded
         self._wishes = wishes
+        self._template = template
         self._choices = self._checked_choices() if wishes.choices else None
         self._end_ids = (*loaded.eos_ids, *_special(wishes.stop, loaded.tokenizer))
+        self._stop = wishes.stop
+        if template is not None:
+            self._end_ids = (*self._end_ids, *template.stop_ids)
+            self._stop = (*wishes.stop, *([template.stop_text] if template.stop_text else []))
 
-    def prepared(self, prompt: Prompt, chat_template: str | None = None, place: str = "") -> list[int]:
+    def prepared(self, prompt: Prompt, place: str = "") -> list[int]:
         """Ids of a prompt that can be continued. ``place`` begins the message of what is wrong with it."""
         try:
-            ids = prepare(self._loaded, prompt, chat_template=chat_template)
+            ids = prepare(self._loaded, prompt, self._template)
             self.room(ids)
         except UsageError as error:
             raise UsageError(f"{place}{error}") from error
@@ -88,7 +94,7 @@ class Writer:
         assert show is None or len(prompts) == 1, "texts that grow at the same time cannot be shown in one stream"
         rules, room = self._wishes.rules, [self.room(prompt) for prompt in prompts]
         live = show if self._choices is None and rules.num_beams == 1 else None
-        streams = [TextStream(self._loaded.tokenizer, stop=self._wishes.stop, show=live) for _ in prompts]
+        streams = [TextStream(self._loaded.tokenizer, stop=self._stop, show=live) for _ in prompts]
         rows = [
             Continuation(prompt, min(space, self._wishes.max_new_tokens), dice(self._wishes.seed, index), stream.push)
             for prompt, space, index, stream in zip(prompts, room, indices, streams, strict=True)

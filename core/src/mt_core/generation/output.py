@@ -28,7 +28,8 @@ def _line(row: Mapping[str, Any]) -> bytes:
 
 
 class Output:
-    """The output of one file of prompts. ``pending`` are the rows that it does not have yet, in order.
+    """The output of one file of prompts. ``pending`` are the rows that it does not have yet, in order;
+    ``converses`` says whether any row, of all of them, is a conversation.
 
     Opening checks what is there: other settings, other prompts or a file of somebody else are refused with
     ``UsageError``; a last line that was not written to its end is cut off with a notice.
@@ -44,6 +45,7 @@ class Output:
         self._is_begun = path.exists() and not overwrite
         done = self._resume(rows, say) if self._is_begun else set()
         self.pending = [row for row in rows if row.id not in done]
+        self.converses = any(not isinstance(row.prompt, str) for row in rows)
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write finished rows; they are in the file when this returns."""

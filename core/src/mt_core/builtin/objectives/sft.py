@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mt_core import Rejected, Row, Sample, conversation
+from mt_core import DataError, Rejected, Row, Sample, conversation
 from mt_core.nn import TokenObjective
 
 if TYPE_CHECKING:
-    from mt_core.protocols import Template, Tokenizer
+    from mt_core.protocols import Message, Template, Tokenizer
 
 
 class SupervisedFineTuning(TokenObjective):
@@ -19,13 +19,27 @@ class SupervisedFineTuning(TokenObjective):
         self._template = template
 
     def encode(self, row: Row) -> Sample | Rejected:
-        """The sample of a conversation; an empty response is rejected. Raises ``DataError`` when a field is missing or no text."""
+        """The sample of a conversation; an empty answer is rejected. Raises ``DataError`` for a row that has no shape, or no template."""
         messages = conversation(row)
-        if not messages[-1]["content"]:
-            return Rejected("'response' is empty", row["id"])
-        encoded = self._template.encode(messages)
+        if any(_is_empty(message) for message in messages):
+            return Rejected("'response' is empty" if messages[-1].get("raw") else "an answer is empty", row["id"])
+        try:
+            encoded = self._template.encode(messages)
+        except DataError as error:
+            raise DataError(f"{row['id']}: {error}") from error
         if not any(encoded.trained):
-            return Rejected("'response' has no token of its own", row["id"])
+            is_bad = not messages[-1].get("train", True)
+            return Rejected(
+                "no turn is to be trained on" if is_bad else "'response' has no token of its own", row["id"]
+            )
         if not any(encoded.trained[1:]):
             return Rejected("no token is left to train on after the first", row["id"])
         return Sample(encoded.ids, encoded.trained, row["id"], encoded.weights)
+
+
+def _is_empty(message: Message) -> bool:
+    """Whether an answer that may be trained on would teach to say nothing; templates cut white space off."""
+    if message["role"] != "assistant" or not message.get("train", True):
+        return False
+    content: str = message["content"]
+    return not (content if message.get("raw") else content.strip())

@@ -42,11 +42,23 @@ class HuggingFaceTokenizer:
         # a chat template writes these names; encode() reads what it wrote as the special tokens
         named = inner.special_tokens_map.items()
         self.special_tokens: dict[str, str] = {name: token for name, token in named if isinstance(token, str)}
+        added = inner.added_tokens_decoder.values()
+        self.special_texts: tuple[str, ...] = tuple(
+            dict.fromkeys([*inner.all_special_tokens, *(token.content for token in added if token.special)])
+        )
 
     def encode(self, text: str) -> list[int]:
         """Ids of the text; raises ``DataError`` on a lone surrogate."""
         utf8(text)
         ids: list[int] = self._inner(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return ids
+
+    def encode_literally(self, text: str) -> list[int]:
+        """Ids of the text, where a special token that it spells is read as the characters that it is."""
+        utf8(text)
+        ids: list[int] = self._inner(text, add_special_tokens=False, split_special_tokens=True, verbose=False)[
+            "input_ids"
+        ]
         return ids
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:

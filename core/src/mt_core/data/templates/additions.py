@@ -1,0 +1,42 @@
+"""What a run puts into every conversation, and which of its turns are trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mt_core.protocols import Message
+
+
+@dataclass(frozen=True)
+class Additions:
+    """``data.system`` for conversations without one; ``data.prefix`` and ``data.postfix`` around each user turn."""
+
+    system: str | None = None
+    prefix: str = ""
+    postfix: str = ""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that are set."""
+        return tuple(f"data.{name}" for name in ("system", "prefix", "postfix") if getattr(self, name))
+
+    def put(self, messages: Sequence[Message]) -> list[Message]:
+        """The conversation with them."""
+        found = [self._around(message) if message["role"] == "user" else message for message in messages]
+        if self.system and (not found or found[0]["role"] != "system"):
+            return [{"role": "system", "content": self.system}, *found]
+        return found
+
+    def _around(self, message: Message) -> Message:
+        if not self.prefix and not self.postfix:
+            return message
+        more = {"input": message["input"] + self.postfix} if "input" in message else {}
+        return {**message, "content": self.prefix + message["content"] + self.postfix, **more}
+
+
+def trained_turns(messages: Sequence[Message], train_on: str) -> list[bool]:
+    """Which turns are trained on. What a message says itself (``train``) wins over ``data.train_on``."""
+    places = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
+    wanted = set(range(len(messages))) if train_on == "all" else set(places[-1:] if train_on == "last" else places)
+    return [message.get("train", place in wanted) for place, message in enumerate(messages)]

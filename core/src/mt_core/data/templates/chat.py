@@ -1,0 +1,161 @@
+"""Conversations as a Jinja template writes them; spans of characters decide which tokens are trained on."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from mt_core.data.templates.additions import Additions, trained_turns
+from mt_core.data.templates.notation import Notation, Reading
+from mt_core.data.templates.rendering import render
+from mt_core.errors import DataError
+from mt_core.protocols import Encoded, Message, Tokenizer
+
+_PROBE = "Wollongong"
+"""An answer that no template writes by itself: what follows it is what ends a turn."""
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Characters that are trained on, and how much they count."""
+
+    start: int
+    end: int
+    weight: float
+
+
+class ChatTemplate:
+    """A Jinja template with a tokenizer. ``begins`` puts the token that begins a text where the template writes none."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        source: str,
+        additions: Additions,
+        train_on: str,
+        *,
+        name: str = "of the tokenizer",
+        begins: bool = False,
+    ) -> None:
+        self._tokenizer, self._source, self._train_on, self._name = tokenizer, source, train_on, name
+        self._notation = Notation(tokenizer)
+        self._begins = begins or not self._notation.is_native
+        self._additions = additions
+        self.additions = additions.keys
+
+    def encode(self, messages: Sequence[Message]) -> Encoded:
+        """See ``Template``.
+
+        A token is trained on when one of its characters is in a trained span, as ``return_assistant_tokens_mask`` of transformers
+        has it. The span of an assistant's turn goes from the end of what a prompt for it would be to the end of its stop.
+        """
+        messages = self._prepared(messages)
+        self._refuse_stops(messages)
+        text = self._render(messages)
+        spans = self._spans(messages, text)
+        reading = self._notation.read(text)
+        trained, weights = [False] * len(reading.ids), [1.0] * len(reading.ids)
+        for span in spans:
+            places = _tokens_in(reading, span)
+            trained[places] = [True] * len(trained[places])
+            weights[places] = [span.weight] * len(weights[places])
+        lead = self._lead(reading.ids)
+        weighted = [*[1.0] * len(lead), *weights] if any(span.weight != 1.0 for span in spans) else None
+        return Encoded([*lead, *reading.ids], [*[False] * len(lead), *trained], weighted)
+
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        """See ``Template``."""
+        ids = self._notation.encode(self._render(self._prepared(messages), speak=True))
+        return [*self._lead(ids), *ids]
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """See ``Template``: the first special token after an answer."""
+        return self._stop_ids
+
+    @cached_property
+    def _stop_ids(self) -> tuple[int, ...]:
+        ids = self._notation.encode(self._stop) if self._stop else []
+        return tuple([token for token in ids if not self._tokenizer.decode([token])][:1])
+
+    @cached_property
+    def stop_text(self) -> str | None:
+        """See ``Template``: what comes after an answer, where no special token does."""
+        return None if self._stop_ids or not self._stop else self._notation.shown(self._stop)
+
+    @cached_property
+    def _stop(self) -> str:
+        asked = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": _PROBE}]
+        _, found, after = self._render(self._prepared(asked)).rpartition(_PROBE)
+        return after.strip() if found else ""
+
+    def _prepared(self, messages: Sequence[Message]) -> list[Message]:
+        return [self._notation.guarded(message) for message in self._additions.put(messages)]
+
+    def _lead(self, ids: Sequence[int]) -> list[int]:
+        bos = self._tokenizer.bos_id
+        return [] if bos is None or not self._begins or list(ids[:1]) == [bos] else [bos]
+
+    def _render(self, messages: Sequence[Message], *, speak: bool = False) -> str:
+        return render(self._source, messages, self._notation.names, name=self._name, speak=speak)
+
+    def _refuse_stops(self, messages: Sequence[Message]) -> None:
+        if not self._stop:
+            raise DataError(
+                f"the chat template {self._name} writes nothing after an answer, so a model would never learn to stop; "
+                "write {{ eos_token }} after the assistant's content, or choose another with --data.template"
+            )
+        stop = self.stop_text
+        for number, message in enumerate(messages, 1):
+            if stop is not None and stop in message["content"]:
+                raise DataError(
+                    f"turn {number} contains {stop!r}, which ends a turn in the chat template {self._name} and is no single token of "
+                    "this tokenizer; take it out, or choose a template that ends turns with {{ eos_token }}"
+                )
+
+    def _spans(self, messages: Sequence[Message], text: str) -> list[_Span]:
+        wanted = trained_turns(messages, self._train_on)
+        if all(wanted) and not any("weight" in message for message in messages):
+            return [_Span(0, len(text), 1.0)]
+        last, spans = len(messages) - 1, []
+        for place in (place for place, is_wanted in enumerate(wanted) if is_wanted):
+            start = self._length(messages[:place], text, place, speak=messages[place]["role"] == "assistant")
+            end = len(text) if place == last else self._length(messages[: place + 1], text, place)
+            end = start + len(text[start:end].rstrip())  # what follows a stop is never generated
+            spans.append(_Span(start, end, messages[place].get("weight", 1.0)))
+        return spans
+
+    def _length(self, before: Sequence[Message], text: str, place: int, *, speak: bool = False) -> int:
+        """How many characters of the text these first messages are. Raises ``DataError`` where it does not begin with them."""
+        rendered = self._render(before, speak=speak) if before or speak else ""
+        if not text.startswith(rendered):
+            raise DataError(
+                f"turn {place + 1} cannot be told from the others: the chat template {self._name} writes a conversation differently when "
+                "more turns follow, so what is trained would not be what is asked later. Train on the last turn only "
+                "(--data.train-on last), or choose another with --data.template"
+            )
+        return len(rendered)
+
+
+def own_source(tokenizer: Tokenizer) -> str:
+    """The tokenizer's chat template. Raises ``DataError`` when it has none."""
+    template: Any = tokenizer.chat_template
+    if isinstance(template, Mapping):  # transformers keeps several under names
+        template = template.get("default")
+    if not isinstance(template, str):
+        raise DataError(
+            "the tokenizer has no chat template, which says how turns are written down; choose one with --data.template (chatml, "
+            "alpaca for instructions, plain for nothing between turns, a Jinja file …), or for a trained model with --chat-template FILE"
+        )
+    return template
+
+
+def _tokens_in(reading: Reading, span: _Span) -> slice:
+    """The tokens with a character of the span; those without any (of half a character, in front of a word) count where they stand."""
+    first = bisect_right(reading.ends, span.start)
+    while first and reading.starts[first - 1] >= span.start:
+        first -= 1
+    return slice(first, max(first, bisect_left(reading.starts, span.end)))

@@ -1,0 +1,104 @@
+"""The turns of a conversation as rows write them: OpenAI's ``role`` and ``content``, or ShareGPT's ``from`` and ``value``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from mt_core.errors import DataError
+from mt_core.protocols import Message
+
+ROLES = {
+    "system": "system",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "model": "assistant",
+}
+"""What rows call a role, and what it is called here."""
+
+_SPELLINGS = (("role", "content"), ("from", "value"))
+_REFUSED = ("tool_calls", "function_call")
+
+
+def turns(value: Any, place: str) -> list[Message]:
+    """The messages in a list of turns, checked. ``place`` (row and field) begins the message of a ``DataError``."""
+    if not isinstance(value, list) or not value:
+        raise DataError(
+            f"{place} must be a list of at least one turn, got {shortened(value)}. "
+            'Write [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}].'
+        )
+    found = [_turn(item, f"{place}, turn {number}") for number, item in enumerate(value, 1)]
+    for number, message in enumerate(found[1:], 2):
+        if message["role"] == "system":
+            raise DataError(
+                f"{place}, turn {number} is a system message; only the first turn can be one. Move it there."
+            )
+    return found
+
+
+def pairs(value: Any, place: str) -> list[Message]:
+    """The messages of earlier turns: a list of [user, assistant] pairs, or of turns; ``None`` and ``[]`` are none."""
+    if value is None or value == []:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, list | tuple) for item in value):
+        return turns(value, place)
+    found: list[Message] = []
+    for number, pair in enumerate(value, 1):
+        if len(pair) != 2:
+            raise DataError(f"{place}, pair {number} has {len(pair)} texts, not [user, assistant]: {shortened(pair)}.")
+        for role, text in zip(("user", "assistant"), pair, strict=True):
+            found.append({"role": role, "content": content(text, f"{place}, pair {number}, {role}")})
+    return found
+
+
+def content(value: Any, place: str) -> str:
+    """What a turn says. Raises ``DataError`` for anything but text."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        raise DataError(
+            f"{place} is a list of parts, and only text can be trained on yet: {shortened(value)}. Join its texts to one."
+        )
+    raise DataError(f"{place} is of type {type(value).__name__}, not text: {shortened(value)}. Write it as a string.")
+
+
+def _turn(item: Any, place: str) -> Message:
+    spelling = next((pair for pair in _SPELLINGS if isinstance(item, Mapping) and set(pair) <= set(item)), None)
+    if spelling is None:
+        raise DataError(
+            f'{place} must have "role" and "content" (or "from" and "value"), got {shortened(item)}. Add what is missing.'
+        )
+    if refused := [name for name in _REFUSED if item.get(name)]:
+        raise DataError(
+            f"{place} has {refused[0]!r}, which cannot be trained on yet. Write the call as text, or drop the row."
+        )
+    role = ROLES.get(str(item[spelling[0]]))
+    if role is None:
+        raise DataError(
+            f"{place} has the {spelling[0]} {item[spelling[0]]!r}. Known: {', '.join(ROLES)}. Rename it, or drop the row."
+        )
+    return {"role": role, "content": content(item[spelling[1]], place), **_wishes(item, place)}
+
+
+def _wishes(item: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """``train`` and ``weight``, where the turn has them. A weight of 0 is ``train: false``, as at OpenAI."""
+    wishes: dict[str, Any] = {}
+    train, weight = item.get("train"), item.get("weight")
+    if train is not None:
+        if not isinstance(train, bool):
+            raise DataError(f'{place} has "train": {shortened(train)}; it is true or false.')
+        wishes["train"] = train
+    if weight is not None:
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not (0 <= weight < math.inf):
+            raise DataError(f'{place} has "weight": {shortened(weight)}; it is a number of 0 or more.')
+        wishes |= {"weight": float(weight)} if weight else {"train": False}
+    return wishes
+
+
+def shortened(value: Any) -> str:
+    """A value as Python writes it, for a message."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
