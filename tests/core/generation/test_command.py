@@ -159,7 +159,11 @@ FAULTS = {
     "stray option": ([*ASK, "--system", "x"], "--system belongs to --chat", 2),
     "stray batch": ([*ASK, "--batch-size", "2"], "--batch-size belongs to --prompts", 2),
     "stray template": ([*ASK, "--chat-template", "x"], "a --prompt is plain text", 2),
-    "no template": (["--run", "{run}", "--chat", "--chat-template", "{run}/none"], "--chat-template: cannot read the file", 2),
+    "no template": (
+        ["--run", "{run}", "--chat", "--chat-template", "{run}/none"],
+        "--chat-template: cannot read the file",
+        2,
+    ),
     "no out": (["--run", "{run}", "--prompts", "x"], "needs a file for the texts: --out", 2),
     "out is in": (["--run", "{run}", "--prompts", "x", "--out", "x"], "would destroy it", 2),
     "out is a folder": (["--run", "{run}", "--prompts", "x", "--out", "{run}"], "is no regular file", 2),

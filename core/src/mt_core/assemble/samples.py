@@ -37,8 +37,8 @@ class SampleWriter:
     ) -> None:
         self._tokenizer, self._file, self._tokens = tokenizer, Appender(folder / FILE), tokens
         self._asked = [_asked(sample) for sample in islice(held_out, count)]
-        ends = [tokenizer.eos_id, *(ask.expected[-1] for ask in self._asked if ask.expected)]
-        self._eos_ids = tuple({token for token in ends if token is not None and not tokenizer.decode([token])})
+        ends = [tokenizer.eos_id, *(_end(ask.expected, tokenizer) for ask in self._asked)]
+        self._eos_ids = tuple({token for token in ends if token is not None})
         """The token that ends a text, and those that end the turns of a chat."""
 
     def cut_back(self, step: int) -> None:
@@ -66,6 +66,12 @@ class SampleWriter:
         texts = {"prompt": ask.prompt, "expected": ask.expected[: self._tokens], "text": row.new}
         decoded = {name: self._tokenizer.decode(list(ids)) for name, ids in texts.items()}
         return json.dumps({"step": step, "row_id": ask.row_id, **decoded}, ensure_ascii=False) + "\n"
+
+
+def _end(expected: Sequence[int], tokenizer: Tokenizer) -> int | None:
+    """The special token at the end, which adds nothing to the text."""
+    is_silent = len(expected) > 1 and tokenizer.decode(expected[-2:]) == tokenizer.decode(expected[-2:-1])
+    return expected[-1] if is_silent else None
 
 
 def _asked(sample: Sample) -> _Asked:

@@ -67,7 +67,7 @@ def shape_of(row: Row) -> Shape:
         return fits[0]
     found = fields_of(row)
     if not fits:
-        near = min(SHAPES, key=lambda shape: sum(name not in row for name in shape.needs))
+        near = _nearest(row)
         missing = [name for name in near.needs if name not in row]
         wish = ", ".join(f"{name}: NAME" for name in missing)
         raise DataError(
@@ -106,6 +106,12 @@ def fields_of(row: Row) -> str:
 def _fitting(row: Row) -> list[Shape]:
     fits = [shape for shape in SHAPES if all(name in row for name in shape.needs)]
     return [shape for shape in fits if not any(set(shape.needs) < set(other.needs) for other in fits)]
+
+
+def _nearest(row: Row) -> Shape:
+    """The shape that lacks the fewest fields, of those that have half of theirs; prompt and response where none has."""
+    halves = [shape for shape in SHAPES if 2 * sum(name in row for name in shape.needs) >= len(shape.needs)]
+    return min(halves or SHAPES[:1], key=lambda shape: sum(name not in row for name in shape.needs))
 
 
 def _prompt_response(row: Row) -> list[Message]:

@@ -53,6 +53,8 @@ class Llama3Tokenizer:
         first = encoding.n_vocab - SPECIAL_COUNT
         self._first_special = first
         self.size: int = encoding.n_vocab
+        self.special_ids = {name: first + number for number, name in enumerate(SPECIAL)}
+        """What a chat template may spell; the core reads these names where the template wrote them, and nowhere else."""
         self.bos_id: int | None = first + SPECIAL.index("<|begin_of_text|>")
         self.eos_id: int | None = first + SPECIAL.index("<|end_of_text|>")
         self.pad_id: int | None = first + SPECIAL.index("<|finetune_right_pad_id|>")

@@ -74,17 +74,16 @@ class ChatTemplate:
     @property
     def stop_ids(self) -> tuple[int, ...]:
         """See ``Template``: the first special token after an answer."""
-        return self._stop_ids
+        return () if self._stop_id is None else (self._stop_id,)
 
     @cached_property
-    def _stop_ids(self) -> tuple[int, ...]:
-        ids = self._notation.encode(self._stop) if self._stop else []
-        return tuple([token for token in ids if not self._tokenizer.decode([token])][:1])
+    def _stop_id(self) -> int | None:
+        return self._notation.first_special(self._stop)
 
     @cached_property
     def stop_text(self) -> str | None:
         """See ``Template``: what comes after an answer, where no special token does."""
-        return None if self._stop_ids or not self._stop else self._notation.shown(self._stop)
+        return self._stop if self._stop and self._stop_id is None else None
 
     @cached_property
     def _stop(self) -> str:

@@ -87,9 +87,14 @@ class Notation:
             return self._tokenizer.encode(text)
         return self.read(text).ids
 
-    def shown(self, text: str) -> str:
-        """The text for people."""
-        return _MARKS.sub("", text.replace(_BOS, "<bos>").replace(_EOS, "<eos>"))
+    def first_special(self, text: str) -> int | None:
+        """The first special token in a rendered text, where there is one."""
+        if not self.is_native:
+            found = next((part["special"] for part in self._parts.finditer(text) if part["special"]), None)
+            return None if found is None else self._ids[found]
+        spelled = self._special.search(text)
+        ids = self._tokenizer.encode(spelled[0]) if spelled else []
+        return ids[0] if len(ids) == 1 else None
 
     def _literally(self, text: str) -> list[int]:
         encode = getattr(self._tokenizer, "encode_literally", self._tokenizer.encode)

@@ -1,0 +1,186 @@
+"""Every documented shape of a row as a conversation, and what fits none, or two."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mt_core import DataError, conversation, is_conversation, preference
+
+
+def said(*turns: Any) -> list[dict[str, Any]]:
+    roles = {"s": "system", "u": "user", "a": "assistant"}
+    return [{"role": roles[role], "content": text, **more} for role, text, more in turns]
+
+
+def plain(prompt: str, response: str, **more: Any) -> list[dict[str, Any]]:
+    return said(("u", prompt, {"raw": True}), ("a", response, {"raw": True, **more}))
+
+
+U, A, S = ("u", "q", {}), ("a", "r", {}), ("s", "be kind", {})
+LISTED = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "r"}]
+SCORED = [{"text": "bad", "score": 1}, {"text": "good", "score": 2.5}, {"text": "as good", "score": 2.5}]
+
+ROWS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+    "prompt, response": ({"prompt": "q", "response": "r"}, plain("q", "r")),
+    "other fields": ({"prompt": "q", "response": "r", "source": 3, "text": "q r"}, plain("q", "r")),
+    "system": ({"prompt": "q", "response": "r", "system": "be kind"}, [*said(S), *plain("q", "r")]),
+    "empty system": ({"prompt": "q", "response": "r", "system": ""}, plain("q", "r")),
+    "history of pairs": (
+        {"prompt": "q", "response": "r", "history": [["a", "b"]]},
+        [*said(("u", "a", {}), ("a", "b", {})), *plain("q", "r")],
+    ),
+    "history of messages": ({"prompt": "q", "response": "r", "history": LISTED}, [*said(U, A), *plain("q", "r")]),
+    "no history": ({"prompt": "q", "response": "r", "history": None}, plain("q", "r")),
+    "alpaca": ({"instruction": "q", "input": "", "output": "r"}, said(U, A)),
+    "alpaca, input": ({"instruction": "q", "input": "i", "output": "r"}, said(("u", "q\ni", {"input": "i"}), A)),
+    "sharegpt": (
+        {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "r"}]},
+        said(U, A),
+    ),
+    "sharegpt, system": ({"conversations": LISTED, "system": "be kind"}, said(S, U, A)),
+    "messages": ({"messages": [{"role": "system", "content": "be kind"}, *LISTED]}, said(S, U, A)),
+    "train and weight": (
+        {"messages": [{**LISTED[0], "train": True}, {**LISTED[1], "weight": 2}, {**LISTED[1], "weight": 0}]},
+        said(("u", "q", {"train": True}), ("a", "r", {"weight": 2.0}), ("a", "r", {"train": False})),
+    ),
+    "preference": ({"prompt": "q", "chosen": "r", "rejected": "x"}, plain("q", "r")),
+    "good": ({"prompt": "q", "response": "r", "label": True}, plain("q", "r")),
+    "bad": ({"prompt": "q", "response": "r", "label": 0}, plain("q", "r", train=False)),
+    "scored": ({"prompt": "q", "answers": SCORED}, plain("q", "good")),
+    "choice by number": (
+        {"prompt": "q", "choices": ["x", "y"], "answer": 1},
+        plain("q\nA. x\nB. y\nAnswer:", " B"),
+    ),
+    "choice by letter": (
+        {"prompt": "q", "choices": ["x", "y"], "answer": "a"},
+        plain("q\nA. x\nB. y\nAnswer:", " A"),
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", ROWS)
+def test_each_shape_is_a_conversation(shape: str) -> None:
+    row, expected = ROWS[shape]
+    assert conversation({"id": "rows:1", **row}) == expected
+    assert is_conversation(row)
+
+
+PREFERENCES: dict[str, tuple[dict[str, Any], list[Any]]] = {
+    "texts": ({"prompt": "q", "chosen": "r", "rejected": "x"}, [["q"], ["r"], ["x"]]),
+    "no prompt": ({"chosen": "r", "rejected": "x"}, [[], ["r"], ["x"]]),
+    "messages with the prompt in them": (
+        {"chosen": LISTED, "rejected": [LISTED[0], {"role": "assistant", "content": "x"}]},
+        [["q"], ["r"], ["x"]],
+    ),
+    "messages that repeat the prompt": (
+        {"prompt": "q", "chosen": LISTED, "rejected": [LISTED[0], {"role": "assistant", "content": "x"}]},
+        [["q"], ["r"], ["x"]],
+    ),
+    "messages for all three": (
+        {"prompt": [LISTED[0]], "chosen": [LISTED[1]], "rejected": [{"role": "assistant", "content": "x"}]},
+        [["q"], ["r"], ["x"]],
+    ),
+    "system": ({"system": "s", "prompt": "q", "chosen": "r", "rejected": "x"}, [["s", "q"], ["r"], ["x"]]),
+}
+
+
+@pytest.mark.parametrize("kind", PREFERENCES)
+def test_a_preference_is_a_prompt_and_two_answers(kind: str) -> None:
+    row, expected = PREFERENCES[kind]
+    parts = preference({"id": "rows:1", **row})
+    assert [[turn["content"] for turn in part] for part in parts] == expected
+
+
+def messages(**change: Any) -> dict[str, Any]:
+    return {"messages": [LISTED[0], {**LISTED[1], **change}]}
+
+
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "none": (
+        {"question": "q", "answer": "r"},
+        r"no field 'prompt'; fields found: 'question', 'answer'. The nearest shape is prompt, "
+        r"response \(and perhaps system, history\)\..*--data.columns '\{prompt: NAME, response: NAME\}'",
+    ),
+    "near alpaca": ({"instruction": "q", "answer": "r"}, r"no field 'output'.*--data.columns '\{output: NAME\}'"),
+    "near choice": ({"choices": [], "answer": 1}, "no field 'prompt'"),
+    "two": (
+        {"prompt": "q", "response": "r", "messages": LISTED},
+        r"fit two shapes, \(prompt, response\) and \(messages\).*--data.columns '\{other: messages\}'",
+    ),
+    "two lists": ({"conversations": LISTED, "messages": LISTED}, "fit two shapes"),
+    "no list": ({"messages": "q"}, r"field 'messages' must be a list of at least one turn, got 'q'"),
+    "empty list": ({"messages": []}, "must be a list of at least one turn"),
+    "turn of text": ({"messages": ["q"]}, r"turn 1 must have \"role\" and \"content\""),
+    "no content": ({"messages": [{"role": "user"}]}, "turn 1 must have"),
+    "parts": (messages(content=[{"type": "text", "text": "r"}]), "turn 2 is a list of parts, and only text"),
+    "null": (messages(content=None), "turn 2 is of type NoneType, not text"),
+    "role": (messages(role="tool"), "turn 2 has the role 'tool'. Known: system, user"),
+    "role of another type": (messages(role=["user"]), "turn 2 has the role"),
+    "call": (messages(tool_calls=[{"name": "f"}]), "turn 2 has 'tool_calls', which cannot be trained on yet"),
+    "late system": ({"messages": [*LISTED, {"role": "system", "content": "s"}]}, "turn 3 is a system message"),
+    "two systems": ({"messages": [{"role": "system", "content": "s"}, *LISTED], "system": "t"}, "Keep one of them"),
+    "no answer": ({"messages": LISTED[:1]}, "has no turn of the assistant"),
+    "train": (messages(train="no"), "turn 2 has \"train\": 'no'; it is true or false"),
+    "weight": (messages(weight=-1), 'turn 2 has "weight": -1; it is a number of 0 or more'),
+    "endless weight": (messages(weight=float("inf")), '"weight": inf'),
+    "history": ({"prompt": "q", "response": "r", "history": [["a"]]}, "pair 1 has 1 texts, not"),
+    "number in history": ({"prompt": "q", "response": "r", "history": [["a", 1]]}, "pair 1, assistant is of type int"),
+    "system of another type": ({"prompt": "q", "response": "r", "system": 5}, "field 'system' is of type int"),
+    "label": ({"prompt": "q", "response": "r", "label": "sports"}, r"field 'label' is 'sports'.*'\{other: label\}'"),
+    "answers": ({"prompt": "q", "answers": [{"text": "r"}]}, "field 'answers' must be a list of"),
+    "choices": ({"prompt": "q", "choices": ["x"], "answer": 0}, "must be a list of 2 to 26 texts"),
+    "answer": (
+        {"prompt": "q", "choices": ["x", "y"], "answer": "C"},
+        "it is a letter from A to B, or a number from 0 to 1",
+    ),
+    "answer of true": ({"prompt": "q", "choices": ["x", "y"], "answer": True}, "field 'answer' is True"),
+    "nothing preferred": ({"prompt": "q", "chosen": "r", "rejected": "r"}, "are the same"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_row_without_a_shape_is_told_with_its_place_and_the_remedy(fault: str) -> None:
+    row, says = FAULTS[fault]
+    with pytest.raises(DataError, match=says) as caught:
+        conversation({"id": "rows.jsonl:7", **row})
+    assert str(caught.value).startswith("rows.jsonl:7: ")
+
+
+@contextmanager
+def suppress_as(kind: type[Exception], begins: str) -> Iterator[None]:
+    """Passes over an exception of this kind whose message is right."""
+    try:
+        yield
+    except kind as error:
+        if not re.match(begins, str(error)):
+            raise
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["user", "human"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["role", "content", "from", "value", "text", "score", "train", "weight"]), inner
+        )
+    ),
+    max_leaves=8,
+)
+NAMES = sorted({name for row, _ in ROWS.values() for name in row} | {"rejected"})
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), values, max_size=5))
+def test_any_row_is_a_conversation_or_an_error_that_names_it(row: dict[str, Any]) -> None:
+    turns = None
+    with suppress_as(DataError, r"^rows:1: "):
+        turns = conversation({"id": "rows:1", **row})
+    if turns is not None:
+        assert all(isinstance(turn["content"], str) for turn in turns)
+        assert "assistant" in {turn["role"] for turn in turns}
