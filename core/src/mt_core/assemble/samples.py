@@ -12,6 +12,7 @@ from mt_core.data.encoded import EncodedSamples
 from mt_core.evaluate.figures import prompt_ids
 from mt_core.generation.decode import Continuation, decode
 from mt_core.generation.rules import SamplingRules
+from mt_core.generation.text import TextStream, earliest
 from mt_core.nn import TrainModel
 from mt_core.protocols import Sample, Tokenizer
 from mt_core.tracking.appender import Appender
@@ -30,12 +31,23 @@ class _Asked:
 
 
 class SampleWriter:
-    """Continues the first held-out samples greedily; no random number is drawn, so training goes on as without it."""
+    """Continues the first held-out samples greedily; no random number is drawn, so training goes on as without it.
+
+    A text ends at its end token, and at ``stop`` where that is how a template ends its turns.
+    """
 
     def __init__(
-        self, held_out: EncodedSamples, tokenizer: Tokenizer, folder: Path, *, count: int, tokens: int
+        self,
+        held_out: EncodedSamples,
+        tokenizer: Tokenizer,
+        folder: Path,
+        *,
+        count: int,
+        tokens: int,
+        stop: str | None = None,
     ) -> None:
         self._tokenizer, self._file, self._tokens = tokenizer, Appender(folder / FILE), tokens
+        self._stop = () if stop is None else (stop,)
         self._asked = [_asked(sample) for sample in islice(held_out, count)]
         ends = [tokenizer.eos_id, *(_end(ask.expected, tokenizer) for ask in self._asked)]
         self._eos_ids = tuple({token for token in ends if token is not None})
@@ -48,24 +60,29 @@ class SampleWriter:
 
     def write(self, model: TrainModel, step: int, *, longest: int) -> None:
         """Append a line for each prompt. ``longest`` is what the model takes, prompt and new tokens together."""
-        rows = [Continuation(ask.prompt, min(self._tokens, longest - len(ask.prompt))) for ask in self._asked]
+        streams = [TextStream(self._tokenizer, stop=self._stop) for _ in self._asked]
+        rows = [
+            Continuation(ask.prompt, min(self._tokens, longest - len(ask.prompt)), stops=stream.push)
+            for ask, stream in zip(self._asked, streams, strict=True)
+        ]
         was_training = model.training
         try:
             for batch in [rows] if model.ragged_batches else [[row] for row in rows]:
                 decode(model, batch, rules=SamplingRules(greedy=True), eos_ids=self._eos_ids)
         finally:
             model.train(was_training)
-        lines = [self._line(step, *pair) for pair in zip(self._asked, rows, strict=True)]
-        self._file.append("".join(lines).encode())
+        asked = zip(self._asked, streams, strict=True)
+        self._file.append("".join(self._line(step, ask, stream.close()) for ask, stream in asked).encode())
 
     def close(self) -> None:
         """Write what could not be written so far."""
         self._file.close()
 
-    def _line(self, step: int, ask: _Asked, row: Continuation) -> str:
-        texts = {"prompt": ask.prompt, "expected": ask.expected[: self._tokens], "text": row.new}
-        decoded = {name: self._tokenizer.decode(list(ids)) for name, ids in texts.items()}
-        return json.dumps({"step": step, "row_id": ask.row_id, **decoded}, ensure_ascii=False) + "\n"
+    def _line(self, step: int, ask: _Asked, text: str) -> str:
+        expected = self._tokenizer.decode(ask.expected[: self._tokens])
+        at = earliest(expected, self._stop)
+        texts = {"prompt": self._tokenizer.decode(ask.prompt), "expected": expected[:at], "text": text}
+        return json.dumps({"step": step, "row_id": ask.row_id, **texts}, ensure_ascii=False) + "\n"
 
 
 def _end(expected: Sequence[int], tokenizer: Tokenizer) -> int | None:

@@ -26,6 +26,7 @@ from mt_core.checkpoint.folder import writing
 from mt_core.config.files import write_yaml
 from mt_core.config.secrets import redact
 from mt_core.data.loader import Position
+from mt_core.data.templates import build_template
 from mt_core.engine.engine import Engine
 from mt_core.engine.snapshot import read_snapshot
 from mt_core.evaluate.figures import prompt_ids
@@ -171,7 +172,11 @@ class Session:
         if not self.plan.forward_alone:
             return None
         tokens = self.config.eval.sample_tokens
-        return SampleWriter(self.data.held_out, self.data.tokenizer, self.output, count=wanted, tokens=tokens)
+        data = self.config.data
+        stop = None if data.template is None else build_template(self.data.tokenizer, data).stop_text
+        return SampleWriter(
+            self.data.held_out, self.data.tokenizer, self.output, count=wanted, tokens=tokens, stop=stop
+        )
 
     def _event(self, event: str, step: int, **fields: Any) -> Control:
         context = CallbackContext(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mt_core.config.sections import DataConfig
+from mt_core.config.texts import template_source
 from mt_core.data.templates import build_template
 from mt_core.errors import DataError, UsageError
 from mt_core.generation.loaded import Loaded
@@ -47,7 +48,14 @@ def chat_ids(template: Template, messages: Sequence[Message]) -> list[int]:
 
 
 def template_of(loaded: Loaded, chosen: str | None = None) -> Template:
-    """The template of a conversation: the one chosen (a name, or Jinja text), the run's, or the tokenizer's own."""
+    """The template of a conversation: the one chosen (a name, a file or Jinja text), the run's, or the tokenizer's own.
+
+    Raises ``UsageError`` for a name that is not known.
+    """
     if chosen is None:
         return loaded.template or build_template(loaded.tokenizer)
-    return build_template(loaded.tokenizer, DataConfig(template=chosen))
+    try:
+        source = template_source(chosen)
+    except ValueError as error:
+        raise UsageError(f"chat template: {error}") from error
+    return build_template(loaded.tokenizer, DataConfig(template=source))
