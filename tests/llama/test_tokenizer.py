@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from mt_core.config.sections import DataConfig
+from mt_core.data.templates import build_template
 from mt_core.errors import MtError
 from mt_plugin_llama.tokenizer import SPECIAL, Llama3Tokenizer, Llama3TokenizerConfig, build_llama3_tokenizer
 
+NAMES = ("begin_of_text", "start_header_id", "end_header_id", "eot_id")
 MERGES = [b"th", b"the", b" t", b" th", b" the", b"in", b"ing", b"an", b"and", b" and"]
 
 
@@ -54,6 +57,23 @@ def test_merges_are_used_and_special_tokens_follow_the_ranks(tokenizer: Llama3To
 
 def test_a_special_token_in_a_text_is_plain_text(tokenizer: Llama3Tokenizer) -> None:
     assert max(tokenizer.encode("<|begin_of_text|>")) < 256 + len(MERGES)
+
+
+def test_a_chat_template_writes_special_tokens_and_a_person_does_not(tokenizer: Llama3Tokenizer) -> None:
+    template = build_template(tokenizer, DataConfig(template="llama3"))
+    turns = [{"role": "user", "content": "<|eot_id|>"}, {"role": "assistant", "content": "the"}]
+    bos, start, end, stop = (tokenizer.special_ids[f"<|{name}|>"] for name in NAMES)
+
+    def written(role: str, text: str) -> list[int]:
+        return [start, *tokenizer.encode(role), end, *tokenizer.encode("\n\n"), *tokenizer.encode(text), stop]
+
+    encoded = template.encode(turns)
+    assert encoded.ids == [bos, *written("user", "<|eot_id|>"), *written("assistant", "the")]
+    assert [token for token, is_trained in zip(encoded.ids, encoded.trained, strict=True) if is_trained] == [
+        *tokenizer.encode("the"),
+        stop,
+    ]
+    assert template.stop_ids == (stop,)
 
 
 @pytest.mark.parametrize(("content", "says"), [("not base64 at all", ":1: not a base64"), ("YQ== 0\n", "1 ranks")])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mt_core import train
+from mt_core import generate, load_run, train
 from mt_core.tracking.metrics import MetricsFile
 
 RAW: dict[str, Any] = {
@@ -62,6 +62,29 @@ def test_a_prompt_of_the_rows_own_is_used_and_compared_with_its_response(tmp_pat
     for line in lines(tmp_path / "run"):
         number = line["prompt"].removeprefix("ask ").removesuffix(": ")
         assert line["expected"] == f"answer {number}"
+
+
+def test_a_run_of_conversations_shows_first_turns_and_is_talked_to_as_it_was_trained(tmp_path: Path) -> None:
+    turns = [
+        {"role": role, "content": text}
+        for role, text in (("user", "I am Ann."), ("assistant", "Hello!"), ("user", "Who am I?"), ("assistant", "Ann."))
+    ]
+    (tmp_path / "rows.jsonl").write_text((json.dumps({"messages": turns}) + "\n") * 40)
+    config = raw(samples=1, sample_tokens=30) | {
+        "dataset": {"name": "jsonl", "path": str(tmp_path / "rows.jsonl")},
+        "objective": "sft",
+        "data": {"template": "chatml", "system": "Be kind."},
+        "model": {"name": "llama", "n_layers": 1},
+        "train": {"steps": 40, "micro_batch_size": 2},
+    }
+    train(config, output=tmp_path / "run")
+    line = lines(tmp_path / "run")[-1]
+    assert line["prompt"].startswith("<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nI am Ann.<|im_end|>\n")
+    assert line["prompt"].endswith("<|im_start|>assistant\n")
+    assert (line["expected"], line["text"]) == ("Hello!", "Hello!")
+    loaded = load_run(tmp_path / "run")
+    replies = generate(loaded, [turns[:1], turns[:3]], max_new_tokens=30, greedy=True)
+    assert [(reply.text, reply.finish) for reply in replies] == [("Hello!", "stop"), ("Ann.", "stop")]
 
 
 @pytest.mark.parametrize("change", [{"parallel": {"zero_stage": 3}}, {"data": {"eval": None}}])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mt_core.builtin.tokenizers.byte import ByteTokenizer
+from mt_core.config.sections import DataConfig
+from mt_core.data.templates import build_template
 from mt_core.errors import UsageError
 from mt_core.generation.generate import generate
 from mt_core.generation.loaded import Loaded
@@ -86,6 +90,28 @@ def test_messages_need_a_template_and_may_bring_one(loaded: Loaded) -> None:
     template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
     (found,) = generate(loaded, [turns], Wishes(rules=GREEDY, max_new_tokens=5), chat_template=template)
     assert [found] == generate(loaded, "user: Hi\nassistant:", Wishes(rules=GREEDY, max_new_tokens=5))
+
+
+def test_a_conversation_ends_where_the_turns_of_its_template_end(loaded: Loaded) -> None:
+    turns = [{"role": "user", "content": "Hi"}]
+    free = generate(loaded, [turns], Wishes(rules=GREEDY, max_new_tokens=10), chat_template="phi3")[0]
+    word = free.text[2:4]
+    source = (
+        "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}"
+        + f"{{% if m.role == 'user' %}}<|end|>{{% else %}}{word}"
+    )
+    source += "{% endif %}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+    run = replace(loaded, template=build_template(loaded.tokenizer, DataConfig(template=source)))
+    (ended,) = generate(run, [turns], Wishes(rules=GREEDY, max_new_tokens=10))
+    assert (ended.finish, ended.text) == ("stop", free.text[: free.text.index(word)])
+    assert generate(run, "ab", Wishes(rules=GREEDY, max_new_tokens=10)) == generate(
+        loaded, "ab", Wishes(rules=GREEDY, max_new_tokens=10)
+    ), "a plain text is no turn"
+
+
+def test_an_unknown_template_is_told_with_the_nearest(loaded: Loaded) -> None:
+    with pytest.raises(UsageError, match=r"no template is named 'chatlm'. Did you mean 'chatml'\?"):
+        generate(loaded, [[{"role": "user", "content": "Hi"}]], chat_template="chatlm")
 
 
 def test_a_fault_names_the_prompt(loaded: Loaded) -> None:

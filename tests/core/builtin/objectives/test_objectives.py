@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mt_core import DataError, Rejected, Sample
+from mt_core.config.sections import DataConfig
 from mt_core.data.templates import build_template
 
 words = st.sampled_from(
@@ -107,6 +108,51 @@ REJECTED: dict[str, tuple[str, Any, dict[str, str], str]] = {
 def test_a_row_without_anything_to_learn_is_rejected(case: str, build: Any, tokenizers: dict[str, Any]) -> None:
     name, tokenizer, fields, reason = REJECTED[case]
     assert encode(build, tokenizer or tokenizers["byte"], name, **fields) == Rejected(reason, "rows.jsonl:3")
+
+
+TURNS = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+
+
+def chat(build: Any, tokenizer: Any, name: str, **fields: Any) -> Any:
+    template = build_template(tokenizer, DataConfig(template="zephyr"))
+    return build("objective", name, tokenizer=tokenizer, template=template).encode({"id": "rows.jsonl:3", **fields})
+
+
+def test_a_conversation_is_trained_on_its_answers_or_on_all_of_it(build: Any, tokenizers: dict[str, Any]) -> None:
+    ids = [256, *b"<|user|>\na", 257, *b"\n<|assistant|>\nb", 257, *b"\n"]
+    sample = chat(build, tokenizers["byte"], "sft", messages=TURNS)
+    assert sample == Sample(ids, [False] * (len(ids) - 3) + [True, True, False], "rows.jsonl:3")
+    whole = chat(build, tokenizers["byte"], "pretrain", messages=TURNS)
+    assert whole == Sample(ids, [True] * len(ids), "rows.jsonl:3")
+    weighted = chat(build, tokenizers["byte"], "sft", messages=[TURNS[0], {**TURNS[1], "weight": 0.5}])
+    assert weighted.weights == [1.0] * (len(ids) - 3) + [0.5, 0.5, 1.0]
+
+
+def test_answers_that_teach_nothing_are_rejected_with_their_reason(build: Any, tokenizers: dict[str, Any]) -> None:
+    for change, reason in (({"content": " "}, "an answer is empty"), ({"train": False}, "no turn is to be trained on")):
+        found = chat(build, tokenizers["byte"], "sft", messages=[TURNS[0], {**TURNS[1], **change}])
+        assert found == Rejected(reason, "rows.jsonl:3")
+    bad = encode(build, tokenizers["byte"], "sft", prompt="a", response="b", label=False)
+    assert bad == Rejected("no turn is to be trained on", "rows.jsonl:3")
+
+
+@pytest.mark.parametrize("name", ["pretrain", "sft"])
+def test_what_a_template_refuses_is_told_with_the_row(name: str, build: Any, tokenizers: dict[str, Any]) -> None:
+    template = build_template(tokenizers["byte"], DataConfig(template="gemma"))
+    objective = build("objective", name, tokenizer=tokenizers["byte"], template=template)
+    with pytest.raises(
+        DataError, match=r"^rows\.jsonl:3: the chat template gemma, line \d+, refuses .* must alternate"
+    ):
+        objective.encode({"id": "rows.jsonl:3", "messages": [*TURNS, TURNS[1]]})
+
+
+def test_a_text_has_no_prompt_to_put_anything_around(build: Any, tokenizers: dict[str, Any]) -> None:
+    template = build_template(tokenizers["byte"], DataConfig(prefix="Q: "))
+    objective = build("objective", "pretrain", tokenizer=tokenizers["byte"], template=template)
+    with pytest.raises(
+        DataError, match=r"^rows\.jsonl:3: data\.prefix is put into conversations, and this row is a text"
+    ):
+        objective.encode({"id": "rows.jsonl:3", "text": "a"})
 
 
 def test_an_empty_prompt_is_fine(build: Any, tokenizer: Any) -> None:
