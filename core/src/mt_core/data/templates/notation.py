@@ -105,9 +105,10 @@ class Notation:
         if not text:
             return
         ids, offsets = self._tokenizer.encode_with_offsets(text)
+        starts, ends = zip(*offsets, strict=True) if offsets else ((), ())
         reading.ids += ids
-        reading.starts += [at + start for start, _ in offsets]
-        reading.ends += [at + end for _, end in offsets]
+        reading.starts += [at + start for start in starts] if at else starts
+        reading.ends += [at + end for end in ends] if at else ends
 
 
 def _any_of(texts: list[str]) -> re.Pattern[str]:

@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
 
 from mt_core.errors import DataError
 from mt_core.protocols import Message
 
 _FILE = "<template>"
 """What Jinja calls a template that came as a text."""
+
+_SAID = ("role", "content", "input")
+"""What a template sees of a message."""
 
 
 def render(
@@ -20,19 +25,22 @@ def render(
 
     ``names`` are the special tokens (``bos_token`` …). Raises ``DataError`` with the line where the template objects or is broken.
     """
-    from transformers.utils.chat_template_utils import render_jinja_template  # with its imports half a second
-
-    plain = [
-        {key: value for key, value in message.items() if key not in ("train", "weight", "raw")} for message in messages
-    ]
+    said = [{key: message[key] for key in _SAID if key in message} for message in messages]
     try:
-        texts, _ = render_jinja_template([plain], chat_template=source, add_generation_prompt=speak, **names)
+        return str(_compiled(source).render(messages=said, add_generation_prompt=speak, **names))
     except Exception as error:  # a template is somebody's code, and may raise what it wants
         raise DataError(
             f"the chat template {name}{_line(error)} refuses this conversation: {error or type(error).__name__}; "
             "see which roles and order it allows, or choose another with --data.template"
         ) from error
-    return str(texts[0])
+
+
+@cache
+def _compiled(source: str) -> Any:
+    """The template in transformers' sandbox. ``render_jinja_template`` around it makes plain data of rich objects; ours is plain."""
+    from transformers.utils.chat_template_utils import _compile_jinja_template  # with its imports half a second
+
+    return _compile_jinja_template(source)
 
 
 def _line(error: Exception) -> str:
