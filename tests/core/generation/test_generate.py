@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from mt_core.data.templates import build_template
 from mt_core.errors import UsageError
 from mt_core.generation.generate import generate
 from mt_core.generation.loaded import Loaded
+from mt_core.generation.prompts import template_of
 from mt_core.generation.rules import SamplingRules, Wishes
 from mt_plugin_llama.config import LlamaConfig, RopeScaling
 from mt_plugin_llama.model import Llama
@@ -104,6 +106,10 @@ def test_a_conversation_ends_where_the_turns_of_its_template_end(loaded: Loaded)
     run = replace(loaded, template=build_template(loaded.tokenizer, DataConfig(template=source)))
     (ended,) = generate(run, [turns], Wishes(rules=GREEDY, max_new_tokens=10))
     assert (ended.finish, ended.text) == ("stop", free.text[: free.text.index(word)])
+    token = free.ids[3]
+    by_token = SimpleNamespace(stop_ids=(token,), stop_text=None, prompt=template_of(loaded, "phi3").prompt)
+    (early,) = generate(replace(loaded, template=by_token), [turns], Wishes(rules=GREEDY, max_new_tokens=10))
+    assert (early.finish, early.ids) == ("eos", free.ids[: free.ids.index(token)])
     assert generate(run, "ab", Wishes(rules=GREEDY, max_new_tokens=10)) == generate(
         loaded, "ab", Wishes(rules=GREEDY, max_new_tokens=10)
     ), "a plain text is no turn"

@@ -71,6 +71,16 @@ def test_exactly_the_answers_are_trained_each_with_its_stop(
 
 
 @pytest.mark.parametrize("name", [*NAMED, PLAIN])
+def test_an_answer_is_trained_from_its_first_byte_to_its_last(tokenizer: Any, name: str) -> None:
+    for answer in ("👩‍👩‍👧 e\u0301👩", "\u0301a\u0301", "你好"):
+        made = template(tokenizer, name)
+        encoded = made.encode([{"role": "user", "content": "👩"}, {"role": "assistant", "content": answer}])
+        (ids,) = stretches(encoded.ids, encoded.trained)
+        before, _ = ends(tokenizer, made, ids)
+        assert tokenizer.decode(before).strip() == answer
+
+
+@pytest.mark.parametrize("name", [*NAMED, PLAIN])
 @given(messages=conversations())
 @relaxed
 def test_a_conversation_begins_once(tokenizer: Any, name: str, messages: list[dict[str, Any]]) -> None:
