@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import torch
 
 from mt_core import __version__
 from mt_core.assemble.data import RunData
+from mt_core.data.report import DataReport
 from mt_core.engine.engine import Engine
 from mt_core.nn import Batch
 from mt_core.plugins.resolve import Resolved
@@ -27,6 +27,7 @@ def describe_run(about: Mapping[str, Any], data: RunData) -> str:
         *(("parameters", _parameters(part)) for part in about["parameters"]),
         ("training", data.train.report.describe()),
         ("held out", data.held_out.report.describe() if len(data.held_out) else "nothing"),
+        ("batching", about["batching"]),
         ("example", about["example"]),
         ("layout", about["layout"]),
         *((f"stage {number}", text) for number, text in enumerate(about["stages"])),
@@ -68,9 +69,11 @@ def about_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: in
         "model": model_title(resolved),
         "parameters": parameter_counts(engine),
         "data": {
-            "train": asdict(data.train.report),
-            "held_out": asdict(data.held_out.report) if len(data.held_out) else None,
+            "train": data.train.report.as_dict(),
+            "held_out": data.held_out.report.as_dict() if len(data.held_out) else None,
         },
+        "warnings": [*data.findings, *_too_few_rows(engine, data, config.data.batching)],
+        "batching": f"{config.data.batching}, {describe_filled(data.train.report)}",
         "example": example(data),
         "layout": engine.plan.describe(),
         "stages": list(engine.stages),
@@ -79,6 +82,22 @@ def about_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: in
         "total_steps": total_steps,
         "sequence_len": config.train.sequence_len,
     }
+
+
+def describe_filled(report: DataReport) -> str:
+    """``rows 98.1% full packed, 63.2% padded``."""
+    return f"rows {100 * report.filled['packing']:.1f}% full packed, {100 * report.filled['padding']:.1f}% padded"
+
+
+def _too_few_rows(engine: Engine, data: RunData, batching: str | None) -> list[str]:
+    """A warning when an epoch is less than one optimizer step."""
+    wanted, samples = engine.plan.global_batch_size, len(data.train)
+    if batching == "packing" or samples >= wanted:
+        return []
+    return [
+        f"training: {samples} samples do not fill one optimizer step of {wanted} rows, so each step is an epoch and has empty"
+        f" rows; add rows, or set --train.micro-batch-size and --train.global-batch-size lower"
+    ]
 
 
 def model_title(resolved: Resolved) -> str:

@@ -158,9 +158,10 @@ def _about(resolved: Resolved, plan: Plan, data: RunData, drawn: Drawing) -> dic
             "trained": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
         },
         "data": {
-            "train": asdict(data.train.report),
-            "held_out": asdict(data.held_out.report) if len(data.held_out) else None,
+            "train": data.train.report.as_dict(),
+            "held_out": data.held_out.report.as_dict() if len(data.held_out) else None,
         },
+        "warnings": data.findings,
         "training": data.train.report.describe(),
         "held_out": data.held_out.report.describe() if len(data.held_out) else "nothing",
         "example": example(data),
