@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -119,10 +120,10 @@ class Chats:
         return len(self._samples)
 
     def row(self, index: int) -> Row:
-        return {"id": "rows.jsonl:7", "sample": self._samples[index]}
+        return {"id": f"rows.jsonl:{index + 1}", "sample": self._samples[index]}
 
     def encode(self, row: Row) -> Sample:
-        return row["sample"]
+        return replace(row["sample"], row_id=row["id"])
 
 
 CHATS = st.builds(

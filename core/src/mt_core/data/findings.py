@@ -12,7 +12,10 @@ from mt_core.errors import DataError
 
 @dataclass(frozen=True, kw_only=True)
 class Threshold:
-    """More than the share ``above`` of ``of`` being ``count`` is worth a line. ``kind`` finds the first rows."""
+    """More than the share ``above`` of ``of`` being ``count`` is worth a line.
+
+    It names the first rows of its ``kind``, or without one the reasons for which rows were dropped.
+    """
 
     what: str
     count: Callable[[DataReport], int]
@@ -80,7 +83,11 @@ THRESHOLDS = (
         kind=kinds.TRUNCATED,
     ),
     Threshold(
-        what="rows were dropped", count=_dropped, of=_rows, above=0.01, advice="`mt-data inspect` lists the reasons"
+        what="rows were dropped",
+        count=_dropped,
+        of=_rows,
+        above=0.01,
+        advice="repair them, or take them out; `mt-data inspect` names the first of each kind",
     ),
     Threshold(
         what="samples are duplicates",
@@ -101,6 +108,9 @@ THRESHOLDS = (
 )
 """What is counted, of what, and the share above which it is told."""
 
+NAMED = 3
+"""Rows that a line names."""
+
 LEAST_TRAINED = 0.01
 """Share of trained tokens below which a split is told of."""
 
@@ -120,14 +130,19 @@ def _breaks(threshold: Threshold, report: DataReport) -> bool:
 
 def _line(threshold: Threshold, report: DataReport) -> str:
     count, of = threshold.count(report), threshold.of(report)
-    places = ", ".join(_places(threshold, report))
     limit = f", more than {100 * threshold.above:g}%" if threshold.above else ""
-    where = f" ({places}{', …' if count > len(report.places.get(threshold.kind, [])) else ''})" if places else ""
-    return f"{count:,} of {of:,} {threshold.what}{limit}{where}; {threshold.advice}"
+    where = ", ".join(_places(threshold, report) if threshold.kind else _reasons(report))
+    return f"{count:,} of {of:,} {threshold.what}{limit}" + (f" ({where})" if where else "") + f"; {threshold.advice}"
 
 
 def _places(threshold: Threshold, report: DataReport) -> Iterator[str]:
-    yield from report.places.get(threshold.kind, [])[:3]
+    yield from report.places.get(threshold.kind, [])[:NAMED]
+    if threshold.count(report) > NAMED:
+        yield "…"
+
+
+def _reasons(report: DataReport) -> Iterator[str]:
+    return (f"{count:,} × {reason}" for reason, count in report.rows_dropped.most_common())
 
 
 def refuse_findings(found: list[str]) -> None:
