@@ -29,6 +29,7 @@ def measure(samples: EncodedSamples, lengths: Lengths, *, begins: bool = True, e
     ``begins`` and ``ends`` say whether the first sample is the first piece of its row, and the last one the last.
     """
     if not len(samples):
+        samples.report.hashes = np.zeros(0, np.uint64)
         return
     report, (ids, trained, bounds) = samples.report, samples.arrays()
     _refuse_negative(ids, bounds, samples.row_ids)

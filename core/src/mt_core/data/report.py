@@ -75,7 +75,8 @@ class DataReport:
     def note(self, kind: str, *row_ids: str) -> None:
         """Remember the first rows of a kind."""
         known = self.places.setdefault(kind, [])
-        known.extend(row_ids[: PLACES - len(known)])
+        if len(known) < PLACES:
+            known[:] = list(dict.fromkeys([*known, *row_ids]))[:PLACES]
 
     def __add__(self, other: DataReport) -> DataReport:
         return DataReport.total([self, other])
