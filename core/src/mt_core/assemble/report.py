@@ -11,8 +11,10 @@ import torch
 
 from mt_core import __version__
 from mt_core.assemble.data import RunData
+from mt_core.config.run import RunConfig
 from mt_core.data.report import DataReport
 from mt_core.engine.engine import Engine
+from mt_core.engine.plan import Plan
 from mt_core.nn import Batch
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Tokenizer
@@ -72,7 +74,7 @@ def about_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: in
             "train": data.train.report.as_dict(),
             "held_out": data.held_out.report.as_dict() if len(data.held_out) else None,
         },
-        "warnings": [*data.findings, *_too_few_rows(engine, data, config.data.batching)],
+        "warnings": warnings(config, data, engine.plan),
         "batching": f"{config.data.batching}, {describe_filled(data.train.report)}",
         "example": example(data),
         "layout": engine.plan.describe(),
@@ -89,15 +91,16 @@ def describe_filled(report: DataReport) -> str:
     return f"rows {100 * report.filled['packing']:.1f}% full packed, {100 * report.filled['padding']:.1f}% padded"
 
 
-def _too_few_rows(engine: Engine, data: RunData, batching: str | None) -> list[str]:
-    """A warning when an epoch is less than one optimizer step."""
-    wanted, samples = engine.plan.global_batch_size, len(data.train)
-    if batching == "packing" or samples >= wanted:
-        return []
-    return [
-        f"training: {samples} samples do not fill one optimizer step of {wanted} rows, so each step is an epoch and has empty"
-        f" rows; add rows, or set --train.micro-batch-size and --train.global-batch-size lower"
-    ]
+def warnings(config: RunConfig, data: RunData, plan: Plan) -> list[str]:
+    """What the rows show, and that they do not fill one optimizer step."""
+    wanted, samples = plan.global_batch_size, len(data.train)
+    if config.data.batching == "packing" or samples >= wanted:
+        return data.findings
+    few = (
+        f"training: {samples} samples do not fill one optimizer step of {wanted} rows, so that each step is an epoch and has"
+        " empty rows; add rows, or set --train.micro-batch-size and --train.global-batch-size lower"
+    )
+    return [*data.findings, few]
 
 
 def model_title(resolved: Resolved) -> str:
