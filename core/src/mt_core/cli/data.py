@@ -131,8 +131,9 @@ def _show(about: Mapping[str, Any], page: Path | None, *, as_json: bool) -> None
 def _refuse(bad_rows: Sequence[str]) -> None:
     """What ``mt-train`` would say, of all of them."""
     first = "\n  ".join(bad_rows[:20]) + ("\n  …" if len(bad_rows) > 20 else "")
-    number = "1 bad row, which stops" if len(bad_rows) == 1 else f"{len(bad_rows)} bad rows, which stop"
-    raise DataError(f"{number} mt-train; repair them, or pass over them with --data.on-bad-row skip:\n  {first}")
+    alone = len(bad_rows) == 1
+    number, they = ("1 bad row, which stops", "it") if alone else (f"{len(bad_rows)} bad rows, which stop", "them")
+    raise DataError(f"{number} mt-train; repair {they}, or pass over {they} with --data.on-bad-row skip:\n  {first}")
 
 
 COMMANDS: dict[str, Callable[[CommandLine], int]] = {"inspect": _inspect}
