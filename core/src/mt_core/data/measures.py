@@ -112,8 +112,10 @@ def _count_stops(
     """Rows whose last trained token is no stop token; not asked where the tokenizer has none."""
     if not lengths.stop_ids:
         return
-    on = np.flatnonzero(trained)
-    ends = on[np.searchsorted(on, bounds[1:], side="left") - 1]  # every sample has a trained token
+    ends = bounds[1:] - 1
+    if not trained[ends].all():
+        on = np.flatnonzero(trained)
+        ends = on[np.searchsorted(on, bounds[1:], side="left") - 1]  # every sample has a trained token
     missing = last & ~np.isin(ids[ends], list(lengths.stop_ids))
     report.rows_without_stop = int(missing.sum())
     _note(report, kinds.NO_STOP, np.flatnonzero(missing), row_ids)
