@@ -45,9 +45,9 @@ class Source:
         return Rejected("'text' is empty", row["id"]) if sample is None else replace(sample, row_id=row["id"])
 
 
-def sample(*ids: int, trained: int = 0) -> Sample:
-    """All tokens from number ``trained`` on are trained."""
-    return Sample(list(ids), [place >= trained for place in range(len(ids))], "")
+def sample(*ids: int, trained: int = 0, after: int = 0) -> Sample:
+    """All tokens from number ``trained`` on are trained, but for the last ones that come ``after``."""
+    return Sample(list(ids), [trained <= place < len(ids) - after for place in range(len(ids))], "")
 
 
 def encoded(rows: Sequence[Sample | str | None], part: range | None = None, **given: Any) -> EncodedSamples:
@@ -62,9 +62,10 @@ def finished(samples: EncodedSamples) -> DataReport:
 
 
 SAMPLES = st.builds(
-    lambda ids, trained: sample(*ids, trained=min(trained, len(ids) - 1)),
+    lambda ids, trained, after: sample(*ids, trained=min(trained, len(ids) - 1), after=after),
     st.lists(st.integers(0, 5), min_size=2, max_size=20),
     st.integers(0, 20),
+    st.integers(0, 2),
 )
 
 
@@ -238,6 +239,12 @@ def test_a_fault_of_an_objective_that_names_no_row_gets_its_name() -> None:
         def encode(self, row: Row) -> Sample | Rejected:
             raise DataError("character 3 is half of a character")
 
-    source = Vague(GOOD)
+    class Clear(Source):
+        def encode(self, row: Row) -> Sample | Rejected:
+            raise DataError(f"{row['id']}: no field 'text'")
+
+    rules = Rules(max_len=8, truncation="error")
     with pytest.raises(DataError, match=r"^r:0: character 3 is half of a character$"):
-        encode(source, range(1), source, Rules(max_len=8, truncation="error"))
+        encode(Vague(GOOD), range(1), Vague(GOOD), rules)
+    with pytest.raises(DataError, match=r"^r:0: no field 'text'$"):
+        encode(Clear(GOOD), range(1), Clear(GOOD), rules)
