@@ -75,7 +75,7 @@ def about_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: in
             "held_out": data.held_out.report.as_dict() if len(data.held_out) else None,
         },
         "warnings": warnings(config, data, engine.plan),
-        "batching": f"{config.data.batching}, {describe_filled(data.train.report)}",
+        "batching": describe_batching(config.data.batching, data.train.report),
         "example": example(data),
         "layout": engine.plan.describe(),
         "stages": list(engine.stages),
@@ -86,9 +86,11 @@ def about_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: in
     }
 
 
-def describe_filled(report: DataReport) -> str:
-    """``rows 98.1% full packed, 63.2% padded``."""
-    return f"rows {100 * report.filled['packing']:.1f}% full packed, {100 * report.filled['padding']:.1f}% padded"
+def describe_batching(batching: str | None, report: DataReport) -> str:
+    """``packing, which fills 98.1% of the places in a row (padding: 63.2%)``."""
+    other = "padding" if batching == "packing" else "packing"
+    share, instead = (f"{100 * report.filled[name]:.1f}%" for name in (str(batching), other))
+    return f"{batching}, which fills {share} of the places in a row ({other}: {instead})"
 
 
 def warnings(config: RunConfig, data: RunData, plan: Plan) -> list[str]:

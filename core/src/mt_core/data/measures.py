@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mt_core.data import report as kinds
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.lengths import Lengths
+from mt_core.data.loader import PAD_MULTIPLE
 from mt_core.data.order import permutation
 from mt_core.data.packing import WINDOW, pack
 from mt_core.data.report import PLACES, DataReport
@@ -168,7 +169,7 @@ def compare(train: EncodedSamples, held_out: EncodedSamples) -> None:
 def filled(lengths: NDArray[np.int64], *, sequence_len: int, rows_at_a_time: int, seed: int) -> dict[str, float]:
     """Share of the places in a row that hold a token, packed and padded, in the first windows of the first epoch.
 
-    Padded rows are as long as the longest of the ``rows_at_a_time`` that are computed together.
+    Padded rows are as long as the longest of the ``rows_at_a_time`` that are computed together, rounded up as the loader does.
     """
     if not len(lengths):
         return {}
@@ -176,7 +177,8 @@ def filled(lengths: NDArray[np.int64], *, sequence_len: int, rows_at_a_time: int
     own = lengths[order]
     rows = pack(range(len(own)), own.tolist(), sequence_len, seed=seed, epoch=0)
     starts = np.arange(0, len(own), rows_at_a_time)
-    places = np.maximum.reduceat(own, starts) * np.minimum(rows_at_a_time, len(own) - starts)
+    longest = -(-np.maximum.reduceat(own, starts) // PAD_MULTIPLE) * PAD_MULTIPLE
+    places = longest * np.minimum(rows_at_a_time, len(own) - starts)
     return {
         "packing": float(own.sum() / (len(rows) * sequence_len)),
         "padding": float(own.sum() / places.sum()),
