@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mt_core import Sample
 from mt_core.data.encoded import EncodedSamples
-from mt_core.data.encoding import Rules, encode, fit
+from mt_core.data.encoding import Rules, encode
 from mt_core.data.loader import HeldOut, Loader, Position
 from mt_core.data.order import held_out, permutation
 from mt_core.data.packing import best_fit, pack
@@ -111,20 +111,6 @@ def test_packing_loses_nothing_and_never_overfills(lengths: list[int], capacity:
     assert pack(range(len(lengths)), lengths, capacity, seed=0, epoch=0) == pack(
         range(len(lengths)), lengths, capacity, seed=0, epoch=0
     )
-
-
-@given(st.integers(2, 200), st.integers(2, 40))
-@settings(max_examples=100, deadline=None)
-def test_splitting_a_sample_predicts_every_token_once(length: int, max_len: int) -> None:
-    sample = Sample(list(range(length)), [True] * length, "row")
-    pieces = fit(sample, max_len, "split")
-    assert all(len(piece.ids) <= max_len for piece in pieces)
-    assert [token for piece in pieces for token in list(piece.ids)[1:]] == list(range(1, length))
-
-
-def test_a_long_row_is_an_error_that_names_it() -> None:
-    with pytest.raises(DataError, match=r"row-7: 9 tokens exceed data\.max_len=8"):
-        fit(Sample(list(range(9)), [True] * 9, "row-7"), 8, "error")
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])

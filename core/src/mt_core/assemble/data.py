@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from mt_core.config.run import RunConfig
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.encoding import Rules, encode
+from mt_core.data.findings import findings, refuse_findings
 from mt_core.data.loader import HeldOut, Loader
+from mt_core.data.measures import compare, finish, measure, row_of_id
 from mt_core.data.order import held_out
 from mt_core.data.templates import build_template
 from mt_core.engine.plan import Plan
@@ -26,6 +28,11 @@ class RunData:
     objective: Objective
     train: EncodedSamples
     held_out: EncodedSamples
+
+    @property
+    def findings(self) -> list[str]:
+        """What the reports of the rows warn of, a line each."""
+        return [*findings(self.train.report, "training"), *findings(self.held_out.report, "held out")]
 
 
 def build_tokenizer(resolved: Resolved) -> Tokenizer:
@@ -47,17 +54,40 @@ def build_tokenizer(resolved: Resolved) -> Tokenizer:
 
 
 def build_data(resolved: Resolved) -> RunData:
-    """Read and encode every row. Raises ``DataError`` for a bad row, and when nothing is left to train on."""
+    """Read, encode and check every row. Raises ``DataError`` for a bad row, and when nothing is left to train on."""
+    data = read_data(resolved)
+    check_data(resolved, data)
+    return data
+
+
+def read_data(resolved: Resolved) -> RunData:
+    """Read and encode every row, and count what became of them. Raises ``DataError`` for a bad row."""
     config, rows = resolved.config, _rows(resolved)
     tokenizer = build_tokenizer(resolved)
-    objective = _objective(resolved, tokenizer)
-    train = _some(encode(rows.train, rows.kept, objective, _rules(config)), "train")
+    objective, rules = _objective(resolved, tokenizer), _rules(config, tokenizer)
+    train = encode(rows.train, rows.kept, objective, rules)
     if rows.is_one_document:
-        train, out = train.parted(config.data.eval or 0.0)
+        train, out = train.parted(float(config.data.eval or 0.0))
+        measure(train, rules, ends=not len(out))
+        measure(out, rules, begins=False)
     else:
-        out = encode(rows.evaluation, rows.held_out, objective, _rules(config))
-    _check_ids(config, train, out)
+        out = encode(rows.evaluation, rows.held_out, objective, rules)
+    seed, together = config.train.seed, config.train.micro_batch_size
+    for part in (train, out):
+        finish(part, sequence_len=config.train.sequence_len, rows_at_a_time=together, seed=seed)
+    compare(train, out)
     return RunData(tokenizer, objective, train, out)
+
+
+def check_data(resolved: Resolved, data: RunData) -> None:
+    """Raise ``DataError`` when the rows cannot be trained on, or with ``data.strict`` should not."""
+    config = resolved.config
+    _some(data.train, "train")
+    if isinstance(config.data.eval, str):
+        _some(data.held_out, "evaluate")
+    _check_ids(config, data.train, data.held_out)
+    if config.data.strict:
+        refuse_findings(data.findings)
 
 
 def build_held_out(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
@@ -67,7 +97,7 @@ def build_held_out(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective,
         data = build_data(resolved)
         return data.objective, data.held_out
     objective = _objective(resolved, tokenizer)
-    samples = encode(rows.evaluation, rows.held_out, objective, _rules(config))
+    samples = encode(rows.evaluation, rows.held_out, objective, _rules(config, tokenizer))
     _check_ids(config, samples)
     return objective, samples
 
@@ -75,11 +105,13 @@ def build_held_out(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective,
 def build_evaluation(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
     """Every row of the dataset, for evaluation: those of its own evaluation split where it has one."""
     config = resolved.config
-    dataset = _source(resolved, "eval") or _source(resolved, "train")
+    dataset = _source(resolved, "eval")
+    if dataset is None:
+        dataset = _source(resolved, "train")
     if dataset is None:
         raise DataError(f"dataset {config.dataset.name!r} has no rows to evaluate on")
     objective = _objective(resolved, tokenizer)
-    samples = _some(encode(dataset, range(len(dataset)), objective, _rules(config)), "evaluate")
+    samples = _some(encode(dataset, _first(resolved, dataset), objective, _rules(config, tokenizer)), "evaluate")
     _check_ids(config, samples)
     return objective, samples
 
@@ -97,17 +129,30 @@ class _Rows:
 
 
 def _rows(resolved: Resolved) -> _Rows:
-    config = resolved.config
-    dataset, evaluation = _source(resolved, "train"), _source(resolved, "eval")
+    config, wanted = resolved.config, resolved.config.data.eval
+    dataset = _source(resolved, "train")
     if dataset is None:
         raise DataError(f"dataset {config.dataset.name!r} has no training split")
-    everything, share = range(len(dataset)), config.data.eval
+    everything = _first(resolved, dataset)
+    if isinstance(wanted, str):
+        evaluation: Dataset | None = _other_file(resolved, wanted)
+    else:
+        evaluation = None if wanted is None else _source(resolved, "eval")
     if evaluation is not None:
-        return _Rows(dataset, everything, evaluation, range(len(evaluation)))
-    if len(dataset) == 1 and share is not None and share < 1:
+        return _Rows(dataset, everything, evaluation, _first(resolved, evaluation))
+    assert not isinstance(wanted, str), "a path gives an evaluation"
+    if len(everything) == 1 and wanted is not None and wanted < 1:
         return _Rows(dataset, everything, dataset, (), is_one_document=True)
-    kept, out = held_out(len(dataset), share)
+    kept, out = held_out(len(everything), wanted)
     return _Rows(dataset, kept, dataset, out)
+
+
+def _first(resolved: Resolved, dataset: Dataset) -> range:
+    """The rows of a source that are read (``data.read_rows``). Raises ``DataError`` when there are none."""
+    if not len(dataset):
+        name = resolved.config.dataset.name
+        raise DataError(f"dataset {name!r} has no rows; look at its options (--dataset.…), or choose another --dataset")
+    return range(min(len(dataset), resolved.config.data.read_rows or len(dataset)))
 
 
 def _objective(resolved: Resolved, tokenizer: Tokenizer) -> Objective:
@@ -120,16 +165,31 @@ def _objective(resolved: Resolved, tokenizer: Tokenizer) -> Objective:
 def _some(samples: EncodedSamples, purpose: str) -> EncodedSamples:
     """The samples. Raises ``DataError`` when there are none."""
     if not len(samples):
-        dropped = ", ".join(f"{count} × {reason}" for reason, count in samples.report.rows_dropped.items())
-        raise DataError(f"no row is left to {purpose} on: {samples.report.rows_read} read, dropped {dropped or 'none'}")
+        report = samples.report
+        reasons = [
+            f"{count} × {reason}" + (f" ({', '.join(report.places[reason])})" if reason in report.places else "")
+            for reason, count in report.rows_dropped.items()
+        ]
+        why = "\n  ".join([", ".join(reasons) or "none", *report.bad_rows[:3]])
+        raise DataError(f"no row is left to {purpose} on: {report.rows_read} read, dropped {why}")
     return samples
 
 
-def _rules(config: RunConfig) -> Rules:
+def _rules(config: RunConfig, tokenizer: Tokenizer) -> Rules:
     data = config.data
     assert data.max_len is not None, "resolve() fills it"
     assert data.truncation is not None, "resolve() fills it"
-    return Rules(columns=data.columns, max_len=data.max_len, truncation=data.truncation)
+    return Rules(
+        columns=data.columns,
+        max_len=data.max_len,
+        max_source_len=data.max_source_len,
+        max_target_len=data.max_target_len,
+        truncation=data.truncation,
+        on_bad_row=data.on_bad_row,
+        max_bad_rows=data.max_bad_rows,
+        bos_id=tokenizer.bos_id,
+        stop_ids=frozenset(() if tokenizer.eos_id is None else (tokenizer.eos_id,)),
+    )
 
 
 def _source(resolved: Resolved, split: str) -> Dataset | None:
@@ -142,10 +202,26 @@ def _source(resolved: Resolved, split: str) -> Dataset | None:
     return source
 
 
+def _other_file(resolved: Resolved, path: str) -> Dataset:
+    """The run's dataset with another ``path``. Raises ``DataError`` that names ``data.eval``."""
+    given = resolved.config.dataset.options
+    options = type(given)(**{**given.model_dump(exclude_unset=True), "path": path})
+    try:
+        dataset: Dataset = resolved.build("dataset", options, split="train")
+    except DataError as error:
+        raise DataError(f"data.eval={path}: {error}") from error
+    return dataset
+
+
 def _check_ids(config: RunConfig, *splits: EncodedSamples) -> None:
-    highest, rows = max(samples.highest_id for samples in splits), config.model.options.vocab_size
-    if highest >= rows:
-        raise DataError(f"the rows contain token id {highest}, and the model's embedding has only {rows} rows")
+    rows = config.model.options.vocab_size
+    for samples in splits:
+        highest = samples.report.highest_id
+        if highest >= rows:
+            raise DataError(
+                f"{row_of_id(samples, highest)}: token id {highest}, and the model's embedding has only {rows} rows (ids below"
+                f" {rows}); choose the tokenizer that belongs to the model, or set --model.vocab-size {highest + 1} or more"
+            )
 
 
 def make_loader(config: RunConfig, data: RunData, plan: Plan, process: Process) -> Loader:

@@ -86,6 +86,8 @@ class Session:
             about = about_run(self.resolved, self.engine, self.data, self.total_steps)
             self._write_head(about | {"from_step": progress.step})
             show(describe_run(about, self.data))
+            for text in about["warnings"]:
+                notice(f"warning: {text}")
         began = time.perf_counter()
         self.stopper.preparing = False
         self._event("on_run_start", progress.step)

@@ -27,6 +27,8 @@ def show_plan(resolved: Resolved, options: RunOptions, *, world: int, as_json: b
     for text in about["plan"]["notices"]:
         notice(f"notice: {text}")
     show(describe(about))
+    for text in about["warnings"]:
+        notice(f"warning: {text}")
     return 0
 
 

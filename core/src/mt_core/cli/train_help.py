@@ -35,16 +35,23 @@ The command itself:
   --version, --help"""
 
 
-def help_text(host: PluginHost, raw: Mapping[str, Any]) -> str:
+def help_text(
+    host: PluginHost,
+    raw: Mapping[str, Any],
+    *,
+    head: str = HEAD,
+    slots: Mapping[str, str | None] = SLOTS,
+    sections: Mapping[str, type[MtConfig]] = SECTIONS,
+) -> str:
     """The page; with ``--model`` and others given, their options too. Raises ``ComponentError`` for an unknown name."""
-    parts = [HEAD]
-    for slot, default in SLOTS.items():
+    parts = [head]
+    for slot, default in slots.items():
         given = raw.get(slot, {})
         name = given.get("name", default) if isinstance(given, dict) else default
         parts.append(_slot(host, slot, name))
     parts.extend(
         _group(f"{section} ({(config.__doc__ or '').splitlines()[0]})", section, config)
-        for section, config in SECTIONS.items()
+        for section, config in sections.items()
     )
     return "\n\n".join(parts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -10,6 +11,7 @@ from mt_core.config.base import MtConfig
 from mt_core.config.texts import TEMPLATES, template_source, text_or_file
 
 Level = Literal["debug", "info", "warning", "error"]
+Truncation = Literal["error", "drop", "left", "right", "middle", "split"]
 
 
 class DataConfig(MtConfig):
@@ -29,17 +31,31 @@ class DataConfig(MtConfig):
     )
     prefix: str = Field("", description="put before the text of each user turn (the prompt): text, or {file: PATH}")
     postfix: str = Field("", description="put after the text of each user turn (the prompt): text, or {file: PATH}")
-    max_len: int | None = Field(None, gt=0, description="longest sample (tokens); default train.sequence_len")
-    truncation: Literal["error", "split"] | None = Field(
-        None, description="what happens to a longer sample: an error, or split into pieces; default is the objective's"
+    max_len: int | None = Field(None, gt=1, description="longest sample (tokens); default train.sequence_len")
+    max_source_len: int | None = Field(
+        None, gt=0, description="longest prompt: what comes before the first trained token (tokens)"
+    )
+    max_target_len: int | None = Field(
+        None, gt=0, description="longest trained part: from the first trained token on (tokens)"
+    )
+    truncation: Truncation | None = Field(
+        None,
+        description="what happens to a longer sample: an error, dropped, cut at the left, right or in the middle (begin and"
+        " stop token stay), or split into pieces; default is the objective's",
     )
     batching: Literal["padding", "packing"] | None = Field(
         None, description="one sample a row, or several; default is the objective's"
     )
-    eval: float | int | None = Field(
-        0.05, gt=0, description="held-out part: share (below 1), rows (1 or more), or none"
+    eval: float | int | str | None = Field(
+        0.05, description="held-out part: share (below 1), rows (1 or more), a path for dataset.path, or none"
     )
     shuffle: bool = Field(True, description="a new order each epoch, a function of seed and epoch only")
+    read_rows: int | None = Field(None, gt=0, description="only the first rows of a source; default all")
+    on_bad_row: Literal["error", "skip"] = Field(
+        "error", description="a row that cannot be used ends the run, or is passed over, counted and listed"
+    )
+    max_bad_rows: int = Field(100, gt=0, description="most rows that on_bad_row=skip may pass over")
+    strict: bool = Field(False, description="what the report of the rows would warn of ends the run")
 
     @field_validator("columns", mode="before")
     @classmethod
@@ -59,6 +75,47 @@ class DataConfig(MtConfig):
     @classmethod
     def _known(cls, value: str | None) -> str | None:
         return None if value is None else template_source(value)
+
+    @field_validator("eval", mode="before")
+    @classmethod
+    def _part(cls, value: Any) -> Any:
+        """A number, also one that YAML reads as text (2e-2), or a path."""
+        if isinstance(value, str):
+            try:
+                value = float(value)
+            except ValueError:
+                if value.strip():
+                    return value
+        if value is None:
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"a share below 1, a number of rows, a path or none is needed, got {value!r}")
+        if value <= 0:
+            raise ValueError(f"a share or a number of rows is greater than 0, got {value!r}; none holds nothing out")
+        if value > 1 and value != int(value):
+            raise ValueError(f"{value!r} is neither a share below 1 nor a whole number of rows")
+        return value
+
+    @model_validator(mode="after")
+    def _lengths_fit(self) -> Self:
+        source, target = self.max_source_len, self.max_target_len
+        if self.truncation == "split" and (source or target):
+            name = "max_source_len" if source else "max_target_len"
+            raise ValueError(
+                f"{name} cuts a part of a sample, and truncation=split keeps all of it; set truncation to error, drop, left,"
+                f" right or middle, or leave out {name}"
+            )
+        if self.max_len is not None and source is not None and source >= self.max_len:
+            raise ValueError(
+                f"max_source_len={source} leaves no room for an answer in max_len={self.max_len}; set max_source_len to"
+                f" {self.max_len - 1} or less, or raise max_len and train.sequence_len"
+            )
+        if self.max_len is not None and target is not None and target > self.max_len:
+            raise ValueError(
+                f"max_target_len={target} can never be reached in max_len={self.max_len}; set max_target_len to"
+                f" {self.max_len} or less, or leave it out"
+            )
+        return self
 
 
 class TrainConfig(MtConfig):

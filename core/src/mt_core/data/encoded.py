@@ -47,6 +47,16 @@ class EncodedSamples:
         ends = np.frombuffer(self._ends, dtype=np.int64)
         return ends[1:] - ends[:-1]
 
+    @property
+    def row_ids(self) -> list[str]:
+        """The row of each sample."""
+        return self._row_ids
+
+    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
+        """All ids, which of them are trained on, and where samples end (after a 0). Nothing may be added while these are used."""
+        ids, trained, ends = (np.frombuffer(memory, np.uint8) for memory in (self._ids, self._trained, self._ends))
+        return ids.view(np.int32), trained.view(np.bool_), ends.view(np.int64)
+
     def add(self, sample: Sample) -> None:
         """Keep one sample."""
         if sample.weights is not None:
@@ -75,8 +85,17 @@ class EncodedSamples:
         parts = EncodedSamples(), EncodedSamples()
         for number, sample in enumerate(self):
             parts[number >= cut].add(sample)
-        parts[0].report.rows_read = self.report.rows_read
-        parts[0].report.rows_kept = parts[0].report.rows_split = 1
+        of_rows = (
+            "rows_read",
+            "rows_kept",
+            "rows_dropped",
+            "rows_split",
+            "rows_truncated",
+            "tokens_cut",
+            "trained_cut",
+        )
+        for name in (*of_rows, "places", "bad_rows"):
+            setattr(parts[0].report, name, getattr(self.report, name))
         return parts
 
     @property

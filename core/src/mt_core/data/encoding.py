@@ -4,40 +4,80 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from mt_core.data.encoded import EncodedSamples
+from mt_core.data.lengths import Lengths, fit
+from mt_core.data.measures import measure
+from mt_core.data.report import NO_TRAINED_TOKEN, DataReport
 from mt_core.errors import DataError, did_you_mean
 from mt_core.protocols import Dataset, Objective, Rejected, Row, Sample
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class Rules(Lengths):
     """What holds for every row, whatever its source and objective (the ``data`` section)."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
-    max_len: int
-    truncation: str
+    on_bad_row: Literal["error", "skip"] = "error"
+    max_bad_rows: int = 100
 
 
 def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules: Rules) -> EncodedSamples:
-    """Encode the rows at ``indices``. Raises ``DataError`` for a row that is too long."""
+    """Encode the rows at ``indices``; a pure function, whose reports add up. Raises ``DataError`` for a bad row, or too many."""
     samples = EncodedSamples()
-    report = samples.report
     for index in indices:
-        report.rows_read += 1
-        encoded = objective.encode(renamed(dataset.row(int(index)), rules.columns))
-        if isinstance(encoded, Sample) and not any(encoded.trained[1:]):
-            encoded = Rejected("no trained token", encoded.row_id)
-        if isinstance(encoded, Rejected):
-            report.rows_dropped[encoded.reason] += 1
-            continue
-        pieces = fit(encoded, rules.max_len, rules.truncation)
-        report.rows_kept += 1
-        report.rows_split += len(pieces) > 1
-        for piece in pieces:
-            samples.add(piece)
+        samples.report.rows_read += 1
+        try:
+            _add(samples, dataset.row(int(index)), objective, rules)
+        except DataError as error:
+            if rules.on_bad_row == "error":
+                raise
+            samples.report.bad_row(str(error))
+            refuse_bad_rows(samples.report, rules.max_bad_rows)
+    measure(samples, rules)
     return samples
+
+
+def refuse_bad_rows(report: DataReport, most: int) -> None:
+    """Raise ``DataError`` when more rows than ``data.max_bad_rows`` are bad."""
+    if len(report.bad_rows) > most:
+        first = "\n  ".join(report.bad_rows[:5])
+        raise DataError(
+            f"{len(report.bad_rows)} bad rows exceed data.max_bad_rows={most}; repair them, or raise --data.max-bad-rows."
+            f" The first of them:\n  {first}"
+        )
+
+
+def _add(samples: EncodedSamples, row: Row, objective: Objective, rules: Rules) -> None:
+    """Keep what becomes of one row, and count it."""
+    encoded = _encoded(row, objective, rules)
+    pieces = encoded if isinstance(encoded, Rejected) else fit(encoded, rules)
+    report = samples.report
+    if isinstance(pieces, Rejected):
+        report.drop(pieces.reason, pieces.row_id)
+        return
+    assert isinstance(encoded, Sample), "what is rejected has returned"
+    report.rows_kept += 1
+    if len(pieces) > 1:
+        report.rows_split += 1
+    elif len(pieces[0].ids) < len(encoded.ids):
+        report.truncate(encoded, pieces[0])
+    for piece in pieces:
+        samples.add(piece)
+
+
+def _encoded(row: Row, objective: Objective, rules: Rules) -> Sample | Rejected:
+    """What the objective makes of a row; a fault that names no row gets its name."""
+    try:
+        encoded = objective.encode(renamed(row, rules.columns))
+    except DataError as error:
+        if str(row["id"]) in str(error):
+            raise
+        raise DataError(f"{row['id']}: {error}") from error
+    if isinstance(encoded, Sample) and not any(encoded.trained[1:]):
+        return Rejected(NO_TRAINED_TOKEN, encoded.row_id)
+    return encoded
 
 
 def renamed(row: Row, columns: Mapping[str, str]) -> Row:
@@ -54,25 +94,3 @@ def renamed(row: Row, columns: Mapping[str, str]) -> Row:
             )
         values[ours] = row[theirs]
     return values
-
-
-def fit(sample: Sample, max_len: int, truncation: str) -> list[Sample]:
-    """The sample in pieces of ``max_len`` tokens at most.
-
-    Pieces overlap by one token, which is context in the second piece, so that every trained token is predicted once.
-    """
-    length = len(sample.ids)
-    if length <= max_len:
-        return [sample]
-    if truncation == "error":
-        raise DataError(
-            f"{sample.row_id}: {length} tokens exceed data.max_len={max_len}; raise --data.max-len and --train.sequence-len,"
-            " shorten the row, or set --data.truncation split"
-        )
-    pieces = []
-    for start in range(0, length - 1, max_len - 1):
-        cut = slice(start, start + max_len)
-        if any(sample.trained[cut][1:]):
-            weights = None if sample.weights is None else sample.weights[cut]
-            pieces.append(Sample(sample.ids[cut], sample.trained[cut], sample.row_id, weights))
-    return pieces

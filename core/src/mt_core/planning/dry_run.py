@@ -16,7 +16,7 @@ from torch import nn
 from mt_core.adapters.base import Adapter
 from mt_core.assemble.data import RunData, build_data, make_loader
 from mt_core.assemble.model import parameter_groups, pipeline_layers
-from mt_core.assemble.report import example, model_title
+from mt_core.assemble.report import example, model_title, warnings
 from mt_core.assemble.run import RunOptions
 from mt_core.assemble.weights import weights_of
 from mt_core.checkpoint.folder import check_usable
@@ -158,9 +158,10 @@ def _about(resolved: Resolved, plan: Plan, data: RunData, drawn: Drawing) -> dic
             "trained": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
         },
         "data": {
-            "train": asdict(data.train.report),
-            "held_out": asdict(data.held_out.report) if len(data.held_out) else None,
+            "train": data.train.report.as_dict(),
+            "held_out": data.held_out.report.as_dict() if len(data.held_out) else None,
         },
+        "warnings": warnings(config, data, plan),
         "training": data.train.report.describe(),
         "held_out": data.held_out.report.describe() if len(data.held_out) else "nothing",
         "example": example(data),

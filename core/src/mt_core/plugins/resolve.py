@@ -210,6 +210,13 @@ def _cross_checks(draft: Draft) -> None:
             f"{data.max_len} tokens exceed a row of train.sequence_len={train.sequence_len}.",
             f"Set --data.max-len {train.sequence_len} or less.",
         )
+    dataset = draft.values["dataset"]
+    if isinstance(data.eval, str) and "path" not in type(dataset.options).model_fields:
+        draft.fault(
+            "data.eval",
+            f"{data.eval!r} is a path, and dataset {dataset.name} has no option path that it could stand for.",
+            "Set --data.eval to a share below 1, a number of rows or none.",
+        )
     chosen = {f"{offer.kind}:{canonical(offer.component.name)}" for offer in draft.offers.values()}
     for offer in draft.offers.values():
         here = f"{offer.kind} {offer.component.name}"

@@ -19,23 +19,23 @@ def default_output(folders: Sequence[Path]) -> Path:
     return folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
 
 
-def check_output(path: Path, *, overwrite: bool) -> None:
-    """Raise ``UsageError`` when the page may not be written there."""
+def check_output(path: Path, *, overwrite: bool, option: str = "--output") -> None:
+    """Raise ``UsageError`` when the page may not be written there; ``option`` is what the user gave it with."""
     if path.is_dir():
-        raise UsageError(f"the output {path} is a folder; give a file, for instance --output {path / 'report.html'}")
+        raise UsageError(f"the output {path} is a folder; give a file, for instance {option} {path / 'report.html'}")
     if path.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"the output {path} must end in .html, so that it never replaces another kind of file")
     if not path.parent.is_dir():
         raise UsageError(
-            f"the folder of the output, {path.parent}, does not exist; create it, or choose another --output"
+            f"the folder of the output, {path.parent}, does not exist; create it, or choose another {option}"
         )
     if not os.path.lexists(path):
         return
     if not path.is_file():
-        raise UsageError(f"the output {path} is no plain file; choose another --output")
+        raise UsageError(f"the output {path} is no plain file; choose another {option}")
     if not overwrite and not is_report(path):
         raise UsageError(
-            f"{path} exists and is no page of {GENERATOR}; choose another --output, or replace it with --overwrite"
+            f"{path} exists and is no page of {GENERATOR}; choose another {option}, or replace it with --overwrite"
         )
 
 
@@ -54,5 +54,5 @@ def write_page(path: Path, text: str) -> int:
     try:
         replace_text(path, content.decode("utf-8"))
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}; choose another --output") from error
+        raise OutputError(f"cannot write {path}: {error.strerror}; choose another place") from error
     return len(content)

@@ -18,28 +18,33 @@ from mt_core.report.run import Run
 
 def page(runs: Sequence[Run]) -> str:
     """HTML of one or several runs."""
-    style, script = _asset("report.css"), _asset("report.js")
     title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
     drawn = charts(runs)
+    body = [
+        _header(title),
+        element("main", *_main(runs, [*figures(runs, drawn)])),
+        json_script(chart_data(runs, drawn), "figures"),
+    ]
+    return document(f"{title} – run report", asset("report.css"), asset("report.js"), *body)
+
+
+def document(title: str, style: str, script: str, *body: Markup) -> str:
+    """A whole HTML file of these parts, with its style and script in it and nothing else allowed."""
     head = joined(
         Markup('<meta charset="utf-8">\n'),
         Markup(f'{MARK}{__version__}">\n'),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">\n'),
         Markup(f'<meta http-equiv="Content-Security-Policy" content="{_policy(style, script)}">\n'),
         Markup('<meta name="color-scheme" content="light dark">\n'),
-        element("title", f"{title} – run report"),
+        element("title", title),
         Markup(f"\n<style>{style}</style>\n"),
     )
-    body = [
-        _header(title),
-        element("main", *_main(runs, [*figures(runs, drawn)])),
-        json_script(chart_data(runs, drawn), "figures"),
-        Markup(f"<script>{script}</script>"),
-    ]
-    return f'<!doctype html>\n<html lang="en">\n<head>\n{head}</head>\n{element("body", *body)}\n</html>\n'
+    whole = element("body", *body, Markup(f"<script>{script}</script>"))
+    return f'<!doctype html>\n<html lang="en">\n<head>\n{head}</head>\n{whole}\n</html>\n'
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A style or script of this package."""
     return files("mt_core.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 

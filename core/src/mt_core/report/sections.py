@@ -22,10 +22,12 @@ _COUNTS = {
     "rows_read": "Rows read",
     "rows_kept": "Rows kept",
     "rows_dropped": "Rows dropped",
+    "rows_truncated": "Rows truncated",
     "rows_split": "Rows split",
     "samples": "Samples",
     "tokens_total": "Tokens",
     "tokens_trained": "Tokens trained on",
+    "duplicates": "Duplicates",
 }
 
 

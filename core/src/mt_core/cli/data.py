@@ -1,0 +1,144 @@
+"""``mt-data``: what becomes of rows, before anything is trained on them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mt_core import __version__
+from mt_core.assemble.discovery import discovered
+from mt_core.cli.guard import guarded
+from mt_core.config.commandline import CommandLine, merge, parse
+from mt_core.config.files import read_config
+from mt_core.config.names import expand
+from mt_core.config.run import SECTIONS, SLOTS
+from mt_core.config.secrets import redact
+from mt_core.errors import DataError, UsageError, did_you_mean
+from mt_core.report.output import check_output, write_page
+from mt_core.tracking.logs import notice
+
+HEAD = """usage: mt-data inspect [--dataset NAME --dataset.path PATH] [--config FILE] [--key value …]
+
+Reads and encodes the rows of a run as mt-train would, and shows what became of them. The keys are those of mt-train;
+without --model the tokenizer alone decides. Bad rows are counted, listed and make it end with 1.
+
+  --config FILE              YAML or JSON config of a run; options on the command line win
+  --examples N               samples that are shown, from all over the training part (default: 3)
+  --json                     everything as JSON, on standard output
+  --html FILE.html           everything as one self-contained page
+  --overwrite                replace an HTML file that is no such page, too
+  --block-plugin NAME        do not import this plugin (may be repeated)
+  --debug                    show tracebacks
+  --version, --help"""
+
+SWITCHES = ("json", "overwrite", "debug", "version", "help")
+VALUES = ("config", "html", "examples")
+REPEATED = ("block_plugin",)
+EXAMPLES = 3
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    return guarded(lambda: _data(words), debug="--debug" in words)
+
+
+def _data(words: list[str]) -> int:
+    words = ["--help" if word == "-h" else word for word in words]
+    name = words.pop(0) if words and not words[0].startswith("-") else ""
+    line = parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED)
+    if "version" in line.flags:
+        print(f"mt-core {__version__}")
+        return 0
+    if not name and "help" not in line.flags:
+        raise UsageError(f"mt-data needs one of its commands: {', '.join(COMMANDS)}; `mt-data --help` shows them")
+    if name and name not in COMMANDS:
+        raise UsageError(
+            f"mt-data has no command {name!r}. {did_you_mean(name, list(COMMANDS))}Commands: {', '.join(COMMANDS)}"
+        )
+    return _help(line) if "help" in line.flags else COMMANDS[name](line)
+
+
+def _help(line: CommandLine) -> int:
+    from mt_core.cli.train_help import help_text
+
+    slots = {slot: SLOTS[slot] for slot in ("tokenizer", "dataset", "objective")}
+    host = discovered(line.flags.get("block_plugin", []))
+    print(help_text(host, raw_of(line), head=HEAD, slots=slots, sections={"data": SECTIONS["data"]}))
+    return 0
+
+
+def raw_of(line: CommandLine) -> dict[str, Any]:
+    """The keys of the run: the config file's under those of the command line."""
+    stored = read_config(Path(expand(line.flags["config"]))) if "config" in line.flags else {}
+    return merge(stored, line.raw)
+
+
+def _inspect(line: CommandLine) -> int:
+    """Show what becomes of the rows; then fail as a training would. Raises ``MtError``."""
+    count, page = _count(line.flags.get("examples", str(EXAMPLES))), _page(line)
+    raw = raw_of(line)
+    given = raw.get("data", {})
+    all_bad_rows = isinstance(given, dict) and "on_bad_row" not in given
+    if all_bad_rows:
+        raw["data"] = {**given, "on_bad_row": "skip"}
+    host = discovered(line.flags.get("block_plugin", []))
+    from mt_core.planning.inspection import describe_rows, resolve_rows  # torch loads from here on
+
+    resolved = resolve_rows(raw, host)
+    from mt_core.assemble.data import check_data, read_data
+
+    data = read_data(resolved)
+    about = describe_rows(resolved, data, count=count)
+    _show(about, page, as_json="json" in line.flags)
+    if all_bad_rows and about["bad_rows"]:
+        _refuse(about["bad_rows"])
+    check_data(resolved, data)
+    return 0
+
+
+def _count(text: str) -> int:
+    if not text.isdigit():
+        raise UsageError(f"--examples takes a number of samples, 0 or more, got {text!r}")
+    return int(text)
+
+
+def _page(line: CommandLine) -> Path | None:
+    if "html" not in line.flags:
+        return None
+    path = Path(expand(line.flags["html"]))
+    check_output(path, overwrite="overwrite" in line.flags, option="--html")
+    return path
+
+
+def _show(about: Mapping[str, Any], page: Path | None, *, as_json: bool) -> None:
+    if as_json:
+        print(redact(json.dumps(about, indent=1, ensure_ascii=False)))
+    else:
+        from mt_core.cli.data_text import show_rows
+
+        show_rows(about)
+    if page is not None:
+        from mt_core.report.data_page import data_page
+
+        size = write_page(page, redact(data_page(about)))
+        notice(f"written: {page} ({size / 1e6:.2f} MB)")
+
+
+def _refuse(bad_rows: Sequence[str]) -> None:
+    """What ``mt-train`` would say, of all of them."""
+    first = "\n  ".join(bad_rows[:20]) + ("\n  …" if len(bad_rows) > 20 else "")
+    alone = len(bad_rows) == 1
+    number, they = ("1 bad row, which stops", "it") if alone else (f"{len(bad_rows)} bad rows, which stop", "them")
+    raise DataError(f"{number} mt-train; repair {they}, or pass over {they} with --data.on-bad-row skip:\n  {first}")
+
+
+COMMANDS: dict[str, Callable[[CommandLine], int]] = {"inspect": _inspect}
+"""What ``mt-data`` does, by name."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""Figures of encoded samples, over whole arrays: what a chunk of them shows, and what only all of them together do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mt_core.data import report as kinds
+from mt_core.data.encoded import EncodedSamples
+from mt_core.data.lengths import Lengths
+from mt_core.data.loader import PAD_MULTIPLE
+from mt_core.data.order import permutation
+from mt_core.data.packing import WINDOW, pack
+from mt_core.data.report import PLACES, DataReport
+from mt_core.errors import DataError
+
+MEASURED_WINDOWS = 16
+"""Packing windows that tell how full rows are: more of them say the same."""
+
+Places = NDArray[np.intp]
+
+
+def measure(samples: EncodedSamples, lengths: Lengths, *, begins: bool = True, ends: bool = True) -> None:
+    """Fill the samples' report. Raises ``DataError`` for an id below 0.
+
+    ``begins`` and ``ends`` say whether the first sample is the first piece of its row, and the last one the last.
+    """
+    if not len(samples):
+        samples.report.hashes = np.zeros(0, np.uint64)
+        return
+    report, (ids, trained, bounds) = samples.report, samples.arrays()
+    _refuse_negative(ids, bounds, samples.row_ids)
+    report.highest_id = int(ids.max())
+    counts = bounds[1:] - bounds[:-1]
+    report.longest = int(counts.max())
+    report.lengths = _counted(2 ** np.ceil(np.log2(counts)).astype(np.int64))
+    report.hashes = sample_hashes(ids, trained, bounds)
+    first, last = _whole(samples, begins=begins, ends=ends)
+    _count_begins(report, ids, bounds, first, samples.row_ids, lengths)
+    _count_stops(report, ids, trained, bounds, last, samples.row_ids, lengths)
+
+
+def _whole(samples: EncodedSamples, *, begins: bool, ends: bool) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which samples are the first, and the last, piece of their row."""
+    first = np.ones(len(samples), dtype=np.bool_)
+    if samples.report.rows_split:
+        row_ids = samples.row_ids
+        first[1:] = [own != before for before, own in pairwise(row_ids)]
+    first[0] = begins
+    last = np.append(first[1:], ends)
+    return first, last
+
+
+def _refuse_negative(ids: NDArray[np.int32], bounds: NDArray[np.int64], row_ids: Sequence[str]) -> None:
+    place = int(ids.argmin())
+    if ids[place] < 0:
+        raise DataError(
+            f"{row_ids[_sample_of(bounds, place)]}: token id {ids[place]} is below 0; ids start at 0. Encode the row again, or"
+            " leave it out"
+        )
+
+
+def _sample_of(bounds: NDArray[np.int64], place: int) -> int:
+    return int(np.searchsorted(bounds, place, side="right")) - 1
+
+
+def row_of_id(samples: EncodedSamples, token: int) -> str:
+    """The first row that has this token id."""
+    ids, _, bounds = samples.arrays()
+    return samples.row_ids[_sample_of(bounds, int((ids == token).argmax()))]
+
+
+def _counted(values: NDArray[np.int64]) -> Counter[int]:
+    found, counts = np.unique(values, return_counts=True)
+    return Counter(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+
+
+def _count_begins(
+    report: DataReport,
+    ids: NDArray[np.int32],
+    bounds: NDArray[np.int64],
+    first: NDArray[np.bool_],
+    row_ids: Sequence[str],
+    lengths: Lengths,
+) -> None:
+    """Begin tokens a sample. One that is a stop token as well is looked for at the start only."""
+    if lengths.bos_id is None or not first.any():
+        return
+    found = ids == lengths.bos_id
+    if lengths.bos_id in lengths.stop_ids:
+        counts = found[bounds[:-1]].astype(np.int64)
+    else:
+        owners = np.searchsorted(bounds, np.flatnonzero(found), side="right") - 1
+        counts = np.bincount(owners, minlength=len(row_ids))
+    report.begin_tokens = _counted(counts[first])
+    _note(report, kinds.NO_BEGIN, np.flatnonzero(first & (counts == 0)), row_ids)
+    _note(report, kinds.TWO_BEGINS, np.flatnonzero(first & (counts > 1)), row_ids)
+
+
+def _count_stops(
+    report: DataReport,
+    ids: NDArray[np.int32],
+    trained: NDArray[np.bool_],
+    bounds: NDArray[np.int64],
+    last: NDArray[np.bool_],
+    row_ids: Sequence[str],
+    lengths: Lengths,
+) -> None:
+    """Rows whose last trained token is no stop token; not asked where the tokenizer has none."""
+    if not lengths.stop_ids:
+        return
+    ends = bounds[1:] - 1
+    if not trained[ends].all():
+        on = np.flatnonzero(trained)
+        ends = on[np.searchsorted(on, bounds[1:], side="left") - 1]  # every sample has a trained token
+    missing = last & ~np.isin(ids[ends], list(lengths.stop_ids))
+    report.rows_without_stop = int(missing.sum())
+    _note(report, kinds.NO_STOP, np.flatnonzero(missing), row_ids)
+
+
+def _note(report: DataReport, kind: str, numbers: Places, row_ids: Sequence[str]) -> None:
+    if len(numbers):
+        report.note(kind, *(row_ids[number] for number in numbers[:PLACES]))
+
+
+def sample_hashes(ids: NDArray[np.int32], trained: NDArray[np.bool_], bounds: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """64 bits of each sample's ids and trained places.
+
+    Ids are scattered over 64 bits (Fibonacci hashing, Knuth vol. 3, 6.4) and summed with a random factor for each place
+    (multilinear hashing, Carter and Wegman 1979), all modulo 2**64.
+    """
+    scattered = (ids.astype(np.uint64) * np.uint64(2) + trained + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    scattered ^= scattered >> np.uint64(32)
+    counts = bounds[1:] - bounds[:-1]
+    within = np.arange(len(ids)) - np.repeat(bounds[:-1], counts)
+    factors = np.random.Generator(np.random.PCG64(0)).integers(2**64, size=int(counts.max(initial=0)), dtype=np.uint64)
+    sums: NDArray[np.uint64] = np.add.reduceat(scattered * factors[within], bounds[:-1])
+    return sums
+
+
+# ------------------------------------------------------------------------------------------------------ the whole split
+
+
+def finish(samples: EncodedSamples, *, sequence_len: int, rows_at_a_time: int, seed: int) -> None:
+    """Add what only all samples of a split together show: duplicates, and how full rows are."""
+    report = samples.report
+    if report.hashes is not None and len(report.hashes):
+        first = np.unique(report.hashes, return_index=True)[1]
+        repeated = np.ones(len(samples), dtype=np.bool_)
+        repeated[first] = False
+        report.duplicates = int(repeated.sum())
+        _note(report, kinds.DUPLICATE, np.flatnonzero(repeated), samples.row_ids)
+    report.filled = filled(samples.lengths, sequence_len=sequence_len, rows_at_a_time=rows_at_a_time, seed=seed)
+
+
+def compare(train: EncodedSamples, held_out: EncodedSamples) -> None:
+    """Count the held-out samples that are also trained on."""
+    known, own = train.report.hashes, held_out.report.hashes
+    if known is not None and own is not None:
+        both = np.isin(own, known)
+        held_out.report.also_trained = int(both.sum())
+        _note(held_out.report, kinds.ALSO_TRAINED, np.flatnonzero(both), held_out.row_ids)
+
+
+def filled(lengths: NDArray[np.int64], *, sequence_len: int, rows_at_a_time: int, seed: int) -> dict[str, float]:
+    """Share of the places in a row that hold a token, packed and padded, in the first windows of the first epoch.
+
+    Padded rows are as long as the longest of the ``rows_at_a_time`` that are computed together, rounded up as the loader does.
+    """
+    if not len(lengths):
+        return {}
+    order = permutation(len(lengths), seed=seed, epoch=0, shuffle=True)[: MEASURED_WINDOWS * WINDOW]
+    own = lengths[order]
+    rows = pack(range(len(own)), own.tolist(), sequence_len, seed=seed, epoch=0)
+    starts = np.arange(0, len(own), rows_at_a_time)
+    longest = -(-np.maximum.reduceat(own, starts) // PAD_MULTIPLE) * PAD_MULTIPLE
+    places = longest * np.minimum(rows_at_a_time, len(own) - starts)
+    return {
+        "packing": float(own.sum() / (len(rows) * sequence_len)),
+        "padding": float(own.sum() / places.sum()),
+    }
