@@ -9,7 +9,7 @@ from mt_core.config.run import RunConfig
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.encoding import Rules, encode
 from mt_core.data.loader import HeldOut, Loader
-from mt_core.data.order import held_out
+from mt_core.data.order import held_out_of
 from mt_core.data.templates import build_template
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process
@@ -106,7 +106,7 @@ def _rows(resolved: Resolved) -> _Rows:
         return _Rows(dataset, everything, evaluation, range(len(evaluation)))
     if len(dataset) == 1 and share is not None and share < 1:
         return _Rows(dataset, everything, dataset, (), is_one_document=True)
-    kept, out = held_out(len(dataset), share)
+    kept, out = held_out_of(dataset, share)
     return _Rows(dataset, kept, dataset, out)
 
 

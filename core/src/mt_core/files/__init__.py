@@ -6,13 +6,15 @@ Every fault is a ``DataError`` that names the file, the line where there is one,
 from mt_core.files.arrays import array_elements
 from mt_core.files.compressed import plain
 from mt_core.files.config import FileConfig
+from mt_core.files.json_rows import JsonRows
 from mt_core.files.paths import files_of, suffix_of
-from mt_core.files.spans import Cut, Piece, SpanIndex, lines, paragraphs, whole
+from mt_core.files.spans import Cut, Piece, SpanIndex, lines, paragraphs, text_start, whole
 from mt_core.files.strict_json import json_object, json_value
 
 __all__ = [
     "Cut",
     "FileConfig",
+    "JsonRows",
     "Piece",
     "SpanIndex",
     "array_elements",
@@ -23,5 +25,6 @@ __all__ = [
     "paragraphs",
     "plain",
     "suffix_of",
+    "text_start",
     "whole",
 ]

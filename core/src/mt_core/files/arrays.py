@@ -82,7 +82,9 @@ class _Scan:
             if token.first == ord(","):
                 token = self._next()
         found = ", ".join(map(repr, seen[:20])) or "none"
-        self._refuse(token.start, f"no field {whole!r}; found: {found}", did_you_mean(name, seen) + "Set dataset.field.")
+        self._refuse(
+            token.start, f"no field {whole!r}; found: {found}", did_you_mean(name, seen) + "Set dataset.field."
+        )
 
     def elements(self) -> Iterator[tuple[int, int]]:
         """(start, end) of what stands between the commas of the array that was entered, up to its end."""
@@ -101,13 +103,17 @@ class _Scan:
                 continue
             depth += (token.first in _OPENS) - (token.first in _CLOSES)
             begin, end = (token.start if begin < 0 else begin), token.end
-        self._refuse(max(begin, 0), "the array does not end; its last element begins here", "Fetch or write the file anew.")
+        self._refuse(
+            max(begin, 0), "the array does not end; its last element begins here", "Fetch or write the file anew."
+        )
 
     def finish(self, depth: int) -> None:
         """Read the rest, which closes ``depth`` objects. Raises ``DataError`` when it does not, or when there is more."""
         for token in self._tokens:
             if depth == 0:
-                self._refuse(token.start, "there is more after the end of the JSON", "Write one array, or one row per line.")
+                self._refuse(
+                    token.start, "there is more after the end of the JSON", "Write one array, or one row per line."
+                )
             depth += (token.first in _OPENS) - (token.first in _CLOSES)
         if depth:
             self._refuse(self._at, "the file ends before its JSON does", "Fetch or write it anew.")

@@ -134,6 +134,11 @@ class SpanIndex:
         """Bytes of the span at ``index``."""
         return self._ends[index] - self._starts[index]
 
+    @property
+    def firsts(self) -> Sequence[int]:
+        """Number of each file's first span."""
+        return self._first
+
     def empty_files(self) -> list[Path]:
         """Files without any span."""
         bounds = [*self._first, len(self)]

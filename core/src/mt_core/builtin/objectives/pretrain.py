@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from mt_core import Rejected, Row, Sample, text_field
 from mt_core.nn import TokenObjective
 
+from .tokenised import tokenised
+
 if TYPE_CHECKING:
     from mt_core.protocols import Tokenizer
 
@@ -20,6 +22,8 @@ class Pretrain(TokenObjective):
 
     def encode(self, row: Row) -> Sample | Rejected:
         """The sample of a text; an empty one is rejected. Raises ``DataError`` when the field is missing or no text."""
+        if (sample := tokenised(row)) is not None:
+            return sample
         text = text_field(row, "text")
         if not text:
             return Rejected("'text' is empty", row["id"])

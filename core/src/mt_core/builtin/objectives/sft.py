@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from mt_core import Rejected, Row, Sample, conversation
 from mt_core.nn import TokenObjective
 
+from .tokenised import tokenised
+
 if TYPE_CHECKING:
     from mt_core.protocols import Template, Tokenizer
 
@@ -20,6 +22,8 @@ class SupervisedFineTuning(TokenObjective):
 
     def encode(self, row: Row) -> Sample | Rejected:
         """The sample of a conversation; an empty response is rejected. Raises ``DataError`` when a field is missing or no text."""
+        if (sample := tokenised(row)) is not None:
+            return sample
         messages = conversation(row)
         if not messages[-1]["content"]:
             return Rejected("'response' is empty", row["id"])
