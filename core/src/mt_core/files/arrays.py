@@ -74,10 +74,10 @@ class _Scan:
         while token.first == ord('"'):
             key = self._key(token)
             if self._next().first != ord(":"):
-                self._refuse(self._at, f"no ':' after key {key!r}", "Write valid JSON.")
+                self._refuse(self._at, f"no ':' after key {key[:40]!r}", "Write valid JSON.")
             if key == name:
                 return
-            seen.append(key)
+            seen.append(key[:40])
             token = self._skip()
             if token.first == ord(","):
                 token = self._next()

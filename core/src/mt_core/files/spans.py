@@ -68,17 +68,21 @@ def text_start(path: Path) -> int:
 
 @dataclass(frozen=True)
 class Piece:
-    """The bytes of a span and where they came from. ``start`` is their offset in the file (bytes)."""
+    """The bytes of a span and where they came from. ``start`` is their offset in the file (bytes).
+
+    ``mark`` is ``[number in the file, from 0]`` where several spans begin in one line, else empty.
+    """
 
     path: Path
     line: int
     start: int
     content: bytes
+    mark: str = ""
 
     @property
     def place(self) -> str:
-        """``file:line``."""
-        return f"{self.path}:{self.line}"
+        """``file:line``, or ``file:line[number]``."""
+        return f"{self.path}:{self.line}{self.mark}"
 
     def text(self) -> str:
         """The content as text; raises ``DataError`` with line and byte offset where it is not UTF-8, or has a NUL."""
@@ -160,4 +164,11 @@ class SpanIndex:
             raise DataError(
                 f"{path.absolute()} became shorter while it was in use. Leave the data as it is during a run, and start again."
             )
-        return Piece(path, self._lines[index], start, content)
+        return Piece(path, self._lines[index], start, content, self._mark(index, number))
+
+    def _mark(self, index: int, number: int) -> str:
+        first = self._first[number]
+        end = self._first[number + 1] if number + 1 < len(self._first) else len(self)
+        around = self._lines[max(first, index - 1) : min(end, index + 2)]
+        shared = around.count(self._lines[index]) > 1
+        return f"[{index - first}]" if shared else ""

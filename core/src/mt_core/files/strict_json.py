@@ -88,5 +88,6 @@ def _refuse(piece: Piece, text: str, problem: str, fix: str, position: int = 0) 
     begin = max(0, position - _EXCERPT // 2)
     excerpt = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[begin : begin + _EXCERPT])
     before, after = "…" if begin else "", "…" if begin + _EXCERPT < len(text) else ""
-    place = f"{piece.path}:{piece.line + text.count(chr(10), 0, position)}"
+    below = text.count("\n", 0, position)
+    place = f"{piece.path}:{piece.line + below}" if below else piece.place
     raise DataError(f"{place}: {problem}: {before}{excerpt}{after} {fix}") from None

@@ -99,12 +99,12 @@ class _Opener:
 
         try:
             if path.suffix.lower() == ".npy":
-                ids = _mapped(path)
+                ids = np.load(path, mmap_mode="r", allow_pickle=False)
             elif not path.stat().st_size:
                 return np.empty(0, np.int64)
             else:
                 ids = np.memmap(path, dtype=np.dtype(self._dtype).newbyteorder("<"), mode="r")
-        except (OSError, ValueError, EOFError, SyntaxError) as error:
+        except Exception as error:  # what numpy makes of a damaged header is of many kinds
             raise DataError(
                 f"{path.absolute()} cannot be read as token ids: {first_line(error)}. Write it with numpy.save or tofile, and set"
                 f" dataset.dtype (now {self._dtype}) for .bin files."
@@ -114,12 +114,6 @@ class _Opener:
                 f"{path.absolute()} holds {ids.dtype} in {ids.ndim} dimensions, and ids are integers in one. Write them so."
             )
         return ids
-
-
-def _mapped(path: Path) -> Any:
-    import numpy as np
-
-    return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def _found(ids: Any, end_id: int) -> Sequence[int]:

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 from mt_core import DataError, Row, Sample
 
 _NOT_TRAINED = -100
+_MOST = 1 << 31
 
 
 def tokenised(row: Row) -> Sample | None:
@@ -18,8 +19,8 @@ def tokenised(row: Row) -> Sample | None:
     if "input_ids" not in row:
         return None
     ids = _list(row, "input_ids", int)
-    if any(each < 0 for each in ids):
-        _refuse(row, "input_ids has a negative id")
+    if not all(0 <= each < _MOST for each in ids):
+        _refuse(row, f"input_ids has an id that is not from 0 to {_MOST - 1}")
     if "labels" in row:
         labels = _list(row, "labels", int, len(ids))
         if any(label not in (_NOT_TRAINED, each) for label, each in zip(labels, ids, strict=True)):
