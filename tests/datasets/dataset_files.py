@@ -21,15 +21,15 @@ Open = Callable[..., Any]
 ROWS = [{"prompt": f"What is {n} + {n}?", "response": f'"{2 * n}",\nas é 你 says'} for n in range(40)]
 
 
-def open_dataset(name: str, split: str = "train", **options: Any) -> Any:
+def open_dataset(name: str, split_of_run: str = "train", /, **options: Any) -> Any:
     """What a run gets from ``--dataset NAME`` with these options."""
     components = {each.name: each for each in [*builtin.mt_datasets(), *plugin.mt_datasets()]}
     chosen = components[name]
     config = chosen.config(**{key: str(value) if isinstance(value, Path) else value for key, value in options.items()})
-    keywords: dict[str, Any] = {"split": split}
+    keywords: dict[str, Any] = {"split": split_of_run}
     if chosen.parts is not None:
         inner = [dict(part) for part in chosen.parts(config).values()]
-        keywords["parts"] = [open_dataset(part.pop("name"), split, **part) for part in inner]
+        keywords["parts"] = [open_dataset(part.pop("name"), split_of_run, **part) for part in inner]
     return chosen.build(config, **keywords)
 
 
