@@ -44,5 +44,6 @@ def parts_of(draft: Draft, offer: Offer, options: MtConfig, key: str) -> tuple[P
         values = {name.replace("-", "_"): value for name, value in given.items() if name != "name"}
         own = draft.validated(inner.component.config, values, where)
         if own is not None:
+            draft.offers[where] = inner
             found.append(Part(inner, own, parts_of(draft, inner, own, where)))
     return tuple(found)
