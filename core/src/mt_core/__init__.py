@@ -20,6 +20,7 @@ _PUBLIC = {
     "ConfigError": "mt_core.errors",
     "Control": "mt_core.protocols",
     "DataError": "mt_core.errors",
+    "Dataset": "mt_core.protocols",
     "Encoded": "mt_core.protocols",
     "Layout": "mt_core.config.base",
     "Message": "mt_core.protocols",
@@ -44,6 +45,8 @@ _PUBLIC = {
     "WeightsError": "mt_core.errors",
     "WeightsFormat": "mt_core.components",
     "ZERO": "mt_core.config.base",
+    "first_line": "mt_core.errors",
+    "did_you_mean": "mt_core.errors",
     "conversation": "mt_core.data.shapes",
     "is_conversation": "mt_core.data.shapes",
     "preference": "mt_core.data.shapes",
@@ -53,6 +56,7 @@ _PUBLIC = {
     "load_run": "mt_core.api",
     "text_field": "mt_core.data.shapes",
     "train": "mt_core.api",
+    "renamed": "mt_core.data.encoding",
     "split_decay": "mt_core.components",
     "whole_shape": "mt_core.components",
 }
@@ -68,6 +72,7 @@ __all__ = [
     "ConfigError",
     "Control",
     "DataError",
+    "Dataset",
     "Encoded",
     "Layout",
     "Message",
@@ -92,12 +97,15 @@ __all__ = [
     "WeightsError",
     "WeightsFormat",
     "conversation",
+    "did_you_mean",
+    "first_line",
     "generate",
     "hookimpl",
     "is_conversation",
     "load_config",
     "load_run",
     "preference",
+    "renamed",
     "split_decay",
     "text_field",
     "train",
@@ -120,6 +128,7 @@ if TYPE_CHECKING:
     )
     from mt_core.config.base import ANY, ZERO, Layout, ModelConfig, MtConfig
     from mt_core.config.run import RunConfig
+    from mt_core.data.encoding import renamed
     from mt_core.data.shapes import conversation, is_conversation, preference, text_field
     from mt_core.errors import (
         CheckpointError,
@@ -130,10 +139,13 @@ if TYPE_CHECKING:
         StoppedError,
         UsageError,
         WeightsError,
+        did_you_mean,
+        first_line,
     )
     from mt_core.hookspecs import hookimpl
     from mt_core.protocols import (
         Control,
+        Dataset,
         Encoded,
         Message,
         Rejected,

@@ -54,7 +54,8 @@ class Component:
     ``build`` imports torch and the rest inside, so that listing plugins stays fast. ``layouts`` are the layouts that
     its tests cover. ``replaces`` names a built-in that it may stand in for when chosen as ``DISTRIBUTION/NAME``.
     ``run_defaults`` are values for keys of the run (``train.steps``) that the user has not set. ``notice`` is said to
-    whoever runs it.
+    whoever runs it. ``parts(config)`` names components of the same kind that it is made of, key of the config → ``{name,
+    options …}``; the core finds, checks and builds them, and ``build`` gets them as ``parts``, in this order.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Component:
     replaces: str = ""
     run_defaults: Mapping[str, Any] = field(default_factory=dict)
     notice: str = ""
+    parts: Callable[[Any], Mapping[str, Mapping[str, Any]]] | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name.replace("_", "-")):

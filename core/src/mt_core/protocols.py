@@ -149,6 +149,15 @@ class Dataset(Protocol):
 
 
 @runtime_checkable
+class Repeating(Protocol):
+    """A dataset that gives some rows several times; of these the core holds out all or none."""
+
+    def originals(self) -> Sequence[int]:
+        """For each index the lowest one with the same row."""
+        ...
+
+
+@runtime_checkable
 class Stream(Protocol):
     """A source without random access, with a resumable position."""
 

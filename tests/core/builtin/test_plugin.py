@@ -13,6 +13,7 @@ from annotated_types import Ge, Gt, MinLen
 
 import mt_core
 import mt_core.builtin
+import mt_core.files
 import mt_core.nn
 from mt_core.builtin import plugin
 
@@ -91,7 +92,8 @@ def run_time_imports(tree: ast.Module) -> list[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_built_ins_use_public_names_only(path: Path) -> None:
-    public: dict[str, Any] = {"mt_core": mt_core.__all__, "mt_core.nn": mt_core.nn.__all__}
+    parts: list[Any] = [mt_core, mt_core.files, mt_core.nn]
+    public = {part.__name__: part.__all__ for part in parts}
     for module, names in run_time_imports(ast.parse(path.read_text("utf-8"))):
         if module.partition(".")[0] == "mt_core":
             assert module in public, f"{module} is private"

@@ -11,7 +11,7 @@ from mt_core.data.encoding import Rules, encode
 from mt_core.data.findings import findings, refuse_findings
 from mt_core.data.loader import HeldOut, Loader
 from mt_core.data.measures import compare, finish, measure, row_of_id
-from mt_core.data.order import held_out
+from mt_core.data.order import held_out_of
 from mt_core.data.templates import build_template
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process
@@ -143,7 +143,7 @@ def _rows(resolved: Resolved) -> _Rows:
     assert not isinstance(wanted, str), "a path gives an evaluation"
     if len(everything) == 1 and wanted is not None and wanted < 1:
         return _Rows(dataset, everything, dataset, (), is_one_document=True)
-    kept, out = held_out(len(everything), wanted)
+    kept, out = held_out_of(dataset, wanted, count=len(everything))
     return _Rows(dataset, kept, dataset, out)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt_core.errors import DataError
+from mt_core.protocols import Dataset, Repeating
 
 SPLIT_SEED = 20_011
 """Seed of the held-out split. Not the run's seed: runs with other seeds stay comparable on the same held-out rows."""
@@ -34,3 +35,18 @@ def held_out(count: int, size: float | None) -> tuple[NDArray[np.int64], NDArray
         )
     order = np.random.Generator(np.random.PCG64(SPLIT_SEED)).permutation(count)
     return np.sort(order[wanted:]), np.sort(order[:wanted])
+
+
+def held_out_of(
+    dataset: Dataset, size: float | None, *, count: int | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """As ``held_out``, of the first ``count`` rows.
+
+    A row that the dataset repeats is held out once and trained on never, or the other way round.
+    """
+    if not isinstance(dataset, Repeating):
+        return held_out(len(dataset) if count is None else count, size)
+    originals = np.asarray(dataset.originals())[:count]
+    distinct = np.unique(originals)
+    kept, out = held_out(len(distinct), size)
+    return np.flatnonzero(np.isin(originals, distinct[kept])), distinct[out]

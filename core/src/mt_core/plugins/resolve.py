@@ -20,6 +20,7 @@ from mt_core.plugins.draft import Draft, Origins
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.plugins.metadata import canonical
 from mt_core.plugins.model_slot import fill_model, locate_weights, tokenizer_beside_weights
+from mt_core.plugins.parts import Part, parts_of, with_parts
 
 __all__ = ["Origins", "Resolved", "resolve"]
 
@@ -33,10 +34,11 @@ class Resolved:
     weights_format: WeightsFormat | None
     weights_path: Path | None
     origins: Origins
+    parts: dict[str, tuple[Part, ...] | None]
 
     def build(self, kind: str, *arguments: Any, **keywords: Any) -> Any:
-        """What the chosen component of a kind builds."""
-        return self.offers[kind].component.build(*arguments, **keywords)
+        """What the chosen component of a kind builds, its parts first."""
+        return self.offers[kind].component.build(*arguments, **with_parts(self.parts.get(kind), keywords))
 
     @property
     def stem(self) -> str:
@@ -57,13 +59,16 @@ def resolve(raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = 
     _apply_run_defaults(draft)
     fill_model(draft)
     _fill_slots(draft)
+    parts = _parts(draft)
     _fill_callbacks(draft)
     _fill_sections(draft)
     if not draft.faults:
         _cross_checks(draft)
     if draft.faults:
         raise ConfigError(draft.faults)
-    return Resolved(RunConfig(**draft.values), draft.offers, draft.weights_format, draft.weights_path, draft.origins)
+    return Resolved(
+        RunConfig(**draft.values), draft.offers, draft.weights_format, draft.weights_path, draft.origins, parts
+    )
 
 
 def _refuse_secrets(draft: Draft) -> None:
@@ -144,6 +149,11 @@ def _fill_slots(draft: Draft) -> None:
         if options is not None:
             name = str(draft.raw.get(slot, {}).get("name", offer.component.name))
             draft.values[slot] = SlotRef(name=name, options=options)
+
+
+def _parts(draft: Draft) -> dict[str, tuple[Part, ...] | None]:
+    filled = [slot for slot in SLOTS if slot != "model" and slot in draft.values]
+    return {slot: parts_of(draft, draft.offers[slot], draft.values[slot].options, slot) for slot in filled}
 
 
 def _fill_callbacks(draft: Draft) -> None:

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mt_core import DataError
-from mt_core.builtin.datasets.jsonl import JsonlConfig, JsonlDataset
+from mt_core.builtin.datasets.jsonl import JsonlConfig, build_jsonl
 
 
-def open_rows(path: Path) -> JsonlDataset:
-    return JsonlDataset(JsonlConfig(path=str(path)))
+def open_rows(path: Path, **options: Any) -> Any:
+    return build_jsonl(JsonlConfig(path=str(path), **options), split="train")
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
@@ -120,7 +120,7 @@ SOURCES: dict[str, tuple[Any, str]] = {
     "empty": (lambda path: path.touch(), r"/x\.jsonl has no rows\. Write one JSON object per line"),
     "blank": (lambda path: path.write_text("\n \n"), r"/x\.jsonl has no rows\."),
     "utf-16": (lambda path: path.write_text("{}", encoding="utf-16"), r"x\.jsonl is UTF-16"),
-    "folder without rows": (lambda path: path.mkdir(), r"has no \*\.jsonl file, only nothing"),
+    "folder without rows": (lambda path: path.mkdir(), r"has no \*\.jsonl or \*\.json file, only nothing"),
     "folder with empty files": (
         lambda path: (
             path.mkdir(),

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mt_core import DataError
-from mt_core.builtin.datasets.text import TextConfig, TextDataset
+from mt_core.builtin.datasets.text import TextConfig, build_text
 
 
-def documents(path: Path, split: str = "file") -> list[tuple[str, str]]:
-    dataset = TextDataset(TextConfig(path=str(path), split=split))  # type: ignore[arg-type]
+def documents(path: Path, split: Any = "file") -> list[tuple[str, str]]:
+    dataset: Any = build_text(TextConfig(path=str(path), split=split), split="train")
     rows = [dataset.row(index) for index in range(len(dataset))]
     return [(str(Path(row["id"]).name), row["text"]) for row in rows]
 
@@ -129,7 +129,7 @@ def test_a_folder_that_cannot_be_listed_is_no_empty_folder(tmp_path: Path, monke
 def test_a_file_that_changes_during_the_run_is_noticed(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("some text")
-    dataset = TextDataset(TextConfig(path=str(file)))
+    dataset: Any = build_text(TextConfig(path=str(file)), split="train")
     file.write_text("some")
     with pytest.raises(DataError, match="became shorter"):
         dataset.row(0)
@@ -141,5 +141,5 @@ def test_a_file_that_changes_during_the_run_is_noticed(tmp_path: Path) -> None:
 def test_a_dataset_travels_to_another_process(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("one\ntwo")
-    dataset = TextDataset(TextConfig(path=str(file), split="lines"))
+    dataset: Any = build_text(TextConfig(path=str(file), split="lines"), split="train")
     assert pickle.loads(pickle.dumps(dataset)).row(1) == dataset.row(1)

@@ -1,123 +1,30 @@
-"""JSON lines (https://jsonlines.org): one object per line, UTF-8, blank lines skipped.
-
-Stricter than Python's ``json``, as RFC 8259 and good sense ask: a duplicate key, NaN, Infinity or a lone surrogate is a
-fault with its file and line, because each of them would change or lose training text without a word.
-"""
+"""JSON lines (https://jsonlines.org), one object per line with blank lines skipped, or one array of objects. UTF-8."""
 
 from __future__ import annotations
 
-import json
-import math
-import re
-from collections import Counter
-from typing import Any, Literal, NoReturn
+from typing import Literal
 
 from pydantic import Field
 
-from mt_core import DataError, MtConfig, Row
-
-from .spans import Piece, SpanIndex, files_of, lines
-
-_EXCERPT = 60
-"""Characters of a faulty line that a message shows."""
-
-_ESCAPES = re.compile(
-    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a whole character
-    r"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"  # half of one
-    r"|\\."
-)
-
-_KINDS = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+from mt_core.files import FileConfig, JsonRows
 
 
-class JsonlConfig(MtConfig):
+class JsonlConfig(FileConfig):
     """Where the rows are."""
 
     path: str = Field(
-        min_length=1, description="UTF-8 file of JSON objects, one per line, or a folder: all *.jsonl below it, sorted"
+        min_length=1,
+        description="UTF-8 file of JSON objects, one per line or in one array; a folder (all *.jsonl below it, sorted, or all"
+        " *.json where there are none); a pattern such as 'data/*.jsonl'; .gz and .zst too",
+    )
+    field: str | None = Field(
+        None,
+        min_length=1,
+        description="where in the file the array is, e.g. data.train; needed when an object is around it",
     )
 
 
-class JsonlDataset:
-    """Rows of JSON-lines files; the file stays on disk and an index of its lines in memory."""
-
-    def __init__(self, config: JsonlConfig) -> None:
-        files = files_of(config.path, ".jsonl")
-        self._index = SpanIndex(files, lines)
-        if empty := self._index.empty_files():
-            raise DataError(
-                f"{empty[0].absolute()} has no rows"
-                + (f", nor have {len(empty) - 1} other files" if len(empty) > 1 else "")
-                + ". Write one JSON object per line into it, or take it out of dataset.path."
-            )
-
-    def __len__(self) -> int:
-        return len(self._index)
-
-    def row(self, index: int) -> Row:
-        """The object of one line; ``id`` is always ``file:line``. Raises ``DataError`` with both when it is malformed."""
-        piece = self._index.read(index)
-        return {**_parse(piece), "id": piece.place}
-
-
-def build_jsonl(config: JsonlConfig, *, split: Literal["train", "eval"]) -> JsonlDataset | None:
-    """The rows; the held-out part is cut from them by the core."""
-    return JsonlDataset(config) if split == "train" else None
-
-
-def _parse(piece: Piece) -> dict[str, Any]:
-    """The JSON object of one line."""
-    text = piece.text().rstrip("\r\n")
-    try:
-        value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_finite)
-    except json.JSONDecodeError as error:
-        problem = f"{error.msg.removesuffix(' at').rstrip(': ')} at column {error.colno}"
-        _refuse(piece, text, problem, "Write one complete JSON object per line.", error.pos)
-    except _RefusedValueError as error:
-        _refuse(piece, text, error.problem, error.fix, max(0, text.rfind(error.word)))
-    except ValueError:
-        _refuse(piece, text, "an integer with thousands of digits", "Write it as a string.")
-    except RecursionError:
-        _refuse(piece, text, "nested too deeply to be read", "Write flatter rows.")
-    if not isinstance(value, dict):
-        fix = 'Write {"text": …} on each line; jq -c ".[]" takes an array apart.'
-        _refuse(piece, text, f"an object is needed, this is {_KINDS.get(type(value), 'a number')}", fix)
-    lone = next((match.start(1) for match in _ESCAPES.finditer(text) if match[1]), None)
-    if lone is not None:
-        problem = f"a lone surrogate, which is half of a character, at column {lone + 1}"
-        _refuse(piece, text, problem, "Write the whole character, best as itself in UTF-8.", lone)
-    return value
-
-
-class _RefusedValueError(ValueError):
-    """JSON that Python would accept and we do not; ``word`` is what to show of the line."""
-
-    def __init__(self, problem: str, fix: str, word: str) -> None:
-        super().__init__(problem)
-        self.problem, self.fix, self.word = problem, fix, word
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise _RefusedValueError(f"key {twice!r} stands twice in one object", "Keep one of the two.", json.dumps(twice))
-    return value
-
-
-def _no_constant(word: str) -> NoReturn:
-    raise _RefusedValueError(f"{word} is not JSON", "Write null, or leave the field out.", word)
-
-
-def _finite(digits: str) -> float:
-    value = float(digits)
-    if math.isinf(value):
-        raise _RefusedValueError(f"{digits[:20]} is larger than a float can hold", "Write it as a string.", digits)
-    return value
-
-
-def _refuse(piece: Piece, text: str, problem: str, fix: str, position: int = 0) -> NoReturn:
-    begin = max(0, position - _EXCERPT // 2)
-    excerpt = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[begin : begin + _EXCERPT])
-    before, after = "…" if begin else "", "…" if begin + _EXCERPT < len(text) else ""
-    raise DataError(f"{piece.place}: {problem}: {before}{excerpt}{after} {fix}") from None
+def build_jsonl(config: JsonlConfig, *, split: Literal["train", "eval"]) -> JsonRows | None:
+    """The rows of a split. Without ``eval_path`` the held-out part is cut from them by the core."""
+    files = config.files(split, ".jsonl", ".json")
+    return None if files is None else JsonRows(files, config.field)

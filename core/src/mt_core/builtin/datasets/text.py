@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from mt_core import DataError, MtConfig, Row
-
-from .spans import Cut, SpanIndex, files_of, lines, paragraphs, whole
+from mt_core import DataError, Row
+from mt_core.files import Cut, FileConfig, SpanIndex, lines, paragraphs, whole
 
 Unit = Literal["file", "paragraphs", "lines"]
 
 _CUTS: dict[Unit, Cut] = {"file": whole, "paragraphs": paragraphs, "lines": lines}
 
 
-class TextConfig(MtConfig):
+class TextConfig(FileConfig):
     """Where the text is and what a document is."""
 
-    path: str = Field(min_length=1, description="UTF-8 text file, or a folder: all *.txt below it, sorted by path")
+    path: str = Field(
+        min_length=1,
+        description="UTF-8 text file; a folder (all *.txt below it, sorted by path); a pattern such as 'books/*.md'; .gz and .zst too",
+    )
     split: Unit = Field("file", description="one document per file, per paragraph (blank lines between), or per line")
 
 
 class TextDataset:
     """Documents of text files. Line ends and everything else stay as they are in the file."""
 
-    def __init__(self, config: TextConfig) -> None:
-        self._strip = config.split != "file"  # the line end between two documents belongs to neither
-        files = files_of(config.path, ".txt")
-        self._index = SpanIndex(files, _CUTS[config.split])
+    def __init__(self, files: list[Path], unit: Unit = "file") -> None:
+        self._strip = unit != "file"  # the line end between two documents belongs to neither
+        self._index = SpanIndex(files, _CUTS[unit])
         if not any(self._index.size(index) for index in range(len(self._index))):
             more = f", nor have the other {len(files) - 1} files" if len(files) > 1 else ""
             raise DataError(
@@ -46,5 +48,6 @@ class TextDataset:
 
 
 def build_text(config: TextConfig, *, split: Literal["train", "eval"]) -> TextDataset | None:
-    """The documents; the held-out part is cut from them by the core."""
-    return TextDataset(config) if split == "train" else None
+    """The documents of a split. Without ``eval_path`` the held-out part is cut from them by the core."""
+    files = config.files(split, ".txt")
+    return None if files is None else TextDataset(files, config.split)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from mt_core import DataError, Rejected, Row, Sample, conversation, is_conversation, text_field
 from mt_core.nn import TokenObjective
 
+from .tokenised import tokenised
+
 if TYPE_CHECKING:
     from mt_core.protocols import Template, Tokenizer
 
@@ -23,6 +25,8 @@ class Pretrain(TokenObjective):
 
     def encode(self, row: Row) -> Sample | Rejected:
         """The sample of a row; an empty text is rejected. Raises ``DataError`` when a field is missing or no text."""
+        if (sample := tokenised(row)) is not None:
+            return sample
         if "text" not in row and is_conversation(row):
             ids = self._conversation(row)
         elif text := text_field(row, "text"):

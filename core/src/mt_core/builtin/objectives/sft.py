@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from mt_core import DataError, Rejected, Row, Sample, conversation
 from mt_core.nn import TokenObjective
 
+from .tokenised import tokenised
+
 if TYPE_CHECKING:
     from mt_core.protocols import Message, Template, Tokenizer
 
@@ -20,6 +22,8 @@ class SupervisedFineTuning(TokenObjective):
 
     def encode(self, row: Row) -> Sample | Rejected:
         """The sample of a conversation; an empty answer is rejected. Raises ``DataError`` for a row that has no shape, or no template."""
+        if (sample := tokenised(row)) is not None:
+            return sample
         messages = conversation(row)
         if any(_is_empty(message) for message in messages):
             return Rejected("'response' is empty" if messages[-1].get("raw") else "an answer is empty", row["id"])

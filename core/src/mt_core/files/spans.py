@@ -6,15 +6,14 @@ A span is (line, start, end): its first line, counted from 1, and its bytes. 24 
 from __future__ import annotations
 
 import codecs
-import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
-from mt_core import DataError
+from mt_core.errors import DataError
+from mt_core.files.compressed import plain
 
 Cut = Callable[[Path], Iterator[tuple[int, int, int]]]
 """How a file is cut into spans (line, start, end)."""
@@ -22,53 +21,9 @@ Cut = Callable[[Path], Iterator[tuple[int, int, int]]]
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def files_of(path: str, suffix: str) -> list[Path]:
-    """The file itself, or all files below a folder whose name ends in ``suffix``, sorted by path.
-
-    Links to files are followed, links to folders are not. Raises ``DataError`` with the absolute path when there is no
-    such file, or one that cannot be opened.
-    """
-    start = Path(path).expanduser()
-    try:
-        if start.is_dir():
-            return _files_below(start, suffix)
-        if start.exists():
-            return [_regular(start)]
-    except OSError as error:
-        raise DataError(f"{start.absolute()} cannot be read: {error.strerror}. Check its permissions.") from error
-    raise DataError(
-        f"{start.absolute()} does not exist. Set dataset.path to a file or folder; a relative path starts at {Path.cwd()}."
-    )
-
-
-def _files_below(folder: Path, suffix: str) -> list[Path]:
-    names = [Path(root, name) for root, _, files in os.walk(folder, onerror=_raise) for name in files]
-    found = [_regular(file) for file in names if file.suffix.lower() == suffix]
-    if not found:
-        others = sorted({file.suffix or file.name for file in names})
-        raise DataError(
-            f"folder {folder.absolute()} has no *{suffix} file, only {', '.join(others[:5]) or 'nothing'}. "
-            f"Set dataset.path to a folder with *{suffix} files, or to one file of any name."
-        )
-    return sorted(found, key=Path.as_posix)
-
-
-def _raise(error: OSError) -> NoReturn:
-    """A folder that cannot be listed is an error, not an empty folder."""
-    raise error
-
-
-def _regular(path: Path) -> Path:
-    if not path.is_file():
-        raise DataError(
-            f"{path.absolute()} is a broken link or no regular file. Take it out of dataset.path, or repair it."
-        )
-    return path
-
-
 def whole(path: Path) -> Iterator[tuple[int, int, int]]:
     """The whole file as one span."""
-    yield 1, _text_start(path), path.stat().st_size
+    yield 1, text_start(path), path.stat().st_size
 
 
 def lines(path: Path) -> Iterator[tuple[int, int, int]]:
@@ -93,7 +48,7 @@ def paragraphs(path: Path) -> Iterator[tuple[int, int, int]]:
 
 def _lines(path: Path) -> Iterator[tuple[int, int, int, bool]]:
     """(line, start, end, blank) of each line; only a line feed ends one, as U+2028 may stand inside a JSON string."""
-    skip = _text_start(path)
+    skip = text_start(path)
     with path.open("rb") as file:
         file.seek(skip)
         end = skip
@@ -102,7 +57,7 @@ def _lines(path: Path) -> Iterator[tuple[int, int, int, bool]]:
             yield number, start, end, not line.strip()
 
 
-def _text_start(path: Path) -> int:
+def text_start(path: Path) -> int:
     """Where the text begins: after a UTF-8 byte order mark. A UTF-16 one is refused."""
     with path.open("rb") as file:
         head = file.read(len(codecs.BOM_UTF8))
@@ -113,17 +68,21 @@ def _text_start(path: Path) -> int:
 
 @dataclass(frozen=True)
 class Piece:
-    """The bytes of a span and where they came from. ``start`` is their offset in the file (bytes)."""
+    """The bytes of a span and where they came from. ``start`` is their offset in the file (bytes).
+
+    ``mark`` is ``[number in the file, from 0]`` where several spans begin in one line, else empty.
+    """
 
     path: Path
     line: int
     start: int
     content: bytes
+    mark: str = ""
 
     @property
     def place(self) -> str:
-        """``file:line``."""
-        return f"{self.path}:{self.line}"
+        """``file:line``, or ``file:line[number]``."""
+        return f"{self.path}:{self.line}{self.mark}"
 
     def text(self) -> str:
         """The content as text; raises ``DataError`` with line and byte offset where it is not UTF-8, or has a NUL."""
@@ -151,6 +110,7 @@ class SpanIndex:
 
     def __init__(self, paths: Sequence[Path], cut: Cut) -> None:
         self._paths = tuple(paths)
+        self._contents: list[Path] = []  # the same, or their decompressed copies
         self._first = array("q")  # number of each file's first span
         self._lines, self._starts, self._ends = array("q"), array("q"), array("q")
         for path in self._paths:
@@ -158,13 +118,18 @@ class SpanIndex:
             self._add(path, cut)
 
     def _add(self, path: Path, cut: Cut) -> None:
+        content = path
         try:
-            for line, start, end in cut(path):
+            content = plain(path)
+            self._contents.append(content)
+            for line, start, end in cut(content):
                 self._lines.append(line)
                 self._starts.append(start)
                 self._ends.append(end)
         except OSError as error:
             raise DataError(f"{path.absolute()} cannot be read: {error.strerror}. Check its permissions.") from error
+        except DataError as error:
+            raise DataError(str(error).replace(str(content), str(path))) from error  # the user knows no copy
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -173,6 +138,11 @@ class SpanIndex:
         """Bytes of the span at ``index``."""
         return self._ends[index] - self._starts[index]
 
+    @property
+    def firsts(self) -> Sequence[int]:
+        """Number of each file's first span."""
+        return self._first
+
     def empty_files(self) -> list[Path]:
         """Files without any span."""
         bounds = [*self._first, len(self)]
@@ -180,10 +150,10 @@ class SpanIndex:
 
     def read(self, index: int) -> Piece:
         """The piece at ``index``; raises ``DataError`` when the file is gone or shorter than at the start of the run."""
-        path = self._paths[bisect_right(self._first, index) - 1]
-        start, end = self._starts[index], self._ends[index]
+        number = bisect_right(self._first, index) - 1
+        path, start, end = self._paths[number], self._starts[index], self._ends[index]
         try:
-            with path.open("rb") as file:
+            with self._contents[number].open("rb") as file:
                 file.seek(start)
                 content = file.read(end - start)
         except OSError as error:
@@ -194,4 +164,11 @@ class SpanIndex:
             raise DataError(
                 f"{path.absolute()} became shorter while it was in use. Leave the data as it is during a run, and start again."
             )
-        return Piece(path, self._lines[index], start, content)
+        return Piece(path, self._lines[index], start, content, self._mark(index, number))
+
+    def _mark(self, index: int, number: int) -> str:
+        first = self._first[number]
+        end = self._first[number + 1] if number + 1 < len(self._first) else len(self)
+        around = self._lines[max(first, index - 1) : min(end, index + 2)]
+        shared = around.count(self._lines[index]) > 1
+        return f"[{index - first}]" if shared else ""

@@ -1,0 +1,93 @@
+"""Compressed files: decompressed once into the folder for temporary files (TMPDIR), where rows can be found by offset.
+
+The copy is removed when the process ends. ``.gz`` is RFC 1952, ``.zst`` RFC 8878.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gzip
+import os
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from mt_core.errors import DataError, first_line
+from mt_core.files.paths import COMPRESSED
+
+_PIECE = 1 << 20
+_PIECE_ZSTD = 1 << 14
+"""Bytes to decompress at once; a block of a few bytes may stand for 128 KiB."""
+
+
+def plain(path: Path) -> Path:
+    """The file itself, or its decompressed copy. Raises ``DataError`` when it is cut off, damaged or not what its name says."""
+    with path.open("rb") as file:
+        head = file.read(4)
+    kind = next((kind for kind, (magic, _) in _KINDS.items() if head.startswith(magic)), None)
+    if kind is not None:
+        return _copy(path, _KINDS[kind][1])
+    if path.suffix.lower() in COMPRESSED and head:
+        raise DataError(f"{path.absolute()} is not compressed, though its name says so. Rename it, or write it anew.")
+    return path
+
+
+def _copy(path: Path, pieces: Callable[[Path], Iterator[bytes]]) -> Path:
+    handle, name = tempfile.mkstemp(prefix="mt-", suffix=f"-{path.stem}")
+    copy = Path(name)
+    atexit.register(_remove, copy, os.getpid())
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.writelines(pieces(path))
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        copy.unlink()
+        raise DataError(
+            f"{path.absolute()} is cut off or damaged ({first_line(error)}). Fetch or write it anew; `gzip -t` and `zstd -t` test a file."
+        ) from error
+    except OSError as error:
+        copy.unlink()
+        raise DataError(
+            f"{path.absolute()} cannot be decompressed into {copy.parent}: {error.strerror or error}. Make room there, set TMPDIR to"
+            " another folder, or decompress the file yourself."
+        ) from error
+    return copy
+
+
+def _remove(copy: Path, owner: int) -> None:
+    """A process that was forked must not remove what its parent still reads."""
+    if os.getpid() == owner:
+        copy.unlink(missing_ok=True)
+
+
+def _gzip(path: Path) -> Iterator[bytes]:
+    with gzip.open(path, "rb") as file:
+        while piece := file.read(_PIECE):
+            yield piece
+
+
+def _zstd(path: Path) -> Iterator[bytes]:
+    """All frames. The package's own reader takes a file that is cut off for one that ends."""
+    try:
+        import zstandard
+    except ImportError as error:
+        raise DataError(f"{path.absolute()} is .zst, which needs a package: pip install zstandard") from error
+    frame = None
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_ZSTD):
+            while piece:
+                frame = frame or zstandard.ZstdDecompressor().decompressobj()
+                try:
+                    yield frame.decompress(piece)
+                except zstandard.ZstdError as error:
+                    raise zlib.error(str(error)) from error
+                piece, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+    if frame is not None:
+        raise EOFError("the last frame does not end")
+
+
+_KINDS: dict[str, tuple[bytes, Callable[[Path], Iterator[bytes]]]] = {
+    "gzip": (b"\x1f\x8b", _gzip),
+    "zstd": (b"\x28\xb5\x2f\xfd", _zstd),
+}
+"""How a file begins, and how it is read. Neither can begin a text in UTF-8."""

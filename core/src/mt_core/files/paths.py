@@ -1,0 +1,77 @@
+"""Which files a path means: one file, all files of a kind below a folder, or those that a pattern matches."""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+from typing import NoReturn
+
+from mt_core.errors import DataError
+
+COMPRESSED = (".gz", ".zst")
+"""Suffixes that may stand behind that of the format."""
+
+
+def suffix_of(path: Path) -> str:
+    """The suffix of the format in lower case: ``.jsonl`` of ``a.jsonl.gz``."""
+    name = Path(path.name.lower())
+    return Path(name.stem).suffix if name.suffix in COMPRESSED else name.suffix
+
+
+def files_of(path: str, *suffixes: str) -> list[Path]:
+    """The file itself, all files below a folder with the first of ``suffixes`` that any has, or a pattern's; sorted by path.
+
+    Links to files are followed, links to folders are not; ``**`` in a pattern stands for any folders. Raises
+    ``DataError`` with the absolute path when there is no such file, or one that cannot be opened.
+    """
+    start = Path(path).expanduser()
+    try:
+        if start.is_dir():
+            return _files_below(start, suffixes)
+        if start.exists():
+            return [_regular(start)]
+        if glob.has_magic(path):
+            return _matching(start)
+    except OSError as error:
+        raise DataError(f"{start.absolute()} cannot be read: {error.strerror}. Check its permissions.") from error
+    raise DataError(
+        f"{start.absolute()} does not exist. Set dataset.path to a file or folder; a relative path starts at {Path.cwd()}."
+    )
+
+
+def _files_below(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    names = [Path(root, name) for root, _, files in os.walk(folder, onerror=_raise) for name in files]
+    for suffix in suffixes:
+        if found := [_regular(file) for file in names if suffix_of(file) == suffix]:
+            return sorted(found, key=Path.as_posix)
+    wanted = " or ".join(f"*{suffix}" for suffix in suffixes)
+    others = sorted({file.suffix or file.name for file in names})
+    raise DataError(
+        f"folder {folder.absolute()} has no {wanted} file, only {', '.join(others[:5]) or 'nothing'}. "
+        f"Set dataset.path to a folder with {wanted} files, to one file of any name, or to a pattern such as 'folder/*.txt'."
+    )
+
+
+def _matching(pattern: Path) -> list[Path]:
+    found = [Path(name) for name in glob.glob(str(pattern), recursive=True)]
+    files = [_regular(path) for path in found if not path.is_dir()]
+    if not files:
+        raise DataError(
+            f"the pattern {pattern.absolute()} matches no file{', only folders' if found else ''}. Set dataset.path to one that"
+            f" does; a relative one starts at {Path.cwd()}, and quotes keep the shell from replacing it."
+        )
+    return sorted(files, key=Path.as_posix)
+
+
+def _raise(error: OSError) -> NoReturn:
+    """A folder that cannot be listed is an error, not an empty folder."""
+    raise error
+
+
+def _regular(path: Path) -> Path:
+    if not path.is_file():
+        raise DataError(
+            f"{path.absolute()} is a broken link or no regular file. Take it out of dataset.path, or repair it."
+        )
+    return path

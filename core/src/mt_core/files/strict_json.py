@@ -1,0 +1,93 @@
+"""Strict JSON: what Python's ``json`` takes without a word and we do not.
+
+As RFC 8259 and good sense ask: a duplicate key, NaN, Infinity or a lone surrogate is a fault with its file and line,
+because each of them would change or lose training text without a word.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from typing import Any, NoReturn
+
+from mt_core.errors import DataError
+from mt_core.files.spans import Piece
+
+_EXCERPT = 60
+"""Characters of a faulty line that a message shows."""
+
+_ESCAPES = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a whole character
+    r"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"  # half of one
+    r"|\\."
+)
+
+_KINDS = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+
+
+def json_object(piece: Piece) -> dict[str, Any]:
+    """The JSON object of a piece. Raises ``DataError`` with file, line and column when it is anything else."""
+    value = json_value(piece)
+    if not isinstance(value, dict):
+        fix = 'Write {"text": …} for each row; jq -c ".[]" takes an array apart.'
+        _refuse(piece, piece.text(), f"an object is needed, this is {_KINDS.get(type(value), 'a number')}", fix)
+    return value
+
+
+def json_value(piece: Piece) -> Any:
+    """Any JSON value of a piece. Raises ``DataError`` with file, line and column when it is malformed."""
+    text = piece.text().rstrip("\r\n")
+    try:
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_finite)
+    except json.JSONDecodeError as error:
+        problem = f"{error.msg.removesuffix(' at').rstrip(': ')} at column {error.colno}"
+        _refuse(piece, text, problem, "Write one complete JSON object per line, or an array of them.", error.pos)
+    except _RefusedValueError as error:
+        _refuse(piece, text, error.problem, error.fix, max(0, text.rfind(error.word)))
+    except ValueError:
+        _refuse(piece, text, "an integer with thousands of digits", "Write it as a string.")
+    except RecursionError:
+        _refuse(piece, text, "nested too deeply to be read", "Write flatter rows.")
+    lone = next((match.start(1) for match in _ESCAPES.finditer(text) if match[1]), None)
+    if lone is not None:
+        problem = f"a lone surrogate, which is half of a character, at column {lone - text.rfind(chr(10), 0, lone)}"
+        _refuse(piece, text, problem, "Write the whole character, best as itself in UTF-8.", lone)
+    return value
+
+
+class _RefusedValueError(ValueError):
+    """JSON that Python would accept and we do not; ``word`` is what to show of the line."""
+
+    def __init__(self, problem: str, fix: str, word: str) -> None:
+        super().__init__(problem)
+        self.problem, self.fix, self.word = problem, fix, word
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise _RefusedValueError(f"key {twice!r} stands twice in one object", "Keep one of the two.", json.dumps(twice))
+    return value
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise _RefusedValueError(f"{word} is not JSON", "Write null, or leave the field out.", word)
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise _RefusedValueError(f"{digits[:20]} is larger than a float can hold", "Write it as a string.", digits)
+    return value
+
+
+def _refuse(piece: Piece, text: str, problem: str, fix: str, position: int = 0) -> NoReturn:
+    begin = max(0, position - _EXCERPT // 2)
+    excerpt = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[begin : begin + _EXCERPT])
+    before, after = "…" if begin else "", "…" if begin + _EXCERPT < len(text) else ""
+    below = text.count("\n", 0, position)
+    place = f"{piece.path}:{piece.line + below}" if below else piece.place
+    raise DataError(f"{place}: {problem}: {before}{excerpt}{after} {fix}") from None

@@ -1,0 +1,149 @@
+"""CSV (RFC 4180) and TSV: records with a header, quoted line ends included, found by offset.
+
+The same reader (Python's ``csv``, strict) finds the records and reads them, so that the two cannot disagree.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from mt_core import DataError, Row
+from mt_core.files import FileConfig, Piece, SpanIndex, text_start
+
+_LONGEST = 1 << 30
+"""Characters of a field; Python's own limit of 131,072 is less than a document."""
+
+
+class CsvConfig(FileConfig):
+    """Where the records are and how they are written."""
+
+    path: str = Field(
+        min_length=1, description="UTF-8 file; a folder (all *.csv below it, sorted); a pattern; .gz and .zst too"
+    )
+    delimiter: str = Field(",", min_length=1, pattern=r"^[\t -~]$", description="character between two fields")
+    quote: str | None = Field(
+        '"',
+        min_length=1,
+        pattern=r"^[!-~]$",
+        description="character around a field; none where fields are never quoted",
+    )
+    header: tuple[str, ...] = Field((), min_length=0, description="names of the columns, for files without a header")
+
+    @model_validator(mode="after")
+    def _marks_differ(self) -> Self:
+        if self.delimiter == self.quote:
+            raise ValueError(f"delimiter and quote are both {self.quote!r}; choose two characters")
+        return self
+
+
+class TsvConfig(CsvConfig):
+    """The same with tabs."""
+
+    path: str = Field(
+        min_length=1, description="UTF-8 file; a folder (all *.tsv below it, sorted); a pattern; .gz and .zst too"
+    )
+    delimiter: str = Field("\t", min_length=1, pattern=r"^[\t -~]$", description="character between two fields")
+
+
+class DelimitedRows:
+    """Records as rows of texts. Every file has a header of its own, or all have ``header``."""
+
+    def __init__(self, files: list[Path], *, delimiter: str, quote: str | None, header: tuple[str, ...] = ()) -> None:
+        self._form: dict[str, Any] = {"delimiter": delimiter, "strict": True}
+        self._form |= {"quoting": csv.QUOTE_NONE, "quotechar": None} if quote is None else {"quotechar": quote}
+        self._index = SpanIndex(files, partial(_records, form=self._form))
+        self._skip = 0 if header else 1  # records before the rows of each file
+        ends = [*self._index.firsts[1:], len(self._index)]
+        for path, first, end in zip(files, self._index.firsts, ends, strict=True):
+            if end - first <= self._skip:
+                found = "only a header" if end > first else "no rows"
+                raise DataError(f"{path.absolute()} has {found}. Write rows into it, or take it out of dataset.path.")
+        self._begins = [first - number * self._skip for number, first in enumerate(self._index.firsts)]
+        self._headers = [
+            _unique(header or self._fields(piece), "dataset.header" if header else piece.place)
+            for piece in map(self._index.read, self._index.firsts)
+        ]
+
+    def __len__(self) -> int:
+        return len(self._index) - len(self._headers) * self._skip
+
+    def row(self, index: int) -> Row:
+        """The record under the names of the header. Raises ``DataError`` with file and line when it is malformed or ragged."""
+        number = bisect_right(self._begins, index) - 1
+        piece = self._index.read(index + (number + 1) * self._skip)
+        fields, header = self._fields(piece), self._headers[number]
+        if len(fields) != len(header):
+            raise DataError(
+                f"{piece.place}: {len(fields)} fields, and there are {len(header)} columns: {', '.join(header)[:80]}."
+                f" Quote a field that contains {self._form['delimiter']!r}, or set dataset.delimiter, dataset.quote or dataset.header."
+            )
+        return {**dict(zip(header, fields, strict=True)), "id": piece.place}
+
+    def _fields(self, piece: Piece) -> list[str]:
+        try:
+            return next(_reader(io.StringIO(piece.text(), newline="\n"), self._form))
+        except csv.Error as error:
+            raise DataError(
+                f"{piece.place}: {error}: {piece.content[:60].decode('latin-1')!a}. Write a quote in a quoted field twice, quote"
+                " a field with a line end, and set dataset.quote none where quotes mean nothing."
+            ) from error
+
+
+def build_delimited(config: CsvConfig, *, split: Literal["train", "eval"]) -> DelimitedRows | None:
+    """The rows of a split."""
+    files = config.files(split, ".tsv" if config.delimiter == "\t" else ".csv")
+    if files is None:
+        return None
+    return DelimitedRows(files, delimiter=config.delimiter, quote=config.quote, header=config.header)
+
+
+def _reader(lines: Iterable[str], form: dict[str, Any]) -> Iterator[list[str]]:
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST))
+    return csv.reader(lines, **form)
+
+
+def _records(path: Path, form: dict[str, Any]) -> Iterator[tuple[int, int, int]]:
+    """(line, start, end) of each record; blank lines between records are none. A malformed one is told when it is read."""
+    end = start = text_start(path)
+    number, line = 0, 1
+
+    def feed() -> Iterator[str]:
+        nonlocal end, number
+        for content in file:
+            end, number = end + len(content), number + 1
+            yield content.decode("latin-1")  # every byte as one character: only ASCII matters here
+
+    with path.open("rb") as file:
+        file.seek(start)
+        reader = _reader(feed(), form)
+        while True:
+            try:
+                fields = next(reader, None)
+            except csv.Error as error:
+                if "end of data" in str(error):
+                    raise DataError(
+                        f"{path}:{line}: a quote opens here and does not close before the end of the file. Close it, or set"
+                        " dataset.quote none where quotes mean nothing."
+                    ) from error
+                fields = [""]
+            if fields is None:
+                return
+            if fields:
+                yield line, start, end
+            start, line = end, number + 1
+
+
+def _unique(names: Iterable[str], place: str) -> tuple[str, ...]:
+    header = tuple(names)
+    if twice := [name for name, count in Counter(header).items() if count > 1]:
+        raise DataError(f"{place}: column {twice[0]!r} stands twice. Rename one of the two.")
+    return header

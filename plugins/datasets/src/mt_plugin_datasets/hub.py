@@ -1,0 +1,107 @@
+"""Hugging Face ``datasets``: a name of the Hub, a folder of data files, or what ``save_to_disk`` wrote.
+
+Nothing that a dataset brings is executed: ``datasets`` from version 4 on runs no scripts. The token comes from the
+environment (``HF_TOKEN``) only.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from mt_core import DataError, MtConfig, Row, did_you_mean, first_line
+
+
+class HubConfig(MtConfig):
+    """Which dataset, and which part of it."""
+
+    path: str = Field(min_length=1, description="org/name of the Hub, a folder of data files, or one of save_to_disk")
+    subset: str | None = Field(None, min_length=1, description="configuration of the dataset, e.g. main")
+    split: str = Field("train", min_length=1, description="split to train on; a slice such as train[:1000] too")
+    eval_split: str | None = Field(None, min_length=1, description="split to evaluate on; without it data.eval cuts")
+    revision: str | None = Field(None, min_length=1, description="commit, branch or tag on the Hub")
+    data_files: tuple[str, ...] = Field((), min_length=0, description="files of the dataset to take; none takes all")
+
+
+class HubRows:
+    """Rows of a dataset that ``datasets`` keeps mapped; row 12 of split ``train`` has the id ``path[train]:12``."""
+
+    def __init__(self, rows: Any, label: str) -> None:
+        if not len(rows):
+            raise DataError(f"{label} has no rows. Choose another dataset.split.")
+        self._rows, self._label = rows, label
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def row(self, index: int) -> Row:
+        """The values of one row. Raises ``DataError`` with its place when it cannot be read."""
+        place = f"{self._label}:{index + 1}"
+        try:
+            return {**self._rows[index], "id": place}
+        except Exception as error:
+            raise DataError(f"{place} cannot be read: {first_line(error)}. Fetch or write the dataset anew.") from error
+
+
+def build_hub(config: HubConfig, *, split: Literal["train", "eval"]) -> HubRows | None:
+    """The rows of a split; ``None`` for evaluation without ``eval_split``."""
+    name = config.split if split == "train" else config.eval_split
+    return None if name is None else HubRows(_load(config, name), f"{config.path}[{name}]")
+
+
+def _load(config: HubConfig, split: str) -> Any:
+    import datasets
+
+    folder = Path(config.path).expanduser()
+    try:
+        if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
+            return _saved(datasets, config, folder, split)
+        return datasets.load_dataset(
+            str(folder) if folder.exists() else config.path,
+            config.subset,
+            split=split,
+            revision=config.revision,
+            data_files=list(config.data_files) or None,
+            token=os.environ.get("HF_TOKEN") or False,
+        )
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(_problem(config, folder, split, error)) from error
+
+
+def _saved(datasets: Any, config: HubConfig, folder: Path, split: str) -> Any:
+    """What ``save_to_disk`` wrote: a dataset, or several by split. It has no configurations, files or revisions."""
+    for key in ("subset", "revision", "data_files"):
+        if getattr(config, key):
+            raise DataError(f"{folder.absolute()} was written by save_to_disk and has no dataset.{key}. Leave it out.")
+    found = datasets.load_from_disk(str(folder))
+    if isinstance(found, datasets.Dataset):
+        if split != "train":
+            raise DataError(
+                f"{folder.absolute()} is one dataset without splits. Leave dataset.split and eval_split out."
+            )
+        return found
+    if split not in found:
+        raise DataError(
+            f"{folder.absolute()} has no split {split!r}. {did_you_mean(split, list(found))}It has: {', '.join(found)}."
+        )
+    return found[split]
+
+
+def _problem(config: HubConfig, folder: Path, split: str, error: Exception) -> str:
+    """One message for what ``datasets`` says in many ways."""
+    reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+    if folder.exists():
+        return (
+            f"{folder.absolute()} cannot be read as split {split!r}: {reason}. Set dataset.split to one that it has,"
+            " dataset.subset to one of its configurations, or dataset.data_files to the files meant."
+        )
+    return (
+        f"{config.path} is no path here, and split {split!r} cannot be had from the Hub or its cache: {reason}. Check the name,"
+        " dataset.subset and dataset.split; fetch it where there is a network (`hf download --repo-type dataset NAME`); set"
+        " HF_TOKEN for a gated one; or give a folder."
+    )

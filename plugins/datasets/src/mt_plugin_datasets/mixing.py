@@ -1,0 +1,164 @@
+"""Several datasets as one: in sequence, or in shares by rows, by length, or by temperature.
+
+Temperature: a share is proportional to rows ** (1 / temperature) (https://arxiv.org/abs/1907.05019); 1 keeps the sizes,
+large values give every source the same.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from mt_core import DataError, Dataset, MtConfig, Row
+
+_OWN = ("weight", "columns")
+"""Keys of a source that belong to the mix; all others are the source's."""
+
+_MEASURED = 1000
+"""Rows of a source, evenly spread, whose length is measured."""
+
+_BYTES_A_TOKEN = 4
+
+
+class ConcatConfig(MtConfig):
+    """Which datasets, and how much of each."""
+
+    sources: tuple[dict[str, Any], ...] = Field(
+        min_length=1, description="datasets: {name, options …, weight (1), columns {ours: theirs}}, each"
+    )
+    mix: Literal["sequential", "rows", "tokens", "temperature"] = Field(
+        "sequential",
+        description="all rows once, or shares: of rows by weight, of tokens (text measured in bytes) by weight, or by weight"
+        " times rows ** (1 / temperature)",
+    )
+    temperature: float = Field(2.0, ge=1, allow_inf_nan=False, description="for mix temperature; 1 keeps the sizes")
+    until: Literal["all", "first"] = Field(
+        "all",
+        description="with shares, an epoch ends when all sources were read (others repeat), or when the first was (rows are left out)",
+    )
+
+    @model_validator(mode="after")
+    def _sources_are_named(self) -> Self:
+        for number, source in enumerate(self.sources):
+            if not isinstance(source.get("name"), str):
+                raise ValueError(f"sources.{number} has no name; write {{name: jsonl, path: …}}")
+            weight = source.get("weight", 1)
+            if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
+                raise ValueError(f"sources.{number}.weight is {weight!r}; write a number above 0")
+            if "weight" in source and self.mix == "sequential":
+                raise ValueError(
+                    f"sources.{number}.weight has no effect with mix sequential; set mix to rows or tokens"
+                )
+            columns = source.get("columns", {})
+            if not isinstance(columns, dict) or not all(
+                isinstance(each, str) for pair in columns.items() for each in pair
+            ):
+                raise ValueError(
+                    f"sources.{number}.columns is {columns!r}; write {{prompt: question, response: answer}}"
+                )
+        return self
+
+
+def parts(config: ConcatConfig) -> Mapping[str, Mapping[str, Any]]:
+    """The datasets to build, without what belongs to the mix."""
+    return {
+        f"sources.{number}": {key: value for key, value in source.items() if key not in _OWN}
+        for number, source in enumerate(config.sources)
+    }
+
+
+class Mix:
+    """Rows of several datasets: index → (source, index) by arithmetic. ``counts`` are the rows of each in an epoch."""
+
+    def __init__(self, sources: Sequence[Dataset], columns: Sequence[Mapping[str, str]], counts: Sequence[int]) -> None:
+        self._sources, self._columns = sources, columns
+        self._sizes = [len(source) for source in sources]
+        self._counts = counts
+        self._begins = list(accumulate(counts, initial=0))
+
+    def __len__(self) -> int:
+        return self._begins[-1]
+
+    def row(self, index: int) -> Row:
+        """The row with our field names; ``id`` is the source's."""
+        from mt_core import renamed  # numpy loads here, not when plugins are listed
+
+        number, inner = self.place(index)
+        return renamed(self._sources[number].row(inner), self._columns[number])
+
+    def place(self, index: int) -> tuple[int, int]:
+        """(source, index in it); a source that is asked for more rows than it has begins anew."""
+        number = bisect_right(self._begins, index) - 1
+        return number, (index - self._begins[number]) % self._sizes[number]
+
+    def originals(self) -> Sequence[int]:
+        """For each index the lowest one with the same row."""
+        found = array("q")
+        for begin, count, size in zip(self._begins, self._counts, self._sizes, strict=False):
+            found.extend(begin + place % size for place in range(count))
+        return found
+
+
+def build_concat(
+    config: ConcatConfig, *, split: Literal["train", "eval"], parts: Sequence[Dataset | None]
+) -> Mix | None:
+    """The mix. For evaluation: all rows of those sources that have some of their own, each once."""
+    chosen = [(part, source) for part, source in zip(parts, config.sources, strict=True) if part is not None]
+    if split == "eval" and not chosen:
+        return None
+    _check(config, parts, split)
+    datasets = [part for part, _ in chosen]
+    columns = [source.get("columns", {}) for _, source in chosen]
+    counts = [len(part) for part in datasets] if split == "eval" else _counts(config, datasets)
+    return Mix(datasets, columns, counts)
+
+
+def _check(config: ConcatConfig, parts: Sequence[Dataset | None], split: str) -> None:
+    for number, (part, source) in enumerate(zip(parts, config.sources, strict=True)):
+        where = f"dataset.sources.{number} ({source['name']})"
+        if part is None and split == "train":
+            raise DataError(f"{where} has no rows to train on. Take it out of the mix.")
+        if part is not None and not isinstance(part, Dataset):
+            raise DataError(f"{where} is a stream, which cannot be mixed. Write its rows into a file first.")
+        if part is not None and not len(part):
+            raise DataError(f"{where} has no rows. Take it out of the mix.")
+
+
+def _counts(config: ConcatConfig, sources: Sequence[Dataset]) -> list[int]:
+    """Rows of each source in an epoch."""
+    sizes = [len(source) for source in sources]
+    if config.mix == "sequential":
+        return sizes
+    wanted = [float(source.get("weight", 1)) for source in config.sources]
+    if config.mix == "tokens":
+        wanted = [weight / _mean_length(source) for weight, source in zip(wanted, sources, strict=True)]
+    elif config.mix == "temperature":
+        wanted = [weight * size ** (1 / config.temperature) for weight, size in zip(wanted, sizes, strict=True)]
+    passes = [size / weight for size, weight in zip(sizes, wanted, strict=True)]
+    if config.until == "first":
+        return [max(1, math.floor(weight * min(passes) + 1e-9)) for weight in wanted]
+    return [max(size, round(weight * max(passes))) for size, weight in zip(sizes, wanted, strict=True)]
+
+
+def _mean_length(source: Dataset) -> float:
+    """Bytes of text in a row, on average."""
+    measured = min(len(source), _MEASURED)
+    total = sum(_length(source.row(number * len(source) // measured)) for number in range(measured))
+    return max(1.0, total / measured)
+
+
+def _length(value: Any) -> int:
+    """Bytes of all text in a value but ids; a number stands for a token."""
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, Mapping):
+        return sum(_length(item) for key, item in value.items() if key != "id")
+    if isinstance(value, list | tuple):
+        return sum(_length(item) if not isinstance(item, int) else _BYTES_A_TOKEN for item in value)
+    return 0

@@ -1,0 +1,96 @@
+"""Entry point of the datasets plugin: says what it offers, holds no logic, imports neither pyarrow nor datasets."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from mt_core import Component, hookimpl
+
+from .columnar import ArrowConfig, ParquetConfig, build_arrow, build_parquet
+from .delimited import CsvConfig, TsvConfig, build_delimited
+from .hub import HubConfig, build_hub
+from .mixing import ConcatConfig, build_concat, parts
+from .recipes.build import GlueConfig, RecipeConfig, build_glue, build_recipe
+from .recipes.table import RECIPES
+from .tokens import TokensConfig, build_tokens
+
+
+@hookimpl
+def mt_datasets() -> list[Component]:
+    return [*_formats(), *_recipes()]
+
+
+def _formats() -> list[Component]:
+    return [
+        Component(
+            name="csv",
+            config=CsvConfig,
+            build=build_delimited,
+            summary="CSV files: a header and rows, fields as text",
+            source="https://www.rfc-editor.org/rfc/rfc4180",
+        ),
+        Component(
+            name="tsv",
+            config=TsvConfig,
+            build=build_delimited,
+            summary="the same with tabs",
+            source="https://www.iana.org/assignments/media-types/text/tab-separated-values",
+        ),
+        Component(
+            name="parquet",
+            config=ParquetConfig,
+            build=build_parquet,
+            summary="Parquet files, read by row group",
+            source="https://parquet.apache.org",
+        ),
+        Component(
+            name="arrow",
+            config=ArrowConfig,
+            build=build_arrow,
+            summary="Arrow IPC files and streams, mapped",
+            source="https://arrow.apache.org/docs/format/Columnar.html",
+        ),
+        Component(
+            name="hf",
+            config=HubConfig,
+            build=build_hub,
+            summary="Hugging Face datasets: a name of the Hub, a folder, or what save_to_disk wrote",
+            source="https://huggingface.co/docs/datasets",
+        ),
+        Component(
+            name="tokens",
+            config=TokensConfig,
+            build=build_tokens,
+            summary="token ids in .npy or .bin files, mapped, cut into documents",
+            source="https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html",
+        ),
+        Component(
+            name="concat",
+            config=ConcatConfig,
+            build=build_concat,
+            parts=parts,
+            summary="several datasets as one: in sequence, or mixed by rows, tokens or temperature",
+            source="https://arxiv.org/abs/1907.05019",
+        ),
+    ]
+
+
+def _recipes() -> list[Component]:
+    glue = Component(
+        name="glue",
+        config=GlueConfig,
+        build=build_glue,
+        summary="nine tasks of language understanding",
+        source="https://gluebenchmark.com",
+    )
+    named = [
+        Component(
+            name=each.name,
+            config=RecipeConfig,
+            build=partial(build_recipe, name=each.name),
+            summary=f"{each.summary} ({each.licence})",
+            source=each.source,
+        )
+        for each in RECIPES.values()
+    ]
+    return [*named, glue]

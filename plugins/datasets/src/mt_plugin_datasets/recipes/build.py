@@ -1,0 +1,98 @@
+"""From the options of a recipe to its rows: from files, or from the Hub."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from mt_core import DataError, Dataset, MtConfig
+from mt_core.files import FileConfig
+
+from ..formats import READERS, rows_of
+from ..hub import HubConfig, build_hub
+from .glue import TASKS, glue
+from .recipe import Recipe, RecipeRows
+from .table import RECIPES
+
+_OF_FILES = ("eval_path", "sha256", "sha1")
+_OF_HUB = ("subset", "split", "eval_split", "revision")
+
+
+class RecipeConfig(MtConfig):
+    """Where the set is, and what the prompt says."""
+
+    path: str | None = Field(
+        None,
+        min_length=1,
+        description="file, folder or pattern of the set's own files; without it the set comes from the Hub",
+    )
+    eval_path: str | None = Field(None, min_length=1, description="rows for evaluation, from a place of their own")
+    sha256: str | None = Field(None, min_length=64, max_length=64, description="what the file of path has to hash to")
+    sha1: str | None = Field(None, min_length=40, max_length=40, description="the same, for who publishes only this")
+    subset: str | None = Field(None, min_length=1, description="configuration on the Hub; without it the recipe's")
+    split: str | None = Field(None, min_length=1, description="split on the Hub to train on; without it the recipe's")
+    eval_split: str | None = Field(None, min_length=1, description="split on the Hub to evaluate on")
+    revision: str | None = Field(None, min_length=1, description="commit, branch or tag on the Hub")
+    prompt: str | None = Field(None, min_length=1, description="another prompt, with the {fields} of the recipe's own")
+
+    @model_validator(mode="after")
+    def _files_or_hub(self) -> Self:
+        wrong = [key for key in (_OF_FILES if self.path is None else _OF_HUB) if getattr(self, key) is not None]
+        if wrong:
+            where = "files; set path" if self.path is None else "the Hub; leave path out"
+            raise ValueError(f"{wrong[0]} belongs to {where}, or leave {wrong[0]} out")
+        return self
+
+
+class GlueConfig(RecipeConfig):
+    """The same for one task of the benchmark."""
+
+    task: Literal["cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"] = Field(
+        "sst2", description="which of the tasks"
+    )
+
+    @model_validator(mode="after")
+    def _subset_is_task(self) -> Self:
+        if self.subset is not None:
+            raise ValueError("subset of glue is its task; set task")
+        return self
+
+
+assert set(TASKS) == set(GlueConfig.model_fields["task"].annotation.__args__), "the tasks of the table"  # type: ignore[union-attr]
+
+
+def build_recipe(config: RecipeConfig, *, split: Literal["train", "eval"], name: str) -> RecipeRows | None:
+    """The rows of a set by name."""
+    return _build(config, split, RECIPES[name])
+
+
+def build_glue(config: GlueConfig, *, split: Literal["train", "eval"]) -> RecipeRows | None:
+    """The rows of a task of GLUE."""
+    return _build(config, split, glue(config.task))
+
+
+def _build(config: RecipeConfig, split: Literal["train", "eval"], recipe: Recipe) -> RecipeRows | None:
+    if config.prompt is not None and not recipe.prompt:
+        raise DataError(f"{recipe.name} has dialogues, whose prompts are their own. Leave dataset.prompt out.")
+    rows = _from_hub(config, split, recipe) if config.path is None else _from_files(config, split, recipe)
+    return None if rows is None else RecipeRows(rows, recipe, config.prompt)
+
+
+def _from_files(config: RecipeConfig, split: Literal["train", "eval"], recipe: Recipe) -> Dataset | None:
+    assert config.path is not None, "asked before"
+    given = FileConfig(path=config.path, eval_path=config.eval_path, sha256=config.sha256, sha1=config.sha1)
+    files = given.files(split, *READERS, ".txt")
+    return None if files is None else (recipe.read or rows_of)(files)
+
+
+def _from_hub(config: RecipeConfig, split: Literal["train", "eval"], recipe: Recipe) -> Dataset | None:
+    chosen = HubConfig(
+        path=recipe.hub,
+        subset=config.subset or recipe.subset,
+        split=config.split or recipe.split,
+        eval_split=config.eval_split,
+        revision=config.revision or recipe.revision,
+        data_files=recipe.data_files,
+    )
+    return build_hub(chosen, split=split)

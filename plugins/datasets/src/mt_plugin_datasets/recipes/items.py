@@ -1,0 +1,146 @@
+"""What the rows of the classic sets say. Each function reads the shapes in which a set was published."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mt_core import Row, text_field
+
+from .recipe import LETTERS, Item
+
+_TURN = re.compile(r"\n\n(Human|Assistant):")
+_ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
+
+
+def fields(**names: str) -> Callable[[Row], list[Item]]:
+    """Texts under other names: ours = theirs; ``theirs?`` may be missing or null, and is then empty."""
+
+    def items(row: Row) -> list[Item]:
+        return [{ours: _text(row, theirs) for ours, theirs in names.items()}]
+
+    return items
+
+
+def _text(row: Row, name: str) -> str:
+    if name.endswith("?"):
+        return "" if row.get(name[:-1]) is None else text_field(row, name[:-1])
+    return text_field(row, name)
+
+
+def chip2(row: Row) -> list[Item]:
+    """``{"text": "<human>: …\\n<bot>: …"}`` (https://github.com/LAION-AI/Open-Instruction-Generalist)."""
+    human, bot, response = text_field(row, "text").partition("\n<bot>: ")
+    if not bot or not human.startswith("<human>: ") or "\n<human>: " in response:
+        raise ValueError("its text is not one '<human>: …' and one '<bot>: …'")
+    return [{"prompt": human.removeprefix("<human>: "), "response": response}]
+
+
+def hh(row: Row) -> list[Item]:
+    """``{"chosen", "rejected"}``: two dialogues that differ in the last answer (https://github.com/anthropics/hh-rlhf)."""
+    chosen, rejected = _turns(text_field(row, "chosen")), _turns(text_field(row, "rejected"))
+    if chosen[:-1] != rejected[:-1]:
+        raise ValueError("chosen and rejected differ before their last answer")
+    if len(chosen) % 2 or any(role != ("Human", "Assistant")[place % 2] for place, (role, _) in enumerate(chosen)):
+        raise ValueError("its turns are not Human, Assistant, Human, Assistant …")
+    texts = [text for _, text in chosen]
+    history = [[texts[place], texts[place + 1]] for place in range(0, len(texts) - 2, 2)]
+    answers = {"response": texts[-1], "chosen": texts[-1], "rejected": rejected[-1][1]}
+    return [{**({"history": history} if history else {}), "prompt": texts[-2], **answers}]
+
+
+def _turns(text: str) -> list[tuple[str, str]]:
+    before, *parts = _TURN.split(text)
+    if before.strip() or not parts:
+        raise ValueError("a dialogue has to begin with 'Human:' after two line ends")
+    return [(role, content.strip()) for role, content in zip(parts[::2], parts[1::2], strict=True)]
+
+
+def unnatural(row: Row) -> list[Item]:
+    """``{"instruction", "instances": [{"instruction_with_input", "input", "constraints", "output"}], "reformulations"?}``.
+
+    All instances (https://github.com/orhonovich/unnatural-instructions); reformulations are further rows with their input.
+    """
+    given = [*_listed(row["instances"]), *_listed(row.get("reformulations") or [])]
+    return [
+        {"prompt": text_field({**each, "id": row["id"]}, "instruction_with_input"), "response": each["output"]}
+        for each in given
+    ]
+
+
+def _listed(value: Any) -> list[Mapping[str, Any]]:
+    """A list of objects, also where it is stored as an object of lists."""
+    if isinstance(value, Mapping):
+        return [dict(zip(value, each, strict=True)) for each in zip(*value.values(), strict=True)]
+    return list(value)
+
+
+def messages(row: Row) -> list[Item]:
+    """``{"messages": [{"role", "content"}]}``, ShareGPT's ``{"conversations": [{"from", "value"}]}``, or instruction and output."""
+    if "conversations" in row:
+        turns = [{"role": _ROLES[each["from"]], "content": each["value"]} for each in row["conversations"]]
+    elif "messages" in row:
+        turns = [{"role": _ROLES[each["role"]], "content": each["content"]} for each in row["messages"]]
+    else:
+        texts = {"user": text_field(row, "instruction"), "assistant": text_field(row, "output")}
+        turns = [{"role": role, "content": text} for role, text in texts.items()]
+    if not turns or not all(isinstance(turn["content"], str) for turn in turns):
+        raise ValueError("a turn is no text, or there is none")
+    return [{"messages": turns}]
+
+
+def c3(row: Row) -> list[Item]:
+    """``[[documents], [{"question", "choice", "answer"}], id]`` (https://dataset.org/c3), or the Hub's columns of these."""
+    documents, questions = row["value"][:2] if "value" in row else (row["documents"], row["questions"])
+    context = "\n".join(documents)
+    return [
+        choice({"context": context, "question": each["question"]}, each["choice"], each["choice"].index(each["answer"]))
+        for each in _listed(questions)
+    ]
+
+
+def reclor(row: Row) -> list[Item]:
+    """``{"context", "question", "answers": […], "label"}`` (https://whyu.me/reclor)."""
+    return [choice({name: row[name] for name in ("context", "question")}, row["answers"], row["label"])]
+
+
+def logiqa(row: Row) -> list[Item]:
+    """Eight lines of text, the first blank (https://github.com/lgw863/LogiQA-dataset), version 2's JSON, or the Hub's columns.
+
+    The lines are the letter of the answer, the context, the question, and four options that begin with ``A.`` to ``D.``.
+    """
+    if "options" in row:
+        old = "correct_option" in row
+        context, question, answer = ("context", "query", "correct_option") if old else ("text", "question", "answer")
+        return [choice({"context": row[context], "question": row[question]}, row["options"], row[answer])]
+    letter, context, question, *options = text_field(row, "text").splitlines()
+    if len(options) != 4 or any(
+        not option.startswith(f"{name}.") for name, option in zip("ABCD", options, strict=True)
+    ):
+        raise ValueError("not a letter, a context, a question and four options 'A.' to 'D.'")
+    texts = [option[2:].strip() for option in options]
+    return [choice({"context": context.strip(), "question": question.strip()}, texts, letter.strip().upper())]
+
+
+def mmlu(row: Row) -> list[Item]:
+    """The columns question, A, B, C, D, answer of CSV files (https://github.com/hendrycks/test), or the Hub's."""
+    hub = "choices" in row
+    choices = row["choices"] if hub else [row[letter] for letter in "ABCD"]
+    file = Path(str(row["id"]).rpartition(":")[0]).name
+    subject = row["subject"] if hub else re.sub(r"(_(test|val|dev))?\.csv.*$", "", file)
+    said = {"subject": subject.replace("_", " "), "question": row["question"]}
+    return [choice(said, choices, row["answer"])]
+
+
+def choice(said: Mapping[str, str], choices: Sequence[str], answer: int | str) -> Item:
+    """An item of multiple choice. ``answer`` is an index or a letter. Raises ``ValueError`` when there is no such choice."""
+    if not all(isinstance(text, str) for text in (*said.values(), *choices)):
+        raise ValueError("a question or choice is no text")
+    if isinstance(answer, bool) or not isinstance(answer, int | str):
+        raise ValueError(f"its answer is {answer!r}, neither an index nor a letter; the test split has none")
+    place = LETTERS.find(answer.strip()) if isinstance(answer, str) and len(answer.strip()) == 1 else answer
+    if not isinstance(place, int) or not 0 <= place < len(choices) <= len(LETTERS):
+        raise ValueError(f"its answer {answer!r} is none of its {len(choices)} choices")
+    return {**said, "choices": list(choices), "answer": place}

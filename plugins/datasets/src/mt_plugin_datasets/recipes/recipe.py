@@ -1,0 +1,108 @@
+"""What a recipe is, and the dataset that it makes of a set's own rows."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from mt_core import DataError, Dataset, Row, text_field
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+_FIELD = re.compile(r"\{(\w+)\}")
+
+Item = Mapping[str, Any]
+"""What a set's row says, under the names that a prompt uses; ``choices`` and ``answer`` (an index) for multiple choice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A classic set. ``items(row)`` gives what one of its rows says, often one item; ``many`` where it may be several.
+
+    ``prompt`` and ``response`` are texts with ``{fields}`` of an item; a paragraph whose fields are all empty is left out.
+    Without them an item is already a row. ``read`` opens files whose form is the set's own.
+    """
+
+    name: str
+    summary: str
+    source: str
+    licence: str
+    hub: str
+    items: Callable[[Row], Sequence[Item]]
+    prompt: str = ""
+    response: str = "{response}"
+    subset: str | None = None
+    split: str = "train"
+    revision: str | None = None
+    data_files: tuple[str, ...] = ()
+    many: bool = False
+    read: Callable[[list[Path]], Dataset] | None = None
+
+
+class RecipeRows:
+    """The rows of a set in the shapes that objectives read."""
+
+    def __init__(self, rows: Dataset, recipe: Recipe, prompt: str | None = None) -> None:
+        self._rows, self._recipe = rows, recipe
+        self._prompt = recipe.prompt if prompt is None else prompt
+        counts = array("q", map(self._count, range(len(rows)))) if recipe.many else None
+        self._begins = None if counts is None else array("q", accumulate(counts, initial=0))
+        if not len(self):
+            raise DataError(f"{rows.row(0)['id']} and all others have no item of {recipe.name}. Check dataset.path.")
+
+    def __len__(self) -> int:
+        return len(self._rows) if self._begins is None else self._begins[-1]
+
+    def row(self, index: int) -> Row:
+        """A row in our shape. Raises ``DataError`` with file and line when it is not what the set's rows are."""
+        number = index if self._begins is None else bisect_right(self._begins, index) - 1
+        inner = 0 if self._begins is None else index - self._begins[number]
+        raw = self._rows.row(number)
+        item = {**self._items(raw)[inner], "id": raw["id"]}
+        if not self._recipe.prompt:
+            return item
+        fields = {**item, **_lettered(item)} if "choices" in item else item
+        texts = {"prompt": rendered(self._prompt, fields), "response": rendered(self._recipe.response, fields)}
+        return {**{key: item[key] for key in ("id", "choices", "answer") if key in item}, **texts}
+
+    def _items(self, raw: Row) -> Sequence[Item]:
+        """The items of a row; whatever is not as the set's rows are is one kind of error here."""
+        try:
+            return self._recipe.items(raw)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            fields = ", ".join(repr(key) for key in raw if key != "id") or "none"
+            reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
+            raise DataError(
+                f"{raw['id']}: not a row of {self._recipe.name} ({self._recipe.source}): {reason}; fields found: {fields}."
+                " Give a file of that set, or take its format with --dataset jsonl, csv … and --data.columns."
+            ) from error
+
+    def _count(self, number: int) -> int:
+        """Items of a row; a malformed one counts as one, and is told when it is read."""
+        try:
+            return len(self._items(self._rows.row(number)))
+        except DataError:
+            return 1
+
+
+def rendered(text: str, fields: Item) -> str:
+    """The text with its ``{fields}``, without paragraphs whose fields are all empty. Raises ``DataError`` for a missing field."""
+    paragraphs = []
+    for paragraph in text.split("\n\n"):
+        values = {name: text_field(fields, name) for name in _FIELD.findall(paragraph)}
+        if not values or any(values.values()):
+            paragraphs.append(_FIELD.sub(lambda match: values[match[1]], paragraph))  # noqa: B023 - used at once
+    return "\n\n".join(paragraphs)
+
+
+def _lettered(item: Item) -> dict[str, str]:
+    """``{choices}`` as lines with letters, ``{letter}`` and ``{label}`` of the right one."""
+    choices, answer = item["choices"], item["answer"]
+    lines = "\n".join(f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False))
+    return {"choices": lines, "letter": LETTERS[answer], "label": choices[answer]}

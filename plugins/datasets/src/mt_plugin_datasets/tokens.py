@@ -1,0 +1,140 @@
+"""Token files: ids in ``.npy`` or bare ``.bin``, mapped, cut into documents.
+
+Rows that carry ids in other formats (JSON lines, Parquet …) need no dataset of their own: an objective takes any row
+with ``input_ids``, and ``labels`` or ``trained`` where not every token is trained on.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from mt_core import DataError, Row, first_line
+from mt_core.files import FileConfig
+
+from .kept import Kept
+
+_BLOCK = 1 << 24
+"""Tokens that are looked at together."""
+
+
+class TokensConfig(FileConfig):
+    """Where the ids are, and where a document ends."""
+
+    path: str = Field(
+        min_length=1, description=".npy or .bin file of ids; a folder (all *.npy or *.bin below it); a pattern"
+    )
+    dtype: Literal["uint8", "uint16", "uint32", "int32", "int64"] = Field(
+        "uint16", description="how ids are stored in .bin files, little-endian"
+    )
+    end_id: int | None = Field(None, ge=0, description="id that ends a document, and belongs to it")
+    ends: str | None = Field(
+        None,
+        min_length=1,
+        description=".npy file: where each document ends, in tokens from the start; for one file of ids",
+    )
+
+    @model_validator(mode="after")
+    def _one_way_to_end(self) -> Self:
+        if self.end_id is not None and self.ends is not None:
+            raise ValueError("end_id and ends both say where a document ends; keep one of them")
+        return self
+
+
+class TokenRows:
+    """Documents as rows ``{"id", "input_ids"}``; document 12 of a file has the id ``file:12``."""
+
+    def __init__(
+        self, files: Sequence[Path], dtype: str, *, end_id: int | None = None, ends: Path | None = None
+    ) -> None:
+        if ends is not None and len(files) > 1:
+            raise DataError(f"dataset.ends belongs to one file of ids, and dataset.path means {len(files)}. Name one.")
+        self._files = files
+        self._kept = Kept(_Opener(dtype))
+        self._ends = [self._documents(path, end_id, ends) for path in files]
+        self._begins = list(accumulate(map(len, self._ends), initial=0))
+
+    def __len__(self) -> int:
+        return self._begins[-1]
+
+    def row(self, index: int) -> Row:
+        """The ids of one document. Raises ``DataError`` when the file has changed."""
+        number = bisect_right(self._begins, index) - 1
+        inner, ends = index - self._begins[number], self._ends[number]
+        ids = self._kept.get(self._files[number])[ends[inner - 1] if inner else 0 : ends[inner]]
+        return {"id": f"{self._files[number]}:{inner + 1}", "input_ids": ids.tolist()}
+
+    def _documents(self, path: Path, end_id: int | None, ends: Path | None) -> Sequence[int]:
+        ids = self._kept.get(path)
+        if not len(ids):
+            raise DataError(f"{path.absolute()} has no tokens. Write some into it, or take it out of dataset.path.")
+        if ends is not None:
+            return _given(ends, path, len(ids))
+        return array("q", [len(ids)]) if end_id is None else _found(ids, end_id)
+
+
+def build_tokens(config: TokensConfig, *, split: Literal["train", "eval"]) -> TokenRows | None:
+    """The documents of a split."""
+    files = config.files(split, ".npy", ".bin")
+    if files is None:
+        return None
+    ends = Path(config.ends).expanduser() if config.ends and split == "train" else None
+    return TokenRows(files, config.dtype, end_id=config.end_id, ends=ends)
+
+
+class _Opener:
+    """Maps a file of ids, flat."""
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = dtype
+
+    def __call__(self, path: Path) -> Any:
+        import numpy as np
+
+        try:
+            if path.suffix.lower() == ".npy":
+                ids = np.load(path, mmap_mode="r", allow_pickle=False)
+            elif not path.stat().st_size:
+                return np.empty(0, np.int64)
+            else:
+                ids = np.memmap(path, dtype=np.dtype(self._dtype).newbyteorder("<"), mode="r")
+        except Exception as error:  # what numpy makes of a damaged header is of many kinds
+            raise DataError(
+                f"{path.absolute()} cannot be read as token ids: {first_line(error)}. Write it with numpy.save or tofile, and set"
+                f" dataset.dtype (now {self._dtype}) for .bin files."
+            ) from error
+        if ids.dtype.kind not in "ui" or ids.ndim != 1:
+            raise DataError(
+                f"{path.absolute()} holds {ids.dtype} in {ids.ndim} dimensions, and ids are integers in one. Write them so."
+            )
+        return ids
+
+
+def _found(ids: Any, end_id: int) -> Sequence[int]:
+    """Behind each ``end_id``, and at the end of the file."""
+    import numpy as np
+
+    ends = array("q")
+    for start in range(0, len(ids), _BLOCK):
+        ends.extend((np.flatnonzero(ids[start : start + _BLOCK] == end_id) + start + 1).tolist())
+    if not ends or ends[-1] < len(ids):
+        ends.append(len(ids))
+    return ends
+
+
+def _given(ends: Path, path: Path, count: int) -> Sequence[int]:
+    """The ends in a file: they rise, and the last is the number of tokens."""
+    values = _Opener("int64")(ends)
+    rising = len(values) and int(values[0]) > 0 and bool((values[1:] > values[:-1]).all())
+    if not rising or int(values[-1]) != count:
+        raise DataError(
+            f"{ends.absolute()} does not divide {path.name}: its numbers have to rise from above 0 to {count}, the tokens of"
+            f" the file; the last is {int(values[-1]) if len(values) else 'missing'}. Write both files together."
+        )
+    return array("q", values.tolist())

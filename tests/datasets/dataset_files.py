@@ -1,0 +1,93 @@
+"""Datasets as a run builds them, and small valid files of each format."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+
+from mt_core.builtin import plugin as builtin
+from mt_plugin_datasets import plugin
+
+Open = Callable[..., Any]
+
+ROWS = [{"prompt": f"What is {n} + {n}?", "response": f'"{2 * n}",\nas é 你 says'} for n in range(40)]
+
+
+def open_dataset(name: str, split_of_run: str = "train", /, **options: Any) -> Any:
+    """What a run gets from ``--dataset NAME`` with these options."""
+    components = {each.name: each for each in [*builtin.mt_datasets(), *plugin.mt_datasets()]}
+    chosen = components[name]
+    config = chosen.config(**{key: str(value) if isinstance(value, Path) else value for key, value in options.items()})
+    keywords: dict[str, Any] = {"split": split_of_run}
+    if chosen.parts is not None:
+        inner = [dict(part) for part in chosen.parts(config).values()]
+        keywords["parts"] = [open_dataset(part.pop("name"), split_of_run, **part) for part in inner]
+    return chosen.build(config, **keywords)
+
+
+def rows_of(dataset: Any) -> list[dict[str, Any]]:
+    return [dict(dataset.row(index)) for index in range(len(dataset))]
+
+
+def delimited(separator: str) -> bytes:
+    def quoted(text: str) -> str:
+        return '"' + text.replace('"', '""') + '"'
+
+    lines = [separator.join(ROWS[0]), *(separator.join(map(quoted, row.values())) for row in ROWS)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def json_lines() -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).encode()
+
+
+def parquet() -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(ROWS), sink, row_group_size=7)
+    return sink.getvalue().to_pybytes()
+
+
+def arrow(kind: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    table = pa.Table.from_pylist(ROWS)
+    with getattr(pa.ipc, f"new_{kind}")(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=9)
+    return sink.getvalue().to_pybytes()
+
+
+def npy() -> bytes:
+    import io
+
+    sink = io.BytesIO()
+    np.save(sink, np.arange(300, dtype=np.uint16) % 50)
+    return sink.getvalue()
+
+
+FORMATS: dict[str, tuple[str, str, Callable[[], bytes], dict[str, Any]]] = {
+    "jsonl": ("jsonl", "a.jsonl", json_lines, {}),
+    "array": ("jsonl", "a.json", lambda: json.dumps(ROWS, indent=1).encode(), {}),
+    "nested": (
+        "jsonl",
+        "a.json",
+        lambda: json.dumps({"v": 1, "data": {"train": ROWS}}).encode(),
+        {"field": "data.train"},
+    ),
+    "jsonl.gz": ("jsonl", "a.jsonl.gz", lambda: gzip.compress(json_lines(), mtime=0), {}),
+    "jsonl.zst": ("jsonl", "a.jsonl.zst", lambda: zstandard.compress(json_lines()), {}),
+    "csv": ("csv", "a.csv", lambda: delimited(","), {}),
+    "tsv": ("tsv", "a.tsv", lambda: delimited("\t"), {}),
+    "parquet": ("parquet", "a.parquet", parquet, {}),
+    "arrow file": ("arrow", "a.arrow", lambda: arrow("file"), {}),
+    "arrow stream": ("arrow", "b.arrow", lambda: arrow("stream"), {}),
+    "npy": ("tokens", "a.npy", npy, {"end_id": 7}),
+    "bin": ("tokens", "a.bin", lambda: (np.arange(300) % 50).astype("<u2").tobytes(), {"end_id": 7}),
+}
+"""Format → dataset, name of the file, its content, options."""

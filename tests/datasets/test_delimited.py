@@ -1,0 +1,120 @@
+"""CSV and TSV: records as the ``csv`` module writes them, each with its line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import pickle
+from pathlib import Path
+
+import pytest
+from dataset_files import open_dataset, rows_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mt_core import DataError
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+
+
+@given(st.lists(st.tuples(texts, texts), min_size=1, max_size=6), st.sampled_from([("csv", ","), ("tsv", "\t")]))
+@settings(max_examples=150, deadline=None)
+def test_what_the_csv_module_writes_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], form: tuple[str, str]
+) -> None:
+    name, delimiter = form
+    sink = io.StringIO(newline="")
+    csv.writer(sink, delimiter=delimiter).writerows([("prompt", "response"), *rows])
+    file = tmp_path_factory.mktemp("any") / f"a.{name}"
+    file.write_bytes(sink.getvalue().encode())
+    found = rows_of(open_dataset(name, path=file))
+    assert [(row["prompt"], row["response"]) for row in found] == rows
+    content = sink.getvalue()
+    firsts = [1 + content[: content.rindex("\n", 0, place) + 1].count("\n") for place in record_starts(rows, delimiter)]
+    assert [row["id"] for row in found] == [f"{file}:{line}" for line in firsts]
+
+
+def record_starts(rows: list[tuple[str, str]], delimiter: str) -> list[int]:
+    """Where each record begins in the text that the csv module writes: one character behind the record before."""
+    sink = io.StringIO(newline="")
+    writer = csv.writer(sink, delimiter=delimiter)
+    writer.writerow(("prompt", "response"))
+    starts = []
+    for row in rows:
+        starts.append(sink.tell())
+        writer.writerow(row)
+    return starts
+
+
+def test_blank_lines_a_byte_order_mark_and_long_fields_are_no_trouble(tmp_path: Path) -> None:
+    file, long = tmp_path / "a.csv", "x" * 300_000
+    file.write_bytes(b'\xef\xbb\xbfa,b\r\n\r\n1,"two\r\nlines"\r\n' + f"{long},3".encode())
+    assert rows_of(open_dataset("csv", path=file)) == [
+        {"id": f"{file}:3", "a": "1", "b": "two\r\nlines"},
+        {"id": f"{file}:5", "a": long, "b": "3"},
+    ]
+
+
+def test_every_file_has_its_own_header_or_all_have_the_one_that_is_given(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "2.csv").write_text("b,a\n3,4\n5,6\n")
+    found = rows_of(open_dataset("csv", path=tmp_path))
+    assert [(row["a"], row["b"]) for row in found] == [("1", "2"), ("4", "3"), ("6", "5")]
+    given = rows_of(open_dataset("csv", path=tmp_path / "1.csv", header=("x", "y")))
+    assert [(row["x"], row["y"]) for row in given] == [("a", "b"), ("1", "2")]
+
+
+def test_quotes_mean_nothing_where_there_are_none(tmp_path: Path) -> None:
+    file = tmp_path / "a.tsv"
+    file.write_text('a\tb\n"open\t5" disk\n')
+    assert rows_of(open_dataset("tsv", path=file, quote=None))[0]["a"] == '"open'
+
+
+def test_a_dataset_travels_to_another_process(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("a\n1\n2\n")
+    dataset = open_dataset("csv", path=file)
+    assert pickle.loads(pickle.dumps(dataset)).row(1) == dataset.row(1)
+
+
+ROWS_WITH_FAULTS: dict[str, tuple[bytes, str]] = {
+    "too few fields": (b"x\n", r":3: 1 fields, and there are 2 columns: a, b\. Quote a field"),
+    "too many fields": (b"x,y,z\n", r":3: 3 fields, and there are 2 columns"),
+    "text behind a quote": (b'"x"y,z\n', r":3: ',' expected after '\"': .*Write a quote in a quoted field twice"),
+    "a lone carriage return": (b"x\ry,z\n", r":3: new-line character seen in unquoted field"),
+    "NUL": (b"x\0,y\n", r":3: NUL byte at offset 9"),
+    "latin-1": (b"x\xe9,y\n", r":3: byte 0xe9 at offset 9 is not UTF-8 .*iconv"),
+    "half a character": (b"x,\xed\xa0\xbd\n", r":3: byte 0xed at offset 10 is not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("fault", ROWS_WITH_FAULTS)
+@pytest.mark.parametrize("last", [False, True])
+def test_a_faulty_record_is_named_by_file_and_line_and_spoils_no_other(fault: str, last: bool, tmp_path: Path) -> None:
+    record, message = ROWS_WITH_FAULTS[fault]
+    file = tmp_path / "a.csv"
+    file.write_bytes(b"a,b\n1,2\n" + record + (b"" if last else b"3,4\n"))
+    dataset = open_dataset("csv", path=file)
+    with pytest.raises(DataError, match=message) as raised:
+        dataset.row(1)
+    assert str(raised.value).startswith(f"{file}:3: ")
+    assert [dataset.row(index)["a"] for index in (0, 2)[: len(dataset) - 1]] == (["1"] if last else ["1", "3"])
+
+
+FILES_WITH_FAULTS: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", r"a\.csv has no rows\. Write rows into it"),
+    "blank": (b"\n\n", r"has no rows"),
+    "only a header": (b"a,b\n", r"a\.csv has only a header\. Write rows"),
+    "a quote that never closes": (b'a,b\n1,2\n"3,4\n5,6\n', r"a\.csv:3: a quote opens here and does not close"),
+    "a column twice": (b"a,b,a\n1,2,3\n", r"a\.csv:1: column 'a' stands twice\. Rename"),
+    "utf-16": ("a,b\n1,2\n".encode("utf-16"), r"a\.csv is UTF-16, not UTF-8\. Convert it"),
+    "old Mac line ends": (b"a,b\r1,2\r", r"a\.csv has only a header"),
+}
+
+
+@pytest.mark.parametrize("fault", FILES_WITH_FAULTS)
+def test_a_faulty_file_is_named_with_what_to_do(fault: str, tmp_path: Path) -> None:
+    content, message = FILES_WITH_FAULTS[fault]
+    (tmp_path / "a.csv").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        open_dataset("csv", path=tmp_path / "a.csv")

@@ -1,0 +1,98 @@
+"""Hugging Face ``datasets``: folders that it wrote, folders of files, and names that cannot be had."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dataset_files import ROWS, open_dataset, rows_of
+
+from mt_core import DataError
+
+
+@pytest.fixture(autouse=True)
+def offline(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No network, and a cache of its own."""
+    import datasets
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
+    datasets.disable_progress_bars()
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    import datasets
+
+    parts = {"train": datasets.Dataset.from_list(ROWS), "test": datasets.Dataset.from_list(ROWS[:3])}
+    datasets.DatasetDict(parts).save_to_disk(tmp_path / "saved")
+    datasets.Dataset.from_list(ROWS[:5]).save_to_disk(tmp_path / "one")
+    return tmp_path
+
+
+def test_what_save_to_disk_wrote_comes_back_by_split(saved: Path) -> None:
+    path = saved / "saved"
+    dataset = open_dataset("hf", path=path, eval_split="test")
+    assert rows_of(dataset) == [{**row, "id": f"{path}[train]:{n}"} for n, row in enumerate(ROWS, start=1)]
+    assert len(open_dataset("hf", "eval", path=path, eval_split="test")) == 3
+    assert open_dataset("hf", "eval", path=path) is None
+    assert len(open_dataset("hf", path=saved / "one")) == 5
+    assert pickle.loads(pickle.dumps(dataset)).row(7) == dataset.row(7)
+
+
+def test_a_folder_of_files_is_read_with_splits_and_slices(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    for name, count in (("train", 6), ("test", 2)):
+        (tmp_path / "set" / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS[:count]))
+    assert [row["prompt"] for row in rows_of(open_dataset("hf", path=tmp_path / "set", split="train[2:4]"))] == [
+        row["prompt"] for row in ROWS[2:4]
+    ]
+    assert len(open_dataset("hf", path=tmp_path / "set", data_files=("test.jsonl",))) == 2
+
+
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "no such split": (
+        {"path": "saved", "split": "tests"},
+        r"has no split 'tests'\. Did you mean 'test'\? It has: train, test",
+    ),
+    "split of one dataset": ({"path": "one", "split": "test"}, r"is one dataset without splits\. Leave dataset\.split"),
+    "option of the Hub": (
+        {"path": "saved", "subset": "main"},
+        r"was written by save_to_disk and has no dataset\.subset",
+    ),
+    "empty folder": ({"path": "empty"}, r"/empty cannot be read as split 'train': .* Set dataset\.split"),
+    "a script": ({"path": "script"}, r"/script cannot be read as split 'train'"),
+    "damaged": ({"path": "damaged"}, r"/damaged cannot be read as split 'train'"),
+    "not to be had": (
+        {"path": "nobody/nothing"},
+        r"nobody/nothing is no path here, and split 'train' cannot be had from the Hub",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_cannot_be_had_is_one_message_with_what_to_do(
+    fault: str, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, message = FAULTS[fault]
+    monkeypatch.chdir(saved)
+    (saved / "empty").mkdir()
+    (saved / "script").mkdir()
+    (saved / "script" / "script.py").write_text("raise SystemExit('executed')")
+    (saved / "damaged").mkdir()
+    (saved / "damaged" / "a.jsonl").write_text('{"a": 1}\n{"a"')
+    given = {**options, "path": str(saved / options["path"])} if "/" not in options["path"] else options
+    with pytest.raises(DataError, match=message) as raised:
+        open_dataset("hf", **given)
+    assert "executed" not in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_recipe_without_a_path_asks_the_hub_for_its_own_name() -> None:
+    with pytest.raises(DataError, match=r"openai/gsm8k is no path here"):
+        open_dataset("gsm8k")
