@@ -127,6 +127,24 @@ def test_text_that_is_not_utf_8_is_told_with_its_row(tmp_path: Path) -> None:
         rows_of(open_dataset("parquet", path=tmp_path / "a.parquet"))
 
 
+def test_offsets_that_lead_nowhere_are_found_before_they_are_followed(tmp_path: Path) -> None:
+    table, path = pa.table({"text": ["abc", "def"]}), tmp_path / "a.arrow"
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    right, wrong = (np.array([0, 3, end], "<i4").tobytes() for end in (6, 1 << 30))
+    assert path.read_bytes().count(right) == 1
+    path.write_bytes(path.read_bytes().replace(right, wrong))
+    with pytest.raises(DataError, match=r"a\.arrow:1 cannot be read; it is damaged"):
+        open_dataset("arrow", path=tmp_path / "a.arrow").row(0)
+
+
+def test_what_was_read_does_not_travel(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", [{"text": f"{n}" * 9999} for n in range(9)])
+    dataset = open_dataset("parquet", path=tmp_path / "a.parquet")
+    dataset.row(0)
+    assert len(pickle.dumps(dataset)) < 2000
+
+
 def test_tokens_are_cut_behind_each_end_and_none_is_lost(tmp_path: Path) -> None:
     ids = np.array([5, 6, 0, 7, 0, 0, 8], np.uint32)
     ids.astype("<u4").tofile(tmp_path / "a.bin")

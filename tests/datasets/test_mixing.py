@@ -107,6 +107,7 @@ def test_a_row_that_repeats_is_held_out_with_all_its_copies(tmp_path: Path) -> N
     assert not trained & set(evaluated)
     assert len(evaluated) == len(set(evaluated)) == int(0.3 * 37)
     assert trained | set(evaluated) == set(ids)
+    assert len(kept) == sum(each in trained for each in ids), "all copies are trained on"
     assert any(evaluated.count(each) < ids.count(each) for each in evaluated), "some held-out row repeats"
     plain = Mix([open_dataset("jsonl", path=each["path"]) for each in parts], [{}, {}], [30, 7])
     assert [part.tolist() for part in held_out_of(plain, 5)] == [part.tolist() for part in held_out_of(_Bare(37), 5)]

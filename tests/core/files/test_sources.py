@@ -59,8 +59,14 @@ def test_an_array_gives_what_json_reads_at_the_top_and_in_a_field(
 
 def test_elements_of_one_line_are_told_apart_by_number(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('[{"a": 1}, {"a": 2}]')
-    (tmp_path / "b.json").write_text('[{"a": 3}]')
-    assert [row["id"].rpartition("/")[2] for row in rows_of(tmp_path)] == ["a.json:1[0]", "a.json:1[1]", "b.json:1"]
+    for name in "bc":
+        (tmp_path / f"{name}.json").write_text('[{"a": 3}]')
+    assert [row["id"].rpartition("/")[2] for row in rows_of(tmp_path)] == [
+        "a.json:1[0]",
+        "a.json:1[1]",
+        "b.json:1",
+        "c.json:1",
+    ]
 
 
 def test_an_array_is_not_held_in_memory(tmp_path: Path) -> None:

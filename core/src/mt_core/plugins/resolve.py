@@ -6,7 +6,7 @@ Nothing here imports torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ class Resolved:
     weights_format: WeightsFormat | None
     weights_path: Path | None
     origins: Origins
-    parts: dict[str, tuple[Part, ...] | None]
+    parts: Mapping[str, tuple[Part, ...] | None] = field(default_factory=dict)
 
     def build(self, kind: str, *arguments: Any, **keywords: Any) -> Any:
         """What the chosen component of a kind builds, its parts first."""
