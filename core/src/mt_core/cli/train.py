@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from mt_core import __version__
 from mt_core.assemble.discovery import discovered
-from mt_core.assemble.resume import flat, has_checkpoint, is_finished, resolve_resumed
+from mt_core.assemble.resume import flat, is_finished, resolve_resumed
 from mt_core.checkpoint.folder import LOCK, next_run_folder
+from mt_core.checkpoint.store import has_checkpoint
 from mt_core.cli.guard import guarded
 from mt_core.config.commandline import CommandLine, merge, parse
 from mt_core.config.files import read_config, write_yaml
@@ -145,8 +146,8 @@ def _options(request: Request, checkpoint: Path | None, output: Path | None) -> 
     profile = request.flags.get("profile")
     return RunOptions(
         output=output,
-        overwrite="overwrite" in request.flags
-        or ("resume" in request.flags and checkpoint is None and _is_run(output)),
+        overwrite="overwrite" in request.flags,
+        anew="resume" in request.flags and checkpoint is None and _is_run(output),
         checkpoint=checkpoint,
         profile=Path(profile) if profile else None,
     )
