@@ -136,7 +136,9 @@ def _launch(request: Request, output: Path | None, count: int) -> int:
 
 def _start(request: Request, resolved: Resolved, checkpoint: Path | None, output: Path | None) -> int:
     from mt_core.assemble.run import run
+    from mt_core.cli.launch import end_with_launcher
 
+    end_with_launcher()
     return STOPPED if run(resolved, _options(request, checkpoint, output)).stopped else 0
 
 
