@@ -98,19 +98,24 @@ def compare(engine: Engine, folder: Path, pairs: int) -> None:
     def save(step: int) -> Path:
         return store.save(step, write=take_snapshot(engine).write, manifest={}, keep=Keep(last=pairs + 2))
 
-    for step in range(pairs + 1):
-        for old in (folder / "plain", *store.folder.glob("step-*")):  # neither side deletes while the clock runs
+    def one(side: str, step: int) -> float:
+        """Neither side deletes, nor waits for what the other left to be written, while the clock runs."""
+        for old in (folder / "plain", *store.folder.glob("step-*")):
             shutil.rmtree(old, ignore_errors=True)
-        plain = timed(lambda: write_plainly(files, folder / "plain"))
+        os.sync()
         hashing.seconds = 0.0
-        ours = timed(lambda step=step: save(step))  # type: ignore[misc]
-        pause = timed(lambda: take_snapshot(engine, copied=True))
-        if step == 0:
-            check_equal(folder, files)
-            continue  # the first of each side warms the disk
-        for name, value in (("ours", ours - hashing.seconds), ("hash", hashing.seconds), ("plain", plain)):
-            found[name].append(value)
-        found["pause"].append(pause)
+        seconds = timed(lambda: save(step) if side == "ours" else write_plainly(files, folder / "plain"))
+        return seconds - hashing.seconds
+
+    for step in range(pairs + 1):
+        for side in ("ours", "plain") if step % 2 else ("plain", "ours"):
+            seconds = one(side, step)
+            if step:  # the first of each side warms up
+                found[side].append(seconds)
+                found["hash"] += [hashing.seconds] if side == "ours" else []
+            elif side == "ours":
+                check_equal(folder, files)
+    found["pause"] = [timed(lambda: take_snapshot(engine, copied=True)) for _ in range(pairs)]
     ratio = statistics.median(a / b for a, b in zip(found["ours"], found["plain"], strict=True))
     print(f"{size / 2**20:.0f} MiB in {len(files)} files, {pairs} alternating pairs, median seconds (min - max)")
     for name, values in found.items():

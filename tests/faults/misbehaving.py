@@ -52,6 +52,9 @@ class Misbehaving:
     def _stop(self) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
+    def _orphan(self) -> None:
+        os.kill(os.getppid(), signal.SIGKILL)
+
     def _leave(self) -> None:
         os._exit(0)
 

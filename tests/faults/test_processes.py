@@ -77,6 +77,9 @@ def misbehave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Misbehave:
             lines.append(line)
             last = time.monotonic() if line.startswith("step ") else last
         code = process.wait(timeout=100)
+        deadline = time.monotonic() + 20
+        while _left(tmp_path) and time.monotonic() < deadline:
+            time.sleep(0.1)
         assert _left(tmp_path) == []
         return Ended(code, "".join(lines), (tmp_path / "errors.txt").read_text(), time.monotonic() - last)
 
@@ -112,6 +115,14 @@ def test_a_process_that_is_killed_while_another_saves_is_named_with_its_signal_a
     subprocess.run([*ONE, "--resume", "run"], cwd=tmp_path, check=True, capture_output=True, timeout=100)
     assert verify(find(tmp_path / "run"))["step"] == 5
     assert not list((tmp_path / "run/checkpoints").glob(".tmp-*"))
+
+
+@pytest.mark.timeout(120)
+def test_processes_whose_launcher_is_killed_save_and_end(misbehave: Misbehave, tmp_path: Path) -> None:
+    ended = misbehave("1=orphan@on_step_start")
+    assert ended.code == -9
+    assert "stopped by SIGTERM after step" in ended.errors
+    assert verify(find(tmp_path / "run"))["step"] in (3, 4)
 
 
 @pytest.mark.timeout(150)

@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from mt_core.cli.checkpoint import main as mt_checkpoint
 from mt_core.cli.data import main as mt_data
 from mt_core.cli.eval import main as mt_eval
 from mt_core.cli.generate import main as mt_generate
@@ -48,6 +49,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "mt-generate": mt_generate,
     "mt-eval": mt_eval,
     "mt-data": mt_data,
+    "mt-checkpoint": mt_checkpoint,
     "mt-report": mt_report,
     "mt-plugins": mt_plugins,
 }

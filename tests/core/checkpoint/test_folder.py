@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mt_core.checkpoint.folder import next_run_folder, opened
-from mt_core.checkpoint.store import CheckpointStore, Keep
+from mt_core.checkpoint.store import CheckpointStore, Keep, find
 from mt_core.errors import OutputError
 
 
@@ -108,3 +108,17 @@ def test_run_folders_are_numbered(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     assert next_run_folder("llama-tiny", tmp_path).name == "llama-tiny-008"
     assert next_run_folder("llama-tiny", tmp_path / "none").name == "llama-tiny-001"
+
+
+def test_a_run_that_has_saved_meanwhile_is_not_started_anew(tmp_path: Path) -> None:
+    """``--resume auto`` looks before it has the lock: another run may have come, saved and gone."""
+    run = tmp_path / "run"
+    with opened(run):
+        (run / "run.yaml").write_text("")
+    with opened(run, anew=True):
+        assert not (run / "run.yaml").exists()
+        (run / "run.yaml").write_text("")
+        CheckpointStore(run).save(1, write=lambda staging: [], manifest={}, keep=Keep(last=1))
+    with pytest.raises(OutputError, match=r"another run has just saved in .*run; start again"), opened(run, anew=True):
+        pass
+    assert find(run).name == "step-00000001"

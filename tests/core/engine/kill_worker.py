@@ -21,8 +21,7 @@ from layout_worker import Bench
 from resume_worker import STEPS, Trace
 
 from mt_core.assemble.callbacks import CallbackContext, Callbacks
-from mt_core.assemble.resume import has_checkpoint
-from mt_core.checkpoint.store import find
+from mt_core.checkpoint.store import find, has_checkpoint
 from mt_core.engine.processes import Process, connected, import_deepspeed
 from mt_core.plugins.host import PluginHost
 

@@ -88,14 +88,15 @@ MOVES: dict[str, tuple[Any, Any]] = {
     "zero31": (3, 0),
     "sequence": (1, 1),
 }
-MOVES |= {"pipeline": ("auto", "auto")}
+MOVES |= {"pipeline": ("auto", "auto"), "bf16": (1, 1)}
 """Stage before and after a change of the number of processes; ``sequence`` and ``pipeline``: two ranks of it, and one."""
 
 
 def move(do: str, name: str, folder: Path) -> dict[str, Any]:
     stage = MOVES[name][0 if do == "save" else 1]
     sizes = {layout: 2 for layout in ("sequence", "pipeline") if layout == name}
-    return {"stage": stage, "do": do, "folder": str(folder / name), **sizes}
+    dtype = {"dtype": "bf16"} if name == "bf16" else {}
+    return {"stage": stage, "do": do, "folder": str(folder / name), **sizes, **dtype}
 
 
 @pytest.fixture(scope="module")
@@ -233,10 +234,12 @@ def test_a_run_goes_on_at_another_stage_or_cut(results: dict[str, Any], case: st
 def test_a_run_goes_on_with_another_number_of_processes(
     name: str, to: str, one: dict[str, Any], two: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:
+    """To 1e-6 in fp32. bf16 keeps 8 bits of a number (2 ** -8 is 4e-3), and the gradients of two ranks are rounded apart."""
     before = (one if to == "two" else two)[f"save-{name}"]["losses"]
     after = request.getfixturevalue(to)[f"move-{name}"]["losses"]
     assert (len(before), len(after)) == (2, 2)
-    assert close(one["zero0"]["losses"], before + after, 1e-6)
+    stayed, tolerance = (one["bf16-1"], 4e-3) if name == "bf16" else (one["zero0"], 1e-6)
+    assert close(stayed["losses"], before + after, tolerance)
 
 
 def test_a_row_shared_in_bf16_stays_near_fp32(two: dict[str, Any]) -> None:

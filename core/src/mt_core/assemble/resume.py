@@ -15,7 +15,7 @@ import yaml
 
 from mt_core.checkpoint.files import refuse_special
 from mt_core.checkpoint.manifest import MANIFEST, read_manifest
-from mt_core.checkpoint.store import FOLDER, LATEST, CheckpointStore, find
+from mt_core.checkpoint.store import LATEST, CheckpointStore, find
 from mt_core.checkpoint.tensors import read_json
 from mt_core.config.commandline import merge
 from mt_core.config.files import read_config, write_yaml
@@ -159,13 +159,6 @@ def _installed(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def has_checkpoint(folder: Path) -> bool:
-    """Whether a run was here and saved something: what ``--resume auto`` asks."""
-    checkpoints = folder / FOLDER
-    traces = (LATEST, f"step-*/{MANIFEST}", f".tmp-replaced-step-*/{MANIFEST}")
-    return any(path for trace in traces for path in checkpoints.glob(trace))
 
 
 def is_finished(output: Path | None, resolved: Resolved, checkpoint: Path) -> bool:

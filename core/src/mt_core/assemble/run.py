@@ -32,6 +32,7 @@ class RunOptions:
 
     output: Path | None
     overwrite: bool = False
+    anew: bool = False
     checkpoint: Path | None = None
     profile: Path | None = None
 
@@ -51,8 +52,9 @@ def run(resolved: Resolved, options: RunOptions) -> Outcome:
         try:
             if rank == 0 and options.output is not None:
                 folder = options.output
+                resume = options.checkpoint is not None
                 stack.enter_context(
-                    opened(folder, overwrite=options.overwrite, resume=options.checkpoint is not None, say=notice)
+                    opened(folder, overwrite=options.overwrite, anew=options.anew, resume=resume, say=notice)
                 )
                 log.open(folder)
             stack.enter_context(_stacks_on_request())

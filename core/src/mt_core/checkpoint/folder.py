@@ -12,6 +12,7 @@ from pathlib import Path
 from mt_core.checkpoint.files import sync, warn
 from mt_core.checkpoint.lock import held
 from mt_core.checkpoint.manifest import MANIFEST
+from mt_core.checkpoint.store import has_checkpoint
 from mt_core.errors import OutputError
 
 LOCK = ".lock"
@@ -65,17 +66,28 @@ def _free_number(base: Path, numbered: re.Pattern[str]) -> int:
 
 @contextmanager
 def opened(
-    folder: Path, *, overwrite: bool = False, resume: bool = False, say: Callable[[str], None] = warn
+    folder: Path,
+    *,
+    overwrite: bool = False,
+    anew: bool = False,
+    resume: bool = False,
+    say: Callable[[str], None] = warn,
 ) -> Iterator[Path]:
-    """Hold the folder for one run. Raises ``OutputError`` when it is taken, foreign, not empty or not writable."""
+    """Hold the folder for one run. Raises ``OutputError`` when it is taken, foreign, not empty or not writable.
+
+    ``overwrite`` replaces a run, ``anew`` one that saved nothing.
+    """
+    replaces = overwrite or anew
     with ExitStack() as stack:
         with writing(folder):
-            _check(folder, overwrite=overwrite, resume=resume)
+            _check(folder, overwrite=replaces, resume=resume)
             folder.mkdir(parents=True, exist_ok=True)
             note = stack.enter_context(held(folder / LOCK))
-            _check(folder, overwrite=overwrite, resume=resume)  # another run may have come and gone meanwhile
+            _check(folder, overwrite=replaces, resume=resume)  # another run may have come and gone meanwhile
+            if anew and not overwrite and has_checkpoint(folder):
+                raise OutputError(f"another run has just saved in {folder}; start again to go on from there")
             _probe(folder)
-            if overwrite:
+            if replaces:
                 _clear(folder)
         if note:
             say(note)

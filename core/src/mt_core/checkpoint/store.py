@@ -287,6 +287,13 @@ def _why_not_ours(path: Path) -> str:
     return ""
 
 
+def has_checkpoint(folder: Path) -> bool:
+    """Whether a run was here and saved something: what ``--resume auto`` asks."""
+    checkpoints = folder / FOLDER
+    traces = (LATEST, f"step-*/{MANIFEST}", f".tmp-replaced-step-*/{MANIFEST}")
+    return any(path for trace in traces for path in checkpoints.glob(trace))
+
+
 def find(path: Path) -> Path:
     """The checkpoint that a path means: a checkpoint folder, or a run's last one.
 

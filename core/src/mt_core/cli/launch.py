@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -24,6 +25,8 @@ from mt_core.tracking.logs import notice
 GRACE_SECONDS = 10.0
 """How long the others may take to end by themselves once one process has ended with a code other than 0."""
 POLL_SECONDS = 0.1
+_LAUNCHER = "MT_LAUNCHER"
+_PR_SET_PDEATHSIG = 1
 
 
 def process_count(text: str) -> int:
@@ -89,6 +92,7 @@ def _start(argv: Sequence[str], rank: int, count: int, folder: Path) -> subproce
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
         "MT_STORE": str(folder / "store"),
+        _LAUNCHER: str(os.getpid()),
         ERRORS_VARIABLE: str(folder),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0"),
@@ -99,6 +103,16 @@ def _start(argv: Sequence[str], rank: int, count: int, folder: Path) -> subproce
         return subprocess.Popen(command, env=environment, process_group=0)
     with (folder / f"rank-{rank}.err").open("wb") as errors:
         return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors, process_group=0)
+
+
+def end_with_launcher() -> None:
+    """When the launcher is killed, this process of its run gets SIGTERM: it saves and ends. Linux only (prctl(2))."""
+    launcher = os.environ.get(_LAUNCHER)
+    if launcher is None or sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != int(launcher):  # it went before we could ask
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _watch(processes: Sequence[subprocess.Popen[bytes]]) -> list[int | None]:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from mt_core import __version__
 from mt_core.assemble.discovery import discovered
-from mt_core.assemble.resume import flat, has_checkpoint, is_finished, resolve_resumed
+from mt_core.assemble.resume import flat, is_finished, resolve_resumed
 from mt_core.checkpoint.folder import LOCK, next_run_folder
+from mt_core.checkpoint.store import has_checkpoint
 from mt_core.cli.guard import guarded
 from mt_core.config.commandline import CommandLine, merge, parse
 from mt_core.config.files import read_config, write_yaml
@@ -135,7 +136,9 @@ def _launch(request: Request, output: Path | None, count: int) -> int:
 
 def _start(request: Request, resolved: Resolved, checkpoint: Path | None, output: Path | None) -> int:
     from mt_core.assemble.run import run
+    from mt_core.cli.launch import end_with_launcher
 
+    end_with_launcher()
     return STOPPED if run(resolved, _options(request, checkpoint, output)).stopped else 0
 
 
@@ -145,8 +148,8 @@ def _options(request: Request, checkpoint: Path | None, output: Path | None) -> 
     profile = request.flags.get("profile")
     return RunOptions(
         output=output,
-        overwrite="overwrite" in request.flags
-        or ("resume" in request.flags and checkpoint is None and _is_run(output)),
+        overwrite="overwrite" in request.flags,
+        anew="resume" in request.flags and checkpoint is None and _is_run(output),
         checkpoint=checkpoint,
         profile=Path(profile) if profile else None,
     )

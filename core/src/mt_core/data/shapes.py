@@ -235,5 +235,8 @@ SHAPES = (
     Shape(("prompt", "response", "label"), ("system", "history"), _labelled),
     Shape(("prompt", "answers"), ("system", "history"), _scored),
     Shape(("prompt", "choices", "answer"), ("system", "history"), _choice),
+    # as the recipes of classic sets give them: written out already, with what they were made of
+    Shape(("prompt", "response", "choices", "answer"), ("system", "history"), _prompt_response),
+    Shape(("prompt", "response", "chosen", "rejected"), ("system", "history"), _prompt_response),
 )
-"""Every shape of a conversation; ``text`` is the other one."""
+"""Every shape of a conversation; ``text`` is the other one. Where one's fields include another's, the larger is meant."""

@@ -44,7 +44,8 @@ def dry_run(resolved: Resolved, options: RunOptions, *, world: int) -> dict[str,
     plan = data = drawn = None
     with faults.kept():
         if options.output is not None:
-            check_usable(options.output, overwrite=options.overwrite, resume=options.checkpoint is not None)
+            replaces = options.overwrite or options.anew
+            check_usable(options.output, overwrite=replaces, resume=options.checkpoint is not None)
     with faults.kept():
         plan = make_plan(resolved.config, world=world, device=_device(), offers=resolved.offers.values())
     with faults.kept():
