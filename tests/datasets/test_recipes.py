@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from dataset_files import open_dataset, rows_of
 
-from mt_core import DataError
+from mt_core import DataError, conversation
 from mt_plugin_datasets.recipes.glue import TASKS
 from mt_plugin_datasets.recipes.table import RECIPES
 
@@ -338,6 +338,7 @@ def test_a_sample_in_the_sets_shape_gives_rows_in_ours(case: Case, tmp_path: Pat
     found = rows_of(open_dataset(case.recipe, path=path, **case.options))
     assert [{key: value for key, value in row.items() if key != "id"} for row in found] == case.rows
     assert all(row["id"].startswith(f"{path}:") for row in found)
+    assert all(conversation(row)[-1]["role"] == "assistant" for row in found), "fine-tuning can use them as they are"
 
 
 def test_every_recipe_and_every_task_has_a_sample() -> None:
