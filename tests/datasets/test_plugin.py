@@ -116,7 +116,7 @@ FAULTS = {
     "an id beyond the embedding": (
         ["jsonl", "--dataset.path", "large.jsonl"],
         1,
-        "the rows contain token id 99999, and the",
+        "large.jsonl:1: token id 99999, and the",
     ),
     "marks that are one": (
         ["csv", "--dataset.path", "bad.csv", "--dataset.delimiter", "'\"'"],
