@@ -185,7 +185,7 @@ def folder(tmp_path: Path) -> Path:
         "empty.txt": "",
         "latin.txt": "caf\xe9".encode("latin-1"),
         "malformed.jsonl": '{"text": "a"}\n{"text": "b"\n',
-        "list.jsonl": "[1]\n[2]\n",
+        "list.jsonl": "[1, [2]]\n",
         "latin.jsonl": b'{"text": "a"}\n{"text": "caf\xe9"}\n',
         "fields.jsonl": '{"body": "a"}\n{"body": "b"}\n',
         "number.jsonl": '{"text": 5}\n{"text": "a"}\n',
