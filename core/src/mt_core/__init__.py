@@ -28,6 +28,7 @@ _PUBLIC = {
     "MtConfig": "mt_core.config.base",
     "MtError": "mt_core.errors",
     "Outcome": "mt_core.assemble.outcome",
+    "DatasetComponent": "mt_core.components",
     "ObjectiveComponent": "mt_core.components",
     "OptimizerComponent": "mt_core.components",
     "Rejected": "mt_core.protocols",
@@ -66,6 +67,7 @@ __all__ = [
     "ConfigError",
     "Control",
     "DataError",
+    "DatasetComponent",
     "Encoded",
     "Layout",
     "Message",
@@ -107,6 +109,7 @@ if TYPE_CHECKING:
     from mt_core.components import (
         AdapterComponent,
         Component,
+        DatasetComponent,
         ModelFamily,
         ObjectiveComponent,
         OptimizerComponent,

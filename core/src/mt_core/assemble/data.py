@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
 
+from numpy.typing import NDArray
+
+from mt_core.assemble.encoder import Encoder
 from mt_core.config.run import RunConfig
 from mt_core.data.encoded import EncodedSamples
-from mt_core.data.encoding import Rules, encode
+from mt_core.data.encoding import Rules
 from mt_core.data.loader import HeldOut, Loader
 from mt_core.data.order import held_out
 from mt_core.data.templates import build_template
@@ -48,14 +53,15 @@ def build_tokenizer(resolved: Resolved) -> Tokenizer:
 
 def build_data(resolved: Resolved) -> RunData:
     """Read and encode every row. Raises ``DataError`` for a bad row, and when nothing is left to train on."""
-    config, rows = resolved.config, _rows(resolved)
+    config, rows = resolved.config, cache(partial(_rows, resolved))
     tokenizer = build_tokenizer(resolved)
     objective = _objective(resolved, tokenizer)
-    train = _some(encode(rows.train, rows.kept, objective, _rules(config)), "train")
-    if rows.is_one_document:
+    encoded = Encoder(resolved, tokenizer, objective, _rules(config))
+    train = _some(encoded("train", lambda: (rows().train, rows().kept)), "train")
+    if train.report.rows_read == 1 and rows().is_one_document:
         train, out = train.parted(config.data.eval or 0.0)
     else:
-        out = encode(rows.evaluation, rows.held_out, objective, _rules(config))
+        out = encoded("held_out", lambda: (rows().evaluation, rows().held_out))
     _check_ids(config, train, out)
     return RunData(tokenizer, objective, train, out)
 
@@ -67,7 +73,8 @@ def build_held_out(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective,
         data = build_data(resolved)
         return data.objective, data.held_out
     objective = _objective(resolved, tokenizer)
-    samples = encode(rows.evaluation, rows.held_out, objective, _rules(config))
+    encoded = Encoder(resolved, tokenizer, objective, _rules(config))
+    samples = encoded("held_out", lambda: (rows.evaluation, rows.held_out))
     _check_ids(config, samples)
     return objective, samples
 
@@ -79,7 +86,8 @@ def build_evaluation(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objectiv
     if dataset is None:
         raise DataError(f"dataset {config.dataset.name!r} has no rows to evaluate on")
     objective = _objective(resolved, tokenizer)
-    samples = _some(encode(dataset, range(len(dataset)), objective, _rules(config)), "evaluate")
+    encoded = Encoder(resolved, tokenizer, objective, _rules(config))
+    samples = _some(encoded("every", lambda: (dataset, range(len(dataset)))), "evaluate")
     _check_ids(config, samples)
     return objective, samples
 
@@ -89,9 +97,9 @@ class _Rows:
     """Which rows of which source are trained on, and which are held out."""
 
     train: Dataset
-    kept: Iterable[int]
+    kept: Sequence[int] | NDArray[Any]
     evaluation: Dataset
-    held_out: Iterable[int]
+    held_out: Sequence[int] | NDArray[Any]
     is_one_document: bool = False
     """A source of one row holds out a part of that row."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 
 @dataclass
@@ -17,6 +19,24 @@ class DataReport:
     samples: int = 0
     tokens_total: int = 0
     tokens_trained: int = 0
+
+    @classmethod
+    def total(cls, reports: Iterable[DataReport]) -> DataReport:
+        """One report of several parts, in their order."""
+        whole = cls()
+        for report in reports:
+            for each in fields(cls):
+                setattr(whole, each.name, getattr(whole, each.name) + getattr(report, each.name))
+        return whole
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        """What ``as_dict`` gave, also out of JSON."""
+        return cls(**{**stored, "rows_dropped": Counter(stored["rows_dropped"])})
 
     def describe(self) -> str:
         """One line for people."""

@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections import Counter
+from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from pydantic import Field
@@ -58,6 +59,11 @@ class JsonlDataset:
         """The object of one line; ``id`` is always ``file:line``. Raises ``DataError`` with both when it is malformed."""
         piece = self._index.read(index)
         return {**_parse(piece), "id": piece.place}
+
+
+def jsonl_files(config: JsonlConfig, split: Literal["train", "eval"]) -> list[Path] | None:
+    """The files of a split; the held-out part is cut from them by the core."""
+    return files_of(config.path, ".jsonl") if split == "train" else None
 
 
 def build_jsonl(config: JsonlConfig, *, split: Literal["train", "eval"]) -> JsonlDataset | None:

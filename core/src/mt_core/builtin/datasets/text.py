@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -43,6 +44,11 @@ class TextDataset:
         piece = self._index.read(index)
         text = piece.text()
         return {"id": piece.place, "text": text.rstrip("\r\n") if self._strip else text}
+
+
+def text_files(config: TextConfig, split: Literal["train", "eval"]) -> list[Path] | None:
+    """The files of a split; the held-out part is cut from them by the core."""
+    return files_of(config.path, ".txt") if split == "train" else None
 
 
 def build_text(config: TextConfig, *, split: Literal["train", "eval"]) -> TextDataset | None:

@@ -1,0 +1,105 @@
+"""What the tokens of a run follow from: the key of the token cache. Nothing that the run does with them is in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from mt_core.assemble.resume import tokenizer_digest
+from mt_core.checkpoint.files import replace_text, sha256
+from mt_core.components import DatasetComponent
+from mt_core.config.base import MtConfig
+from mt_core.plugins.resolve import Resolved
+from mt_core.protocols import Tokenizer
+
+AUTO_BYTES = 50_000_000
+"""Files of fewer bytes are encoded in memory each time (``data.cache: auto``): that takes seconds."""
+
+BESIDE_TOKENS = frozenset({"batching", "shuffle", "group_by_length", "prove", "cache", "workers", "strict"})
+"""Keys of the ``data`` section that change no token."""
+
+_SETTLED_SECONDS = 2.0
+"""A file that changed later than so long ago may change again within the resolution of its time, so its hash is not remembered."""
+
+_SPLITS: tuple[Literal["train", "eval"], ...] = ("train", "eval")
+
+
+def source_files(resolved: Resolved) -> dict[str, list[Path] | None] | None:
+    """The files of each split; ``None`` when the dataset does not say."""
+    component = resolved.offers["dataset"].component
+    if not isinstance(component, DatasetComponent):
+        return None
+    files = {split: component.files(resolved.config.dataset.options, split) for split in _SPLITS}
+    return {split: None if paths is None else list(paths) for split, paths in files.items()}
+
+
+def identity(
+    resolved: Resolved, tokenizer: Tokenizer, files: Mapping[str, list[Path] | None], memory: Path
+) -> dict[str, Any]:
+    """Everything that the encoded rows follow from. ``memory`` is a folder that remembers the hashes of files."""
+    config, kinds = resolved.config, ("dataset", "tokenizer", "objective")
+    slots = {kind: getattr(config, kind) for kind in kinds}
+    read = [path for kind in ("tokenizer", "objective") for path in _files_named(slots[kind].options)]
+    return {
+        "rows": {split: paths and _hashes(paths, memory) for split, paths in files.items()},
+        "components": {kind: slot.as_raw() for kind, slot in slots.items()},
+        "code": {kind: _code_of(resolved.offers[kind].component.build) for kind in kinds}
+        | {"core": _code(__package__)},
+        "read": _hashes(read, memory),
+        "tokenizer": tokenizer_digest(tokenizer),
+        "data": config.data.model_dump(mode="json", exclude=set(BESIDE_TOKENS)),
+    }
+
+
+def key_of(told: Mapping[str, Any], split: str) -> str:
+    """The name of the folder for one split (train, held_out, every)."""
+    return hashlib.sha256(json.dumps({**told, "split": split}, sort_keys=True).encode()).hexdigest()[:40]
+
+
+def _files_named(options: MtConfig) -> Iterator[Path]:
+    """Files, and those of folders, that options name: what a tokenizer was read from."""
+    for value in options.model_dump(mode="json").values():
+        path = Path(value).expanduser() if isinstance(value, str) and value else None
+        if path is not None and path.exists():
+            yield from sorted(child for child in path.iterdir() if child.is_file()) if path.is_dir() else [path]
+
+
+def _hashes(paths: Iterable[Path], memory: Path) -> list[tuple[str, str]]:
+    return [(str(path), file_hash(path, memory)) for path in paths]
+
+
+def file_hash(path: Path, memory: Path) -> str:
+    """SHA-256 of a file, read again only when its path, size, time of change or inode are others than they were.
+
+    As git does, this trusts the file system to tell that a file changed.
+    """
+    before = path.stat()
+    about = (str(path.absolute()), before.st_size, before.st_mtime_ns, before.st_ctime_ns, before.st_ino, before.st_dev)
+    known = memory / hashlib.sha256(repr(about).encode()).hexdigest()[:40]
+    if known.is_file() and len(text := known.read_text(encoding="utf-8").strip()) == 64:
+        return text
+    digest = sha256(path)
+    if time.time() - before.st_mtime > _SETTLED_SECONDS and path.stat() == before:
+        memory.mkdir(parents=True, exist_ok=True)
+        replace_text(known, digest + "\n")
+    return digest
+
+
+def _code_of(build: Any) -> str:
+    return _code(getattr(build, "__module__", "") or "")
+
+
+def _code(module: str) -> str:
+    """SHA-256 of all Python files of a top-level package: a version that holds while somebody works on it, too."""
+    top = sys.modules.get(module.partition(".")[0])
+    places = list(getattr(top, "__path__", [])) or [os.path.dirname(getattr(top, "__file__", "") or "")]
+    digest = hashlib.sha256()
+    for path in sorted(path for place in filter(None, places) for path in Path(place).rglob("*.py")):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
