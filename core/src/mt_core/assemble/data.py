@@ -170,6 +170,7 @@ def make_loader(config: RunConfig, data: RunData, plan: Plan, process: Process) 
         part=plan.part(process.rank),
         seed=config.train.seed,
         shuffle=config.data.shuffle,
+        group_by_length=config.data.group_by_length,
     )
 
 

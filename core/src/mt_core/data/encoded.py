@@ -92,6 +92,11 @@ class EncodedSamples:
         """Tokens of each sample."""
         return np.diff(self.column("ends"))
 
+    def lengths_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Tokens of some samples."""
+        ends = self.column("ends")
+        return ends[numbers + 1] - ends[numbers]  # type: ignore[no-any-return]
+
     @property
     def row_ids(self) -> RowIds:
         """Where each sample came from."""
