@@ -29,6 +29,7 @@ _PUBLIC = {
     "MtError": "mt_core.errors",
     "Outcome": "mt_core.assemble.outcome",
     "DatasetComponent": "mt_core.components",
+    "ManyTexts": "mt_core.protocols",
     "ObjectiveComponent": "mt_core.components",
     "OptimizerComponent": "mt_core.components",
     "Rejected": "mt_core.protocols",
@@ -70,6 +71,7 @@ __all__ = [
     "DatasetComponent",
     "Encoded",
     "Layout",
+    "ManyTexts",
     "Message",
     "ModelConfig",
     "ModelFamily",
@@ -134,6 +136,7 @@ if TYPE_CHECKING:
     from mt_core.protocols import (
         Control,
         Encoded,
+        ManyTexts,
         Message,
         Rejected,
         Row,

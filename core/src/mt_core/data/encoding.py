@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.outcomes import outcomes
 from mt_core.errors import DataError, did_you_mean
@@ -31,7 +29,7 @@ def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules
         report.rows_read += 1
         if isinstance(encoded, DataError):
             raise encoded
-        if isinstance(encoded, Sample) and not np.any(encoded.trained[1:]):
+        if isinstance(encoded, Sample) and not any(encoded.trained[1:]):
             encoded = Rejected("no trained token", encoded.row_id)
         if isinstance(encoded, Rejected):
             report.rows_dropped[encoded.reason] += 1
@@ -76,7 +74,7 @@ def fit(sample: Sample, max_len: int, truncation: str) -> list[Sample]:
     pieces = []
     for start in range(0, length - 1, max_len - 1):
         cut = slice(start, start + max_len)
-        if np.any(sample.trained[cut][1:]):
+        if any(sample.trained[cut][1:]):
             weights = None if sample.weights is None else sample.weights[cut]
             pieces.append(Sample(sample.ids[cut], sample.trained[cut], sample.row_id, weights))
     return pieces

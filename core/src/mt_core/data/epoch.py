@@ -31,7 +31,7 @@ class EpochRows:
     def cut(self, start: int, count: int) -> list[Group]:
         """Up to ``count`` rows from ``start`` on; fewer at the end of the epoch."""
         rows: list[Group] = []
-        while self.has(start) and len(rows) < count:
+        while len(rows) < count and self.has(start):
             number = bisect_right(self._begins, start) - 1
             first = start - self._begins[number]
             rows.extend(self._grouped(number)[first : first + count - len(rows)])

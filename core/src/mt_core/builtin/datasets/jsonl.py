@@ -88,7 +88,7 @@ def _parse(piece: Piece) -> dict[str, Any]:
     if not isinstance(value, dict):
         fix = 'Write {"text": …} on each line; jq -c ".[]" takes an array apart.'
         _refuse(piece, text, f"an object is needed, this is {_KINDS.get(type(value), 'a number')}", fix)
-    lone = next((match.start(1) for match in _ESCAPES.finditer(text) if match[1]), None)
+    lone = next((match.start(1) for match in _ESCAPES.finditer(text) if match[1]), None) if "\\u" in text else None
     if lone is not None:
         problem = f"a lone surrogate, which is half of a character, at column {lone + 1}"
         _refuse(piece, text, problem, "Write the whole character, best as itself in UTF-8.", lone)
