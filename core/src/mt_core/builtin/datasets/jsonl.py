@@ -28,6 +28,8 @@ _ESCAPES = re.compile(
     r"|\\."
 )
 
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
 _KINDS = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
 
 
@@ -88,7 +90,8 @@ def _parse(piece: Piece) -> dict[str, Any]:
     if not isinstance(value, dict):
         fix = 'Write {"text": …} on each line; jq -c ".[]" takes an array apart.'
         _refuse(piece, text, f"an object is needed, this is {_KINDS.get(type(value), 'a number')}", fix)
-    lone = next((match.start(1) for match in _ESCAPES.finditer(text) if match[1]), None) if "\\u" in text else None
+    halves = _ESCAPES.finditer(text) if _HALF.search(text) else iter(())  # few rows have any, and this one is fast
+    lone = next((match.start(1) for match in halves if match[1]), None)
     if lone is not None:
         problem = f"a lone surrogate, which is half of a character, at column {lone + 1}"
         _refuse(piece, text, problem, "Write the whole character, best as itself in UTF-8.", lone)
