@@ -48,17 +48,26 @@ class Encoder:
     @cached_property
     def _cache(self) -> tuple[TokenCache, dict[str, object], Callable[[], None]] | None:
         """The cache, what the key is made of, and what checks that it still holds; ``None`` where tokens stay in memory."""
-        data = self._resolved.config.data
-        if data.cache is None or (files := source_files(self._resolved)) is None:
-            if data.cache not in (None, "auto"):
-                _say(f"notice: data.cache is of no use: dataset {self._resolved.config.dataset.name!r} names no files")
+        data, files = self._resolved.config.data, source_files(self._resolved)
+        root = cache_folder(self._resolved)
+        if files is None and data.cache not in (None, "auto"):
+            _say(f"notice: data.cache is of no use: dataset {self._resolved.config.dataset.name!r} names no files")
+        if root is None or files is None:
             return None
         stats = {path: path.stat() for paths in files.values() for path in paths or ()}
-        if data.cache == "auto" and sum(stat.st_size for stat in stats.values()) < AUTO_BYTES:
-            return None
-        root = cache_root() if data.cache == "auto" else Path(data.cache).expanduser()
         told = identity(self._resolved, self._tokenizer, files, root / "hashes")
         return TokenCache(root, data.workers or processors(), _say, shown), told, partial(_refuse_changed, stats)
+
+
+def cache_folder(resolved: Resolved) -> Path | None:
+    """Where the token cache of a run is; ``None`` where its tokens stay in memory."""
+    wish, files = resolved.config.data.cache, source_files(resolved)
+    if wish is None or files is None:
+        return None
+    if wish != "auto":
+        return Path(wish).expanduser()
+    size = sum(path.stat().st_size for paths in files.values() for path in paths or ())
+    return cache_root() if size >= AUTO_BYTES else None
 
 
 def _refuse_changed(stats: Mapping[Path, os.stat_result]) -> None:
@@ -95,7 +104,7 @@ def shown() -> Iterator[Progress]:
 
     def line(done: int, total: int) -> None:
         nonlocal last
-        if time.monotonic() - last > _LINE_SECONDS:
+        if time.monotonic() - last > _LINE_SECONDS and done < total:
             last = time.monotonic()
             notice(f"encoding rows: {100 * done / max(total, 1):.0f}%")
 

@@ -79,16 +79,20 @@ def file_hash(path: Path, memory: Path) -> str:
 
     As git does, this trusts the file system to tell that a file changed.
     """
-    before = path.stat()
-    about = (str(path.absolute()), before.st_size, before.st_mtime_ns, before.st_ctime_ns, before.st_ino, before.st_dev)
+    about = _about(path)
     known = memory / hashlib.sha256(repr(about).encode()).hexdigest()[:40]
     if known.is_file() and len(text := known.read_text(encoding="utf-8").strip()) == 64:
         return text
     digest = sha256(path)
-    if time.time() - before.st_mtime > _SETTLED_SECONDS and path.stat() == before:
+    if time.time() - path.stat().st_mtime > _SETTLED_SECONDS and _about(path) == about:
         memory.mkdir(parents=True, exist_ok=True)
         replace_text(known, digest + "\n")
     return digest
+
+
+def _about(path: Path) -> tuple[str | int, ...]:
+    now = path.stat()
+    return str(path.absolute()), now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino, now.st_dev
 
 
 def _code_of(build: Any) -> str:

@@ -104,6 +104,8 @@ class EncodedSamples:
 
     def _weights(self, number: int) -> tuple[float, ...] | None:
         weighted = self.column("weighted")
+        if not len(weighted):
+            return None
         place = int(np.searchsorted(weighted, number))
         if place == len(weighted) or weighted[place] != number:
             return None

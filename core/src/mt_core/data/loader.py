@@ -116,7 +116,8 @@ class Loader:
             step = rows.cut(position.row, self.global_batch_size)
             end = position.row + len(step)
             position = Position(position.epoch, end) if rows.has(end) else Position(position.epoch + 1)
-            row_ids = tuple(dict.fromkeys(self.samples[number].row_id for row in step for number in row))
+            names = self.samples.row_ids
+            row_ids = tuple(dict.fromkeys(names[number] for row in step for number in row))
             yield Window([self._batch(part) for part in self._share(step)], row_ids, position)
 
     def _share(self, rows: Sequence[Group]) -> list[Sequence[Group]]:

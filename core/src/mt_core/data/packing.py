@@ -31,7 +31,7 @@ def pack_window(
     """Rows of one window; ``lengths`` are those of its samples, in their order."""
     packed = best_fit(range(len(numbers)), lengths, capacity)
     shuffled = np.random.Generator(np.random.PCG64(seed)).permutation(len(packed))
-    return [tuple(numbers[place] for place in packed[index]) for index in shuffled]
+    return [tuple(numbers[place] for place in packed[index]) for index in shuffled.tolist()]
 
 
 def group_by_length(
