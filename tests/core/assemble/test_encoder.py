@@ -14,6 +14,7 @@ from mt_core.assemble import encoder as encoder_module
 from mt_core.assemble.data import RunData, build_data
 from mt_core.assemble.identity import file_hash
 from mt_core.cli.data import main as mt_data
+from mt_core.errors import DataError
 from mt_core.files import JsonRows
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import resolve
@@ -61,12 +62,80 @@ def test_the_second_run_reads_no_row_and_trains_on_the_same(run: Run, reads: lis
     reads.clear()
     second, fresh = run(batching="padding", shuffle=False), run(cache=None)
     assert len(reads) == 40, "only the run without a cache"
-    for one, other in ((first, second), (first, fresh)):
-        assert one.train.fingerprint() == other.train.fingerprint()
-        assert one.held_out.fingerprint() == other.held_out.fingerprint()
+    assert_same(first, second)
+    assert_same(first, fresh)
 
 
-@pytest.mark.parametrize("change", [{"max_len": 9}, {"columns": {"text": "more"}}, {"eval": 0.5}])
+def assert_same(one: RunData, other: RunData) -> None:
+    for ours, theirs in ((one.train, other.train), (one.held_out, other.held_out)):
+        assert ours.fingerprint() == theirs.fingerprint()
+        assert ours.row_ids[:] == theirs.row_ids[:]
+        assert ours.report == theirs.report
+
+
+def test_duplicates_and_rows_of_both_parts_are_found_in_cached_rows(run: Run, rows: Path, reads: list[int]) -> None:
+    rows.write_text(rows.read_text() * 2)
+    run()
+    reads.clear()
+    cached = run()
+    assert not reads
+    assert cached.train.report.duplicates > 0
+    assert cached.held_out.report.also_trained > 0
+    assert_same(cached, run(cache=None))
+
+
+def test_parts_that_are_held_out_by_other_rules_are_never_taken_for_each_other(run: Run, rows: Path) -> None:
+    other = rows.with_name("other.jsonl")
+    write(other, 50)
+    for _ in range(2):
+        for wanted in (0.25, 0.5, 7, None, str(other)):
+            assert_same(run(eval=wanted), run(eval=wanted, cache=None))
+
+
+def test_another_byte_of_the_file_of_data_eval_encodes_anew(run: Run, rows: Path, reads: list[int]) -> None:
+    other = rows.with_name("other.jsonl")
+    write(other, 5)
+    assert len(run(eval=str(other)).held_out) == 5
+    reads.clear()
+    assert len(run(eval=str(other)).held_out) == 5
+    assert not reads
+    write(other, 6)
+    assert len(run(eval=str(other)).held_out) == 6
+
+
+def test_a_file_of_data_eval_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
+    for cache in (None, str(tmp_path / "tokens")):
+        with pytest.raises(DataError, match=r"^data\.eval=nowhere: .*nowhere does not exist"):
+            run(eval="nowhere", cache=cache)
+
+
+def test_a_long_document_is_parted_the_same_out_of_the_cache(run: Run, rows: Path, reads: list[int]) -> None:
+    rows.write_text(json.dumps({"text": "many words " * 300}) + "\n")
+    keys = {"eval": 0.3, "max_len": 64, "truncation": "split"}
+    fresh = run(**keys, cache=None)
+    assert len(fresh.held_out) > 2
+    run(**keys)
+    reads.clear()
+    assert_same(run(**keys), fresh)
+    assert not reads
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"max_len": 9},
+        {"truncation": "left"},
+        {"max_source_len": 9, "truncation": "drop"},
+        {"max_target_len": 40, "truncation": "drop"},
+        {"columns": {"text": "more"}},
+        {"eval": 0.5},
+        {"read_rows": 40},
+        {"on_bad_row": "skip"},
+        {"template": "plain"},
+        {"train_on": "all"},
+    ],
+    ids=str,
+)
 def test_another_key_of_the_data_section_encodes_anew(run: Run, reads: list[int], change: dict[str, Any]) -> None:
     run()
     reads.clear()
@@ -121,6 +190,10 @@ def test_mt_data_build_makes_what_a_run_uses(
     words = ["--model", "llama", "--model.vocab-size", "259", "--dataset", "jsonl", "--dataset.path", str(rows)]
     assert mt_data(["build", *words]) == 2
     assert "name a folder with --data.cache FOLDER" in capsys.readouterr().err
+    assert mt_data(["build", *words, "--json"]) == 2
+    assert "--json belongs to mt-data inspect" in capsys.readouterr().err
+    assert mt_data(["build", "--model", "llama", "--data.cache", str(tmp_path)]) == 2
+    assert "dataset 'demo' names no files" in capsys.readouterr().err
     assert mt_data(["build", *words, "--data.eval", "0.25", "--data.cache", str(tmp_path / "tokens")]) == 0
     assert "30 rows" in capsys.readouterr().out
     reads.clear()

@@ -41,10 +41,10 @@ class Count:
         return Sample(list(range(n)), [n != 3 and index > 0 for index in range(n)], row["id"], weights)
 
 
-def make(root: Path, *, workers: int, seconds: float = 0.0) -> Any:
+def make(root: Path, *, workers: int, seconds: float = 0.0, rules: Rules = RULES) -> Any:
     """The samples of the made-up rows."""
     cache = TokenCache(root, workers, lambda text: None, lambda: nullcontext(lambda done, total: None))
-    return cache.samples("key", lambda: (Rows(seconds), range(ROWS)), Count(), RULES)
+    return cache.samples("key", lambda: (Rows(seconds), range(ROWS)), Count(), rules)
 
 
 if __name__ == "__main__":

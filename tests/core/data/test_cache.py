@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,28 @@ def test_the_first_bad_row_is_the_error_for_any_number_of_processes(
     for workers in (1, 3):
         with pytest.raises(DataError, match="row 70 is bad"):
             make(tmp_path / str(workers), workers=workers)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_bad_rows_are_passed_over_counted_and_limited_over_all_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    row = Rows.row
+
+    def bad(self: Any, index: int) -> Any:
+        if index in (70, 150, 300):
+            raise DataError(f"row {index} is bad")
+        return row(self, index)
+
+    monkeypatch.setattr(Rows, "row", bad)
+    skip = replace(RULES, on_bad_row="skip", max_bad_rows=3)
+    cached, fresh = make(tmp_path / "3", workers=workers, rules=skip), encode(Rows(0.0), range(ROWS), Count(), skip)
+    assert cached.report == fresh.report
+    assert cached.report.bad_rows == [f"row {index} is bad" for index in (70, 150, 300)]
+    assert cached.report.rows_kept + sum(cached.report.rows_dropped.values()) == ROWS
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"^3 bad rows exceed data\.max_bad_rows=2(.|\n)*row 70 is bad"):
+            make(tmp_path / "2", workers=workers, rules=replace(skip, max_bad_rows=2))
 
 
 def test_a_process_that_is_killed_is_an_error_and_not_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
