@@ -160,6 +160,7 @@ def test_a_text_has_no_prompt_to_put_anything_around(build: Any, tokenizers: dic
 
 MANY = {
     "texts": [{"text": "one"}, {"text": ""}, {"text": "two <s> three </s>"}, {"text": "é 你好 🙂"}],
+    "texts and ids": [{"text": "one"}, {"input_ids": [5, 6], "text": "not read"}],
     "all shapes": [
         {"text": "one"},
         {"input_ids": [5, 6], "text": "not read"},
