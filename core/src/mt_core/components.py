@@ -147,6 +147,17 @@ class OptimizerComponent(Component):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DatasetComponent(Component):
+    """A source of rows that says which files it reads, so that its tokens can be cached.
+
+    ``files(config, split)`` is called before anything is opened; ``None`` means that there is no such split. The rows must
+    follow from the config and the content of these files.
+    """
+
+    files: Callable[[Any, Literal["train", "eval"]], Sequence[Path] | None]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ObjectiveComponent(Component):
     """What is learned from a row. ``batching`` and ``truncation`` are its defaults for the keys of the same name."""
 

@@ -113,6 +113,15 @@ class Tokenizer(Protocol):
         ...
 
 
+@runtime_checkable
+class ManyTexts(Protocol):
+    """A tokenizer that is faster with many texts at once."""
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """What ``encode`` gives for each."""
+        ...
+
+
 class Template(Protocol):
     """How a conversation is written down: its ids, and which of them are trained on (``data.template``, ``data.train_on``).
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mt_core.assemble import data
+from mt_core.assemble import encoder
 from mt_core.cli.eval import main
 from mt_core.cli.train import main as train
 from mt_core.data.encoding import encode
@@ -82,7 +82,7 @@ def test_of_a_runs_own_rows_only_those_held_out_are_encoded(
         counts.append(len(listed))
         return encode(dataset, listed, *arguments, **options)
 
-    monkeypatch.setattr(data, "encode", counting)
+    monkeypatch.setattr(encoder, "encode", counting)
     assert main(["--run", str(run), "--checkpoints", "2,4", "--output", "none"]) == 0
     assert counts == [4], "and once for all checkpoints"
 

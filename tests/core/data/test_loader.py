@@ -142,4 +142,3 @@ def test_samples_come_back_as_they_went_in() -> None:
     assert [list(sample.ids) for sample in samples] == [[5, 6, 7], [9]]
     assert [list(sample.trained) for sample in samples] == [[False, True, False], [True]]
     assert samples[0].weights == (1.0, 0.5, 1.0)
-    assert samples.highest_id == 9

@@ -20,16 +20,18 @@ from mt_core import Component, Control
 from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import build_data
 from mt_core.assemble.model import build_engine
+from mt_core.assemble.proof import leak
 from mt_core.assemble.session import Session
 from mt_core.assemble.stopping import Stopper
 from mt_core.checkpoint.store import find, verify
+from mt_core.data.loader import Position
 from mt_core.engine import fragments
 from mt_core.engine.engine import Engine
 from mt_core.engine.pipeline import PipelineEngine
 from mt_core.engine.plan import make_plan
 from mt_core.engine.processes import Process, connected
 from mt_core.engine.random_state import seed_everything
-from mt_core.nn import LayerSpec, RMSNorm
+from mt_core.nn import LayerSpec, RMSNorm, SdpaAttention
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import resolve
 from mt_core.tracking.recorder import Recorder
@@ -171,6 +173,18 @@ class Bench:
         session, losses = self.session(case, None, checkpoint), Losses()
         session.loop(session.restore(checkpoint, verify(checkpoint)), losses)
         return summary(session.engine, losses)
+
+    def prove(self, case: dict[str, Any]) -> dict[str, Any]:
+        """How much documents of packed rows see of each other, and of a model whose attention keeps none apart."""
+        session = self.session(case)
+        batch = next(session.loader.windows(Position())).batches[0]
+        honest, apart = leak(session.engine, batch), SdpaAttention.__call__
+        SdpaAttention.__call__ = lambda self, q, k, v, context, *, scale=None: self._one(q, k, v, scale)
+        try:
+            leaky = leak(session.engine, batch)
+        finally:
+            SdpaAttention.__call__ = apart
+        return {"honest": honest, "leaky": leaky}
 
     def inf(self, case: dict[str, Any]) -> dict[str, Any]:
         """One rank's loss turns infinite: nothing may change, on any rank."""

@@ -71,6 +71,9 @@ CASES: dict[str, dict[str, Any]] = {
         for stage in (0, 3)
     },
 }
+PROVE = {"zero0": {"stage": 0}, "zero3": {"stage": 3}, "sequence": {"stage": 1, "sequence": 2}}
+PROVE |= {"pipeline": {"stage": "auto", "pipeline": 2, "micro": 4}}
+CASES |= {f"prove-{name}": {"do": "prove", "objective": "pretrain", **case} for name, case in PROVE.items()}
 FOUR = ("sequence1", "sequence3", "sequence0-packed", "pipeline", "pipeline-tied", "pipeline-inf", "pipeline-dropout")
 FOUR += ("pipeline-resume", "pipeline-sequence", "pipeline-sequence-packed", "pipeline-four", "pipeline-four-bf16-tied")
 
@@ -147,6 +150,13 @@ def four(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 @pytest.fixture(scope="module", params=["one", "two"])
 def results(request: pytest.FixtureRequest) -> dict[str, Any]:
     return request.getfixturevalue(request.param)
+
+
+@pytest.mark.parametrize("name", PROVE)
+def test_documents_of_a_packed_row_do_not_see_one_another(results: dict[str, Any], name: str) -> None:
+    """Changing every second document leaves the bits of the others' loss; without their borders it does not."""
+    assert results[f"prove-{name}"]["honest"] == 0.0
+    assert results[f"prove-{name}"]["leaky"] > 1e-5
 
 
 def test_losses_fall(one: dict[str, Any]) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
 
+from numpy.typing import NDArray
+
+from mt_core.assemble.encoder import Encoder
+from mt_core.assemble.identity import evaluation_options, naming_eval
 from mt_core.config.run import RunConfig
 from mt_core.data.encoded import EncodedSamples
-from mt_core.data.encoding import Rules, encode
+from mt_core.data.encoding import Rules
 from mt_core.data.findings import findings, refuse_findings
 from mt_core.data.loader import HeldOut, Loader
 from mt_core.data.measures import compare, finish, measure, row_of_id
@@ -61,17 +67,18 @@ def build_data(resolved: Resolved) -> RunData:
 
 
 def read_data(resolved: Resolved) -> RunData:
-    """Read and encode every row, and count what became of them. Raises ``DataError`` for a bad row."""
-    config, rows = resolved.config, _rows(resolved)
+    """Read and encode every row, or open them from the cache, and count what became of them. Raises ``DataError`` for a bad row."""
+    config, rows = resolved.config, cache(partial(_rows, resolved))
     tokenizer = build_tokenizer(resolved)
     objective, rules = _objective(resolved, tokenizer), _rules(config, tokenizer)
-    train = encode(rows.train, rows.kept, objective, rules)
-    if rows.is_one_document:
+    encoded = Encoder(resolved, tokenizer, objective, rules)
+    train = encoded("train", lambda: (rows().train, rows().kept))
+    if train.report.rows_read == 1 and rows().is_one_document:
         train, out = train.parted(float(config.data.eval or 0.0))
         measure(train, rules, ends=not len(out))
         measure(out, rules, begins=False)
     else:
-        out = encode(rows.evaluation, rows.held_out, objective, rules)
+        out = encoded("held_out", lambda: (rows().evaluation, rows().held_out))
     seed, together = config.train.seed, config.train.micro_batch_size
     for part in (train, out):
         finish(part, sequence_len=config.train.sequence_len, rows_at_a_time=together, seed=seed)
@@ -97,7 +104,8 @@ def build_held_out(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective,
         data = build_data(resolved)
         return data.objective, data.held_out
     objective = _objective(resolved, tokenizer)
-    samples = encode(rows.evaluation, rows.held_out, objective, _rules(config, tokenizer))
+    encoded = Encoder(resolved, tokenizer, objective, _rules(config, tokenizer))
+    samples = encoded("held_out", lambda: (rows.evaluation, rows.held_out))
     _check_ids(config, samples)
     return objective, samples
 
@@ -111,9 +119,13 @@ def build_evaluation(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objectiv
     if dataset is None:
         raise DataError(f"dataset {config.dataset.name!r} has no rows to evaluate on")
     objective = _objective(resolved, tokenizer)
-    samples = _some(encode(dataset, _first(resolved, dataset), objective, _rules(config, tokenizer)), "evaluate")
+    encoded = Encoder(resolved, tokenizer, objective, _rules(config, tokenizer))
+    samples = _some(encoded("every", lambda: (dataset, _first(resolved, dataset))), "evaluate")
     _check_ids(config, samples)
     return objective, samples
+
+
+Indices = Sequence[int] | NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -121,9 +133,9 @@ class _Rows:
     """Which rows of which source are trained on, and which are held out."""
 
     train: Dataset
-    kept: Iterable[int]
+    kept: Indices
     evaluation: Dataset
-    held_out: Iterable[int]
+    held_out: Indices
     is_one_document: bool = False
     """A source of one row holds out a part of that row."""
 
@@ -135,7 +147,9 @@ def _rows(resolved: Resolved) -> _Rows:
         raise DataError(f"dataset {config.dataset.name!r} has no training split")
     everything = _first(resolved, dataset)
     if isinstance(wanted, str):
-        evaluation: Dataset | None = _other_file(resolved, wanted)
+        with naming_eval(resolved.config):
+            options = evaluation_options(resolved.config)
+            evaluation: Dataset | None = resolved.build("dataset", options, split="train")
     else:
         evaluation = None if wanted is None else _source(resolved, "eval")
     if evaluation is not None:
@@ -202,17 +216,6 @@ def _source(resolved: Resolved, split: str) -> Dataset | None:
     return source
 
 
-def _other_file(resolved: Resolved, path: str) -> Dataset:
-    """The run's dataset with another ``path``. Raises ``DataError`` that names ``data.eval``."""
-    given = resolved.config.dataset.options
-    options = type(given)(**{**given.model_dump(exclude_unset=True), "path": path})
-    try:
-        dataset: Dataset = resolved.build("dataset", options, split="train")
-    except DataError as error:
-        raise DataError(f"data.eval={path}: {error}") from error
-    return dataset
-
-
 def _check_ids(config: RunConfig, *splits: EncodedSamples) -> None:
     rows = config.model.options.vocab_size
     for samples in splits:
@@ -238,6 +241,7 @@ def make_loader(config: RunConfig, data: RunData, plan: Plan, process: Process) 
         part=plan.part(process.rank),
         seed=config.train.seed,
         shuffle=config.data.shuffle,
+        group_by_length=config.data.group_by_length,
     )
 
 

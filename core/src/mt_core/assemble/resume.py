@@ -42,6 +42,9 @@ MAY_CHANGE = (
     "eval.",
     "callbacks",
     "parallel.",
+    "data.cache",
+    "data.workers",
+    "data.prove",
 )
 """Keys that a resumed run may set anew (docs/architecture.md); a trailing dot means a whole section."""
 
@@ -70,7 +73,7 @@ def resolve_resumed(
     before = merge(before, {"train": {"global_batch_size": rows}})
     known = dict.fromkeys(flat(before), f"the run {run_folder}") | (origins or {})
     resolved = resolve(merge(before, raw), host, known)
-    _refuse_changes(before, resolved.config.as_raw(), run_folder)
+    _refuse_changes(resolve(before, host, known).config.as_raw(), resolved.config.as_raw(), run_folder)
     return resolved, checkpoint
 
 
@@ -182,7 +185,7 @@ def flat(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def _refuse_changes(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> None:
     fix = "A resumed run keeps it: leave it out, or start a new run."
-    _refuse_differences(flat(old), f"in the run {folder}", flat(_plain(new)), "", fix)
+    _refuse_differences(flat(_plain(old)), f"in the run {folder}", flat(_plain(new)), "", fix)
 
 
 def _refuse_other_config(saved: Mapping[str, Any], stored: Mapping[str, Any], folder: Path) -> None:

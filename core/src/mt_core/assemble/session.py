@@ -15,6 +15,7 @@ from mt_core import __version__
 from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import RunData, make_held_out, make_loader
 from mt_core.assemble.outcome import Outcome
+from mt_core.assemble.proof import prove_if_asked
 from mt_core.assemble.report import about_run, describe_run
 from mt_core.assemble.resume import refuse_other_data, tokenizer_digest
 from mt_core.assemble.samples import SampleWriter
@@ -81,6 +82,7 @@ class Session:
     ) -> Outcome:
         """Train to the end (from a checkpoint, if given), and leave the folder complete."""
         progress = self.restore(checkpoint, manifest)
+        prove_if_asked(self.engine, self.loader, progress.position, asked=self.config.data.prove)
         recorder = self._recorder(progress)
         if self.process.is_main:
             about = about_run(self.resolved, self.engine, self.data, self.total_steps)

@@ -8,6 +8,7 @@ from mt_core import (
     ZERO,
     AdapterComponent,
     Component,
+    DatasetComponent,
     Layout,
     MtConfig,
     ObjectiveComponent,
@@ -17,8 +18,8 @@ from mt_core import (
 
 from .adapter import FullConfig, build_full
 from .datasets.demo import DemoConfig, build_demo
-from .datasets.jsonl import JsonlConfig, build_jsonl
-from .datasets.text import TextConfig, build_text
+from .datasets.jsonl import JsonlConfig, build_jsonl, jsonl_files
+from .datasets.text import TextConfig, build_text, text_files
 from .loss_line import LossLineConfig, build_loss_line
 from .optimizer import AdamWConfig, build_adamw
 from .schedules import ConstantConfig, CosineConfig, build_constant, build_cosine
@@ -46,14 +47,16 @@ def mt_datasets() -> list[Component]:
             notice="trained on the built-in demo corpus; name your own with --dataset text --dataset.path FILE"
             " or --dataset jsonl --dataset.path FILE",
         ),
-        Component(
+        DatasetComponent(
             name="text",
+            files=text_files,
             config=TextConfig,
             build=build_text,
             summary="plain UTF-8 text files, one document per file, paragraph or line",
         ),
-        Component(
+        DatasetComponent(
             name="jsonl",
+            files=jsonl_files,
             config=JsonlConfig,
             build=build_jsonl,
             summary="JSON lines: one object per line, with text, or prompt and response",

@@ -17,19 +17,21 @@ from mt_core.config.names import expand
 from mt_core.config.run import SECTIONS, SLOTS
 from mt_core.config.secrets import redact
 from mt_core.errors import DataError, UsageError, did_you_mean
+from mt_core.plugins.resolve import resolve
 from mt_core.report.output import check_output, write_page
 from mt_core.tracking.logs import notice
 
-HEAD = """usage: mt-data inspect [--dataset NAME --dataset.path PATH] [--config FILE] [--key value …]
+HEAD = """usage: mt-data inspect|build [--dataset NAME --dataset.path PATH] [--config FILE] [--key value …]
 
-Reads and encodes the rows of a run as mt-train would, and shows what became of them. The keys are those of mt-train;
-without --model the tokenizer alone decides. Bad rows are counted, listed and make it end with 1.
+inspect reads and encodes the rows of a run as mt-train would, and shows what became of them. The keys are those of
+mt-train; without --model the tokenizer alone decides. Bad rows are counted, listed and make it end with 1.
+build encodes them into the token cache (--data.cache), where mt-train with the same keys finds them; it wants --model.
 
   --config FILE              YAML or JSON config of a run; options on the command line win
-  --examples N               samples that are shown, from all over the training part (default: 3)
-  --json                     everything as JSON, on standard output
-  --html FILE.html           everything as one self-contained page
-  --overwrite                replace an HTML file that is no such page, too
+  --examples N               inspect: samples that are shown, from all over the training part (default: 3)
+  --json                     inspect: everything as JSON, on standard output
+  --html FILE.html           inspect: everything as one self-contained page
+  --overwrite                inspect: replace an HTML file that is no such page, too
   --block-plugin NAME        do not import this plugin (may be repeated)
   --debug                    show tracebacks
   --version, --help"""
@@ -37,6 +39,7 @@ without --model the tokenizer alone decides. Bad rows are counted, listed and ma
 SWITCHES = ("json", "overwrite", "debug", "version", "help")
 VALUES = ("config", "html", "examples")
 REPEATED = ("block_plugin",)
+INSPECTED = ("examples", "json", "html", "overwrite")
 EXAMPLES = 3
 
 
@@ -100,6 +103,15 @@ def _inspect(line: CommandLine) -> int:
     return 0
 
 
+def _build(line: CommandLine) -> int:
+    """Make the token cache of a run. Raises ``MtError``."""
+    if own := [name for name in INSPECTED if name in line.flags]:
+        raise UsageError(f"--{own[0]} belongs to mt-data inspect; leave it out")
+    from mt_core.cli.data_build import build_cache
+
+    return build_cache(resolve(raw_of(line), discovered(line.flags.get("block_plugin", []))))
+
+
 def _count(text: str) -> int:
     if not text.isdigit():
         raise UsageError(f"--examples takes a number of samples, 0 or more, got {text!r}")
@@ -136,7 +148,7 @@ def _refuse(bad_rows: Sequence[str]) -> None:
     raise DataError(f"{number} mt-train; repair {they}, or pass over {they} with --data.on-bad-row skip:\n  {first}")
 
 
-COMMANDS: dict[str, Callable[[CommandLine], int]] = {"inspect": _inspect}
+COMMANDS: dict[str, Callable[[CommandLine], int]] = {"inspect": _inspect, "build": _build}
 """What ``mt-data`` does, by name."""
 
 

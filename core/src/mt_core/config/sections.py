@@ -49,6 +49,21 @@ class DataConfig(MtConfig):
     eval: float | int | str | None = Field(
         0.05, description="held-out part: share (below 1), rows (1 or more), a path for dataset.path, or none"
     )
+    group_by_length: bool = Field(
+        False,
+        description="padded rows of similar length come together, in windows of the order; fewer places are padded",
+    )
+    prove: bool = Field(
+        False, description="before the first step change one document of a packed row and see that no other one notices"
+    )
+    cache: str | None = Field(
+        "auto",
+        min_length=1,
+        description="folder of encoded rows; auto is MT_CACHE or ~/.cache/mt/tokens for more than 50 MB of files; none is memory",
+    )
+    workers: int | None = Field(
+        None, gt=0, description="processes that encode rows into the cache; default is one for each processor"
+    )
     shuffle: bool = Field(True, description="a new order each epoch, a function of seed and epoch only")
     read_rows: int | None = Field(None, gt=0, description="only the first rows of a source; default all")
     on_bad_row: Literal["error", "skip"] = Field(

@@ -1,15 +1,15 @@
-"""Encoded samples in compact arrays, and the report of how they came about.
+"""Encoded samples in flat columns, in memory or mapped from files, and the report of how they came about.
 
-A row is encoded once, at the start: 6 bytes a token, so that lengths, trained tokens and faults are known before the
-first step.
+A row is encoded once: 5 bytes a token and 16 bytes and its id a sample, so that lengths, trained tokens and faults are known
+before the first step.
 """
 
 from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,65 +17,124 @@ from numpy.typing import NDArray
 from mt_core.data.report import DataReport
 from mt_core.protocols import Sample
 
+COLUMNS = {
+    "ids": "i",
+    "trained": "B",
+    "ends": "q",
+    "row_ids": "B",
+    "row_id_ends": "q",
+    "weighted": "q",
+    "weights": "d",
+    "weight_ends": "q",
+}
+"""Column → type code of ``array``: tokens of all samples, one after another, and where each sample ends (after a leading 0);
+ids of rows as UTF-8, and where each ends; the numbers of the samples that have weights, these, and where each sample's end."""
+
+ENDS = {"ends": "ids", "row_id_ends": "row_ids", "weight_ends": "weights"}
+"""Column of offsets → the column that they point into."""
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """How a column's values lie in memory, and in little-endian files."""
+    return np.dtype(np.bool_) if name == "trained" else np.dtype(COLUMNS[name]).newbyteorder("<")
+
 
 class EncodedSamples:
     """Samples of one split, addressed by number."""
 
-    def __init__(self) -> None:
-        self._ids = array("i")
-        self._trained = bytearray()
-        self._weights: dict[int, tuple[float, ...]] = {}
-        self._ends = array("q", [0])
-        self._row_ids: list[str] = []
-        self.report = DataReport()
+    def __init__(
+        self,
+        columns: Mapping[str, NDArray[Any]] | None = None,
+        report: DataReport | None = None,
+        fingerprint: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Empty, to be filled by ``add``; or finished ``columns`` (``COLUMNS``) with what is known of them."""
+        self._growing: dict[str, array[Any]] = (
+            {} if columns is not None else {name: array(code) for name, code in COLUMNS.items()}
+        )
+        for name in ENDS if columns is None else ():
+            self._growing[name].append(0)
+        self._columns = dict(columns) if columns is not None else {}
+        self._fingerprint = dict(fingerprint) if fingerprint is not None else None
+        self.report = report or DataReport()
 
     def __len__(self) -> int:
-        return len(self._row_ids)
+        return len(self.column("ends")) - 1
 
     def __getitem__(self, number: int) -> Sample:
-        start, end = self._ends[number], self._ends[number + 1]
-        ids = np.frombuffer(self._ids, dtype=np.int32, count=end - start, offset=start * 4).astype(np.int64)
-        trained = np.frombuffer(self._trained, dtype=np.bool_, count=end - start, offset=start)
-        return Sample(ids, trained, self._row_ids[number], self._weights.get(number))  # type: ignore[arg-type]
+        ends = self.column("ends")
+        start, end = int(ends[number]), int(ends[number + 1])
+        ids, trained = self.column("ids")[start:end].astype(np.int64), self.column("trained")[start:end].copy()
+        return Sample(ids, trained, self.row_ids[number], self._weights(number))  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Sample]:
         return (self[number] for number in range(len(self)))
 
+    def column(self, name: str) -> NDArray[Any]:
+        """A whole column; it is not to be kept while samples are added."""
+        if self._columns:
+            return self._columns[name]
+        return np.frombuffer(self._growing[name], dtype=dtype_of(name))
+
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """All columns by name."""
+        return {name: self.column(name) for name in COLUMNS}
+
+    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
+        """Ids and trained places of all samples, one after another, and where each sample begins, with the end of the last."""
+        return self.column("ids"), self.column("trained"), self.column("ends")
+
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of each sample."""
-        ends = np.frombuffer(self._ends, dtype=np.int64)
-        return ends[1:] - ends[:-1]
+        return np.diff(self.column("ends"))
+
+    def lengths_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Tokens of some samples."""
+        ends = self.column("ends")
+        return ends[numbers + 1] - ends[numbers]  # type: ignore[no-any-return]
 
     @property
-    def row_ids(self) -> list[str]:
-        """The row of each sample."""
-        return self._row_ids
+    def row_ids(self) -> RowIds:
+        """Where each sample came from."""
+        return RowIds(self.column("row_ids"), self.column("row_id_ends"))
 
-    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
-        """All ids, which of them are trained on, and where samples end (after a 0). Nothing may be added while these are used."""
-        ids, trained, ends = (np.frombuffer(memory, np.uint8) for memory in (self._ids, self._trained, self._ends))
-        return ids.view(np.int32), trained.view(np.bool_), ends.view(np.int64)
+    def _weights(self, number: int) -> tuple[float, ...] | None:
+        weighted = self.column("weighted")
+        if not len(weighted):
+            return None
+        place = int(np.searchsorted(weighted, number))
+        if place == len(weighted) or weighted[place] != number:
+            return None
+        start, end = self.column("weight_ends")[place : place + 2]
+        return tuple(self.column("weights")[start:end].tolist())
 
     def add(self, sample: Sample) -> None:
         """Keep one sample."""
+        grown, trained = self._growing, _flags(sample.trained)
         if sample.weights is not None:
-            self._weights[len(self)] = tuple(sample.weights)
-        self._ids.extend(sample.ids)
-        self._trained.extend(bytes(bytearray(map(bool, sample.trained))))
-        self._ends.append(len(self._ids))
-        self._row_ids.append(sample.row_id)
+            grown["weighted"].append(len(self))
+            grown["weights"].fromlist(list(sample.weights))
+            grown["weight_ends"].append(len(grown["weights"]))
+        _extend(grown["ids"], sample.ids)
+        grown["trained"].frombytes(trained)
+        grown["ends"].append(len(grown["ids"]))
+        grown["row_ids"].frombytes(sample.row_id.encode("utf-8", "surrogateescape"))
+        grown["row_id_ends"].append(len(grown["row_ids"]))
         self.report.samples += 1
-        self.report.tokens_total += len(sample.ids)
-        self.report.tokens_trained += sum(map(bool, sample.trained[1:]))
+        self.report.tokens_total += len(trained)
+        self.report.tokens_trained += trained.count(1, 1)
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells these samples from others: their counts, and the SHA-256 of ids and trained places."""
+        if self._fingerprint is not None:
+            return dict(self._fingerprint)
         digest = hashlib.sha256()
-        for content in (self._ids, self._trained, self._ends):
-            digest.update(memoryview(content).cast("B"))
-        for number in sorted(self._weights):
-            digest.update(repr((number, self._weights[number])).encode())
+        for name in ("ids", "trained", "ends"):
+            digest.update(self.column(name).view(np.uint8).data)
+        for number in self.column("weighted").tolist():
+            digest.update(repr((number, self._weights(number))).encode())
         counts = {"samples": len(self), "tokens": self.report.tokens_total, "trained": self.report.tokens_trained}
         return {"rows": self.report.rows_kept, **counts, "sha256": digest.hexdigest()}
 
@@ -98,7 +157,39 @@ class EncodedSamples:
             setattr(parts[0].report, name, getattr(self.report, name))
         return parts
 
-    @property
-    def highest_id(self) -> int:
-        """Largest token id, or -1."""
-        return int(np.frombuffer(self._ids, dtype=np.int32).max()) if self._ids else -1
+
+class RowIds(Sequence[str]):
+    """Ids of rows, one for each sample, out of one run of bytes."""
+
+    def __init__(self, content: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+        self._content, self._ends = content, ends
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        number = range(len(self))[number]
+        return self._content[self._ends[number] : self._ends[number + 1]].tobytes().decode("utf-8", "surrogateescape")
+
+
+def _flags(trained: Sequence[bool]) -> bytes:
+    """A byte for each token. Most samples of plain text are trained whole."""
+    if isinstance(trained, list) and trained.count(True) == len(trained):
+        return b"\1" * len(trained)
+    return np.asarray(trained, dtype=np.bool_).tobytes()
+
+
+def _extend(ids: array[Any], more: Any) -> None:
+    """The fastest way for each kind of numbers."""
+    if isinstance(more, np.ndarray):
+        ids.frombytes(more.astype(np.int32, casting="same_kind").tobytes())
+    elif isinstance(more, list):
+        ids.fromlist(more)
+    else:
+        ids.extend(more)

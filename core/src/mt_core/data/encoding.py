@@ -9,6 +9,7 @@ from typing import Any, Literal
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.lengths import Lengths, fit
 from mt_core.data.measures import measure
+from mt_core.data.outcomes import Outcome, outcomes
 from mt_core.data.report import NO_TRAINED_TOKEN, DataReport
 from mt_core.errors import DataError, did_you_mean
 from mt_core.protocols import Dataset, Objective, Rejected, Row, Sample
@@ -26,10 +27,10 @@ class Rules(Lengths):
 def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules: Rules) -> EncodedSamples:
     """Encode the rows at ``indices``; a pure function, whose reports add up. Raises ``DataError`` for a bad row, or too many."""
     samples = EncodedSamples()
-    for index in indices:
+    for outcome in outcomes(lambda index: renamed(dataset.row(index), rules.columns), indices, objective):
         samples.report.rows_read += 1
         try:
-            _add(samples, dataset.row(int(index)), objective, rules)
+            _add(samples, outcome, rules)
         except DataError as error:
             if rules.on_bad_row == "error":
                 raise
@@ -49,9 +50,12 @@ def refuse_bad_rows(report: DataReport, most: int) -> None:
         )
 
 
-def _add(samples: EncodedSamples, row: Row, objective: Objective, rules: Rules) -> None:
-    """Keep what becomes of one row, and count it."""
-    encoded = _encoded(row, objective, rules)
+def _add(samples: EncodedSamples, encoded: Outcome, rules: Rules) -> None:
+    """Keep what becomes of one row, and count it. Raises ``DataError`` for one that cannot be used."""
+    if isinstance(encoded, DataError):
+        raise encoded
+    if isinstance(encoded, Sample) and not any(encoded.trained[1:]):
+        encoded = Rejected(NO_TRAINED_TOKEN, encoded.row_id)
     pieces = encoded if isinstance(encoded, Rejected) else fit(encoded, rules)
     report = samples.report
     if isinstance(pieces, Rejected):
@@ -65,19 +69,6 @@ def _add(samples: EncodedSamples, row: Row, objective: Objective, rules: Rules) 
         report.truncate(encoded, pieces[0])
     for piece in pieces:
         samples.add(piece)
-
-
-def _encoded(row: Row, objective: Objective, rules: Rules) -> Sample | Rejected:
-    """What the objective makes of a row; a fault that names no row gets its name."""
-    try:
-        encoded = objective.encode(renamed(row, rules.columns))
-    except DataError as error:
-        if str(row["id"]) in str(error):
-            raise
-        raise DataError(f"{row['id']}: {error}") from error
-    if isinstance(encoded, Sample) and not any(encoded.trained[1:]):
-        return Rejected(NO_TRAINED_TOKEN, encoded.row_id)
-    return encoded
 
 
 def renamed(row: Row, columns: Mapping[str, str]) -> Row:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mt_core.data.encoded import EncodedSamples
+from mt_core.data.epoch import EpochRows, Group
 from mt_core.data.order import permutation
-from mt_core.data.packing import pack
+from mt_core.data.packing import WINDOW, group_by_length, pack_window
 from mt_core.protocols import Objective
 
 if TYPE_CHECKING:
@@ -18,8 +23,8 @@ if TYPE_CHECKING:
 PAD_MULTIPLE = 8
 """Padded batches are as long as their longest sample, rounded up to this: kernels like it, and few shapes occur."""
 
-Group = tuple[int, ...]
-"""The numbers of the samples in one row."""
+GROUPED_STEPS = 50
+"""Steps whose rows ``data.group_by_length`` sorts together, as many as transformers does."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ class Loader:
         world: int,
         seed: int,
         shuffle: bool = True,
+        group_by_length: bool = False,
         part: tuple[int, int] = (0, 1),
     ) -> None:
         self.samples = samples
@@ -71,20 +77,29 @@ class Loader:
         self.seed = seed
         self.shuffle = shuffle
         self.part = part
-        self._lengths = samples.lengths
-        self._epoch: tuple[int, list[Group]] | None = None
+        self.group_by_length = group_by_length
+        self._epoch: tuple[int, EpochRows] | None = None
 
-    def rows(self, epoch: int) -> list[Group]:
+    def rows(self, epoch: int) -> EpochRows:
         """The global sequence of rows of one epoch."""
         if self._epoch is None or self._epoch[0] != epoch:
             order = permutation(len(self.samples), seed=self.seed, epoch=epoch, shuffle=self.shuffle)
-            self._epoch = epoch, self._grouped(order.tolist(), epoch)
+            window = GROUPED_STEPS * self.global_batch_size if self._sorts else WINDOW
+            self._epoch = epoch, EpochRows(order, partial(self._grouped, epoch), window)
         return self._epoch[1]
 
-    def _grouped(self, order: list[int], epoch: int) -> list[Group]:
-        if not self.packing:
-            return [(number,) for number in order]
-        return pack(order, self._lengths.tolist(), self.sequence_len, seed=self.seed, epoch=epoch)
+    @property
+    def _sorts(self) -> bool:
+        return self.group_by_length and not self.packing
+
+    def _grouped(self, epoch: int, numbers: NDArray[np.int64], start: int) -> list[Group]:
+        seed = [self.seed, epoch, start]
+        if self.packing:
+            return _packed(self.samples, numbers, self.sequence_len, seed)
+        if self._sorts:
+            lengths = self.samples.lengths_of(numbers).tolist()
+            return group_by_length(numbers.tolist(), lengths, self.global_batch_size, seed=seed)
+        return [(number,) for number in numbers.tolist()]
 
     def steps_in(self, epochs: float) -> int:
         """Optimizer steps of so many epochs."""
@@ -98,10 +113,11 @@ class Loader:
         """Optimizer steps from ``position`` on, without end. A step never crosses an epoch."""
         while True:
             rows = self.rows(position.epoch)
-            step = rows[position.row : position.row + self.global_batch_size]
+            step = rows.cut(position.row, self.global_batch_size)
             end = position.row + len(step)
-            position = Position(position.epoch, end) if end < len(rows) else Position(position.epoch + 1)
-            row_ids = tuple(dict.fromkeys(self.samples[number].row_id for row in step for number in row))
+            position = Position(position.epoch, end) if rows.has(end) else Position(position.epoch + 1)
+            names = self.samples.row_ids
+            row_ids = tuple(dict.fromkeys(names[number] for row in step for number in row))
             yield Window([self._batch(part) for part in self._share(step)], row_ids, position)
 
     def _share(self, rows: Sequence[Group]) -> list[Sequence[Group]]:
@@ -136,16 +152,24 @@ class HeldOut:
         self.world = world
         self.part = part
         self.length = sequence_len if packing else None
-        order = list(range(len(samples)))
-        lengths = samples.lengths.tolist()
-        self.rows = pack(order, lengths, sequence_len, seed=0, epoch=0) if packing else [(number,) for number in order]
+
+        def grouped(numbers: NDArray[np.int64], start: int) -> list[Group]:
+            if packing:
+                return _packed(samples, numbers, sequence_len, [0, 0, start])
+            return [(number,) for number in numbers.tolist()]
+
+        self.rows = EpochRows(np.arange(len(samples)), grouped, WINDOW)
 
     def batches(self) -> Iterator[Batch]:
         """This rank's batches; every rank yields equally many."""
         size, stride = self.batch_size, self.batch_size * self.world
         for start in range(0, len(self.rows), stride):
-            rows = self.rows[start + self.rank * size : start + (self.rank + 1) * size]
+            rows = self.rows.cut(start + self.rank * size, size)
             yield make_batch(self.samples, self.objective, rows, self.length, self.part)
+
+
+def _packed(samples: EncodedSamples, numbers: NDArray[np.int64], capacity: int, seed: list[int]) -> list[Group]:
+    return pack_window(numbers.tolist(), samples.lengths_of(numbers).tolist(), capacity, seed=seed)
 
 
 def make_batch(

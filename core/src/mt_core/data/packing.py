@@ -20,10 +20,33 @@ def pack(
     """
     rows: list[tuple[int, ...]] = []
     for start in range(0, len(order), WINDOW):
-        packed = best_fit(order[start : start + WINDOW], lengths, capacity)
-        shuffled = np.random.Generator(np.random.PCG64([seed, epoch, start])).permutation(len(packed))
-        rows.extend(packed[index] for index in shuffled)
+        numbers = order[start : start + WINDOW]
+        rows += pack_window(numbers, [lengths[number] for number in numbers], capacity, seed=[seed, epoch, start])
     return rows
+
+
+def pack_window(
+    numbers: Sequence[int], lengths: Sequence[int], capacity: int, *, seed: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """Rows of one window; ``lengths`` are those of its samples, in their order."""
+    packed = best_fit(range(len(numbers)), lengths, capacity)
+    shuffled = np.random.Generator(np.random.PCG64(seed)).permutation(len(packed))
+    return [tuple(numbers[place] for place in packed[index]) for index in shuffled.tolist()]
+
+
+def group_by_length(
+    numbers: Sequence[int], lengths: Sequence[int], size: int, *, seed: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """Rows of one sample each, in steps of ``size`` whose samples are about as long as each other. The steps are shuffled.
+
+    A last step that is not full stays the last. As transformers' LengthGroupedSampler, but for windows that are the same on
+    any number of ranks.
+    """
+    ranked = [numbers[place] for place in sorted(range(len(numbers)), key=lambda place: -lengths[place])]
+    full = len(ranked) // size
+    shuffled = np.random.Generator(np.random.PCG64(seed)).permutation(full)
+    starts = [*(int(step) * size for step in shuffled), full * size]
+    return [(number,) for start in starts for number in ranked[start : start + size]]
 
 
 def best_fit(samples: Sequence[int], lengths: Sequence[int], capacity: int) -> list[tuple[int, ...]]:

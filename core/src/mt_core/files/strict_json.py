@@ -24,6 +24,8 @@ _ESCAPES = re.compile(
     r"|\\."
 )
 
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
 _KINDS = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
 
 
@@ -50,7 +52,8 @@ def json_value(piece: Piece) -> Any:
         _refuse(piece, text, "an integer with thousands of digits", "Write it as a string.")
     except RecursionError:
         _refuse(piece, text, "nested too deeply to be read", "Write flatter rows.")
-    lone = next((match.start(1) for match in _ESCAPES.finditer(text) if match[1]), None)
+    halves = _ESCAPES.finditer(text) if _HALF.search(text) else iter(())  # few rows have any, and this one is fast
+    lone = next((match.start(1) for match in halves if match[1]), None)
     if lone is not None:
         problem = f"a lone surrogate, which is half of a character, at column {lone - text.rfind(chr(10), 0, lone)}"
         _refuse(piece, text, problem, "Write the whole character, best as itself in UTF-8.", lone)

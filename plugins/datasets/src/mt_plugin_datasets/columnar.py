@@ -36,15 +36,25 @@ class ArrowConfig(FileConfig):
     path: str = Field(min_length=1, description="file or stream of Arrow IPC; a folder (all *.arrow below it, sorted)")
 
 
+def parquet_files(config: ParquetConfig, split: Literal["train", "eval"]) -> list[Path] | None:
+    """The files of a split."""
+    return config.files(split, ".parquet")
+
+
 def build_parquet(config: ParquetConfig, *, split: Literal["train", "eval"]) -> ColumnarRows | None:
     """The rows of a split."""
-    files = config.files(split, ".parquet")
+    files = parquet_files(config, split)
     return None if files is None else parquet_rows(files)
+
+
+def arrow_files(config: ArrowConfig, split: Literal["train", "eval"]) -> list[Path] | None:
+    """The files of a split."""
+    return config.files(split, ".arrow")
 
 
 def build_arrow(config: ArrowConfig, *, split: Literal["train", "eval"]) -> ColumnarRows | None:
     """The rows of a split."""
-    files = config.files(split, ".arrow")
+    files = arrow_files(config, split)
     return None if files is None else arrow_rows(files)
 
 

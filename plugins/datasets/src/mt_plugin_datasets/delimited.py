@@ -98,9 +98,14 @@ class DelimitedRows:
             ) from error
 
 
+def delimited_files(config: CsvConfig, split: Literal["train", "eval"]) -> list[Path] | None:
+    """The files of a split."""
+    return config.files(split, ".tsv" if config.delimiter == "\t" else ".csv")
+
+
 def build_delimited(config: CsvConfig, *, split: Literal["train", "eval"]) -> DelimitedRows | None:
     """The rows of a split."""
-    files = config.files(split, ".tsv" if config.delimiter == "\t" else ".csv")
+    files = delimited_files(config, split)
     if files is None:
         return None
     return DelimitedRows(files, delimiter=config.delimiter, quote=config.quote, header=config.header)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from mt_core import Component, hookimpl
+from mt_core import Component, DatasetComponent, hookimpl
 
-from .columnar import ArrowConfig, ParquetConfig, build_arrow, build_parquet
-from .delimited import CsvConfig, TsvConfig, build_delimited
+from .columnar import ArrowConfig, ParquetConfig, arrow_files, build_arrow, build_parquet, parquet_files
+from .delimited import CsvConfig, TsvConfig, build_delimited, delimited_files
 from .hub import HubConfig, build_hub
 from .mixing import ConcatConfig, build_concat, parts
 from .recipes.build import GlueConfig, RecipeConfig, build_glue, build_recipe
 from .recipes.table import RECIPES
-from .tokens import TokensConfig, build_tokens
+from .tokens import TokensConfig, build_tokens, token_files
 
 
 @hookimpl
@@ -22,30 +22,34 @@ def mt_datasets() -> list[Component]:
 
 def _formats() -> list[Component]:
     return [
-        Component(
+        DatasetComponent(
             name="csv",
             config=CsvConfig,
+            files=delimited_files,
             build=build_delimited,
             summary="CSV files: a header and rows, fields as text",
             source="https://www.rfc-editor.org/rfc/rfc4180",
         ),
-        Component(
+        DatasetComponent(
             name="tsv",
             config=TsvConfig,
+            files=delimited_files,
             build=build_delimited,
             summary="the same with tabs",
             source="https://www.iana.org/assignments/media-types/text/tab-separated-values",
         ),
-        Component(
+        DatasetComponent(
             name="parquet",
             config=ParquetConfig,
+            files=parquet_files,
             build=build_parquet,
             summary="Parquet files, read by row group",
             source="https://parquet.apache.org",
         ),
-        Component(
+        DatasetComponent(
             name="arrow",
             config=ArrowConfig,
+            files=arrow_files,
             build=build_arrow,
             summary="Arrow IPC files and streams, mapped",
             source="https://arrow.apache.org/docs/format/Columnar.html",
@@ -57,9 +61,10 @@ def _formats() -> list[Component]:
             summary="Hugging Face datasets: a name of the Hub, a folder, or what save_to_disk wrote",
             source="https://huggingface.co/docs/datasets",
         ),
-        Component(
+        DatasetComponent(
             name="tokens",
             config=TokensConfig,
+            files=token_files,
             build=build_tokens,
             summary="token ids in .npy or .bin files, mapped, cut into documents",
             source="https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html",

@@ -79,13 +79,22 @@ class TokenRows:
         return array("q", [len(ids)]) if end_id is None else _found(ids, end_id)
 
 
+def token_files(config: TokensConfig, split: Literal["train", "eval"]) -> list[Path] | None:
+    """The files of a split, with the one that says where documents end."""
+    files, ends = config.files(split, ".npy", ".bin"), _ends(config, split)
+    return [*files, ends] if files is not None and ends is not None and ends.is_file() else files
+
+
+def _ends(config: TokensConfig, split: Literal["train", "eval"]) -> Path | None:
+    return Path(config.ends).expanduser() if config.ends and split == "train" else None
+
+
 def build_tokens(config: TokensConfig, *, split: Literal["train", "eval"]) -> TokenRows | None:
     """The documents of a split."""
     files = config.files(split, ".npy", ".bin")
     if files is None:
         return None
-    ends = Path(config.ends).expanduser() if config.ends and split == "train" else None
-    return TokenRows(files, config.dtype, end_id=config.end_id, ends=ends)
+    return TokenRows(files, config.dtype, end_id=config.end_id, ends=_ends(config, split))
 
 
 class _Opener:

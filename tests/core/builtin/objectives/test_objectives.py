@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from mt_core import DataError, Rejected, Sample
 from mt_core.config.sections import DataConfig
+from mt_core.data.encoded import EncodedSamples
+from mt_core.data.encoding import Rules
+from mt_core.data.encoding import encode as core_encode
 from mt_core.data.templates import build_template
 
 words = st.sampled_from(
@@ -153,6 +156,65 @@ def test_a_text_has_no_prompt_to_put_anything_around(build: Any, tokenizers: dic
         DataError, match=r"^rows\.jsonl:3: data\.prefix is put into conversations, and this row is a text"
     ):
         objective.encode({"id": "rows.jsonl:3", "text": "a"})
+
+
+MANY = {
+    "texts": [{"text": "one"}, {"text": ""}, {"text": "two <s> three </s>"}, {"text": "é 你好 🙂"}],
+    "texts and ids": [{"text": "one"}, {"input_ids": [5, 6], "text": "not read"}],
+    "all shapes": [
+        {"text": "one"},
+        {"input_ids": [5, 6], "text": "not read"},
+        {"prompt": "a", "response": "b"},
+        {"text": "two"},
+    ],
+}
+
+
+@pytest.mark.parametrize("rows", MANY.values(), ids=MANY)
+def test_many_rows_at_once_give_what_one_by_one_gives(build: Any, tokenizer: Any, rows: list[dict[str, Any]]) -> None:
+    objective = build("objective", "pretrain", tokenizer=tokenizer, template=build_template(tokenizer))
+    named = [{"id": f"rows.jsonl:{number}", **row} for number, row in enumerate(rows, start=1)]
+    one_by_one = [objective.encode(row) for row in named]
+    if literally := getattr(tokenizer, "encode_literally", None):
+        literally("<s>")  # a setting of the tokenizer that must not stay
+    assert objective.encode_many(named) == one_by_one
+    assert encoded_by_core(objective, named).fingerprint() == encoded_by_core(OneByOne(objective), named).fingerprint()
+
+
+def test_a_bad_row_among_many_is_named_and_the_others_are_kept(build: Any, tokenizer: Any) -> None:
+    objective = build("objective", "pretrain", tokenizer=tokenizer, template=build_template(tokenizer))
+    named = [{"id": f"rows.jsonl:{number}", "text": f"text {number}"} for number in range(1, 6)]
+    named[1]["text"], named[3]["text"] = 5, "\ud800"
+    with pytest.raises(DataError, match=r"^rows\.jsonl:2: field 'text' is of type int"):
+        encoded_by_core(objective, named)
+    samples = encoded_by_core(objective, named, on_bad_row="skip")
+    assert samples.row_ids[:] == ["rows.jsonl:1", "rows.jsonl:3", "rows.jsonl:5"]
+    assert [problem.partition(": ")[0] for problem in samples.report.bad_rows] == ["rows.jsonl:2", "rows.jsonl:4"]
+
+
+class OneByOne:
+    """An objective without ``encode_many``."""
+
+    def __init__(self, objective: Any) -> None:
+        self.encode = objective.encode
+
+
+class Listed:
+    """Rows of a list."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def row(self, index: int) -> dict[str, Any]:
+        return self.rows[index]
+
+
+def encoded_by_core(objective: Any, rows: list[dict[str, Any]], **rules: Any) -> EncodedSamples:
+    given = Rules(max_len=64, truncation="error", **rules)
+    return core_encode(Listed(rows), range(len(rows)), objective, given)
 
 
 def test_an_empty_prompt_is_fine(build: Any, tokenizer: Any) -> None:

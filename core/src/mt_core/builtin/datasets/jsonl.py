@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -24,7 +25,12 @@ class JsonlConfig(FileConfig):
     )
 
 
+def jsonl_files(config: JsonlConfig, split: Literal["train", "eval"]) -> list[Path] | None:
+    """The files of a split."""
+    return config.files(split, ".jsonl", ".json")
+
+
 def build_jsonl(config: JsonlConfig, *, split: Literal["train", "eval"]) -> JsonRows | None:
     """The rows of a split. Without ``eval_path`` the held-out part is cut from them by the core."""
-    files = config.files(split, ".jsonl", ".json")
+    files = jsonl_files(config, split)
     return None if files is None else JsonRows(files, config.field)

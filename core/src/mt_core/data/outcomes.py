@@ -1,0 +1,60 @@
+"""What an objective makes of rows, many at a time where it can: tokenizers are several times as fast with many texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Protocol, TypeVar, runtime_checkable
+
+from mt_core.errors import DataError
+from mt_core.protocols import Objective, Rejected, Row, Sample
+
+AT_ONCE = 256
+"""Rows that an objective gets at a time."""
+
+Given = TypeVar("Given")
+Got = TypeVar("Got")
+Outcome = Sample | Rejected | DataError
+"""What became of a row; an error is a row that cannot be used."""
+
+
+@runtime_checkable
+class EncodesMany(Protocol):
+    """An objective that takes many rows at once. What it gives is what ``encode`` gives for each."""
+
+    def encode_many(self, rows: Sequence[Row]) -> list[Sample | Rejected]: ...
+
+
+def outcomes(read: Callable[[int], Row], indices: Iterable[int], objective: Objective) -> Iterator[Outcome]:
+    """What becomes of each row, in order. ``read`` gives the row at an index, or raises ``DataError``."""
+    waiting = iter(indices)
+    while numbers := [int(number) for number in islice(waiting, AT_ONCE)]:
+        rows = [_tried(read, number) for number in numbers]
+        whole = [row for row in rows if not isinstance(row, DataError)]
+        encoded = iter(_encoded(whole, objective))
+        yield from (row if isinstance(row, DataError) else next(encoded) for row in rows)
+
+
+def _encoded(rows: Sequence[Row], objective: Objective) -> Sequence[Outcome]:
+    if isinstance(objective, EncodesMany):
+        try:
+            return objective.encode_many(rows)
+        except DataError:  # one of them; which one, and that the others are good, shows one by one
+            pass
+    return [_named(row, _tried(objective.encode, row)) for row in rows]
+
+
+def _tried(function: Callable[[Given], Got], value: Given) -> Got | DataError:
+    try:
+        return function(value)
+    except DataError as error:
+        return error
+
+
+def _named(row: Row, outcome: Outcome) -> Outcome:
+    """A fault that names no row gets its name."""
+    if not isinstance(outcome, DataError) or str(row["id"]) in str(outcome):
+        return outcome
+    named = DataError(f"{row['id']}: {outcome}")
+    named.__cause__ = outcome
+    return named

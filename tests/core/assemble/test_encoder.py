@@ -1,0 +1,201 @@
+"""When tokens come from the cache, and what makes them be encoded anew."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt_core.assemble import encoder as encoder_module
+from mt_core.assemble.data import RunData, build_data
+from mt_core.assemble.identity import file_hash
+from mt_core.cli.data import main as mt_data
+from mt_core.errors import DataError
+from mt_core.files import JsonRows
+from mt_core.plugins.host import PluginHost
+from mt_core.plugins.resolve import resolve
+
+Run = Callable[..., RunData]
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Indices of the rows that are read."""
+    seen: list[int] = []
+    row = JsonRows.row
+    monkeypatch.setattr(JsonRows, "row", lambda self, index: seen.append(index) or row(self, index))
+    return seen
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    write(path, 40)
+    return path
+
+
+def write(path: Path, count: int) -> None:
+    path.write_text(
+        "".join(json.dumps({"text": f"row {number} of some", "more": "x"}) + "\n" for number in range(count))
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path, rows: Path) -> Run:
+    host = PluginHost.discover()
+
+    def built(**data: Any) -> RunData:
+        raw = {"model": {"name": "llama", "vocab_size": 259}, "dataset": {"name": "jsonl", "path": str(rows)}}
+        keys = {"cache": str(tmp_path / "tokens"), "workers": 1, "eval": 0.25} | data
+        return build_data(resolve({**raw, "data": keys}, host))
+
+    return built
+
+
+def test_the_second_run_reads_no_row_and_trains_on_the_same(run: Run, reads: list[int]) -> None:
+    first = run()
+    assert sorted(reads) == list(range(40))
+    reads.clear()
+    second, fresh = run(batching="padding", shuffle=False), run(cache=None)
+    assert len(reads) == 40, "only the run without a cache"
+    assert_same(first, second)
+    assert_same(first, fresh)
+
+
+def assert_same(one: RunData, other: RunData) -> None:
+    for ours, theirs in ((one.train, other.train), (one.held_out, other.held_out)):
+        assert ours.fingerprint() == theirs.fingerprint()
+        assert ours.row_ids[:] == theirs.row_ids[:]
+        assert ours.report == theirs.report
+
+
+def test_duplicates_and_rows_of_both_parts_are_found_in_cached_rows(run: Run, rows: Path, reads: list[int]) -> None:
+    rows.write_text(rows.read_text() * 2)
+    run()
+    reads.clear()
+    cached = run()
+    assert not reads
+    assert cached.train.report.duplicates > 0
+    assert cached.held_out.report.also_trained > 0
+    assert_same(cached, run(cache=None))
+
+
+def test_parts_that_are_held_out_by_other_rules_are_never_taken_for_each_other(run: Run, rows: Path) -> None:
+    other = rows.with_name("other.jsonl")
+    write(other, 50)
+    for _ in range(2):
+        for wanted in (0.25, 0.5, 7, None, str(other)):
+            assert_same(run(eval=wanted), run(eval=wanted, cache=None))
+
+
+def test_another_byte_of_the_file_of_data_eval_encodes_anew(run: Run, rows: Path, reads: list[int]) -> None:
+    other = rows.with_name("other.jsonl")
+    write(other, 5)
+    assert len(run(eval=str(other)).held_out) == 5
+    reads.clear()
+    assert len(run(eval=str(other)).held_out) == 5
+    assert not reads
+    write(other, 6)
+    assert len(run(eval=str(other)).held_out) == 6
+
+
+def test_a_file_of_data_eval_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
+    for cache in (None, str(tmp_path / "tokens")):
+        with pytest.raises(DataError, match=r"^data\.eval=nowhere: .*nowhere does not exist"):
+            run(eval="nowhere", cache=cache)
+
+
+def test_a_long_document_is_parted_the_same_out_of_the_cache(run: Run, rows: Path, reads: list[int]) -> None:
+    rows.write_text(json.dumps({"text": "many words " * 300}) + "\n")
+    keys = {"eval": 0.3, "max_len": 64, "truncation": "split"}
+    fresh = run(**keys, cache=None)
+    assert len(fresh.held_out) > 2
+    run(**keys)
+    reads.clear()
+    assert_same(run(**keys), fresh)
+    assert not reads
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"max_len": 9},
+        {"truncation": "left"},
+        {"max_source_len": 9, "truncation": "drop"},
+        {"max_target_len": 40, "truncation": "drop"},
+        {"columns": {"text": "more"}},
+        {"eval": 0.5},
+        {"read_rows": 40},
+        {"on_bad_row": "skip"},
+        {"template": "plain"},
+        {"train_on": "all"},
+    ],
+    ids=str,
+)
+def test_another_key_of_the_data_section_encodes_anew(run: Run, reads: list[int], change: dict[str, Any]) -> None:
+    run()
+    reads.clear()
+    run(**change)
+    assert sorted(reads) == list(range(40))
+
+
+def test_another_byte_of_the_data_encodes_anew(run: Run, rows: Path, reads: list[int]) -> None:
+    before = run().train.fingerprint()
+    reads.clear()
+    write(rows, 41)
+    assert run().train.fingerprint() != before
+    assert len(reads) == 41
+
+
+def test_a_small_source_is_never_cached_unasked(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MT_CACHE", str(tmp_path / "auto"))
+    run(cache="auto")
+    assert not (tmp_path / "auto").exists()
+    monkeypatch.setattr(encoder_module, "AUTO_BYTES", 10)
+    run(cache="auto")
+    assert (tmp_path / "auto").is_dir()
+
+
+def test_a_cache_that_cannot_be_written_stops_no_run_that_did_not_ask_for_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MT_CACHE", str(tmp_path / "file"))
+    monkeypatch.setattr(encoder_module, "AUTO_BYTES", 10)
+    assert len(run(cache="auto").train) == 30
+    assert "The tokens stay in memory" in capsys.readouterr().err
+
+
+def test_the_hash_of_a_file_is_remembered_until_it_changes(tmp_path: Path) -> None:
+    path, memory = tmp_path / "data", tmp_path / "memory"
+    path.write_bytes(b"one")
+    file_hash(path, memory)
+    assert not memory.exists(), "a file that has just changed may change again"
+    os.utime(path, (1, 1))
+    first = file_hash(path, memory)
+    kept = next(memory.iterdir())
+    kept.write_text("0" * 64)
+    assert file_hash(path, memory) == "0" * 64
+    path.write_bytes(b"two")
+    assert file_hash(path, memory) not in (first, "0" * 64)
+
+
+def test_mt_data_build_makes_what_a_run_uses(
+    run: Run, rows: Path, tmp_path: Path, reads: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--model", "llama", "--model.vocab-size", "259", "--dataset", "jsonl", "--dataset.path", str(rows)]
+    assert mt_data(["build", *words]) == 2
+    assert "name a folder with --data.cache FOLDER" in capsys.readouterr().err
+    assert mt_data(["build", *words, "--json"]) == 2
+    assert "--json belongs to mt-data inspect" in capsys.readouterr().err
+    assert mt_data(["build", "--model", "llama", "--data.cache", str(tmp_path)]) == 2
+    assert "dataset 'demo' names no files" in capsys.readouterr().err
+    assert mt_data(["build", *words, "--data.eval", "0.25", "--data.cache", str(tmp_path / "tokens")]) == 0
+    assert "30 rows" in capsys.readouterr().out
+    reads.clear()
+    run()
+    assert not reads

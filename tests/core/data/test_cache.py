@@ -1,0 +1,178 @@
+"""The token cache: the same samples, whoever made it, with how many processes, and however often one was killed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt_core.data import cache as cache_module
+from mt_core.data.cache import HASHES, META, open_samples
+from mt_core.data.encoding import encode
+from mt_core.errors import DataError
+
+WORKER = Path(__file__).with_name("cache_worker.py")
+_spec = importlib.util.spec_from_file_location("cache_worker", WORKER)
+assert _spec is not None
+assert _spec.loader is not None
+worker = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(worker)
+RULES, ROWS, Count, Rows, make = worker.RULES, worker.ROWS, worker.Count, worker.Rows, worker.make
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a cache that one process made."""
+    root = tmp_path_factory.mktemp("made")
+    make(root, workers=1)
+    return root / "key"
+
+
+def test_cached_samples_are_those_in_memory(made: Path) -> None:
+    cached, fresh = open_samples(made), encode(Rows(0.0), range(ROWS), Count(), RULES)
+    assert len(cached) == len(fresh) > ROWS
+    for ours, theirs in zip(cached, fresh, strict=True):
+        assert (ours.ids.tolist(), ours.trained.tolist(), ours.row_id, ours.weights) == (
+            theirs.ids.tolist(),
+            theirs.trained.tolist(),
+            theirs.row_id,
+            theirs.weights,
+        )
+    assert any(sample.weights for sample in cached)
+    assert cached.report == fresh.report
+    assert cached.fingerprint() == fresh.fingerprint()
+    assert cached.report.hashes is not None
+    assert cached.report.hashes.tolist() == fresh.report.hashes.tolist()  # type: ignore[union-attr]
+    assert list(cached.lengths) == list(fresh.lengths)
+    assert cached.row_ids[-1] == fresh.row_ids[-1]
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_any_number_of_processes_leaves_the_same_bytes(workers: int, made: Path, tmp_path: Path) -> None:
+    make(tmp_path, workers=workers)
+    assert content(tmp_path / "key") == content(made)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["key", "key.lock"]
+
+
+def test_a_cache_that_is_there_is_opened_without_its_source(made: Path) -> None:
+    cache = cache_module.TokenCache(made.parent, 1, print, lambda: pytest.fail("nothing is encoded"))
+    assert len(cache.samples("key", lambda: pytest.fail("the source is opened"), Count(), RULES)) > ROWS
+
+
+def killed_at_random(root: Path, seed: int) -> None:
+    """Two processes make the same cache, and one is killed at some time; the other one must come to an end."""
+    chance = random.Random(seed)
+    command = [sys.executable, str(WORKER), str(root), str(chance.choice([1, 2])), "0.004"]
+    both = [subprocess.Popen(command) for _ in range(2)]
+    victim = both[chance.randrange(2)]
+    time.sleep(chance.uniform(0.2, 1.2))
+    victim.kill()
+    for process in both:
+        process.wait(timeout=60)
+    other = next(process for process in both if process is not victim)
+    assert other.returncode == 0
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 24))])
+@pytest.mark.timeout(120)
+def test_two_at_once_with_one_killed_leave_the_same_bytes(seed: int, made: Path, tmp_path: Path) -> None:
+    killed_at_random(tmp_path, seed)
+    assert content(tmp_path / "key") == content(made)
+
+
+def test_what_was_encoded_before_a_kill_is_not_encoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    row = Rows.row
+
+    def failing(self: Any, index: int) -> Any:
+        read.append(index)
+        if index == 200 and len(read) < 250:
+            raise KeyboardInterrupt
+        return row(self, index)
+
+    monkeypatch.setattr(Rows, "row", failing)
+    with pytest.raises(KeyboardInterrupt):
+        make(tmp_path, workers=1)
+    before = len(read)
+    read.extend([-1] * 50)
+    make(tmp_path, workers=1)
+    assert before == 201
+    assert min(index for index in read[before:] if index >= 0) == 192, "chunks of 16 rows"
+
+
+def test_a_damaged_chunk_is_encoded_again(tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    merge = cache_module.merge
+    monkeypatch.setattr(cache_module, "merge", lambda *given, **options: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        make(tmp_path, workers=1)
+    chunk = tmp_path / "key.building/chunk-000003.npz"
+    damaged = bytearray(chunk.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    chunk.write_bytes(damaged)
+    monkeypatch.setattr(cache_module, "merge", merge)
+    make(tmp_path, workers=1)
+    assert content(tmp_path / "key") == content(made)
+
+
+def test_the_first_bad_row_is_the_error_for_any_number_of_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bad(self: Any, index: int) -> Any:
+        if index in (70, 150, 300):
+            raise DataError(f"row {index} is bad")
+        return {"id": str(index), "n": 4}
+
+    monkeypatch.setattr(Rows, "row", bad)
+    for workers in (1, 3):
+        with pytest.raises(DataError, match="row 70 is bad"):
+            make(tmp_path / str(workers), workers=workers)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_bad_rows_are_passed_over_counted_and_limited_over_all_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    row = Rows.row
+
+    def bad(self: Any, index: int) -> Any:
+        if index in (70, 150, 300):
+            raise DataError(f"row {index} is bad")
+        return row(self, index)
+
+    monkeypatch.setattr(Rows, "row", bad)
+    skip = replace(RULES, on_bad_row="skip", max_bad_rows=3)
+    cached, fresh = make(tmp_path / "3", workers=workers, rules=skip), encode(Rows(0.0), range(ROWS), Count(), skip)
+    assert cached.report == fresh.report
+    assert cached.report.bad_rows == [f"row {index} is bad" for index in (70, 150, 300)]
+    assert cached.report.rows_kept + sum(cached.report.rows_dropped.values()) == ROWS
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"^3 bad rows exceed data\.max_bad_rows=2(.|\n)*row 70 is bad"):
+            make(tmp_path / "2", workers=workers, rules=replace(skip, max_bad_rows=2))
+
+
+def test_a_process_that_is_killed_is_an_error_and_not_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Rows, "row", lambda self, index: os._exit(9))
+    with pytest.raises(DataError, match=r"set a smaller --data\.workers"):
+        make(tmp_path, workers=2)
+
+
+def test_a_damaged_cache_is_named(made: Path, tmp_path: Path) -> None:
+    for name in (META, HASHES, "ids", "ends"):
+        folder = tmp_path / name
+        folder.mkdir()
+        for other, data in content(made).items():
+            (folder / other).write_bytes(data[: len(data) // 2] if other == name else data)
+        with pytest.raises(DataError, match=rf"{name}, of the token cache, is damaged; remove it"):
+            open_samples(folder)
