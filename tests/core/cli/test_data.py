@@ -87,7 +87,7 @@ def test_strict_shows_the_report_and_then_fails(write: Callable[..., None], caps
     write([*GOOD, *GOOD])
     assert inspect("--data.strict", "--data.eval", "none") == 1
     said = capsys.readouterr()
-    assert "10 of 20 samples are duplicates" in said.out
+    assert "10 of 20 rows are duplicates" in said.out
     assert "error: data.strict is on, and the data has 1 faults" in said.err
 
 
@@ -237,7 +237,7 @@ def test_a_file_of_its_own_is_evaluated_with_the_options_of_the_dataset(
     found = counted(capsys, "--data.eval", "other.jsonl")
     assert [found["splits"][name]["rows_kept"] for name in ("train", "held_out")] == [10, 2]
     assert found["splits"]["held_out"]["also_trained"] == 1
-    assert any("1 of 2 held-out samples are also trained on" in line for line in found["warnings"])
+    assert any("1 of 2 held-out rows are also trained on" in line for line in found["warnings"])
     assert found == counted(capsys, "--data.eval", "other.jsonl")
 
 

@@ -101,7 +101,7 @@ ROWS = [
         "strict",
         (GOOD[0], {"prompt": "q", "response": ""}, GOOD[1]),
         ("--data.strict",),
-        ("data.strict is on", "2 faults", "1 × 'response' is empty", "2 of 10 samples are duplicates", "rows.jsonl:9"),
+        ("data.strict is on", "2 faults", "1 × 'response' is empty", "2 of 10 rows are duplicates", "rows.jsonl:9"),
     ),
     Case(
         "no file to evaluate on",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mt_core import Sample
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.epoch import EpochRows
-from mt_core.data.loader import Loader, Position, make_batch
+from mt_core.data.loader import GROUPED_STEPS, Loader, Position, make_batch
 from mt_core.data.order import permutation
 from mt_core.data.packing import WINDOW, pack
 from mt_core.nn import SdpaAttention, TokenObjective
@@ -101,7 +101,7 @@ def test_rows_of_similar_length_come_together_and_each_comes_once() -> None:
     rows = grouped.rows(0).cut(0, 2000)
     assert sorted(number for row in rows for number in row) == list(range(len(LENGTHS)))
     assert padded_share(grouped) < 0.5 * padded_share(plain)
-    firsts = [LENGTHS[rows[step * 8][0]] for step in range(100)]
+    firsts = [LENGTHS[rows[step * 8][0]] for step in range(GROUPED_STEPS)]
     assert firsts != sorted(firsts, reverse=True), "long rows are not all at the start"
 
 

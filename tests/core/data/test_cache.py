@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import random
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,10 +73,37 @@ def test_a_cache_that_is_there_is_opened_without_its_source(made: Path) -> None:
     assert len(cache.samples("key", lambda: pytest.fail("the source is opened"), Count(), RULES)) > ROWS
 
 
+def test_a_second_process_waits_for_the_one_that_holds_the_lock(tmp_path: Path) -> None:
+    holder = os.open(tmp_path / "key.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        assert not (tmp_path / "key.building").exists()
+        os.close(holder)
+
+    cache = cache_module.TokenCache(tmp_path, 1, say, lambda: nullcontext(lambda done, total: None))
+    cache.samples("key", lambda: (Rows(0.0), range(ROWS)), Count(), RULES)
+    assert len(said) == 1
+    assert "waiting for another process that encodes the same rows" in said[0]
+
+
+def test_a_killed_process_leaves_none_behind_that_keeps_the_lock(tmp_path: Path) -> None:
+    first = subprocess.Popen([sys.executable, str(WORKER), str(tmp_path), "2", "0.05"])
+    deadline = time.monotonic() + 30
+    while not list(tmp_path.glob("key.building/chunk-*")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    first.kill()
+    first.wait(timeout=30)
+    second = [sys.executable, str(WORKER), str(tmp_path), "1", "0"]
+    subprocess.run(second, check=True, timeout=20)
+
+
 def killed_at_random(root: Path, seed: int) -> None:
     """Two processes make the same cache, and one is killed at some time; the other one must come to an end."""
     chance = random.Random(seed)
-    command = [sys.executable, str(WORKER), str(root), str(chance.choice([1, 2])), "0.004"]
+    command = [sys.executable, str(WORKER), str(root), "2", "0.004"]
     both = [subprocess.Popen(command) for _ in range(2)]
     victim = both[chance.randrange(2)]
     time.sleep(chance.uniform(0.2, 1.2))

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,8 @@ def test_reports_of_chunks_add_up_to_that_of_all_rows(rows: list[Any], cut: int,
 def test_figures_equal_those_counted_one_by_one(rows: list[Any]) -> None:
     samples = encoded(rows, truncation="split")
     report, pieces = finished(samples), list(samples)
-    seen = [(tuple(piece.ids), tuple(piece.trained)) for piece in pieces]
+    of_rows = [list(group) for _, group in groupby(pieces, key=lambda piece: piece.row_id)]
+    seen = [tuple((tuple(piece.ids), tuple(piece.trained)) for piece in row) for row in of_rows]
     assert report.duplicates == len(seen) - len(set(seen))
     assert report.longest == max((len(piece.ids) for piece in pieces), default=0)
     assert report.lengths == Counter(1 << (len(piece.ids) - 1).bit_length() for piece in pieces)
@@ -167,7 +169,7 @@ BROKEN = {
     "two begins": ([sample(1, 1, 6, 2)], "1 of 101 samples have several begin tokens"),
     "truncated": ([sample(1, *range(5, 20), n, 2) for n in range(6)], "6 of 106 rows were truncated, more than 5%"),
     "dropped": ([None, None], "2 of 102 rows were dropped, more than 1% (2 × 'text' is empty)"),
-    "duplicates": (GOOD[:13], "13 of 113 samples are duplicates, more than 10% (r:100, r:101, r:102, …)"),
+    "duplicates": (GOOD[:13], "13 of 113 rows are duplicates, more than 10% (r:100, r:101, r:102, …)"),
 }
 """What is added to a hundred good rows, and what is said then."""
 
@@ -197,7 +199,7 @@ def test_a_share_of_trained_tokens_below_a_percent_is_told() -> None:
 def test_held_out_rows_that_are_trained_on_are_told() -> None:
     train, out = encoded(GOOD), encoded(GOOD[:2])
     compare(train, out)
-    assert any("2 of 2 held-out samples are also trained on" in line for line in findings(out.report, "held out"))
+    assert any("2 of 2 held-out rows are also trained on" in line for line in findings(out.report, "held out"))
 
 
 def test_every_threshold_is_broken_by_a_test_above() -> None:

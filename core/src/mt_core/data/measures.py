@@ -21,6 +21,9 @@ from mt_core.errors import DataError
 MEASURED_WINDOWS = 16
 """Packing windows that tell how full rows are: more of them say the same."""
 
+NOT_COMPARED = np.uint64(0)
+"""Stands for the hash of a second or further piece of a row."""
+
 Places = NDArray[np.intp]
 
 
@@ -38,8 +41,8 @@ def measure(samples: EncodedSamples, lengths: Lengths, *, begins: bool = True, e
     counts = bounds[1:] - bounds[:-1]
     report.longest = int(counts.max())
     report.lengths = _counted(2 ** np.ceil(np.log2(counts)).astype(np.int64))
-    report.hashes = sample_hashes(ids, trained, bounds)
     first, last = _whole(samples, begins=begins, ends=ends)
+    report.hashes = _row_hashes(sample_hashes(ids, trained, bounds), first)
     _count_begins(report, ids, bounds, first, samples.row_ids, lengths)
     _count_stops(report, ids, trained, bounds, last, samples.row_ids, lengths)
 
@@ -142,6 +145,15 @@ def sample_hashes(ids: NDArray[np.int32], trained: NDArray[np.bool_], bounds: ND
     return sums
 
 
+def _row_hashes(hashes: NDArray[np.uint64], first: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """64 bits of each row, at its first piece: two rows that begin or end alike are no duplicates."""
+    starts = np.flatnonzero(first | (np.arange(len(first)) == 0))
+    number = np.arange(len(first)) - np.repeat(starts, np.diff(np.append(starts, len(first))))
+    whole = np.full(len(hashes), NOT_COMPARED)
+    whole[starts] = np.add.reduceat(hashes * (2 * number + 1).astype(np.uint64), starts)
+    return np.where(first, whole, NOT_COMPARED)
+
+
 # ------------------------------------------------------------------------------------------------------ the whole split
 
 
@@ -152,16 +164,17 @@ def finish(samples: EncodedSamples, *, sequence_len: int, rows_at_a_time: int, s
         first = np.unique(report.hashes, return_index=True)[1]
         repeated = np.ones(len(samples), dtype=np.bool_)
         repeated[first] = False
+        repeated &= report.hashes != NOT_COMPARED
         report.duplicates = int(repeated.sum())
         _note(report, kinds.DUPLICATE, np.flatnonzero(repeated), samples.row_ids)
     report.filled = filled(samples.lengths, sequence_len=sequence_len, rows_at_a_time=rows_at_a_time, seed=seed)
 
 
 def compare(train: EncodedSamples, held_out: EncodedSamples) -> None:
-    """Count the held-out samples that are also trained on."""
+    """Count the held-out rows that are also trained on."""
     known, own = train.report.hashes, held_out.report.hashes
     if known is not None and own is not None:
-        both = np.isin(own, known)
+        both = np.isin(own, known) & (own != NOT_COMPARED)
         held_out.report.also_trained = int(both.sum())
         _note(held_out.report, kinds.ALSO_TRAINED, np.flatnonzero(both), held_out.row_ids)
 

@@ -43,9 +43,9 @@ class DataReport:
     rows_without_stop: int = 0
     highest_id: int = -1
     duplicates: int = 0
-    """Samples with the ids and trained places of an earlier one."""
+    """Rows with the ids and trained places of an earlier one."""
     also_trained: int = 0
-    """Of a held-out part: samples that are also trained on."""
+    """Of a held-out part: rows that are also trained on."""
     filled: dict[str, float] = field(default_factory=dict)
     """Share of the places in rows that hold a token, by ``data.batching``."""
     places: dict[str, list[str]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class DataReport:
     bad_rows: list[str] = field(default_factory=list)
     """What is wrong with each row that was skipped."""
     hashes: NDArray[np.uint64] | None = field(default=None, repr=False, compare=False)
-    """64 bits a sample, to find duplicates; not stored (``measures.sample_hashes`` makes them again)."""
+    """64 bits a row, at its first sample, to find duplicates; not stored with the rest."""
 
     def drop(self, reason: str, row_id: str) -> None:
         """Count a row that is not used."""
