@@ -96,6 +96,17 @@ def test_a_dropped_row_says_which_limit_it_broke() -> None:
     assert rejected == Rejected("longer than data.max_target_len", "rows.jsonl:7")
 
 
+@pytest.mark.parametrize("side", ["left", "right", "middle"])
+def test_a_stop_of_several_tokens_stays_whole(side: str) -> None:
+    stop = [60, 124, 62]
+    spelt = Sample([BEGIN, 100, 101, *range(500, 506), *stop], [False] * 3 + [True] * 9, "row")
+    (piece,) = fit(spelt, limits(truncation=side, max_len=7, stop_ids=frozenset(), stop_tokens=3))
+    assert list(piece.ids)[-3:] == stop
+    assert len(piece.ids) == 7
+    nothing = fit(spelt, limits(truncation="right", max_len=6, stop_ids=frozenset(), stop_tokens=3))
+    assert nothing == Rejected(NOTHING_LEFT, "row")
+
+
 def test_a_row_of_which_only_the_stop_token_would_be_trained_is_dropped() -> None:
     assert fit(chat(20, 6), limits(truncation="right")) == Rejected(NOTHING_LEFT, "rows.jsonl:7")
     assert fit(chat(20, 6, stop=False), limits(truncation="right")) == Rejected(NOTHING_LEFT, "rows.jsonl:7")

@@ -23,7 +23,7 @@ from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process
 from mt_core.errors import ConfigError, DataError, Fault
 from mt_core.plugins.resolve import Resolved
-from mt_core.protocols import Dataset, Objective, Stream, Tokenizer
+from mt_core.protocols import Dataset, Objective, Stream, Template, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def read_data(resolved: Resolved) -> RunData:
     """Read and encode every row, or open them from the cache, and count what became of them. Raises ``DataError`` for a bad row."""
     config, rows = resolved.config, cache(partial(_rows, resolved))
     tokenizer = build_tokenizer(resolved)
-    objective, rules = _objective(resolved, tokenizer), _rules(config, tokenizer)
+    objective, rules = _objective(resolved, tokenizer)
     encoded = Encoder(resolved, tokenizer, objective, rules)
     train = encoded("train", lambda: (rows().train, rows().kept))
     if train.report.rows_read == 1 and rows().is_one_document:
@@ -103,8 +103,8 @@ def build_held_out(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective,
     if rows.is_one_document:
         data = build_data(resolved)
         return data.objective, data.held_out
-    objective = _objective(resolved, tokenizer)
-    encoded = Encoder(resolved, tokenizer, objective, _rules(config, tokenizer))
+    objective, rules = _objective(resolved, tokenizer)
+    encoded = Encoder(resolved, tokenizer, objective, rules)
     samples = encoded("held_out", lambda: (rows.evaluation, rows.held_out))
     _check_ids(config, samples)
     return objective, samples
@@ -118,8 +118,8 @@ def build_evaluation(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objectiv
         dataset = _source(resolved, "train")
     if dataset is None:
         raise DataError(f"dataset {config.dataset.name!r} has no rows to evaluate on")
-    objective = _objective(resolved, tokenizer)
-    encoded = Encoder(resolved, tokenizer, objective, _rules(config, tokenizer))
+    objective, rules = _objective(resolved, tokenizer)
+    encoded = Encoder(resolved, tokenizer, objective, rules)
     samples = _some(encoded("every", lambda: (dataset, _first(resolved, dataset))), "evaluate")
     _check_ids(config, samples)
     return objective, samples
@@ -169,11 +169,12 @@ def _first(resolved: Resolved, dataset: Dataset) -> range:
     return range(min(len(dataset), resolved.config.data.read_rows or len(dataset)))
 
 
-def _objective(resolved: Resolved, tokenizer: Tokenizer) -> Objective:
+def _objective(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective, Rules]:
+    """What encodes the rows, and what holds for all of them."""
     template = build_template(tokenizer, resolved.config.data)
     options = resolved.config.objective.options
     objective: Objective = resolved.build("objective", options, tokenizer=tokenizer, template=template)
-    return objective
+    return objective, _rules(resolved.config, tokenizer, template)
 
 
 def _some(samples: EncodedSamples, purpose: str) -> EncodedSamples:
@@ -189,8 +190,10 @@ def _some(samples: EncodedSamples, purpose: str) -> EncodedSamples:
     return samples
 
 
-def _rules(config: RunConfig, tokenizer: Tokenizer) -> Rules:
-    data = config.data
+def _rules(config: RunConfig, tokenizer: Tokenizer, template: Template) -> Rules:
+    """Where a stop is a text of several tokens, the template vouches for it, and a cut keeps as many tokens."""
+    data, stop_text = config.data, template.stop_text
+    eos = () if tokenizer.eos_id is None else (tokenizer.eos_id,)
     assert data.max_len is not None, "resolve() fills it"
     assert data.truncation is not None, "resolve() fills it"
     return Rules(
@@ -202,7 +205,8 @@ def _rules(config: RunConfig, tokenizer: Tokenizer) -> Rules:
         on_bad_row=data.on_bad_row,
         max_bad_rows=data.max_bad_rows,
         bos_id=tokenizer.bos_id,
-        stop_ids=frozenset(() if tokenizer.eos_id is None else (tokenizer.eos_id,)),
+        stop_ids=frozenset(() if stop_text else {*eos, *template.stop_ids}),
+        stop_tokens=len(tokenizer.encode(stop_text)) if stop_text else 0,
     )
 
 

@@ -18,7 +18,10 @@ NOTHING_LEFT = "data.truncation leaves nothing trained but the stop token"
 
 @dataclass(frozen=True, kw_only=True)
 class Lengths:
-    """The longest sample, source and target (tokens), what happens to a longer one, and the special ids that a cut keeps."""
+    """The longest sample, source and target (tokens), what happens to a longer one, and what a cut keeps: begin and stop.
+
+    A sample ends with one of ``stop_ids``, or with a stop of ``stop_tokens`` tokens.
+    """
 
     max_len: int
     truncation: Truncation
@@ -26,6 +29,7 @@ class Lengths:
     max_target_len: int | None = None
     bos_id: int | None = None
     stop_ids: frozenset[int] = frozenset()
+    stop_tokens: int = 0
 
 
 def fit(sample: Sample, lengths: Lengths) -> list[Sample] | Rejected:
@@ -78,7 +82,8 @@ def _cut(sample: Sample, lengths: Lengths) -> list[Sample] | Rejected:
     target = _shortened(places[trained[0] :], lengths.max_target_len, sample, trained[-1], lengths)
     kept = _shortened(source + target, lengths.max_len, sample, trained[-1], lengths)
     left = [place for place in kept[1:] if sample.trained[place]]
-    if not left or (left == trained[-1:] != trained and _is_stop(sample, left[0], lengths)):
+    stop = _stop(sample, trained[-1], lengths)
+    if not left or (len(left) <= stop and left == trained[-len(left) :] != trained):
         return Rejected(NOTHING_LEFT, sample.row_id)
     return [_picked(sample, kept)]
 
@@ -90,7 +95,7 @@ def _shortened(places: list[int], limit: int | None, sample: Sample, last: int, 
     spare = len(places) - bisect_right(places, last)
     places = places[: max(limit, len(places) - spare)]
     begin = int(places[0] == 0 and sample.ids[0] == lengths.bos_id)
-    end = int(places[-1] == last and _is_stop(sample, last, lengths))
+    end = min(limit, _stop(sample, last, lengths)) if places[-1] == last else 0
     if lengths.truncation == "right":
         back = end
     elif lengths.truncation == "left":
@@ -100,8 +105,9 @@ def _shortened(places: list[int], limit: int | None, sample: Sample, last: int, 
     return places[: limit - back] + places[len(places) - back :]
 
 
-def _is_stop(sample: Sample, place: int, lengths: Lengths) -> bool:
-    return int(sample.ids[place]) in lengths.stop_ids
+def _stop(sample: Sample, last: int, lengths: Lengths) -> int:
+    """Tokens of the stop that the trained part ends with."""
+    return lengths.stop_tokens or int(int(sample.ids[last]) in lengths.stop_ids)
 
 
 def _picked(sample: Sample, places: Sequence[int]) -> Sample:
