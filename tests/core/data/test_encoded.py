@@ -6,13 +6,14 @@ import hashlib
 import json
 from array import array
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mt_core import Sample
+from mt_core import DataError, Sample
 from mt_core.data.cache import HASH, HASHES, META, open_samples
 from mt_core.data.encoded import COLUMNS, EncodedSamples, dtype_of
 from mt_core.data.loader import Loader
@@ -83,3 +84,12 @@ def test_ten_million_cached_samples_open_without_being_read(tmp_path: Path) -> N
     loader = Loader(samples, TokenObjective(), rank=0, world=1, **options)  # type: ignore[arg-type]
     assert len(loader.rows(0).cut(5_000_000, 4)) == 4
     assert resident_bytes() - before < 200 * 2**20, "8 bytes a sample for the order, and no list of rows"
+
+
+@pytest.mark.parametrize("ids", [[1, 1 << 31], np.array([1, 1 << 31]), np.array([1, -(1 << 40)])], ids=str)
+def test_an_id_that_does_not_fit_is_refused_and_never_wraps(ids: Any) -> None:
+    samples = EncodedSamples()
+    with pytest.raises(DataError, match=r"row-3: a token id is below -2147483648 or above 2147483647"):
+        samples.add(Sample(ids, [True, True], "row-3", [1.0, 2.0]))
+    samples.add(Sample([5, 6], [True, True], "row-4"))
+    assert [(list(sample.ids), sample.weights) for sample in samples] == [([5, 6], None)], "and leaves no trace"

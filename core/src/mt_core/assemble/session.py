@@ -14,6 +14,7 @@ from typing import Any
 from mt_core import __version__
 from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import RunData, make_held_out, make_loader
+from mt_core.assemble.goodbye import say_goodbye
 from mt_core.assemble.outcome import Outcome
 from mt_core.assemble.proof import prove_if_asked
 from mt_core.assemble.report import about_run, describe_run
@@ -30,11 +31,10 @@ from mt_core.data.loader import Position
 from mt_core.data.templates import build_template
 from mt_core.engine.engine import Engine
 from mt_core.engine.snapshot import read_snapshot
-from mt_core.evaluate.figures import prompt_ids
 from mt_core.loop import Plugs, Progress, train
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Control, StepRecord
-from mt_core.tracking.console import ProgressLines, duration
+from mt_core.tracking.console import ProgressLines
 from mt_core.tracking.logs import notice, show
 from mt_core.tracking.memory import peak_memory_gib
 from mt_core.tracking.metrics import MetricsFile, without_nan
@@ -116,7 +116,7 @@ class Session:
             recorder.finish()
             if self.samples is not None:
                 self.samples.close()
-            self._say_goodbye(outcome)
+            say_goodbye(outcome, self.resolved, self.data, self.total_steps)
         return outcome
 
     def loop(self, progress: Progress, recorder: Recorder, after_step: Callable[[], None] = lambda: None) -> bool:
@@ -274,33 +274,3 @@ class Session:
         purge = progress.step + 1 if progress.step else None
         board = TensorBoardWriter(self.output / "tensorboard", purge_step=purge)
         return Recorder(metrics, board, lines, self.output, self.config.log.every_steps)
-
-    def _say_goodbye(self, outcome: Outcome) -> None:
-        if outcome.stopped:
-            self._say_stopped(outcome)
-            return
-        loss = "" if outcome.eval_loss is None else f", held-out loss {outcome.eval_loss:.4f} nats per token"
-        show(f"done: {outcome.steps} steps in {duration(outcome.seconds)}{loss}")
-        if text := self.resolved.offers["dataset"].component.notice:
-            notice(f"notice: {text}")
-        if outcome.output is None:
-            return
-        with writing(outcome.output):
-            (outcome.output / "completed").touch()
-        show(f"run folder: {outcome.output}")
-        show("next:")
-        show(f"  mt-generate --run {outcome.output} --prompt {self._prompt_to_try()}")
-        show(f"  mt-train --resume {outcome.output} --train.steps {outcome.steps * 2}")
-
-    def _prompt_to_try(self) -> str:
-        """The prompt of a row, where rows have prompts that fit on a line."""
-        ids = prompt_ids(self.data.train[0])
-        text = self.data.tokenizer.decode(ids) if len(ids) > 1 else ""
-        fits = 0 < len(text) <= 80 and text.isprintable() and not set(text) & set('"$`\\!')
-        return f'"{text}"' if fits else '"The "'
-
-    def _say_stopped(self, outcome: Outcome) -> None:
-        place = "nothing is saved (output none)"
-        if outcome.output is not None:
-            place = f"saved; go on with: mt-train --resume {outcome.output}"
-        notice(f"stopped by {outcome.stopped} after step {outcome.steps} of {self.total_steps}: {place}")

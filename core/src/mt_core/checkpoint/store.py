@@ -12,11 +12,11 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mt_core.checkpoint.files import amount, free_bytes, is_full, refuse_special, replace_text, sizes, sync, warn
+from mt_core.checkpoint.keeping import Keep, Saved
 from mt_core.checkpoint.manifest import (
     MANIFEST,
     STEP_FOLDER,
@@ -30,7 +30,7 @@ from mt_core.checkpoint.manifest import (
 from mt_core.checkpoint.tensors import read_json, write_json
 from mt_core.errors import CheckpointError
 
-__all__ = ["FOLDER", "LATEST", "MANIFEST", "CheckpointStore", "Keep", "find", "step_name", "verify"]
+__all__ = ["FOLDER", "LATEST", "MANIFEST", "CheckpointStore", "Keep", "Saved", "find", "step_name", "verify"]
 
 FOLDER = "checkpoints"
 LATEST = "latest"
@@ -42,33 +42,6 @@ _DEBRIS = re.compile(r"\.tmp-(|replaced-|gone-)(step-[0-9]{8})")
 def step_name(step: int) -> str:
     """Folder name of a step."""
     return f"step-{step:08d}"
-
-
-@dataclass(frozen=True, order=True)
-class Saved:
-    """A checkpoint on the disk; the order is that of the saves."""
-
-    save_number: int
-    step: int
-    path: Path
-    size: int
-    evaluation: Mapping[str, float] = field(default_factory=dict, compare=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Keep:
-    """Which checkpoints stay: the ``last`` newest saves, and the ``best`` by a figure of their evaluation."""
-
-    last: int
-    best: int = 0
-    by: str = "eval_loss:min"
-
-    def ranked(self, found: Iterable[Saved]) -> list[Saved]:
-        """Those with that figure, the best first; of equal ones the newer."""
-        figure, _, mode = self.by.partition(":")
-        sign = -1 if mode == "max" else 1
-        rated = [each for each in found if figure in each.evaluation]
-        return sorted(rated, key=lambda each: (sign * each.evaluation[figure], -each.save_number))
 
 
 class CheckpointStore:

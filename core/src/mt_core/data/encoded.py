@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt_core.data.report import DataReport
+from mt_core.errors import DataError
 from mt_core.protocols import Sample
 
 COLUMNS = {
@@ -111,13 +112,18 @@ class EncodedSamples:
         return tuple(self.column("weights")[start:end].tolist())
 
     def add(self, sample: Sample) -> None:
-        """Keep one sample."""
+        """Keep one sample. Raises ``DataError`` for an id that no embedding could have."""
         grown, trained = self._growing, _flags(sample.trained)
+        try:
+            _extend(grown["ids"], sample.ids)
+        except OverflowError as error:
+            raise DataError(
+                f"{sample.row_id}: a token id is below {-(1 << 31)} or above {_LARGEST}. Encode the row again, or leave it out"
+            ) from error
         if sample.weights is not None:
             grown["weighted"].append(len(self))
             grown["weights"].fromlist(list(sample.weights))
             grown["weight_ends"].append(len(grown["weights"]))
-        _extend(grown["ids"], sample.ids)
         grown["trained"].frombytes(trained)
         grown["ends"].append(len(grown["ids"]))
         grown["row_ids"].frombytes(sample.row_id.encode("utf-8", "surrogateescape"))
@@ -178,6 +184,9 @@ class RowIds(Sequence[str]):
         return self._content[self._ends[number] : self._ends[number + 1]].tobytes().decode("utf-8", "surrogateescape")
 
 
+_LARGEST = (1 << 31) - 1
+
+
 def _flags(trained: Sequence[bool]) -> bytes:
     """A byte for each token. Most samples of plain text are trained whole."""
     if isinstance(trained, list) and trained.count(True) == len(trained):
@@ -188,8 +197,8 @@ def _flags(trained: Sequence[bool]) -> bytes:
 def _extend(ids: array[Any], more: Any) -> None:
     """The fastest way for each kind of numbers."""
     if isinstance(more, np.ndarray):
+        if more.itemsize > 4 and np.abs(more).max(initial=0) > _LARGEST:  # a cast would wrap it in silence
+            raise OverflowError("token ids are stored in 32 bits")
         ids.frombytes(more.astype(np.int32, casting="same_kind").tobytes())
-    elif isinstance(more, list):
-        ids.fromlist(more)
-    else:
-        ids.extend(more)
+    else:  # leaves the array as it was when one does not fit
+        ids.fromlist(more if isinstance(more, list) else list(more))

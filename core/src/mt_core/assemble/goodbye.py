@@ -1,0 +1,45 @@
+"""The last words of a run: what came of it, and what to do next."""
+
+from __future__ import annotations
+
+from mt_core.assemble.data import RunData
+from mt_core.assemble.outcome import Outcome
+from mt_core.checkpoint.folder import writing
+from mt_core.evaluate.figures import prompt_ids
+from mt_core.plugins.resolve import Resolved
+from mt_core.tracking.console import duration
+from mt_core.tracking.logs import notice, show
+
+
+def say_goodbye(outcome: Outcome, resolved: Resolved, data: RunData, total_steps: int) -> None:
+    """Say how the run ended; one that is complete is marked as such."""
+    if outcome.stopped:
+        _say_stopped(outcome, total_steps)
+        return
+    loss = "" if outcome.eval_loss is None else f", held-out loss {outcome.eval_loss:.4f} nats per token"
+    show(f"done: {outcome.steps} steps in {duration(outcome.seconds)}{loss}")
+    if text := resolved.offers["dataset"].component.notice:
+        notice(f"notice: {text}")
+    if outcome.output is None:
+        return
+    with writing(outcome.output):
+        (outcome.output / "completed").touch()
+    show(f"run folder: {outcome.output}")
+    show("next:")
+    show(f"  mt-generate --run {outcome.output} --prompt {_prompt_to_try(data)}")
+    show(f"  mt-train --resume {outcome.output} --train.steps {outcome.steps * 2}")
+
+
+def _prompt_to_try(data: RunData) -> str:
+    """The prompt of a row, where rows have prompts that fit on a line."""
+    ids = prompt_ids(data.train[0])
+    text = data.tokenizer.decode(ids) if len(ids) > 1 else ""
+    fits = 0 < len(text) <= 80 and text.isprintable() and not set(text) & set('"$`\\!')
+    return f'"{text}"' if fits else '"The "'
+
+
+def _say_stopped(outcome: Outcome, total_steps: int) -> None:
+    place = "nothing is saved (output none)"
+    if outcome.output is not None:
+        place = f"saved; go on with: mt-train --resume {outcome.output}"
+    notice(f"stopped by {outcome.stopped} after step {outcome.steps} of {total_steps}: {place}")
