@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from mt_core.assemble import encoder
 from mt_core.checkpoint.store import find, verify
 from mt_core.cli.eval import main as evaluate
 from mt_core.cli.generate import main as generate
@@ -86,9 +87,7 @@ def test_a_signal_saves_and_the_resumed_run_equals_an_undisturbed_one(
 def test_a_signal_while_rows_are_read_ends_at_once_and_says_that_nothing_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    import mt_core.assemble.data as data
-
-    monkeypatch.setattr(data, "encode", signalling(data.encode, signal.SIGTERM, 1))
+    monkeypatch.setattr(encoder, "encode", signalling(encoder.encode, signal.SIGTERM, 1))
     assert main([*BASE, "--output", str(tmp_path / "run")]) == 75
     assert "stopped by SIGTERM before the first step, so nothing is saved; start it again" in capfd.readouterr().err
     assert not (tmp_path / "run" / "checkpoints").exists()

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from mt_core.data import cache as cache_module
+from mt_core.data import chunks
 from mt_core.data.cache import HASHES, META, open_samples
 from mt_core.data.encoding import encode
 from mt_core.errors import DataError
@@ -192,7 +193,14 @@ def test_bad_rows_are_passed_over_counted_and_limited_over_all_chunks(
 
 
 def test_a_process_that_is_killed_is_an_error_and_not_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Rows, "row", lambda self, index: os._exit(9))
+    here = os.getpid()
+
+    def killed(self: Rows, index: int) -> dict[str, Any]:
+        assert os.getpid() != here, "no process of its own encodes"
+        os._exit(9)
+
+    monkeypatch.setattr(Rows, "row", killed)
+    monkeypatch.setattr(chunks, "can_fork", lambda: True)  # whatever threads earlier tests have left
     with pytest.raises(DataError, match=r"set a smaller --data\.workers"):
         make(tmp_path, workers=2)
 
