@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -51,24 +50,10 @@ def texts() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def sentencepiece_file(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model as Llama's: byte fallback, nothing normalised away, no padding token."""
-    import sentencepiece
-
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts),
-        model_writer=model,
-        model_type="bpe",
-        vocab_size=600,
-        byte_fallback=True,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
-        minloglevel=2,
-    )
+def sentencepiece_file(train_sentencepiece: Any, texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of 600 pieces."""
     file = tmp_path_factory.mktemp("sentencepiece") / "tokenizer.model"
-    file.write_bytes(model.getvalue())
-    return file
+    return train_sentencepiece(file, texts, 600)  # type: ignore[no-any-return]
 
 
 @pytest.fixture(scope="session")

@@ -78,7 +78,7 @@ def identity(resolved: Resolved, tokenizer: Tokenizer, rules: Rules, files: File
     """Everything that the encoded rows follow from. ``memory`` is a folder that remembers the hashes of files."""
     config, kinds = resolved.config, ("dataset", "tokenizer", "objective")
     slots = {kind: getattr(config, kind) for kind in kinds}
-    read = [path for kind in ("tokenizer", "objective") for path in _files_named(slots[kind].options)]
+    read = [path for slot in slots.values() if slot is not config.dataset for path in _files_named(slot.options)]
     return {
         "rows": {split: paths and _hashes(paths, memory) for split, paths in files.items()},
         "rules": {**asdict(rules), "stop_ids": sorted(rules.stop_ids)},

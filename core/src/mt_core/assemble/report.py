@@ -88,9 +88,10 @@ def about_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: in
 
 def describe_batching(batching: str | None, report: DataReport) -> str:
     """``packing, which fills 98.1% of the places in a row (padding: 63.2%)``."""
-    other = "padding" if batching == "packing" else "packing"
-    share, instead = (f"{100 * report.filled[name]:.1f}%" for name in (str(batching), other))
-    return f"{batching}, which fills {share} of the places in a row ({other}: {instead})"
+    shares = {name: f"{100 * share:.1f}%" for name, share in report.filled.items()}
+    chosen = shares.pop(str(batching))
+    others = ", ".join(f"{name}: {share}" for name, share in shares.items())
+    return f"{batching}, which fills {chosen} of the places in a row ({others})"
 
 
 def warnings(config: RunConfig, data: RunData, plan: Plan) -> list[str]:

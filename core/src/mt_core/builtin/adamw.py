@@ -98,9 +98,8 @@ def _aligned_length(tensors: _Piece) -> int:
     if not all(tensor.is_contiguous() for tensor in tensors):
         return 0
     weight = tensors[0]
-    unit = (
-        _KERNEL_BYTES // weight.element_size() if weight.device.type == "cpu" else 1
-    )  # a GPU's kernel treats all numbers alike
+    # a GPU's kernel treats all numbers alike
+    unit = _KERNEL_BYTES // weight.element_size() if weight.device.type == "cpu" else 1
     return weight.numel() - weight.numel() % unit
 
 

@@ -22,7 +22,7 @@ DUPLICATE, ALSO_TRAINED = "duplicate", "also trained on"
 
 @dataclass
 class DataReport:
-    """What became of the rows of one split. Reports of parts add up; ``finished`` adds what only the whole shows."""
+    """What became of the rows of one split. Reports of parts add up; ``measures.finish`` adds what only the whole shows."""
 
     rows_read: int = 0
     rows_kept: int = 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
@@ -42,24 +40,11 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="session")
-def tokenizers(theirs: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def tokenizers(theirs: Any, train_sentencepiece: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The same ones as ours."""
-    import sentencepiece
-
     folder = tmp_path_factory.mktemp("tokenizers")
     theirs.save_pretrained(folder / "huggingface")
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS),
-        model_writer=model,
-        model_type="bpe",
-        vocab_size=500,
-        byte_fallback=True,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
-        minloglevel=2,
-    )
-    Path(folder / "tokenizer.model").write_bytes(model.getvalue())
+    train_sentencepiece(folder / "tokenizer.model", TEXTS, 500)
     return {
         "byte": build_byte(ByteConfig()),
         "huggingface": build_huggingface(HuggingFaceConfig(path=str(folder / "huggingface"))),
