@@ -15,6 +15,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,9 @@ SKIPPED = {
     "needs-a-download": "fetches weights from the Hub",
     "needs-a-launcher": "starts Python anew in every process, which takes seconds",
 }
+SITE = "site-packages"
+"""Folder, in that of a page, which ``pip install`` of the page writes into."""
+
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "mt-train": mt_train,
     "mt-generate": mt_generate,
@@ -117,8 +121,14 @@ class Reader:
 
     def _run(self, command: str) -> None:
         expected = re.search(r"# exit code (\d+)", command)
+        if command.startswith("cd "):
+            os.chdir(command.split()[1])
+            return
+        if command.startswith("pip install "):
+            self._install(command.split()[2])
+            return
         first, bar, last = command.partition(" | ")
-        if "mt-" not in first.split("\n")[0].split("#")[0] and not last.startswith("mt-"):
+        if _name(last if bar else command) not in COMMANDS:
             subprocess.run(["bash", "-ec", command], check=True)
             return
         self._patch.setattr("sys.stdin", io.StringIO(_output(first) if bar else ""))
@@ -131,6 +141,14 @@ class Reader:
         assert code == (int(expected[1]) if expected else 0), f"{command}{err}"
         assert out or err, f"{command} said nothing"
 
+    def _install(self, package: str) -> None:
+        """Into a folder of the test, from which this process and those that it starts import."""
+        site = str(Path(SITE).absolute())
+        pip = [sys.executable, "-m", "pip", "-q", "install", "--no-deps", "--no-build-isolation", "--no-index"]
+        subprocess.run([*pip, "--target", site, package], check=True, timeout=120)
+        self._patch.syspath_prepend(site)
+        self._patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [site, os.environ.get("PYTHONPATH")])))
+
     def _call(self, name: str, *words: str) -> int:
         if name != "mt-train":
             try:
@@ -141,6 +159,11 @@ class Reader:
         if not shown and "--train.seeds" not in words and (code := mt_train([*words, "--print-config"])):
             return code
         return mt_train(list(words) if shown else smaller(list(words)))
+
+
+def _name(command: str) -> str:
+    """The program that a command starts, behind its settings of the environment."""
+    return re.sub(r"^([A-Z_]+=\S* )*", "", command).split()[0]
 
 
 def _output(command: str) -> str:
