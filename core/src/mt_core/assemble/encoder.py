@@ -48,9 +48,12 @@ class Encoder:
     @cached_property
     def _cache(self) -> tuple[TokenCache, Identity, Callable[[], None]] | None:
         """The cache, what the key is made of, and what checks that it still holds; ``None`` where tokens stay in memory."""
-        data, files = self._resolved.config.data, source_files(self._resolved)
+        data = self._resolved.config.data
+        if data.cache is None:  # naming files may take a while
+            return None
+        files = source_files(self._resolved)
         root = cache_folder(self._resolved, files)
-        if files is None and data.cache not in (None, "auto"):
+        if files is None and data.cache != "auto":
             _say(f"notice: data.cache is of no use: dataset {self._resolved.config.dataset.name!r} names no files")
         if root is None or files is None:
             return None
