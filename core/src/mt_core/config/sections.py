@@ -66,7 +66,8 @@ class DataConfig(MtConfig):
         description="padded rows of similar length come together, in windows of the order; fewer places are padded",
     )
     prove: bool = Field(
-        False, description="before the first step change one document of a packed row and see that no other one notices"
+        False,
+        description="before the first step change every second document of a batch and see that the others do not notice",
     )
     cache: str | None = Field(
         "auto",
