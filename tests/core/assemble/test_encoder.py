@@ -48,8 +48,8 @@ def write(path: Path, count: int) -> None:
 def run(tmp_path: Path, rows: Path) -> Run:
     host = PluginHost.discover()
 
-    def built(**data: Any) -> RunData:
-        raw = {"model": {"name": "llama", "vocab_size": 259}, "dataset": {"name": "jsonl", "path": str(rows)}}
+    def built(path: Path = rows, **data: Any) -> RunData:
+        raw = {"model": {"name": "llama", "vocab_size": 259}, "dataset": {"name": "jsonl", "path": str(path)}}
         keys = {"cache": str(tmp_path / "tokens"), "workers": 1, "eval": 0.25} | data
         return build_data(resolve({**raw, "data": keys}, host))
 
@@ -115,6 +115,9 @@ def test_another_path_in_data_eval_leaves_the_training_part_and_other_paths_as_t
         held_out = run(eval=str(path)).held_out
         assert len(reads) == count, "the held-out rows, the first time"
         assert {row_id.rpartition(":")[0] for row_id in held_out.row_ids[:]} == {str(path)}
+    reads.clear()
+    assert len(run(second, eval=str(first)).train) == 7
+    assert not reads, "rows that were held out before are trained on"
 
 
 def test_what_was_encoded_with_bad_rows_skipped_is_an_error_where_they_are_one(

@@ -58,17 +58,17 @@ class TokenCache:
         Raises ``DataError`` for a bad row, ``UnusableCacheError`` for a folder that cannot be used.
         """
         folder = self.root / key
-        while (samples := use(folder)) is None:
-            try:
+        try:
+            while (samples := use(folder)) is None:
                 self.root.mkdir(parents=True, exist_ok=True)
                 with held(lock_of(folder), self.say):
                     if not is_complete(folder):
                         self._make(folder, source, objective, rules, check)
-            except OSError as error:
-                raise UnusableCacheError(
-                    f"the token cache {self.root} cannot be written: {error.strerror or error}. Choose another folder with"
-                    " --data.cache FOLDER (or MT_CACHE), or keep tokens in memory: --data.cache none"
-                ) from error
+        except OSError as error:
+            raise UnusableCacheError(
+                f"the token cache {self.root} cannot be written: {error.strerror or error}. Choose another folder with"
+                " --data.cache FOLDER (or MT_CACHE), or keep tokens in memory: --data.cache none"
+            ) from error
         refuse_bad_rows(samples.report, rules)  # whoever made it may have skipped them
         return samples
 

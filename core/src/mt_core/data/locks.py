@@ -5,7 +5,6 @@ A process that ends, however it ends, has no lock any longer.
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -49,18 +48,16 @@ def claim(path: Path) -> int | None:
 
 
 def share(path: Path) -> int | None:
-    """A handle that keeps others from claiming the lock until it is closed. Where there is no file, or no lock, ``None``."""
+    """A handle that keeps others from claiming the lock until it is closed; ``None`` where there is no file, or no lock to be had."""
     import fcntl
 
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.EACCES, errno.ELOOP):
-            raise
+    except OSError:
         return None
     try:
         fcntl.flock(handle, fcntl.LOCK_SH)
-    except OSError:  # a file system without locks
+    except OSError:
         os.close(handle)
         return None
     return handle
