@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dataset_files import ROWS, delimited, json_lines
 
 from mt_core.assemble.data import RunData, build_data
 from mt_core.data import chunks
@@ -43,3 +46,94 @@ def test_cached_rows_of_each_format_are_those_in_memory_and_are_not_read_again(
         assert other.train.fingerprint() == fresh.train.fingerprint()
         assert other.train.report == fresh.train.report
         assert other.held_out.report == fresh.held_out.report
+
+
+def hub_folder(folder: Path) -> dict[str, Any]:
+    (folder / "set").mkdir()
+    (folder / "set" / "train.jsonl").write_bytes(json_lines())
+    return {"name": "hf", "path": str(folder / "set")}
+
+
+def saved_folder(folder: Path) -> dict[str, Any]:
+    import datasets
+
+    datasets.Dataset.from_list(ROWS).save_to_disk(folder / "set")
+    return {"name": "hf", "path": str(folder / "set")}
+
+
+def recipe(folder: Path) -> dict[str, Any]:
+    rows = [{"question": f"{n} + 1?", "answer": f"{n} + 1 = {n + 1}\n#### {n + 1}"} for n in range(12)]
+    (folder / "gsm8k.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"name": "gsm8k", "path": str(folder / "gsm8k.jsonl")}
+
+
+def mix(folder: Path) -> dict[str, Any]:
+    (folder / "a.csv").write_bytes(delimited(","))
+    inner = {"name": "concat", "sources": [recipe(folder), {"name": "csv", "path": str(folder / "a.csv"), "weight": 2}]}
+    return {"name": "concat", "sources": [hub_folder(folder), {**inner, "mix": "rows"}]}
+
+
+MADE: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "hf, a folder": hub_folder,
+    "hf, save_to_disk": saved_folder,
+    "a recipe": recipe,
+    "concat of hf and a concat": mix,
+}
+
+
+@pytest.mark.parametrize("kind", MADE)
+@pytest.mark.timeout(120)
+def test_rows_that_come_from_other_files_are_cached_until_one_of_these_changes(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "prepared")
+    datasets.disable_progress_bars()
+    options, opened, build = MADE[kind](tmp_path), [], Resolved.build
+
+    def counted(self: Resolved, slot: str, *given: Any, **more: Any) -> Any:
+        opened.extend([slot] * (slot == "dataset"))
+        return build(self, slot, *given, **more)
+
+    monkeypatch.setattr(Resolved, "build", counted)
+
+    def run(cache: str | None = str(tmp_path / "tokens")) -> RunData:
+        raw = {"model": {"name": "llama", "vocab_size": 259}, "objective": "sft", "dataset": options}
+        data = {"cache": cache, "workers": 1, "eval": 2, "max_len": 120}
+        opened.clear()
+        return build_data(resolve({**raw, "data": data, "train": {"sequence_len": 120}}, HOST))
+
+    fresh = run(None)
+    run()
+    cached = run()
+    assert not opened
+    assert cached.train.fingerprint() == fresh.train.fingerprint()
+    assert cached.train.row_ids[:] == fresh.train.row_ids[:]
+    assert cached.held_out.fingerprint() == fresh.held_out.fingerprint()
+    change(tmp_path)
+    assert run().train.fingerprint() != fresh.train.fingerprint()
+    assert opened
+
+
+def change(folder: Path) -> None:
+    """One letter of one row."""
+    for path in (*folder.glob("*.jsonl"), *folder.glob("set/*.jsonl")):
+        path.write_bytes(path.read_bytes().replace(b"7 + ", b"8 + "))
+        return
+    import datasets
+
+    other = [{**row, "response": row["response"].replace("é", "è")} for row in ROWS]
+    datasets.Dataset.from_list(other).save_to_disk(folder / "other")
+    for path in (folder / "other").iterdir():
+        path.replace(folder / "set" / path.name)
+
+
+def test_a_mix_with_a_part_that_names_no_files_is_not_cached(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = {"name": "concat", "sources": [recipe(tmp_path), {"name": "demo", "columns": {"response": "text"}}]}
+    data = {"cache": str(tmp_path / "tokens"), "on_bad_row": "skip", "truncation": "split"}
+    build_data(resolve({"model": {"name": "llama"}, "dataset": dataset, "data": data}, HOST))
+    assert "data.cache is of no use: dataset 'concat' names no files" in capsys.readouterr().err
+    assert not (tmp_path / "tokens").exists()

@@ -150,11 +150,11 @@ class OptimizerComponent(Component):
 class DatasetComponent(Component):
     """A source of rows that says which files it reads, so that its tokens can be cached.
 
-    ``files(config, split)`` is called before anything is opened; ``None`` means that there is no such split. The rows must
-    follow from the config and the content of these files.
+    ``files(config, split)`` is called before ``build``; ``None`` means that there is no such split. The rows must follow from
+    the config and the content of these files. Where there are ``parts``, it gets what each of them names as ``parts``, in order.
     """
 
-    files: Callable[[Any, Literal["train", "eval"]], Sequence[Path] | None]
+    files: Callable[..., Sequence[Path] | None]
 
 
 @dataclass(frozen=True, kw_only=True)

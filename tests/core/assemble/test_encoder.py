@@ -48,8 +48,8 @@ def write(path: Path, count: int) -> None:
 def run(tmp_path: Path, rows: Path) -> Run:
     host = PluginHost.discover()
 
-    def built(**data: Any) -> RunData:
-        raw = {"model": {"name": "llama", "vocab_size": 259}, "dataset": {"name": "jsonl", "path": str(rows)}}
+    def built(path: Path = rows, **data: Any) -> RunData:
+        raw = {"model": {"name": "llama", "vocab_size": 259}, "dataset": {"name": "jsonl", "path": str(path)}}
         keys = {"cache": str(tmp_path / "tokens"), "workers": 1, "eval": 0.25} | data
         return build_data(resolve({**raw, "data": keys}, host))
 
@@ -103,6 +103,46 @@ def test_another_byte_of_the_file_of_data_eval_encodes_anew(run: Run, rows: Path
     assert len(run(eval=str(other)).held_out) == 6
 
 
+def test_another_path_in_data_eval_leaves_the_training_part_and_other_paths_as_they_are(
+    run: Run, rows: Path, reads: list[int]
+) -> None:
+    first, second = rows.with_name("first.jsonl"), rows.with_name("second.jsonl")
+    write(first, 5)
+    write(second, 7)
+    run(eval=None)
+    for path, count in ((first, 5), (second, 7), (first, 0)):
+        reads.clear()
+        held_out = run(eval=str(path)).held_out
+        assert len(reads) == count, "the held-out rows, the first time"
+        assert {row_id.rpartition(":")[0] for row_id in held_out.row_ids[:]} == {str(path)}
+    reads.clear()
+    assert len(run(second, eval=str(first)).train) == 7
+    assert not reads, "rows that were held out before are trained on"
+
+
+def test_what_was_encoded_with_bad_rows_skipped_is_an_error_where_they_are_one(
+    run: Run, rows: Path, reads: list[int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lines = rows.read_text().splitlines()
+    lines[7], lines[21] = '{"texts": 1}', '{"text": 5}'
+    rows.write_text("\n".join(lines))
+    with pytest.raises(DataError) as fresh:
+        run(cache=None, eval=None)
+    words = ["--dataset", "jsonl", "--dataset.path", str(rows), "--data.eval", "none"]
+    words += ["--data.cache", str(tmp_path / "tokens"), "--data.workers", "1"]
+    assert mt_data(["inspect", *words]) == 1
+    assert "2 bad rows, which stop mt-train" in capsys.readouterr().err
+    reads.clear()
+    with pytest.raises(DataError) as cached:
+        run(eval=None)
+    assert str(cached.value) == str(fresh.value)
+    assert f"{rows}:8: " in str(cached.value)
+    assert len(run(eval=None, on_bad_row="skip", max_bad_rows=2).train) == 38
+    with pytest.raises(DataError, match=r"2 bad rows exceed data\.max_bad_rows=1"):
+        run(eval=None, on_bad_row="skip", max_bad_rows=1)
+    assert not reads, "what `mt-data inspect` encoded is used by all of them"
+
+
 def test_a_file_of_data_eval_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
     for cache in (None, str(tmp_path / "tokens")):
         with pytest.raises(DataError, match=r"^data\.eval=nowhere: .*nowhere does not exist"):
@@ -130,7 +170,6 @@ def test_a_long_document_is_parted_the_same_out_of_the_cache(run: Run, rows: Pat
         {"columns": {"text": "more"}},
         {"eval": 0.5},
         {"read_rows": 40},
-        {"on_bad_row": "skip"},
         {"template": "plain"},
         {"train_on": "all"},
     ],

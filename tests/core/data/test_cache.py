@@ -192,6 +192,23 @@ def test_bad_rows_are_passed_over_counted_and_limited_over_all_chunks(
             make(tmp_path / "2", workers=workers, rules=replace(skip, max_bad_rows=2))
 
 
+def test_the_first_bad_row_is_the_error_also_after_a_run_that_skipped_some_and_gave_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = Rows.row
+
+    def bad(self: Any, index: int) -> Any:
+        if index in (70, 150, 151, 152):
+            raise DataError(f"row {index} is bad")
+        return row(self, index)
+
+    monkeypatch.setattr(Rows, "row", bad)
+    with pytest.raises(DataError, match=r"3 bad rows exceed data\.max_bad_rows=2"):
+        make(tmp_path, workers=1, rules=replace(RULES, on_bad_row="skip", max_bad_rows=2))
+    with pytest.raises(DataError, match=r"^row 70 is bad"):
+        make(tmp_path, workers=1)
+
+
 def test_a_process_that_is_killed_is_an_error_and_not_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = os.getpid()
 

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mt_core import Sample
+from mt_core.config.sections import Packing
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.encoding import Rules, encode
 from mt_core.data.loader import HeldOut, Loader, Position
 from mt_core.data.order import held_out, permutation
-from mt_core.data.packing import best_fit, pack
+from mt_core.data.packing import WINDOW, best_fit, next_fit, pack
 from mt_core.errors import DataError
 from mt_core.nn import NOT_TRAINED, TokenObjective
 
@@ -58,9 +59,18 @@ def tokens_of(windows: list[Any]) -> Counter[Any]:
     return seen
 
 
-@pytest.mark.parametrize("packing", [True, False])
-def test_an_epoch_trains_every_token_but_the_first_of_a_row_exactly_once(packing: bool) -> None:
-    source = loader(LENGTHS, packing=packing)
+WAYS: dict[str, dict[str, Any]] = {
+    "best fit": {"packing": True},
+    "sequential": {"packing": True, "fit": "sequential"},
+    "padded": {"packing": False},
+    "padded to 16": {"packing": False, "pad_multiple": 16},
+}
+ways = pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
+
+
+@ways
+def test_an_epoch_trains_every_token_but_the_first_of_a_row_exactly_once(way: dict[str, Any]) -> None:
+    source = loader(LENGTHS, **way)
     steps = source.steps_in(1)
     windows = [window for window, _ in zip(source.windows(Position()), range(steps), strict=False)]
     expected = Counter(token for length in LENGTHS for token in range(2, length + 1))
@@ -68,11 +78,12 @@ def test_an_epoch_trains_every_token_but_the_first_of_a_row_exactly_once(packing
     assert windows[-1].after == Position(1, 0)
 
 
+@ways
 @pytest.mark.parametrize(("world", "micro"), [(1, 8), (1, 1), (2, 2), (2, 4), (4, 1)])
-def test_ranks_and_micro_batches_share_the_same_global_rows(world: int, micro: int) -> None:
-    whole = next(loader(LENGTHS).windows(Position()))
+def test_ranks_and_micro_batches_share_the_same_global_rows(world: int, micro: int, way: dict[str, Any]) -> None:
+    whole = next(loader(LENGTHS, **way).windows(Position()))
     parts = [
-        next(loader(LENGTHS, rank=rank, world=world, micro_batch_size=micro).windows(Position()))
+        next(loader(LENGTHS, rank=rank, world=world, micro_batch_size=micro, **way).windows(Position()))
         for rank in range(world)
     ]
     assert {part.row_ids for part in parts} == {whole.row_ids}
@@ -83,12 +94,13 @@ def test_ranks_and_micro_batches_share_the_same_global_rows(world: int, micro: i
     assert together == tokens_of([whole])
 
 
-def test_a_position_resumes_exactly() -> None:
-    source = loader(LENGTHS)
+@ways
+def test_a_position_resumes_exactly(way: dict[str, Any]) -> None:
+    source = loader(LENGTHS, **way)
     windows = source.windows(Position())
     for _ in range(3):
         at = next(windows).after
-    fresh = loader(LENGTHS).windows(at)
+    fresh = loader(LENGTHS, **way).windows(at)
     for _ in range(5):
         expected, got = next(windows), next(fresh)
         assert expected.row_ids == got.row_ids
@@ -113,12 +125,52 @@ def test_packing_loses_nothing_and_never_overfills(lengths: list[int], capacity:
     )
 
 
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=60), st.integers(20, 40))
+@settings(max_examples=100, deadline=None)
+def test_sequential_rows_keep_the_order_and_begin_where_a_sample_does_not_fit(
+    lengths: list[int], capacity: int
+) -> None:
+    rows = next_fit(lengths, capacity)
+    assert [place for row in rows for place in row] == list(range(len(lengths)))
+    sums = [sum(lengths[place] for place in row) for row in rows]
+    assert max(sums) <= capacity
+    assert all(used + lengths[after[0]] > capacity for used, after in zip(sums, rows[1:], strict=False))
+
+
+def test_sequential_rows_are_the_samples_in_the_order_of_the_epoch() -> None:
+    lengths = np.random.default_rng(3).integers(2, 33, WINDOW + 100).tolist()
+    source = loader(lengths, fit="sequential")
+    rows = source.rows(0).cut(0, len(lengths))
+    order = permutation(len(lengths), seed=5, epoch=0, shuffle=True).tolist()
+    assert [number for row in rows for number in row] == order
+    assert WINDOW in np.cumsum([len(row) for row in rows]), "a row ends with the window"
+    held = HeldOut(
+        source.samples, Words(), sequence_len=32, packing=True, batch_size=1, rank=0, world=1, fit="sequential"
+    )
+    assert [number for row in held.rows.cut(0, len(lengths)) for number in row] == list(range(len(lengths)))
+
+
+@pytest.mark.parametrize(("multiple", "expected"), [(1, 17), (8, 24), (16, 32), (64, 32)])
+def test_padded_rows_are_as_long_as_their_longest_rounded_up_within_a_row_of_the_model(
+    multiple: int, expected: int
+) -> None:
+    options = {"packing": False, "pad_multiple": multiple}
+    window = next(loader([3, 17, 2], **options, micro_batch_size=3).windows(Position()))
+    assert [batch.input_ids.shape for batch in window.batches] == [(3, expected)]
+    samples = loader([3, 17, 2]).samples
+    held = HeldOut(samples, Words(), sequence_len=32, batch_size=3, rank=0, world=1, **options)
+    assert [batch.input_ids.shape for batch in held.batches()] == [(3, expected)]
+    empty = HeldOut(samples, Words(), sequence_len=32, batch_size=3, rank=1, world=2, **options)
+    assert [batch.input_ids.shape for batch in empty.batches()] == [(1, min(multiple, 32))]
+
+
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_the_whole_held_out_part_is_evaluated_once_on_any_number_of_ranks(world: int) -> None:
+@pytest.mark.parametrize("fit", ["best_fit", "sequential"])
+def test_the_whole_held_out_part_is_evaluated_once_on_any_number_of_ranks(world: int, fit: Packing) -> None:
     objective = Words()
     samples = encode(Rows(LENGTHS), range(len(LENGTHS)), objective, Rules(max_len=32, truncation="split"))
     options = {"sequence_len": 32, "packing": True, "batch_size": 2, "world": world}
-    ranks = [list(HeldOut(samples, objective, rank=rank, **options).batches()) for rank in range(world)]
+    ranks = [list(HeldOut(samples, objective, rank=rank, fit=fit, **options).batches()) for rank in range(world)]
     assert len({len(batches) for batches in ranks}) == 1
     labels = [batch.labels[batch.labels != NOT_TRAINED] for batches in ranks for batch in batches]
     assert sum(len(part) for part in labels) == samples.report.tokens_trained

@@ -19,7 +19,8 @@ from mt_core.data.encoded import EncodedSamples
 from mt_core.data.encoding import Rules, encode
 from mt_core.data.findings import THRESHOLDS, findings, refuse_findings
 from mt_core.data.measures import compare, filled, finish, row_of_id, sample_hashes
-from mt_core.data.packing import pack
+from mt_core.data.order import permutation
+from mt_core.data.packing import next_fit, pack
 from mt_core.data.report import BAD_ROW, PLACES, DataReport
 from mt_core.errors import DataError
 
@@ -150,6 +151,14 @@ def test_how_full_rows_are_is_what_packing_and_padding_give() -> None:
     assert share["padding"] == pytest.approx(28 / (7 * 8))
     assert share["packing"] == pytest.approx(28 / (8 * len(pack(range(7), lengths.tolist(), 8, seed=0, epoch=0))))
     assert filled(lengths, sequence_len=8, rows_at_a_time=1, seed=0)["padding"] == 0.5, "8 places a row"
+    order = permutation(7, seed=1, epoch=0, shuffle=True)
+    ordered = filled(lengths, sequence_len=8, rows_at_a_time=7, seed=1, packing="sequential")["packing"]
+    assert ordered == pytest.approx(28 / (8 * len(next_fit(lengths[order].tolist(), 8)))) != share["packing"]
+    tight = filled(lengths, sequence_len=10, rows_at_a_time=1, seed=0, pad_multiple=3)["padding"]
+    assert tight == pytest.approx(28 / (3 + 6 + 9 + 3 + 3 + 9 + 3))
+    assert filled(lengths, sequence_len=8, rows_at_a_time=1, seed=0, pad_multiple=100)["padding"] == 0.5, (
+        "no longer row"
+    )
     assert filled(lengths[:0], sequence_len=8, rows_at_a_time=1, seed=0) == {}
 
 

@@ -174,16 +174,31 @@ class Bench:
         return summary(session.engine, losses)
 
     def prove(self, case: dict[str, Any]) -> dict[str, Any]:
-        """How much documents of packed rows see of each other, and of a model whose attention keeps none apart."""
+        """How much documents see of each other: none; where attention mixes them; where a norm over the batch does."""
         session = self.session(case)
         batch = next(session.loader.windows(Position())).batches[0]
         honest, apart = leak(session.engine, batch), SdpaAttention.__call__
-        SdpaAttention.__call__ = lambda self, q, k, v, context, *, scale=None: self._one(q, k, v, scale)
+        SdpaAttention.__call__ = lambda self, q, k, v, context, *, scale=None: (
+            apart(self, q, k, v + v.mean(0, keepdim=True), context, scale=scale)  # rows
+            if case.get("objective") == "sft"
+            else self._one(q, k, v, scale)  # documents of a row
+        )
         try:
             leaky = leak(session.engine, batch)
         finally:
             SdpaAttention.__call__ = apart
-        return {"honest": honest, "leaky": leaky}
+        return {"honest": honest, "leaky": leaky, **self.normed(session, batch)}
+
+    def normed(self, session: Session, batch: Any) -> dict[str, Any]:
+        """The same with batch normalisation behind a block, which keeps rows apart only when it is evaluated."""
+        norm = nn.BatchNorm1d(MODEL["dim"], affine=False)
+        for block in [each for each in session.engine.module.modules() if type(each) is Block]:
+            block.add_module("mixing", norm)
+            block.register_forward_hook(lambda block, given, out: norm(out.flatten(0, 1)).view_as(out))
+        before = norm.running_mean.clone(), torch.get_rng_state()
+        normed = leak(session.engine, batch)
+        unchanged = torch.equal(norm.running_mean, before[0]) and torch.equal(torch.get_rng_state(), before[1])
+        return {"normed": normed, "unchanged": unchanged}
 
     def inf(self, case: dict[str, Any]) -> dict[str, Any]:
         """One rank's loss turns infinite: nothing may change, on any rank."""

@@ -81,7 +81,14 @@ def read_data(resolved: Resolved) -> RunData:
         out = encoded("held_out", lambda: (rows().evaluation, rows().held_out))
     seed, together = config.train.seed, config.train.micro_batch_size
     for part in (train, out):
-        finish(part, sequence_len=config.train.sequence_len, rows_at_a_time=together, seed=seed)
+        finish(
+            part,
+            sequence_len=config.train.sequence_len,
+            rows_at_a_time=together,
+            seed=seed,
+            packing=config.data.packing,
+            pad_multiple=config.data.pad_multiple,
+        )
     compare(train, out)
     return RunData(tokenizer, objective, train, out)
 
@@ -238,6 +245,8 @@ def make_loader(config: RunConfig, data: RunData, plan: Plan, process: Process) 
         data.objective,
         sequence_len=config.train.sequence_len,
         packing=config.data.batching == "packing",
+        fit=config.data.packing,
+        pad_multiple=config.data.pad_multiple,
         micro_batch_size=plan.micro_batch_size,
         global_batch_size=plan.global_batch_size,
         rank=plan.data_rank(process.rank),
@@ -258,6 +267,8 @@ def make_held_out(config: RunConfig, data: RunData, plan: Plan, process: Process
         data.objective,
         sequence_len=config.train.sequence_len,
         packing=config.data.batching == "packing",
+        fit=config.data.packing,
+        pad_multiple=config.data.pad_multiple,
         batch_size=config.eval.batch_size or plan.micro_batch_size,
         rank=plan.data_rank(process.rank),
         world=plan.data_ranks,

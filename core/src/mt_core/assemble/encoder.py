@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 
-from mt_core.assemble.identity import AUTO_BYTES, Files, identity, key_of, sizes, source_files
+from mt_core.assemble.identity import AUTO_BYTES, Files, Identity, identity, sizes, source_files
 from mt_core.data.cache import Open, TokenCache, UnusableCacheError
 from mt_core.data.chunks import Progress
 from mt_core.data.encoded import EncodedSamples
@@ -38,7 +38,7 @@ class Encoder:
         if self._cache is not None:
             cache, told, check = self._cache
             try:
-                return cache.samples(key_of(told, split), source, self._objective, self._rules, check)
+                return cache.samples(told.key(split), source, self._objective, self._rules, check)
             except UnusableCacheError as error:
                 if self._resolved.config.data.cache != "auto":
                     raise
@@ -46,11 +46,14 @@ class Encoder:
         return encode(*source(), self._objective, self._rules)
 
     @cached_property
-    def _cache(self) -> tuple[TokenCache, dict[str, object], Callable[[], None]] | None:
+    def _cache(self) -> tuple[TokenCache, Identity, Callable[[], None]] | None:
         """The cache, what the key is made of, and what checks that it still holds; ``None`` where tokens stay in memory."""
-        data, files = self._resolved.config.data, source_files(self._resolved)
+        data = self._resolved.config.data
+        if data.cache is None:  # naming files may take a while
+            return None
+        files = source_files(self._resolved)
         root = cache_folder(self._resolved, files)
-        if files is None and data.cache not in (None, "auto"):
+        if files is None and data.cache != "auto":
             _say(f"notice: data.cache is of no use: dataset {self._resolved.config.dataset.name!r} names no files")
         if root is None or files is None:
             return None

@@ -10,48 +10,67 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from mt_core.assemble.resume import tokenizer_digest
 from mt_core.checkpoint.files import replace_text, sha256
-from mt_core.components import DatasetComponent
+from mt_core.components import Component, DatasetComponent
 from mt_core.config.base import MtConfig
 from mt_core.config.run import RunConfig
 from mt_core.data.encoding import Rules
 from mt_core.errors import DataError
+from mt_core.plugins.host import Offer
+from mt_core.plugins.parts import Part
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Tokenizer
 
 AUTO_BYTES = 50_000_000
 """Files of fewer bytes are encoded in memory each time (``data.cache: auto``): that takes seconds."""
 
-BESIDE_TOKENS = frozenset({"batching", "shuffle", "group_by_length", "prove", "cache", "workers", "strict"})
-"""Keys of the ``data`` section that change no token."""
+BAD_ROWS = frozenset({"on_bad_row", "max_bad_rows"})
+"""Keys of the ``data`` section that say what bad rows mean; asked again whenever the cache is opened."""
+
+BESIDE_TOKENS = BAD_ROWS | {"cache", "workers", "strict", "prove", "eval", "shuffle"}
+BESIDE_TOKENS |= {"batching", "packing", "pad_multiple", "group_by_length"}
+"""Keys of the ``data`` section that change no token of a row."""
 
 _SETTLED_SECONDS = 2.0
 """A file that changed later than so long ago may change again within the resolution of its time, so its hash is not remembered."""
 
 _CODE = (".py", ".jinja")
 
-_SPLITS: tuple[Literal["train", "eval"], ...] = ("train", "eval")
-
+Split = Literal["train", "eval"]
+_SPLITS: tuple[Split, ...] = ("train", "eval")
 
 Files = Mapping[str, Sequence[Path] | None]
 """Those of each split, and of ``data.eval`` where it is a path."""
 
 
 def source_files(resolved: Resolved) -> Files | None:
-    """The files that rows come from; ``None`` when the dataset does not say."""
+    """The files that rows come from; ``None`` when the dataset, or one that it is made of, does not say."""
     component, config = resolved.offers["dataset"].component, resolved.config
-    if not isinstance(component, DatasetComponent):
+    parts = resolved.parts.get("dataset")
+    if not _names_files(component, parts):
         return None
-    files: Files = {split: component.files(config.dataset.options, split) for split in _SPLITS}
+    files: Files = {split: _files(component, config.dataset.options, parts, split) for split in _SPLITS}
     if not isinstance(config.data.eval, str):
         return files
     with naming_eval(config):
-        return {**files, "data.eval": component.files(evaluation_options(config), "train")}
+        return {**files, "data.eval": _files(component, evaluation_options(config), parts, "train")}
+
+
+def _names_files(component: Component, parts: Sequence[Part] | None) -> bool:
+    named = (_names_files(part.offer.component, part.parts) for part in parts or ())
+    return isinstance(component, DatasetComponent) and all(named)
+
+
+def _files(component: Any, options: MtConfig, parts: Sequence[Part] | None, split: Split) -> Sequence[Path] | None:
+    if parts is None:
+        return component.files(options, split)  # type: ignore[no-any-return]
+    inner = [_files(part.offer.component, part.options, part.parts, split) for part in parts]
+    return component.files(options, split, parts=inner)  # type: ignore[no-any-return]
 
 
 def evaluation_options(config: RunConfig) -> MtConfig:
@@ -74,26 +93,70 @@ def sizes(files: Files) -> dict[Path, os.stat_result]:
     return {path: path.stat() for paths in files.values() for path in paths or ()}
 
 
-def identity(resolved: Resolved, tokenizer: Tokenizer, rules: Rules, files: Files, memory: Path) -> dict[str, Any]:
-    """Everything that the encoded rows follow from. ``memory`` is a folder that remembers the hashes of files."""
-    config, kinds = resolved.config, ("dataset", "tokenizer", "objective")
+@dataclass(frozen=True)
+class Identity:
+    """What the encoded rows of a run follow from; ``memory`` is a folder that remembers the hashes of files."""
+
+    config: RunConfig
+    files: Files
+    memory: Path
+    rules: Mapping[str, Any]
+    """All but the rows and the options of the dataset."""
+    _known: dict[str, list[tuple[str, str]]] = field(default_factory=dict, repr=False)
+
+    def key(self, part: str) -> str:
+        """The name of the folder for a part of the run (train, held_out, every): two that are the same rows share it."""
+        source, cut = self._rows(part)
+        dataset = self.config.dataset
+        options = evaluation_options(self.config) if source == "data.eval" else dataset.options
+        told = {
+            "rows": self._hashed(source),
+            "dataset": {"name": dataset.name, **options.model_dump(mode="json")},
+            "split": "eval" if source == "eval" else "train",
+            "cut": cut,
+            **self.rules,
+        }
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:40]
+
+    def _hashed(self, source: str) -> list[tuple[str, str]]:
+        if source not in self._known:
+            self._known[source] = _hashes(self.files[source] or (), self.memory)
+        return self._known[source]
+
+    def _rows(self, part: str) -> tuple[str, list[Any] | None]:
+        """Which source the part is of, and which cut of it; no cut is all of it (``assemble.data._Rows``)."""
+        wanted, apart = self.config.data.eval, self.files["eval"] is not None
+        if part == "every":
+            return ("eval" if apart else "train"), None
+        if isinstance(wanted, str):
+            return ("train" if part == "train" else "data.eval"), None
+        if part == "held_out" and apart and wanted is not None:
+            return "eval", None
+        whole = part == "train" and (apart or wanted is None)
+        return "train", None if whole else [part, wanted]
+
+
+def identity(resolved: Resolved, tokenizer: Tokenizer, rules: Rules, files: Files, memory: Path) -> Identity:
+    """Everything that the encoded rows of a run follow from."""
+    config, kinds = resolved.config, ("tokenizer", "objective")
     slots = {kind: getattr(config, kind) for kind in kinds}
-    read = [path for slot in slots.values() if slot is not config.dataset for path in _files_named(slot.options)]
-    return {
-        "rows": {split: paths and _hashes(paths, memory) for split, paths in files.items()},
-        "rules": {**asdict(rules), "stop_ids": sorted(rules.stop_ids)},
+    read = [path for slot in slots.values() for path in _files_named(slot.options)]
+    kept = {name: value for name, value in asdict(rules).items() if name not in BAD_ROWS}
+    of_rules = {
+        "rules": {**kept, "stop_ids": sorted(rules.stop_ids)},
         "components": {kind: slot.as_raw() for kind, slot in slots.items()},
-        "code": {kind: _code_of(resolved.offers[kind].component.build) for kind in kinds}
+        "code": {name: _code_of(offer.component.build) for name, offer in sorted(_makers(resolved, kinds))}
         | {"core": _code(__package__)},
         "read": _hashes(read, memory),
         "tokenizer": [tokenizer_digest(tokenizer), tokenizer.chat_template],
         "data": config.data.model_dump(mode="json", exclude=set(BESIDE_TOKENS)),
     }
+    return Identity(config, files, memory, of_rules)
 
 
-def key_of(told: Mapping[str, Any], split: str) -> str:
-    """The name of the folder for one split (train, held_out, every)."""
-    return hashlib.sha256(json.dumps({**told, "split": split}, sort_keys=True).encode()).hexdigest()[:40]
+def _makers(resolved: Resolved, kinds: Sequence[str]) -> Iterator[tuple[str, Offer]]:
+    """Whose code makes the tokens: that of the dataset and of what it is made of, too."""
+    return ((key, offer) for key, offer in resolved.offers.items() if key in kinds or offer.kind == "dataset")
 
 
 def _files_named(options: MtConfig) -> Iterator[Path]:

@@ -12,6 +12,7 @@ import torch
 from mt_core import __version__
 from mt_core.assemble.data import RunData
 from mt_core.config.run import RunConfig
+from mt_core.config.sections import DataConfig
 from mt_core.data.report import DataReport
 from mt_core.engine.engine import Engine
 from mt_core.engine.plan import Plan
@@ -75,7 +76,7 @@ def about_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: in
             "held_out": data.held_out.report.as_dict() if len(data.held_out) else None,
         },
         "warnings": warnings(config, data, engine.plan),
-        "batching": describe_batching(config.data.batching, data.train.report),
+        "batching": describe_batching(config.data, data.train.report),
         "example": example(data),
         "layout": engine.plan.describe(),
         "stages": list(engine.stages),
@@ -86,12 +87,13 @@ def about_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: in
     }
 
 
-def describe_batching(batching: str | None, report: DataReport) -> str:
-    """``packing, which fills 98.1% of the places in a row (padding: 63.2%)``."""
-    shares = {name: f"{100 * share:.1f}%" for name, share in report.filled.items()}
-    chosen = shares.pop(str(batching))
-    others = ", ".join(f"{name}: {share}" for name, share in shares.items())
-    return f"{batching}, which fills {chosen} of the places in a row ({others})"
+def describe_batching(data: DataConfig, report: DataReport) -> str:
+    """``packing (best_fit), which fills 98.1% of the places in a row (padding to a multiple of 8: 63.2%)``."""
+    names = {"packing": f"packing ({data.packing})", "padding": f"padding to a multiple of {data.pad_multiple}"}
+    shares = {kind: f"{100 * share:.1f}%" for kind, share in report.filled.items()}
+    chosen = shares.pop(str(data.batching))
+    others = ", ".join(f"{names[kind]}: {share}" for kind, share in shares.items())
+    return f"{names[str(data.batching)]}, which fills {chosen} of the places in a row ({others})"
 
 
 def warnings(config: RunConfig, data: RunData, plan: Plan) -> list[str]:

@@ -22,24 +22,30 @@ from mt_core.report.output import check_output, write_page
 from mt_core.tracking.logs import notice
 
 HEAD = """usage: mt-data inspect|build [--dataset NAME --dataset.path PATH] [--config FILE] [--key value …]
+       mt-data clean [--older-than DAYS] [--yes] [--data.cache FOLDER]
 
 inspect reads and encodes the rows of a run as mt-train would, and shows what became of them. The keys are those of
 mt-train; without --model the tokenizer alone decides. Bad rows are counted, listed and make it end with 1.
 build encodes them into the token cache (--data.cache), where mt-train with the same keys finds them; it wants --model.
+clean shows what of the token cache nobody has used for long, and removes it with --yes; what is in use stays.
 
   --config FILE              YAML or JSON config of a run; options on the command line win
   --examples N               inspect: samples that are shown, from all over the training part (default: 3)
   --json                     inspect: everything as JSON, on standard output
   --html FILE.html           inspect: everything as one self-contained page
   --overwrite                inspect: replace an HTML file that is no such page, too
+  --older-than DAYS          clean: what was not used for so long (default: 30)
+  --yes                      clean: remove it
   --block-plugin NAME        do not import this plugin (may be repeated)
   --debug                    show tracebacks
   --version, --help"""
 
-SWITCHES = ("json", "overwrite", "debug", "version", "help")
-VALUES = ("config", "html", "examples")
+SWITCHES = ("json", "overwrite", "yes", "debug", "version", "help")
+VALUES = ("config", "html", "examples", "older_than")
 REPEATED = ("block_plugin",)
-INSPECTED = ("examples", "json", "html", "overwrite")
+OWN = {"inspect": ("examples", "json", "html", "overwrite"), "clean": ("older_than", "yes")}
+"""Options that only one command has."""
+
 EXAMPLES = 3
 
 
@@ -62,7 +68,16 @@ def _data(words: list[str]) -> int:
         raise UsageError(
             f"mt-data has no command {name!r}. {did_you_mean(name, list(COMMANDS))}Commands: {', '.join(COMMANDS)}"
         )
-    return _help(line) if "help" in line.flags else COMMANDS[name](line)
+    if "help" in line.flags:
+        return _help(line)
+    _refuse_others_options(name, line)
+    return COMMANDS[name](line)
+
+
+def _refuse_others_options(name: str, line: CommandLine) -> None:
+    for other, options in OWN.items():
+        if other != name and (given := [option for option in options if option in line.flags]):
+            raise UsageError(f"--{given[0].replace('_', '-')} belongs to mt-data {other}; leave it out")
 
 
 def _help(line: CommandLine) -> int:
@@ -105,11 +120,20 @@ def _inspect(line: CommandLine) -> int:
 
 def _build(line: CommandLine) -> int:
     """Make the token cache of a run. Raises ``MtError``."""
-    if own := [name for name in INSPECTED if name in line.flags]:
-        raise UsageError(f"--{own[0]} belongs to mt-data inspect; leave it out")
     from mt_core.cli.data_build import build_cache
 
     return build_cache(resolve(raw_of(line), discovered(line.flags.get("block_plugin", []))))
+
+
+def _clean(line: CommandLine) -> int:
+    """Show or remove what of the token cache was not used for long. Raises ``MtError``."""
+    from mt_core.cli.data_clean import DAYS, clean_cache
+
+    others = [key for key in line.raw if key != "data"]
+    others += [f"data.{key}" for key in line.raw.get("data", {}) if key != "cache"]
+    if others:
+        raise UsageError(f"mt-data clean reads --data.cache only, got --{others[0]}; leave it out")
+    return clean_cache(raw_of(line), older_than=line.flags.get("older_than", str(DAYS)), yes="yes" in line.flags)
 
 
 def _count(text: str) -> int:
@@ -148,7 +172,7 @@ def _refuse(bad_rows: Sequence[str]) -> None:
     raise DataError(f"{number} mt-train; repair {they}, or pass over {they} with --data.on-bad-row skip:\n  {first}")
 
 
-COMMANDS: dict[str, Callable[[CommandLine], int]] = {"inspect": _inspect, "build": _build}
+COMMANDS: dict[str, Callable[[CommandLine], int]] = {"inspect": _inspect, "build": _build, "clean": _clean}
 """What ``mt-data`` does, by name."""
 
 

@@ -12,6 +12,10 @@ from mt_core.config.texts import TEMPLATES, template_source, text_or_file
 
 Level = Literal["debug", "info", "warning", "error"]
 Truncation = Literal["error", "drop", "left", "right", "middle", "split"]
+Packing = Literal["best_fit", "sequential"]
+
+PAD_MULTIPLE = 8
+"""Kernels like rows of such a length, and few shapes occur."""
 
 
 class DataConfig(MtConfig):
@@ -46,6 +50,14 @@ class DataConfig(MtConfig):
     batching: Literal["padding", "packing"] | None = Field(
         None, description="one sample a row, or several; default is the objective's"
     )
+    packing: Packing = Field(
+        "best_fit",
+        description="how packed rows are filled: best_fit (longest samples first, each where it leaves the least room) or sequential"
+        " (in their order; one that does not fit begins the next row)",
+    )
+    pad_multiple: int = Field(
+        PAD_MULTIPLE, gt=0, description="padded rows are as long as their longest, rounded up to so many tokens"
+    )
     eval: float | int | str | None = Field(
         0.05, description="held-out part: share (below 1), rows (1 or more), a path for dataset.path, or none"
     )
@@ -54,7 +66,8 @@ class DataConfig(MtConfig):
         description="padded rows of similar length come together, in windows of the order; fewer places are padded",
     )
     prove: bool = Field(
-        False, description="before the first step change one document of a packed row and see that no other one notices"
+        False,
+        description="before the first step change every second document of a batch and see that the others do not notice",
     )
     cache: str | None = Field(
         "auto",

@@ -1,7 +1,7 @@
 """The token cache: encoded rows in files, in a folder whose name is a hash of everything that they follow from.
 
 ``KEY/meta.json``, ``hashes`` and a file for each column (``data/encoded.py``), mapped into memory. While it is made, ``KEY.building`` holds
-chunks, and ``KEY.lock`` is held (flock) by the one process that makes it; others wait for it. A kill loses a chunk.
+chunks, and ``KEY.lock`` is held by the one process that makes it (``locks.py``); others wait for it. A kill loses a chunk.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import json
 import mmap
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from mt_core.data.chunks import Progress, Work, encode_chunks, read_chunk
 from mt_core.data.encoded import COLUMNS, ENDS, EncodedSamples, dtype_of
 from mt_core.data.encoding import Rules, refuse_bad_rows
+from mt_core.data.locks import held, share
 from mt_core.data.report import DataReport
 from mt_core.errors import DataError
 from mt_core.protocols import Dataset, Objective
@@ -30,8 +31,6 @@ from mt_core.protocols import Dataset, Objective
 META = "meta.json"
 HASHES, HASH = "hashes", np.dtype("<u8")
 """64 bits of each sample (``measures.sample_hashes``): with them duplicates are found without reading the tokens again."""
-
-_ASK_SECONDS = 0.2
 
 
 class UnusableCacheError(DataError):
@@ -59,22 +58,23 @@ class TokenCache:
         Raises ``DataError`` for a bad row, ``UnusableCacheError`` for a folder that cannot be used.
         """
         folder = self.root / key
-        if not (folder / META).is_file():
-            try:
+        try:
+            while (samples := use(folder)) is None:
                 self.root.mkdir(parents=True, exist_ok=True)
-                with self._held(self.root / f"{key}.lock"):
-                    if not (folder / META).is_file():
+                with held(lock_of(folder), self.say):
+                    if not is_complete(folder):
                         self._make(folder, source, objective, rules, check)
-            except OSError as error:
-                raise UnusableCacheError(
-                    f"the token cache {self.root} cannot be written: {error.strerror or error}. Choose another folder with"
-                    " --data.cache FOLDER (or MT_CACHE), or keep tokens in memory: --data.cache none"
-                ) from error
-        return open_samples(folder)
+        except OSError as error:
+            raise UnusableCacheError(
+                f"the token cache {self.root} cannot be written: {error.strerror or error}. Choose another folder with"
+                " --data.cache FOLDER (or MT_CACHE), or keep tokens in memory: --data.cache none"
+            ) from error
+        refuse_bad_rows(samples.report, rules)  # whoever made it may have skipped them
+        return samples
 
     def _make(self, folder: Path, source: Open, objective: Objective, rules: Rules, check: Callable[[], None]) -> None:
         dataset, indices = source()
-        building = folder.with_name(f"{folder.name}.building")
+        building = building_of(folder)
         building.mkdir(exist_ok=True)
         work = Work(dataset, indices, objective, rules, building)
         with self.progress() as progress:
@@ -83,38 +83,28 @@ class TokenCache:
         whole = building / "whole"
         shutil.rmtree(whole, ignore_errors=True)  # half of one, of a process that was killed
         whole.mkdir()
-        merge([work.path(number) for number in range(len(work))], whole, max_bad_rows=rules.max_bad_rows)
+        merge([work.path(number) for number in range(len(work))], whole, rules)
         shutil.rmtree(folder, ignore_errors=True)
         whole.rename(folder)
         shutil.rmtree(building)
 
-    @contextmanager
-    def _held(self, path: Path) -> Iterator[None]:
-        """The lock, once nobody else has it. A process that ends, however it ends, has it no longer."""
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        try:
-            told = False
-            while not _locked(handle):
-                if not told:
-                    self.say(f"waiting for another process that encodes the same rows ({path})")
-                told = True
-                time.sleep(_ASK_SECONDS)
-            yield
-        finally:
-            os.close(handle)
+
+def lock_of(folder: Path) -> Path:
+    """The file whose lock its makers and readers have."""
+    return folder.with_name(f"{folder.name}.lock")
 
 
-def _locked(handle: int) -> bool:
-    import fcntl  # here: Windows has none
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def building_of(folder: Path) -> Path:
+    """Where its chunks are while it is made."""
+    return folder.with_name(f"{folder.name}.building")
 
 
-def merge(chunks: Sequence[Path], folder: Path, *, max_bad_rows: int) -> None:
+def is_complete(folder: Path) -> bool:
+    """Whether there is something to open."""
+    return (folder / META).is_file()
+
+
+def merge(chunks: Sequence[Path], folder: Path, rules: Rules) -> None:
     """Write the chunks as one set of columns. The meta file comes last: with it the folder is complete.
 
     Raises ``DataError`` when all of them together have too many bad rows.
@@ -137,7 +127,7 @@ def merge(chunks: Sequence[Path], folder: Path, *, max_bad_rows: int) -> None:
         for file in files.values():
             file.close()
     report = DataReport.total(reports)
-    refuse_bad_rows(report, max_bad_rows)
+    refuse_bad_rows(report, rules)
     hashes = report.hashes if report.hashes is not None else np.empty(0)  # of no chunk at all
     _write(folder / HASHES, hashes.astype(HASH).tobytes())
     samples = EncodedSamples(_mapped(folder), report)
@@ -160,6 +150,29 @@ def _append(chunk: EncodedSamples, files: Mapping[str, BinaryIO], totals: dict[s
         shifted = values + shifts[name] if name in shifts else values
         files[name].write(np.ascontiguousarray(shifted, dtype=dtype_of(name)).data)
         totals[name] += len(values)
+
+
+def use(folder: Path) -> EncodedSamples | None:
+    """The samples of a folder, which `mt-data clean` leaves alone as long as they live; ``None`` when it is not complete.
+
+    That it is used is remembered by the time of its meta file. Raises ``DataError`` when it is damaged.
+    """
+    if not is_complete(folder):
+        return None
+    lock = share(lock_of(folder))
+    try:
+        if not is_complete(folder):  # removed before it was locked
+            return None
+        samples = open_samples(folder)
+        with suppress(OSError):  # the cache of somebody else
+            os.utime(folder / META)
+        if lock is not None:
+            weakref.finalize(samples, os.close, lock)
+            lock = None
+        return samples
+    finally:
+        if lock is not None:
+            os.close(lock)
 
 
 def open_samples(folder: Path) -> EncodedSamples:

@@ -56,6 +56,11 @@ class Work:
         """The file of a chunk."""
         return self.folder / f"chunk-{number:06}.npz"
 
+    def is_done(self, number: int) -> bool:
+        """Whether a chunk is there that these rules would make: another run may have skipped bad rows that are an error here."""
+        chunk = read_chunk(self.path(number))
+        return chunk is not None and not (chunk.report.bad_rows and self.rules.on_bad_row == "error")
+
     def do(self, number: int) -> None:
         """Encode one chunk. Raises ``DataError`` for a bad row."""
         indices = self.indices[number * CHUNK_ROWS : (number + 1) * CHUNK_ROWS]
@@ -86,7 +91,7 @@ def read_chunk(path: Path) -> EncodedSamples | None:
 
 def encode_chunks(work: Work, *, workers: int, progress: Progress) -> None:
     """Encode what is not there yet. Raises ``DataError`` for the first bad row, in their order."""
-    missing = [number for number in range(len(work)) if read_chunk(work.path(number)) is None]
+    missing = [number for number in range(len(work)) if not work.is_done(number)]
     done = len(work) - len(missing)
     progress(done, len(work))
     for finished, _ in enumerate(_each(work, missing, workers), start=done + 1):

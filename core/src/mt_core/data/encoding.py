@@ -35,13 +35,16 @@ def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules
             if rules.on_bad_row == "error":
                 raise
             samples.report.bad_row(str(error))
-            refuse_bad_rows(samples.report, rules.max_bad_rows)
+            refuse_bad_rows(samples.report, rules)
     measure(samples, rules)
     return samples
 
 
-def refuse_bad_rows(report: DataReport, most: int) -> None:
-    """Raise ``DataError`` when more rows than ``data.max_bad_rows`` are bad."""
+def refuse_bad_rows(report: DataReport, rules: Rules) -> None:
+    """Raise ``DataError`` as encoding would have: for the first bad row, or for more of them than ``data.max_bad_rows``."""
+    most = rules.max_bad_rows
+    if report.bad_rows and rules.on_bad_row == "error":
+        raise DataError(report.bad_rows[0])
     if len(report.bad_rows) > most:
         first = "\n  ".join(report.bad_rows[:5])
         raise DataError(

@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from mt_core.config.sections import PAD_MULTIPLE, Packing
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.epoch import EpochRows, Group
 from mt_core.data.order import permutation
-from mt_core.data.packing import WINDOW, group_by_length, pack_window
+from mt_core.data.packing import WINDOW, group_by_length, pack_window, padded
 from mt_core.protocols import Objective
 
 if TYPE_CHECKING:
     from mt_core.nn import Batch
-
-PAD_MULTIPLE = 8
-"""Padded batches are as long as their longest sample, rounded up to this: kernels like it, and few shapes occur."""
 
 GROUPED_STEPS = 50
 """Steps whose rows ``data.group_by_length`` sorts together, as many as transformers does."""
@@ -47,7 +45,8 @@ class Window:
 class Loader:
     """Training rows in order. Every rank gets equally many micro-batches of each step; a short last one has empty rows.
 
-    ``rank`` and ``world`` count those that have rows of their own; ``part`` is the share of each row's tokens.
+    ``rank`` and ``world`` count those that have rows of their own; ``part`` is the share of each row's tokens. ``fit`` says how rows
+    are packed, ``pad_multiple`` (tokens) how long padded ones are.
     """
 
     def __init__(
@@ -65,6 +64,8 @@ class Loader:
         shuffle: bool = True,
         group_by_length: bool = False,
         part: tuple[int, int] = (0, 1),
+        fit: Packing = "best_fit",
+        pad_multiple: int = PAD_MULTIPLE,
     ) -> None:
         self.samples = samples
         self.objective = objective
@@ -78,6 +79,8 @@ class Loader:
         self.shuffle = shuffle
         self.part = part
         self.group_by_length = group_by_length
+        self.fit = fit
+        self.pad_multiple = pad_multiple
         self._epoch: tuple[int, EpochRows] | None = None
 
     def rows(self, epoch: int) -> EpochRows:
@@ -95,7 +98,7 @@ class Loader:
     def _grouped(self, epoch: int, numbers: NDArray[np.int64], start: int) -> list[Group]:
         seed = [self.seed, epoch, start]
         if self.packing:
-            return _packed(self.samples, numbers, self.sequence_len, seed)
+            return _packed(self.samples, numbers, self.sequence_len, seed, self.fit)
         if self._sorts:
             lengths = self.samples.lengths_of(numbers).tolist()
             return group_by_length(numbers.tolist(), lengths, self.global_batch_size, seed=seed)
@@ -127,7 +130,7 @@ class Loader:
         return [rows[start + self.rank * size : start + (self.rank + 1) * size] for start in starts]
 
     def _batch(self, rows: Sequence[Group]) -> Batch:
-        return make_batch(self.samples, self.objective, rows, self.sequence_len if self.packing else None, self.part)
+        return make_batch(self.samples, self.objective, rows, row_length(self, self.samples, rows), self.part)
 
 
 class HeldOut:
@@ -144,6 +147,8 @@ class HeldOut:
         rank: int,
         world: int,
         part: tuple[int, int] = (0, 1),
+        fit: Packing = "best_fit",
+        pad_multiple: int = PAD_MULTIPLE,
     ) -> None:
         self.samples = samples
         self.objective = objective
@@ -151,11 +156,13 @@ class HeldOut:
         self.rank = rank
         self.world = world
         self.part = part
-        self.length = sequence_len if packing else None
+        self.sequence_len = sequence_len
+        self.packing = packing
+        self.pad_multiple = pad_multiple
 
         def grouped(numbers: NDArray[np.int64], start: int) -> list[Group]:
             if packing:
-                return _packed(samples, numbers, sequence_len, [0, 0, start])
+                return _packed(samples, numbers, sequence_len, [0, 0, start], fit)
             return [(number,) for number in numbers.tolist()]
 
         self.rows = EpochRows(np.arange(len(samples)), grouped, WINDOW)
@@ -165,11 +172,21 @@ class HeldOut:
         size, stride = self.batch_size, self.batch_size * self.world
         for start in range(0, len(self.rows), stride):
             rows = self.rows.cut(start + self.rank * size, size)
-            yield make_batch(self.samples, self.objective, rows, self.length, self.part)
+            yield make_batch(self.samples, self.objective, rows, row_length(self, self.samples, rows), self.part)
 
 
-def _packed(samples: EncodedSamples, numbers: NDArray[np.int64], capacity: int, seed: list[int]) -> list[Group]:
-    return pack_window(numbers.tolist(), samples.lengths_of(numbers).tolist(), capacity, seed=seed)
+def _packed(
+    samples: EncodedSamples, numbers: NDArray[np.int64], capacity: int, seed: list[int], fit: Packing
+) -> list[Group]:
+    return pack_window(numbers.tolist(), samples.lengths_of(numbers).tolist(), capacity, seed=seed, packing=fit)
+
+
+def row_length(source: Loader | HeldOut, samples: EncodedSamples, rows: Sequence[Group]) -> int:
+    """Tokens of each of some rows of ``samples``, which are computed together."""
+    if source.packing:
+        return source.sequence_len
+    numbers = np.array([number for row in rows for number in row], dtype=np.int64)
+    return padded(int(samples.lengths_of(numbers).max(initial=1)), source.pad_multiple, source.sequence_len)
 
 
 def make_batch(
@@ -186,7 +203,7 @@ def make_batch(
     content = [[samples[number] for number in row] for row in rows] or [[]]
     if length is None:
         longest = max((sum(len(sample.ids) for sample in row) for row in content), default=1)
-        length = max(PAD_MULTIPLE, -(-longest // PAD_MULTIPLE) * PAD_MULTIPLE)
+        length = padded(max(1, longest), PAD_MULTIPLE)
     number, parts = part
     batch = objective.collate(content, length=-(-length // parts) * parts)
     return (batch if parts == 1 else batch.cut(number, parts)).indexed()

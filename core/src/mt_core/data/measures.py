@@ -9,12 +9,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from mt_core.config.sections import PAD_MULTIPLE, Packing
 from mt_core.data import report as kinds
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.lengths import Lengths
-from mt_core.data.loader import PAD_MULTIPLE
 from mt_core.data.order import permutation
-from mt_core.data.packing import WINDOW, pack
+from mt_core.data.packing import WINDOW, pack, padded
 from mt_core.data.report import PLACES, DataReport
 from mt_core.errors import DataError
 
@@ -157,7 +157,15 @@ def _row_hashes(hashes: NDArray[np.uint64], first: NDArray[np.bool_]) -> NDArray
 # ------------------------------------------------------------------------------------------------------ the whole split
 
 
-def finish(samples: EncodedSamples, *, sequence_len: int, rows_at_a_time: int, seed: int) -> None:
+def finish(
+    samples: EncodedSamples,
+    *,
+    sequence_len: int,
+    rows_at_a_time: int,
+    seed: int,
+    packing: Packing = "best_fit",
+    pad_multiple: int = PAD_MULTIPLE,
+) -> None:
     """Add what only all samples of a split together show: duplicates, and how full rows are."""
     report = samples.report
     if report.hashes is not None and len(report.hashes):
@@ -167,7 +175,14 @@ def finish(samples: EncodedSamples, *, sequence_len: int, rows_at_a_time: int, s
         repeated &= report.hashes != NOT_COMPARED
         report.duplicates = int(repeated.sum())
         _note(report, kinds.DUPLICATE, np.flatnonzero(repeated), samples.row_ids)
-    report.filled = filled(samples.lengths, sequence_len=sequence_len, rows_at_a_time=rows_at_a_time, seed=seed)
+    report.filled = filled(
+        samples.lengths,
+        sequence_len=sequence_len,
+        rows_at_a_time=rows_at_a_time,
+        seed=seed,
+        packing=packing,
+        pad_multiple=pad_multiple,
+    )
 
 
 def compare(train: EncodedSamples, held_out: EncodedSamples) -> None:
@@ -179,7 +194,15 @@ def compare(train: EncodedSamples, held_out: EncodedSamples) -> None:
         _note(held_out.report, kinds.ALSO_TRAINED, np.flatnonzero(both), held_out.row_ids)
 
 
-def filled(lengths: NDArray[np.int64], *, sequence_len: int, rows_at_a_time: int, seed: int) -> dict[str, float]:
+def filled(
+    lengths: NDArray[np.int64],
+    *,
+    sequence_len: int,
+    rows_at_a_time: int,
+    seed: int,
+    packing: Packing = "best_fit",
+    pad_multiple: int = PAD_MULTIPLE,
+) -> dict[str, float]:
     """Share of the places in a row that hold a token, packed and padded, in the first windows of the first epoch.
 
     Padded rows are as long as the longest of the ``rows_at_a_time`` that are computed together, rounded up as the loader does.
@@ -188,10 +211,10 @@ def filled(lengths: NDArray[np.int64], *, sequence_len: int, rows_at_a_time: int
         return {}
     order = permutation(len(lengths), seed=seed, epoch=0, shuffle=True)[: MEASURED_WINDOWS * WINDOW]
     own = lengths[order]
-    rows = pack(range(len(own)), own.tolist(), sequence_len, seed=seed, epoch=0)
+    rows = pack(range(len(own)), own.tolist(), sequence_len, seed=seed, epoch=0, packing=packing)
     starts = np.arange(0, len(own), rows_at_a_time)
-    longest = -(-np.maximum.reduceat(own, starts) // PAD_MULTIPLE) * PAD_MULTIPLE
-    places = longest * np.minimum(rows_at_a_time, len(own) - starts)
+    longest = [padded(each, pad_multiple, sequence_len) for each in np.maximum.reduceat(own, starts).tolist()]
+    places = np.array(longest) * np.minimum(rows_at_a_time, len(own) - starts)
     return {
         "packing": float(own.sum() / (len(rows) * sequence_len)),
         "padding": float(own.sum() / places.sum()),

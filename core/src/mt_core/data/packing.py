@@ -1,4 +1,4 @@
-"""Several samples in one row: best fit, longest first, in windows of the global order."""
+"""Several samples in one row, in windows of the global order: best fit, longest first, or one after another."""
 
 from __future__ import annotations
 
@@ -7,28 +7,45 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mt_core.config.sections import Packing
+
 WINDOW = 4096
 """Samples that are packed together. Larger windows fill rows better; smaller ones keep the order closer to the shuffle."""
 
 
 def pack(
-    order: Sequence[int], lengths: Sequence[int], capacity: int, *, seed: int, epoch: int
+    order: Sequence[int],
+    lengths: Sequence[int],
+    capacity: int,
+    *,
+    seed: int,
+    epoch: int,
+    packing: Packing = "best_fit",
 ) -> list[tuple[int, ...]]:
-    """Rows of sample numbers whose lengths add up to ``capacity`` tokens at most.
-
-    The same for any number of ranks and workers. Rows are shuffled within a window, since packing sorts by length.
-    """
+    """Rows of sample numbers whose lengths add up to ``capacity`` tokens at most; the same for any number of ranks and workers."""
     rows: list[tuple[int, ...]] = []
     for start in range(0, len(order), WINDOW):
         numbers = order[start : start + WINDOW]
-        rows += pack_window(numbers, [lengths[number] for number in numbers], capacity, seed=[seed, epoch, start])
+        own = [lengths[number] for number in numbers]
+        rows += pack_window(numbers, own, capacity, seed=[seed, epoch, start], packing=packing)
     return rows
 
 
 def pack_window(
-    numbers: Sequence[int], lengths: Sequence[int], capacity: int, *, seed: Sequence[int]
+    numbers: Sequence[int],
+    lengths: Sequence[int],
+    capacity: int,
+    *,
+    seed: Sequence[int],
+    packing: Packing = "best_fit",
 ) -> list[tuple[int, ...]]:
-    """Rows of one window; ``lengths`` are those of its samples, in their order."""
+    """Rows of one window; ``lengths`` are those of its samples, in their order.
+
+    Rows of best fit are shuffled, since it sorts by length. No row goes over the end of a window, which leaves at most one row in
+    thousands half empty, and lets a run go on from any row without a look at those before its window.
+    """
+    if packing == "sequential":
+        return [tuple(numbers[place] for place in row) for row in next_fit(lengths, capacity)]
     packed = best_fit(range(len(numbers)), lengths, capacity)
     shuffled = np.random.Generator(np.random.PCG64(seed)).permutation(len(packed))
     return [tuple(numbers[place] for place in packed[index]) for index in shuffled.tolist()]
@@ -66,3 +83,20 @@ def best_fit(samples: Sequence[int], lengths: Sequence[int], capacity: int) -> l
         if left > 1:
             insort(room, (left, row))
     return [tuple(row) for row in rows]
+
+
+def next_fit(lengths: Sequence[int], capacity: int) -> list[range]:
+    """Next fit (D. S. Johnson, 1973): samples in their order; one that does not fit begins the next row."""
+    rows, start, used = [], 0, 0
+    for place, length in enumerate(lengths):
+        if used + length > capacity and place > start:
+            rows.append(range(start, place))
+            start, used = place, 0
+        used += length
+    return [*rows, range(start, len(lengths))] if len(lengths) else []
+
+
+def padded(longest: int, multiple: int, most: int | None = None) -> int:
+    """Tokens of padded rows: those of the longest, rounded up to ``multiple``, but not beyond ``most``."""
+    rounded = -(-longest // multiple) * multiple
+    return rounded if most is None else max(longest, min(rounded, most))

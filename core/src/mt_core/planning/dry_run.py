@@ -20,7 +20,7 @@ from mt_core.assemble.report import example, model_title, warnings
 from mt_core.assemble.run import RunOptions
 from mt_core.assemble.weights import weights_of
 from mt_core.checkpoint.folder import check_usable
-from mt_core.data.loader import PAD_MULTIPLE
+from mt_core.data.packing import padded
 from mt_core.engine.build import DTYPES
 from mt_core.engine.plan import Plan, make_plan
 from mt_core.engine.processes import Process
@@ -184,9 +184,10 @@ def _about(resolved: Resolved, plan: Plan, data: RunData, drawn: Drawing) -> dic
 
 def _row_tokens(resolved: Resolved, data: RunData) -> int:
     """Tokens of the longest row, padding included."""
-    if resolved.config.data.batching == "packing":
-        return resolved.config.train.sequence_len
-    return -(-int(data.train.lengths.max()) // PAD_MULTIPLE) * PAD_MULTIPLE
+    config = resolved.config
+    if config.data.batching == "packing":
+        return config.train.sequence_len
+    return padded(int(data.train.lengths.max()), config.data.pad_multiple, config.train.sequence_len)
 
 
 def _stages(resolved: Resolved, plan: Plan, drawn: Drawing, row_tokens: int) -> list[dict[str, Any]]:

@@ -46,10 +46,30 @@ class HubRows:
             raise DataError(f"{place} cannot be read: {first_line(error)}. Fetch or write the dataset anew.") from error
 
 
+def hub_files(config: HubConfig, split: Literal["train", "eval"]) -> list[Path] | None:
+    """All files of a folder of save_to_disk; else those that ``datasets`` has made of the rows, wherever they came from."""
+    name = _split(config, split)
+    if name is None:
+        return None
+    folder = Path(config.path).expanduser()
+    if _is_saved(folder):
+        return sorted(path for path in folder.rglob("*") if path.is_file())
+    return [Path(file["filename"]) for file in _load(config, name).cache_files]
+
+
 def build_hub(config: HubConfig, *, split: Literal["train", "eval"]) -> HubRows | None:
     """The rows of a split; ``None`` for evaluation without ``eval_split``."""
-    name = config.split if split == "train" else config.eval_split
+    name = _split(config, split)
     return None if name is None else HubRows(_load(config, name), f"{config.path}[{name}]")
+
+
+def _split(config: HubConfig, split: Literal["train", "eval"]) -> str | None:
+    return config.split if split == "train" else config.eval_split
+
+
+def _is_saved(folder: Path) -> bool:
+    """Whether ``save_to_disk`` wrote it."""
+    return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
 
 
 def _load(config: HubConfig, split: str) -> Any:
@@ -57,7 +77,7 @@ def _load(config: HubConfig, split: str) -> Any:
 
     folder = Path(config.path).expanduser()
     try:
-        if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
+        if _is_saved(folder):
             return _saved(datasets, config, folder, split)
         return datasets.load_dataset(
             str(folder) if folder.exists() else config.path,
@@ -66,6 +86,7 @@ def _load(config: HubConfig, split: str) -> Any:
             revision=config.revision,
             data_files=list(config.data_files) or None,
             token=os.environ.get("HF_TOKEN") or False,
+            keep_in_memory=False,  # rows in memory have no files to be told apart by
         )
     except DataError:
         raise

@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -103,6 +104,14 @@ class Mix:
         for begin, count, size in zip(self._begins, self._counts, self._sizes, strict=False):
             found.extend(begin + place % size for place in range(count))
         return found
+
+
+def concat_files(
+    config: ConcatConfig, split: Literal["train", "eval"], *, parts: Sequence[Sequence[Path] | None]
+) -> list[Path] | None:
+    """The files of all sources; for evaluation of those that have some of their own."""
+    found = [files for files in parts if files is not None]
+    return [path for files in found for path in files] if found else None
 
 
 def build_concat(

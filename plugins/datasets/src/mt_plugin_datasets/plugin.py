@@ -8,9 +8,9 @@ from mt_core import Component, DatasetComponent, hookimpl
 
 from .columnar import ArrowConfig, ParquetConfig, arrow_files, build_arrow, build_parquet, parquet_files
 from .delimited import CsvConfig, TsvConfig, build_delimited, delimited_files
-from .hub import HubConfig, build_hub
-from .mixing import ConcatConfig, build_concat, parts
-from .recipes.build import GlueConfig, RecipeConfig, build_glue, build_recipe
+from .hub import HubConfig, build_hub, hub_files
+from .mixing import ConcatConfig, build_concat, concat_files, parts
+from .recipes.build import GlueConfig, RecipeConfig, build_glue, build_recipe, glue_files, recipe_files
 from .recipes.table import RECIPES
 from .tokens import TokensConfig, build_tokens, token_files
 
@@ -54,9 +54,10 @@ def _formats() -> list[Component]:
             summary="Arrow IPC files and streams, mapped",
             source="https://arrow.apache.org/docs/format/Columnar.html",
         ),
-        Component(
+        DatasetComponent(
             name="hf",
             config=HubConfig,
+            files=hub_files,
             build=build_hub,
             summary="Hugging Face datasets: a name of the Hub, a folder, or what save_to_disk wrote",
             source="https://huggingface.co/docs/datasets",
@@ -69,9 +70,10 @@ def _formats() -> list[Component]:
             summary="token ids in .npy or .bin files, mapped, cut into documents",
             source="https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html",
         ),
-        Component(
+        DatasetComponent(
             name="concat",
             config=ConcatConfig,
+            files=concat_files,
             build=build_concat,
             parts=parts,
             summary="several datasets as one: in sequence, or mixed by rows, tokens or temperature",
@@ -81,17 +83,19 @@ def _formats() -> list[Component]:
 
 
 def _recipes() -> list[Component]:
-    glue = Component(
+    glue = DatasetComponent(
         name="glue",
         config=GlueConfig,
+        files=glue_files,
         build=build_glue,
         summary="nine tasks of language understanding",
         source="https://gluebenchmark.com",
     )
     named = [
-        Component(
+        DatasetComponent(
             name=each.name,
             config=RecipeConfig,
+            files=partial(recipe_files, name=each.name),
             build=partial(build_recipe, name=each.name),
             summary=f"{each.summary} ({each.licence})",
             source=each.source,

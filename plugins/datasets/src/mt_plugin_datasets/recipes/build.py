@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -10,7 +11,7 @@ from mt_core import DataError, Dataset, MtConfig
 from mt_core.files import FileConfig
 
 from ..formats import READERS, rows_of
-from ..hub import HubConfig, build_hub
+from ..hub import HubConfig, build_hub, hub_files
 from .glue import TASKS, glue
 from .recipe import Recipe, RecipeRows
 from .table import RECIPES
@@ -62,6 +63,16 @@ class GlueConfig(RecipeConfig):
 assert set(TASKS) == set(GlueConfig.model_fields["task"].annotation.__args__), "the tasks of the table"  # type: ignore[union-attr]
 
 
+def recipe_files(config: RecipeConfig, split: Literal["train", "eval"], *, name: str) -> list[Path] | None:
+    """The files of a set by name."""
+    return _files(config, split, RECIPES[name])
+
+
+def glue_files(config: GlueConfig, split: Literal["train", "eval"]) -> list[Path] | None:
+    """The files of a task of GLUE."""
+    return _files(config, split, glue(config.task))
+
+
 def build_recipe(config: RecipeConfig, *, split: Literal["train", "eval"], name: str) -> RecipeRows | None:
     """The rows of a set by name."""
     return _build(config, split, RECIPES[name])
@@ -75,19 +86,24 @@ def build_glue(config: GlueConfig, *, split: Literal["train", "eval"]) -> Recipe
 def _build(config: RecipeConfig, split: Literal["train", "eval"], recipe: Recipe) -> RecipeRows | None:
     if config.prompt is not None and not recipe.prompt:
         raise DataError(f"{recipe.name} has dialogues, whose prompts are their own. Leave dataset.prompt out.")
-    rows = _from_hub(config, split, recipe) if config.path is None else _from_files(config, split, recipe)
+    rows = build_hub(_on_hub(config, recipe), split=split) if config.path is None else _rows(config, split, recipe)
     return None if rows is None else RecipeRows(rows, recipe, config.prompt)
 
 
-def _from_files(config: RecipeConfig, split: Literal["train", "eval"], recipe: Recipe) -> Dataset | None:
-    assert config.path is not None, "asked before"
+def _files(config: RecipeConfig, split: Literal["train", "eval"], recipe: Recipe) -> list[Path] | None:
+    if config.path is None:
+        return hub_files(_on_hub(config, recipe), split)
     given = FileConfig(path=config.path, eval_path=config.eval_path, sha256=config.sha256, sha1=config.sha1)
-    files = given.files(split, *READERS, ".txt")
+    return given.files(split, *READERS, ".txt")
+
+
+def _rows(config: RecipeConfig, split: Literal["train", "eval"], recipe: Recipe) -> Dataset | None:
+    files = _files(config, split, recipe)
     return None if files is None else (recipe.read or rows_of)(files)
 
 
-def _from_hub(config: RecipeConfig, split: Literal["train", "eval"], recipe: Recipe) -> Dataset | None:
-    chosen = HubConfig(
+def _on_hub(config: RecipeConfig, recipe: Recipe) -> HubConfig:
+    return HubConfig(
         path=recipe.hub,
         subset=config.subset or recipe.subset,
         split=config.split or recipe.split,
@@ -95,4 +111,3 @@ def _from_hub(config: RecipeConfig, split: Literal["train", "eval"], recipe: Rec
         revision=config.revision or recipe.revision,
         data_files=recipe.data_files,
     )
-    return build_hub(chosen, split=split)

@@ -1,0 +1,70 @@
+"""Who makes, and who reads, a folder of the token cache: ``KEY.lock``, held (flock) by one maker or shared by readers.
+
+A process that ends, however it ends, has no lock any longer.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_ASK_SECONDS = 0.2
+
+
+@contextmanager
+def held(path: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """The lock, once nobody else has it. Raises ``OSError`` where a file cannot be written, or there are no locks."""
+    told = False
+    while (handle := claim(path)) is None:
+        if not told:
+            say(f"waiting for another process that encodes the same rows ({path})")
+        told = True
+        time.sleep(_ASK_SECONDS)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def claim(path: Path) -> int | None:
+    """A handle that has the lock alone until it is closed; ``None`` while another has it. Raises ``OSError``."""
+    import fcntl  # here: Windows has none
+
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is(handle, path):  # not one that was removed between opening and locking it
+            return handle
+    except BlockingIOError:
+        pass
+    except OSError:
+        os.close(handle)
+        raise
+    os.close(handle)
+    return None
+
+
+def share(path: Path) -> int | None:
+    """A handle that keeps others from claiming the lock until it is closed; ``None`` where there is no file, or no lock to be had."""
+    import fcntl
+
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def _is(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
