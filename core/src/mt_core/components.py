@@ -150,8 +150,9 @@ class OptimizerComponent(Component):
 class DatasetComponent(Component):
     """A source of rows that says which files it reads, so that its tokens can be cached.
 
-    ``files(config, split)`` is called before ``build``; ``None`` means that there is no such split. The rows must follow from
-    the config and the content of these files. Where there are ``parts``, it gets what each of them names as ``parts``, in order.
+    ``files(config, split)`` is called before ``build``. The rows must follow from the config and the content of these files.
+    ``None`` for ``eval`` means that there is no such split; for ``train``, that with this config nothing is said, and nothing cached.
+    Where there are ``parts``, it gets what each of them names as ``parts``, in order.
     """
 
     files: Callable[..., Sequence[Path] | None]

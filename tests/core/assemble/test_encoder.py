@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,19 @@ def test_another_byte_of_the_data_encodes_anew(run: Run, rows: Path, reads: list
     write(rows, 41)
     assert run().train.fingerprint() != before
     assert len(reads) == 41
+
+
+def test_a_dataset_that_names_no_files_with_these_options_is_not_cached(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = {"model": {"name": "llama"}, "dataset": {"name": "jsonl", "path": str(rows)}}
+    resolved = resolve({**raw, "data": {"cache": str(tmp_path / "tokens")}}, PluginHost.discover())
+    offer = resolved.offers["dataset"]
+    unsaid = replace(offer.component, files=lambda config, split: None)  # type: ignore[call-arg]
+    resolved.offers["dataset"] = replace(offer, component=unsaid)
+    assert len(build_data(resolved).train) == 38
+    assert "dataset 'jsonl' names no files" in capsys.readouterr().err
+    assert not (tmp_path / "tokens").exists()
 
 
 def test_a_small_source_is_never_cached_unasked(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,12 @@
-"""The example of a run, as people see it."""
+"""The example of a run and how full its rows are, as people see them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mt_core.assemble.report import EXAMPLE_CHARACTERS, render
+from mt_core.assemble.report import EXAMPLE_CHARACTERS, describe_batching, render
+from mt_core.config.sections import DataConfig
+from mt_core.data.report import DataReport
 from mt_core.nn import TokenObjective
 from mt_core.protocols import Sample
 
@@ -45,3 +47,13 @@ def test_special_tokens_are_spelt_out_where_the_tokenizer_can() -> None:
 
 def test_a_long_text_is_cut() -> None:
     assert rendered(Letters(), "", "x" * 999) == "x«" + "x" * EXAMPLE_CHARACTERS + "…»"
+
+
+def test_how_rows_are_filled_is_named_with_the_shares() -> None:
+    report = DataReport(filled={"packing": 0.981, "padding": 0.632})
+    assert describe_batching(DataConfig(batching="packing", packing="sequential", pad_multiple=16), report) == (
+        "packing (sequential), which fills 98.1% of the places in a row (padding to a multiple of 16: 63.2%)"
+    )
+    assert describe_batching(DataConfig(batching="padding"), report) == (
+        "padding to a multiple of 8, which fills 63.2% of the places in a row (packing (best_fit): 98.1%)"
+    )

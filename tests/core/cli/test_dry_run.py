@@ -65,6 +65,15 @@ def test_a_thousand_ranks_share_what_two_do(capsys: pytest.CaptureFixture[str]) 
     assert held[1] == pytest.approx(12 * two["parameters"]["total"] / 1000, rel=0.05)
 
 
+def test_rows_are_as_long_as_they_are_padded(empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = empty_folder / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"prompt": "p" * n, "response": "r" * n}) + "\n" for n in range(1, 21)))
+    words = ("--objective", "sft", "--dataset", "jsonl", "--dataset.path", str(rows), "--data.eval", "none")
+    for multiple, tokens in ((1, 42), (8, 48), (32, 64), (300, 256)):
+        batch = planned(capsys, *words, "--data.pad-multiple", str(multiple))["batch"]
+        assert batch["row_tokens"] == tokens, "20 and 20 letters, begin and end"
+
+
 def test_the_plan_of_another_launcher_counts_its_processes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

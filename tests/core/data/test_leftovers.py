@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from mt_core import Sample
 from mt_core.cli.data import main
+from mt_core.data import leftovers as leftovers_module
 from mt_core.data.cache import META, TokenCache, lock_of
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.encoding import Rules
@@ -144,9 +146,22 @@ def test_what_no_token_cache_holds_stays_with_all_around_it(root: Path, tmp_path
     assert (elsewhere / META).read_text() == "mine"
 
 
-def test_half_removed_rows_are_made_anew(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import shutil
+def test_rows_that_another_process_removes_meanwhile_are_passed_over(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = leftovers_module._below
 
+    def removed(folder: Path) -> Any:
+        if folder.name == OLD:
+            shutil.rmtree(folder)
+            next(os.scandir(folder))
+        return below(folder)
+
+    monkeypatch.setattr(leftovers_module, "_below", removed)
+    assert [each.folder.name for each in leftovers(root)] == [HALF, NEW]
+
+
+def test_half_removed_rows_are_made_anew(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "rmtree", lambda path: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         leftovers(root)[0].remove()

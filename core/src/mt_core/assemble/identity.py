@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,8 +43,6 @@ _SETTLED_SECONDS = 2.0
 _CODE = (".py", ".jinja")
 
 Split = Literal["train", "eval"]
-_SPLITS: tuple[Split, ...] = ("train", "eval")
-
 Files = Mapping[str, Sequence[Path] | None]
 """Those of each split, and of ``data.eval`` where it is a path."""
 
@@ -51,26 +50,25 @@ Files = Mapping[str, Sequence[Path] | None]
 def source_files(resolved: Resolved) -> Files | None:
     """The files that rows come from; ``None`` when the dataset, or one that it is made of, does not say."""
     component, config = resolved.offers["dataset"].component, resolved.config
-    parts = resolved.parts.get("dataset")
-    if not _names_files(component, parts):
+    named = partial(_files, component, parts=resolved.parts.get("dataset"))
+    files = {"train": named(config.dataset.options, split="train")}
+    if isinstance(config.data.eval, str):
+        with naming_eval(config):
+            files["data.eval"] = named(evaluation_options(config), split="train")
+    if None in files.values():
         return None
-    files: Files = {split: _files(component, config.dataset.options, parts, split) for split in _SPLITS}
-    if not isinstance(config.data.eval, str):
-        return files
-    with naming_eval(config):
-        return {**files, "data.eval": _files(component, evaluation_options(config), parts, "train")}
+    return {**files, "eval": named(config.dataset.options, split="eval")}
 
 
-def _names_files(component: Component, parts: Sequence[Part] | None) -> bool:
-    named = (_names_files(part.offer.component, part.parts) for part in parts or ())
-    return isinstance(component, DatasetComponent) and all(named)
-
-
-def _files(component: Any, options: MtConfig, parts: Sequence[Part] | None, split: Split) -> Sequence[Path] | None:
+def _files(
+    component: Component, options: MtConfig, *, parts: Sequence[Part] | None, split: Split
+) -> Sequence[Path] | None:
+    if not isinstance(component, DatasetComponent):
+        return None
     if parts is None:
-        return component.files(options, split)  # type: ignore[no-any-return]
-    inner = [_files(part.offer.component, part.options, part.parts, split) for part in parts]
-    return component.files(options, split, parts=inner)  # type: ignore[no-any-return]
+        return component.files(options, split)
+    inner = [_files(part.offer.component, part.options, parts=part.parts, split=split) for part in parts]
+    return component.files(options, split, parts=inner)
 
 
 def evaluation_options(config: RunConfig) -> MtConfig:

@@ -51,7 +51,8 @@ def _days(text: str) -> float:
 
 def _root(raw: Mapping[str, Any]) -> Path:
     """The folder that ``data.cache`` names; that of ``auto`` where it names none."""
-    given = raw.get("data", {}).get("cache", "auto")
+    section = raw.get("data") or {}
+    given = section.get("cache", "auto") if isinstance(section, dict) else section
     if given == "auto":
         return cache_root()
     if not isinstance(given, str):

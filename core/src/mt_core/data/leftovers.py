@@ -75,10 +75,17 @@ def leftovers(root: Path) -> list[Leftover]:
     """
     try:
         names = {name for path in root.iterdir() if _KEY.fullmatch(name := path.name.partition(".")[0])}
-        found = [_leftover(root / name) for name in names]
+        found = [_looked_at(root / name) for name in names]
     except OSError as error:
         raise DataError(f"{error.filename or root} cannot be read: {error.strerror}. Check its permissions") from error
     return sorted(filter(None, found), key=lambda each: (-each.idle_seconds, each.folder))
+
+
+def _looked_at(folder: Path) -> Leftover | None:
+    try:
+        return _leftover(folder)
+    except FileNotFoundError:  # somebody makes or removes it just now
+        return None
 
 
 def _leftover(folder: Path) -> Leftover | None:

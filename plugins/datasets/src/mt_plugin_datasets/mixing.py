@@ -109,9 +109,11 @@ class Mix:
 def concat_files(
     config: ConcatConfig, split: Literal["train", "eval"], *, parts: Sequence[Sequence[Path] | None]
 ) -> list[Path] | None:
-    """The files of all sources; for evaluation of those that have some of their own."""
+    """The files of all sources, where all say; for evaluation of those that have some of their own."""
     found = [files for files in parts if files is not None]
-    return [path for files in found for path in files] if found else None
+    if not found or (split == "train" and len(found) < len(parts)):
+        return None
+    return [path for files in found for path in files]
 
 
 def build_concat(
