@@ -27,7 +27,9 @@ from mt_core.protocols import Tokenizer
 AUTO_BYTES = 50_000_000
 """Files of fewer bytes are encoded in memory each time (``data.cache: auto``): that takes seconds."""
 
-BESIDE_TOKENS = frozenset({"batching", "shuffle", "group_by_length", "prove", "cache", "workers", "strict"})
+BESIDE_TOKENS = frozenset(
+    {"batching", "shuffle", "shuffle_buffer", "group_by_length", "prove", "cache", "workers", "strict"}
+)
 """Keys of the ``data`` section that change no token."""
 
 _SETTLED_SECONDS = 2.0

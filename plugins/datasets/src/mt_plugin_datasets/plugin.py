@@ -12,6 +12,7 @@ from .hub import HubConfig, build_hub
 from .mixing import ConcatConfig, build_concat, parts
 from .recipes.build import GlueConfig, RecipeConfig, build_glue, build_recipe
 from .recipes.table import RECIPES
+from .streaming import StreamConfig, build_stream
 from .tokens import TokensConfig, build_tokens, token_files
 
 
@@ -60,6 +61,13 @@ def _formats() -> list[Component]:
             build=build_hub,
             summary="Hugging Face datasets: a name of the Hub, a folder, or what save_to_disk wrote",
             source="https://huggingface.co/docs/datasets",
+        ),
+        Component(
+            name="stream",
+            config=StreamConfig,
+            build=build_stream,
+            summary="JSON lines of any size, read from the front while the run trains",
+            source="https://jsonlines.org",
         ),
         DatasetComponent(
             name="tokens",
