@@ -14,7 +14,8 @@ from mt_core.data.encoding import Rules, encode
 from mt_core.data.findings import findings, refuse_findings
 from mt_core.data.loader import HeldOut, Loader
 from mt_core.data.measures import compare, finish, measure, row_of_id
-from mt_core.data.stream import Blocks, StreamLoader
+from mt_core.data.stream.blocks import Blocks
+from mt_core.data.stream.loader import StreamLoader
 from mt_core.data.templates import build_template
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process

@@ -13,7 +13,7 @@ from mt_core.assemble.identity import evaluation_options, naming_eval
 from mt_core.components import DatasetComponent
 from mt_core.config.run import RunConfig
 from mt_core.data.order import held_out_of
-from mt_core.data.stream import RowsInMemory
+from mt_core.data.stream.reader import RowsInMemory
 from mt_core.errors import DataError
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Dataset, Stream

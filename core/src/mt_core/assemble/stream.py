@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from mt_core.config.run import RunConfig
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.encoding import Rules
-from mt_core.data.stream import Blocks, StreamReader
+from mt_core.data.stream.blocks import Blocks
+from mt_core.data.stream.reader import StreamReader
 from mt_core.errors import ConfigError, Fault
 from mt_core.protocols import Objective, Stream
 from mt_core.tracking.logs import is_first, notice

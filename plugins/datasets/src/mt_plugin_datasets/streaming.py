@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ class StreamConfig(FileConfig):
     path: str = Field(
         min_length=1,
         description="UTF-8 file of JSON objects, one per line; a folder (all *.jsonl below it, sorted); a pattern such as"
-        " 'data/*.jsonl.gz'; .gz and .zst too",
+        " 'data/*.jsonl.gz'; .gz and .zst too; a pipe, such as /dev/stdin",
     )
 
 
@@ -34,15 +35,12 @@ class JsonLines:
     def rows(self, epoch: int, seed: int) -> Iterator[Row | DataError]:
         """The objects in the order of files and lines, the same in each epoch. A malformed one is given as its fault."""
         start, self._start = self._start, {}
-        first = start.get("file", 0)
+        first, line, offset = start.get("file", 0), start.get("line", 0), start.get("offset", 0)
         for number, path in enumerate(self._files[first:], start=first):
-            line, offset = (start["line"], start["offset"]) if start and number == first else (0, 0)
-            for content in lines_of(path, offset):
-                line, begin, offset = line + 1, offset, offset + len(content)
-                if not content.strip():
-                    continue
-                self._state = {"file": number, "line": line, "offset": offset}
-                yield _row(Piece(path, line, begin, content.removeprefix(codecs.BOM_UTF8) if not begin else content))
+            for piece in _pieces(path, pieces_of(path, offset), line, offset):
+                self._state = {"file": number, "line": piece.line, "offset": piece.start + len(piece.content)}
+                yield _row(piece)
+            line = offset = 0
 
     def state_dict(self) -> dict[str, Any]:
         """Where the last row ends."""
@@ -50,34 +48,82 @@ class JsonLines:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Raises ``DataError`` when there is no such file."""
-        if not 0 <= state["file"] < len(self._files):
+        if state["file"] >= len(self._files):
             raise DataError(
-                f"the run stopped in file {state['file'] + 1} of its stream, and dataset.path has {len(self._files)} files now. Put the"
-                " files back"
+                f"the run stopped in file {state['file'] + 1} of its stream, and dataset.path means {len(self._files)} now. Put the"
+                " files back."
             )
         self._start = self._state = dict(state)
 
 
-def lines_of(path: Path, start: int = 0) -> Iterator[bytes]:
-    """The lines of a file with their ends, from a byte of its (decompressed) content on. Raises ``DataError``."""
-    parts: list[bytes] = []
+class PipedLines:
+    """The rows of a pipe, which can be read once, by one process, and keeps no state."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._is_read = path, False
+
+    def rows(self, epoch: int, seed: int) -> Iterator[Row | DataError]:
+        """The objects as they come. Raises ``DataError`` when they were read before, and where several processes want them."""
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise DataError(
+                f"{self._path} is a pipe, and several processes would each get a part of its rows. Train in one process, or write the"
+                " rows into a file."
+            )
+        if self._is_read:
+            raise DataError(
+                f"{self._path} is a pipe, whose rows come only once, and they are used up. Set a smaller --train.steps, or write the rows"
+                " into a file."
+            )
+        self._is_read = True
+        return map(_row, _pieces(self._path, _piped(self._path)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """None: what went through a pipe is gone."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """There is none to load."""
+
+
+def build_stream(config: StreamConfig, *, split: Literal["train", "eval"]) -> JsonLines | PipedLines | None:
+    """The rows of a split. Without ``eval_path`` the core holds out the first ones."""
+    path = Path(config.path).expanduser()
+    if split == "train" and path.is_fifo():
+        return PipedLines(path)
+    files = config.files(split, ".jsonl", ".json")
+    return None if files is None else JsonLines(files)
+
+
+def _pieces(path: Path, content: Iterable[bytes], line: int = 0, offset: int = 0) -> Iterator[Piece]:
+    """The lines that are not blank, behind a line that ends at a byte of the (decompressed) content. Raises ``DataError``."""
     try:
-        for piece in pieces_of(path, start):
-            *ended, rest = piece.split(b"\n")
-            for end in ended:
-                yield b"".join([*parts, end, b"\n"])
-                parts = []
-            parts.append(rest)
+        for number, text in enumerate(_lines(content), start=line + 1):
+            begin, offset = offset, offset + len(text)
+            if not begin and text.startswith(codecs.BOM_UTF8):
+                begin, text = len(codecs.BOM_UTF8), text.removeprefix(codecs.BOM_UTF8)
+            if text.strip():
+                yield Piece(path, number, begin, text)
     except OSError as error:
         raise DataError(f"{path.absolute()} cannot be read: {error.strerror}. Check its permissions.") from error
+
+
+def _lines(content: Iterable[bytes]) -> Iterator[bytes]:
+    """With their ends, out of pieces of any size."""
+    parts: list[bytes] = []
+    for piece in content:
+        *ended, rest = piece.split(b"\n")
+        for end in ended:
+            yield b"".join([*parts, end, b"\n"])
+            parts = []
+        parts.append(rest)
     if last := b"".join(parts):
         yield last
 
 
-def build_stream(config: StreamConfig, *, split: Literal["train", "eval"]) -> JsonLines | None:
-    """The rows of a split. Without ``eval_path`` the core holds out the first ones."""
-    files = config.files(split, ".jsonl", ".json")
-    return None if files is None else JsonLines(files)
+def _piped(path: Path) -> Iterator[bytes]:
+    """As it comes: a line is not kept back until the next megabyte is there."""
+    with path.open("rb") as file:
+        yield from file
 
 
 def _row(piece: Piece) -> Row | DataError:

@@ -10,7 +10,7 @@ from mt_core import DataError, Dataset, MtConfig
 from mt_core.files import FileConfig
 
 from ..formats import READERS, rows_of
-from ..hub import HubConfig, build_hub
+from ..hub import HubConfig, hub_rows
 from .glue import TASKS, glue
 from .recipe import Recipe, RecipeRows
 from .table import RECIPES
@@ -95,4 +95,4 @@ def _from_hub(config: RecipeConfig, split: Literal["train", "eval"], recipe: Rec
         revision=config.revision or recipe.revision,
         data_files=recipe.data_files,
     )
-    return build_hub(chosen, split=split)
+    return hub_rows(chosen, split=split)
