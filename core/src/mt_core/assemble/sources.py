@@ -14,7 +14,7 @@ from mt_core.components import DatasetComponent
 from mt_core.config.run import RunConfig
 from mt_core.data.order import held_out_of
 from mt_core.data.stream.reader import RowsInMemory
-from mt_core.errors import DataError
+from mt_core.errors import ComponentError, DataError
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Dataset, Stream
 
@@ -38,9 +38,11 @@ def rows_of(resolved: Resolved, dataset: Dataset | Stream | None) -> Rows:
     wanted = resolved.config.data.eval
     if dataset is None:
         dataset = source_of(resolved, "train")
-    if dataset is None or isinstance(dataset, Stream):
-        kind = "has no training split" if dataset is None else "names files, which a stream cannot"
-        raise DataError(f"dataset {resolved.config.dataset.name!r} {kind}")
+    name = resolved.config.dataset.name
+    if dataset is None:
+        raise DataError(f"dataset {name!r} has no training split")
+    if isinstance(dataset, Stream):
+        raise ComponentError(f"dataset {name!r} names its files and is a stream; offer it as a plain Component")
     everything = first_rows(resolved, dataset)
     evaluation = evaluation_of(resolved)
     if evaluation is not None:

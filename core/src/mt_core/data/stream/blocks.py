@@ -34,8 +34,8 @@ class Block:
 class Blocks:
     """The blocks of a stream, each read while the one before it is in use. ``check`` may refuse the samples of one.
 
-    The first ``held_out`` rows of the stream are not in any of them, whatever the epoch. ``report`` counts the rows of the blocks
-    that were used up. Raises ``DataError`` for a stream without rows, and where no row would be left.
+    The first ``held_out`` rows of the stream are not in any of them, whatever the epoch. ``report`` counts the rows of those that
+    were used. Raises ``DataError`` for a stream without rows, and where no row would be left.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Blocks:
     ) -> None:
         self._reader, self._objective, self._rules, self._size, self._check = reader, objective, rules, size, check
         self._bad, self._barren = DataReport(), 0
-        self.report, self._used = DataReport(), (-1, -1)
+        self.report, self._counted = DataReport(), (-1, -1)
         self._ahead: tuple[Position, Future[Block | None]] | None = None
         reader.go_to(Position())
         self._held_rows = reader.take(held_out)
@@ -101,11 +101,11 @@ class Blocks:
         if self._ahead is not None:
             wait([self._ahead[1]], timeout=REST_SECONDS)
 
-    def use_up(self, block: Block) -> None:
-        """Count its rows, once, though its position may be read again."""
+    def count(self, block: Block) -> None:
+        """Add its rows to the report: once, though its position may be read again."""
         place = (block.begin.epoch, block.begin.block)
-        if place > self._used:
-            self._used = place
+        if place > self._counted:
+            self._counted = place
             block.samples.report.hashes = None  # which would grow with the stream
             self.report = DataReport.total([self.report, block.samples.report])
             self.report.is_prefix = False

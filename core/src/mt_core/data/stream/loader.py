@@ -66,11 +66,11 @@ class StreamLoader(Loader):
         start = position.row
         while block is not None:
             self._blocks.prepare(block.end)
+            self._blocks.count(block)
             rows = self._rows_of(block)
             for number, group in enumerate(rows.cut(start, len(rows)), start=start + 1):
                 after = replace(block.begin, row=number) if number < len(rows) else block.end
                 yield _StreamRow(group, block.samples, after)
-            self._blocks.use_up(block)
             start, block = 0, self._blocks.block(block.end)
 
     def _rows_of(self, block: Block) -> EpochRows:
