@@ -15,8 +15,7 @@ import pytest
 import zstandard
 from dataset_files import ROWS, json_lines, open_dataset
 
-from mt_core import DataError
-from mt_core.protocols import Stream
+from mt_core import DataError, Stream
 
 
 @pytest.fixture(params=["plain", "gz", "zst"])
@@ -87,10 +86,21 @@ def test_a_file_that_is_cut_off_is_an_error_where_it_ends(pack: Any, tmp_path: P
         list(rows)
 
 
-def test_a_state_of_files_that_are_gone_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(json_lines())
-    with pytest.raises(DataError, match=r"stopped in file 3 of its stream, and dataset\.path means 1 now"):
-        open_dataset("stream", path=tmp_path).load_state_dict({"file": 2, "line": 1, "offset": 5})
+def test_a_state_of_files_that_are_gone_or_shorter_is_refused(folder: Path) -> None:
+    source = open_dataset("stream", path=folder)
+    list(islice(source.rows(0, 0), 8))
+    state = source.state_dict()
+    last = sorted(folder.iterdir())[-1]
+    shorter = (
+        gzip.compress(b"{}") if last.suffix == ".gz" else zstandard.compress(b"{}") if last.suffix == ".zst" else b"{}"
+    )
+    last.write_bytes(shorter)
+    source.load_state_dict(state)
+    with pytest.raises(DataError, match=r"/c\.jsonl.* is cut off or damaged \(it is shorter than it was\)"):
+        list(source.rows(0, 0))
+    last.rename(folder / f"d{last.name[1:]}")
+    with pytest.raises(DataError, match=r"the run stopped in c\.jsonl.*, file 3 .* means other files now \(3\)"):
+        open_dataset("stream", path=folder).load_state_dict(state)
 
 
 @pytest.mark.timeout(60)

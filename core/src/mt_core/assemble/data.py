@@ -127,7 +127,9 @@ def build_held_out(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective,
     objective, rules = _objective(resolved, tokenizer)
     if isinstance(source, Stream):
         refuse_for_streams(config, training=False)
-        return objective, _stream(resolved, source, tokenizer, objective, rules).held_out
+        out = _stream(resolved, source, tokenizer, objective, rules).held_out
+        _check_ids(config, out)
+        return objective, out
     rows = rows_of(resolved, source)
     if rows.is_one_document:
         data = build_data(resolved)

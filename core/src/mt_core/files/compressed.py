@@ -21,18 +21,17 @@ _PIECE = 1 << 20
 _PIECE_ZSTD = 1 << 14
 """Bytes to decompress at once; a block of a few bytes may stand for 128 KiB."""
 
+_SHORTER = "it is shorter than it was"
+
 
 def pieces_of(path: Path, start: int = 0) -> Iterator[bytes]:
-    """The content of a file from a byte on, in pieces, decompressed as it is read. Raises ``DataError`` as ``plain`` does."""
+    """The content of a file from a byte on, in pieces, decompressed as it is read.
+
+    Raises ``DataError`` as ``plain`` does, and where there are fewer bytes.
+    """
     kind = _kind(path)
-    if kind is None:
-        yield from _plain(path, start)
-        return
     with _damage_named(path):
-        for piece in _KINDS[kind][1](path):
-            if start < len(piece):
-                yield piece[start:]
-            start = max(0, start - len(piece))
+        yield from _plain(path, start) if kind is None else _behind(_KINDS[kind][1](path), start)
 
 
 def plain(path: Path) -> Path:
@@ -87,9 +86,20 @@ def _remove(copy: Path, owner: int) -> None:
 
 def _plain(path: Path, start: int) -> Iterator[bytes]:
     with path.open("rb") as file:
+        if start > file.seek(0, os.SEEK_END):
+            raise EOFError(_SHORTER)
         file.seek(start)
         while piece := file.read(_PIECE):
             yield piece
+
+
+def _behind(pieces: Iterator[bytes], start: int) -> Iterator[bytes]:
+    for piece in pieces:
+        if start < len(piece):
+            yield piece[start:]
+        start = max(0, start - len(piece))
+    if start:
+        raise EOFError(_SHORTER)
 
 
 def _gzip(path: Path) -> Iterator[bytes]:

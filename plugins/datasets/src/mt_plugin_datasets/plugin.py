@@ -18,7 +18,7 @@ from .tokens import TokensConfig, build_tokens, token_files
 
 @hookimpl
 def mt_datasets() -> list[Component]:
-    return [*_formats(), *_recipes()]
+    return [*_formats(), *_others(), *_recipes()]
 
 
 def _formats() -> list[Component]:
@@ -55,6 +55,19 @@ def _formats() -> list[Component]:
             summary="Arrow IPC files and streams, mapped",
             source="https://arrow.apache.org/docs/format/Columnar.html",
         ),
+        DatasetComponent(
+            name="tokens",
+            config=TokensConfig,
+            files=token_files,
+            build=build_tokens,
+            summary="token ids in .npy or .bin files, mapped, cut into documents",
+            source="https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html",
+        ),
+    ]
+
+
+def _others() -> list[Component]:
+    return [
         Component(
             name="hf",
             config=HubConfig,
@@ -68,14 +81,6 @@ def _formats() -> list[Component]:
             build=build_stream,
             summary="JSON lines of any size, read from the front while the run trains",
             source="https://jsonlines.org",
-        ),
-        DatasetComponent(
-            name="tokens",
-            config=TokensConfig,
-            files=token_files,
-            build=build_tokens,
-            summary="token ids in .npy or .bin files, mapped, cut into documents",
-            source="https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html",
         ),
         Component(
             name="concat",

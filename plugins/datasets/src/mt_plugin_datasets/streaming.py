@@ -35,23 +35,25 @@ class JsonLines:
     def rows(self, epoch: int, seed: int) -> Iterator[Row | DataError]:
         """The objects in the order of files and lines, the same in each epoch. A malformed one is given as its fault."""
         start, self._start = self._start, {}
-        first, line, offset = start.get("file", 0), start.get("line", 0), start.get("offset", 0)
+        first, line, begin = start.get("file", 0), start.get("line", 0), start.get("offset", 0)
         for number, path in enumerate(self._files[first:], start=first):
-            for piece in _pieces(path, pieces_of(path, offset), line, offset):
-                self._state = {"file": number, "line": piece.line, "offset": piece.start + len(piece.content)}
+            for piece in _pieces(path, pieces_of(path, begin), line, begin):
+                offset = piece.start + len(piece.content)
+                self._state = {"file": number, "name": path.name, "line": piece.line, "offset": offset}
                 yield _row(piece)
-            line = offset = 0
+            line = begin = 0
 
     def state_dict(self) -> dict[str, Any]:
         """Where the last row ends."""
         return dict(self._state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Raises ``DataError`` when there is no such file."""
-        if state["file"] >= len(self._files):
+        """Raises ``DataError`` when the files are others."""
+        number, name = state["file"], state["name"]
+        if number >= len(self._files) or self._files[number].name != name:
             raise DataError(
-                f"the run stopped in file {state['file'] + 1} of its stream, and dataset.path means {len(self._files)} now. Put the"
-                " files back."
+                f"the run stopped in {name}, file {number + 1} of its stream, and dataset.path means other files now ({len(self._files)})."
+                " Put the files back."
             )
         self._start = self._state = dict(state)
 
