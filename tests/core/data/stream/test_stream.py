@@ -251,7 +251,15 @@ def test_an_endless_stream_of_rows_that_are_dropped_is_an_error(monkeypatch: pyt
         blocks(Empty())
 
 
-@pytest.mark.parametrize("state", [{"place": {1, 2}}, {"place": (1, 2)}, {3: "three"}, {"place": float("nan")}])
+def test_rows_that_are_read_twice_are_counted_once() -> None:
+    once, twice = loader(Numbered(LENGTHS)), loader(Numbered(LENGTHS))
+    next(twice.windows(Position()))  # as data.prove does before the run takes the same step
+    for source in (once, twice):
+        list(islice(source.windows(Position()), 3))
+    assert twice._blocks.report == once._blocks.report
+
+
+@pytest.mark.parametrize("state", [{"place": {1, 2}}, {"place": (1, 2)}, {3: "three"}, {"place": float("inf")}])
 def test_a_state_that_json_cannot_hold_is_refused(state: dict[Any, Any]) -> None:
     class Odd(Numbered):
         def state_dict(self) -> dict[str, Any]:
