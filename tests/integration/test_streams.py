@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mt_core.cli.data import main as data_main
+from mt_core.cli.eval import main as eval_main
 from mt_core.cli.train import main
 from mt_core.tracking.metrics import MetricsFile
 
@@ -44,6 +45,11 @@ def test_a_resumed_run_equals_one_that_was_never_stopped_bit_for_bit(
     assert losses("run") == losses("whole")
     assert len(losses("whole")) == 14
     assert "of the stream, read in this run" in capsys.readouterr().out
+    evaluate = ["--run", "run", "--output", "none"]
+    assert eval_main(evaluate) == 0
+    assert eval_main([*evaluate, "--dataset", "stream", "--dataset.path", "rows.jsonl", "--data.read-rows", "9"]) == 0
+    held_out, *_, first_rows = capsys.readouterr().out.split("step-00000014")[1:]
+    assert held_out.split()[2:7] == first_rows.split()[1:6], "the same rows"
 
 
 def test_what_needs_the_number_of_rows_is_refused_at_once_with_what_to_do(

@@ -105,7 +105,7 @@ def _stream(resolved: Resolved, source: Stream, tokenizer: Tokenizer, objective:
     check = partial(_check_ids, config)
     blocks = open_blocks(config, source, objective, rules, held_out=count, check=check)
     if evaluation is None:
-        return RunData(tokenizer, objective, blocks.first.samples, blocks.held_out(), blocks)
+        return RunData(tokenizer, objective, blocks.first.samples, blocks.held_out, blocks)
     out = encode(evaluation, first_rows(resolved, evaluation), objective, rules)
     return RunData(tokenizer, objective, blocks.first.samples, out, blocks)
 

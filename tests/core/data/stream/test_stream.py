@@ -118,7 +118,7 @@ def test_every_row_of_an_epoch_is_trained_once_or_held_out_or_counted(
         found += trained(all_windows(rank))
     kept = {number: n - 1 for number, n in enumerate(lengths) if number >= held_out and n > 1}
     assert found == kept
-    report, out = ranks[0]._blocks.report, ranks[0]._blocks.held_out().report
+    report, out = ranks[0]._blocks.report, ranks[0]._blocks.held_out.report
     assert (report.rows_read, out.rows_read) == (len(lengths) - held_out, held_out)
     assert report.rows_kept == len(kept)
     assert report.rows_kept + report.rows_dropped.total() == report.rows_read
@@ -199,7 +199,7 @@ def test_rows_are_shuffled_within_the_buffer_by_seed_epoch_and_place_alone() -> 
 
 def test_held_out_rows_are_the_first_and_are_trained_on_in_no_epoch() -> None:
     source = loader(Numbered([2] * 12), packing=False, blocks_of={"held_out": 3, "size": 4})
-    assert [sample.row_id for sample in source._blocks.held_out()] == ["row-0", "row-1", "row-2"]
+    assert [sample.row_id for sample in source._blocks.held_out] == ["row-0", "row-1", "row-2"]
     seen = [row for window in islice(source.windows(Position()), 9) for row in window.row_ids]
     assert Counter(seen) == Counter({f"row-{number}": 3 for number in range(3, 12)})
 

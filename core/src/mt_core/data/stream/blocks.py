@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from threading import Thread
@@ -13,7 +13,7 @@ from mt_core.data.loader import Position
 from mt_core.data.report import DataReport
 from mt_core.data.stream.reader import RowsInMemory, StreamReader
 from mt_core.errors import DataError
-from mt_core.protocols import Objective
+from mt_core.protocols import Objective, Row
 
 BARREN_ROWS = 100_000
 """Rows of a stream one after another without anything to train on, after which nobody waits any longer."""
@@ -34,8 +34,8 @@ class Block:
 class Blocks:
     """The blocks of a stream, each read while the one before it is in use. ``check`` may refuse the samples of one.
 
-    The first ``held_out`` rows of the stream are not in any of them, whatever the epoch. ``report`` counts the rows of those that
-    were used. Raises ``DataError`` for a stream without rows, and where no row would be left.
+    ``held_out`` has the samples of the first rows of the stream (so many), which are in no block of any epoch. ``report`` counts
+    the rows of the blocks that were used. Raises ``DataError`` for a stream without rows, and where no row would be left.
     """
 
     def __init__(
@@ -53,19 +53,15 @@ class Blocks:
         self.report, self._counted = DataReport(), (-1, -1)
         self._ahead: tuple[Position, Future[Block | None]] | None = None
         reader.go_to(Position())
-        self._held_rows = reader.take(held_out)
-        self._held_ids = self._ids(held_out)
+        first = reader.take(held_out)
+        self.held_out = self._encoded(first)
+        self._held_ids = self._ids(first)
         self._latest = self.first = self._first()
 
     @property
     def name(self) -> str:
         """What the stream is called in messages."""
         return self._reader.name
-
-    def held_out(self) -> EncodedSamples:
-        """The rows at the head of the stream that are not trained on."""
-        rows = self._held_rows
-        return encode(RowsInMemory(rows), range(len(rows)), self._objective, self._rules)
 
     def block(self, begin: Position) -> Block | None:
         """The block that begins there; ``None`` at the end of the epoch. Raises ``DataError`` for a bad row."""
@@ -122,22 +118,25 @@ class Blocks:
         if block is not None:
             block.samples.report.is_prefix = not self._reader.ended
             return block
-        if self._held_rows:
+        if held := self.held_out.report.rows_read:
             raise DataError(
-                f"data.eval={len(self._held_rows)} holds out all rows of {self.name} and leaves none to train on; set a smaller"
+                f"data.eval={held} holds out all rows of {self.name} and leaves none to train on; set a smaller"
                 " data.eval, or none"
             )
         raise DataError(f"{self.name} has no rows; look at its options (--dataset.…), or choose another --dataset")
 
-    def _ids(self, wanted: int) -> frozenset[str]:
-        rows = [row for row in self._held_rows if not isinstance(row, DataError)]
+    def _ids(self, held: Sequence[Row | DataError]) -> frozenset[str]:
+        rows = [row for row in held if not isinstance(row, DataError)]
         found = frozenset(str(row["id"]) for row in rows)
         if len(found) < len(rows):
             raise DataError(
-                f"the first {wanted:,} rows of {self.name} have only {len(found):,} ids, so that data.eval={wanted} cannot tell them from"
-                " others; give each row an id of its own, or set data.eval to a path or none"
+                f"the first {len(held):,} rows of {self.name} have only {len(found):,} ids, so that data.eval={len(held)} cannot tell them"
+                " from others; give each row an id of its own, or set data.eval to a path or none"
             )
         return found
+
+    def _encoded(self, rows: Sequence[Row | DataError]) -> EncodedSamples:
+        return encode(RowsInMemory(rows), range(len(rows)), self._objective, self._rules)
 
     def _read(self, begin: Position) -> Block | None:
         """Rows until there is something to train on, or the epoch ends."""
@@ -147,7 +146,7 @@ class Blocks:
         while True:
             rows = self._reader.take(self._size)
             own = [row for row in rows if isinstance(row, DataError) or str(row["id"]) not in self._held_ids]
-            samples = encode(RowsInMemory(own), range(len(own)), self._objective, self._rules)
+            samples = self._encoded(own)
             reports.append(samples.report)
             if len(samples) or self._reader.ended:
                 break
