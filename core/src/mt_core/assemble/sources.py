@@ -88,5 +88,6 @@ def not_cached(resolved: Resolved) -> Dataset | Stream | None:
 
 
 def source_of(resolved: Resolved, split: str) -> Dataset | Stream | None:
+    """What the dataset builds for a split (train, eval); ``None`` where it has none."""
     source: Dataset | Stream | None = resolved.build("dataset", resolved.config.dataset.options, split=split)
     return source
