@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from mt_core.errors import DataError
     from mt_core.nn import Batch, LossSums, TrainModel
 
 Row = Mapping[str, Any]
@@ -168,13 +169,22 @@ class Repeating(Protocol):
 
 @runtime_checkable
 class Stream(Protocol):
-    """A source without random access, with a resumable position."""
+    """A source without random access: rows in an order of its own, each with an id of its own; the core shuffles them in a buffer."""
 
-    def rows(self, epoch: int, seed: int) -> Iterator[Row]: ...
+    def rows(self, epoch: int, seed: int) -> Iterator[Row | DataError]:
+        """The rows of an epoch from its begin, or from the state that was loaded just before.
 
-    def state_dict(self) -> dict[str, Any]: ...
+        A row that cannot be used is given as the ``DataError`` that says why, so that those behind it are still read.
+        """
+        ...
 
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def state_dict(self) -> dict[str, Any]:
+        """Where the source stands behind the row that it gave last, as JSON; empty where it cannot go on from there."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The next call of ``rows`` goes on from this state."""
+        ...
 
 
 class Objective(Protocol):

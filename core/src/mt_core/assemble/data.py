@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
-
-from numpy.typing import NDArray
 
 from mt_core.assemble.encoder import Encoder
-from mt_core.assemble.identity import evaluation_options, naming_eval
+from mt_core.assemble.sources import evaluation_of, first_rows, not_cached, rows_of, source_of, whole
+from mt_core.assemble.stream import open_blocks, refuse_for_streams
 from mt_core.config.run import RunConfig
 from mt_core.data.encoded import EncodedSamples
-from mt_core.data.encoding import Rules
+from mt_core.data.encoding import Rules, encode
 from mt_core.data.findings import findings, refuse_findings
 from mt_core.data.loader import HeldOut, Loader
 from mt_core.data.measures import compare, finish, measure, row_of_id
-from mt_core.data.order import held_out_of
+from mt_core.data.stream.blocks import Blocks
+from mt_core.data.stream.loader import StreamLoader
 from mt_core.data.templates import build_template
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process
 from mt_core.errors import ConfigError, DataError, Fault
 from mt_core.plugins.resolve import Resolved
-from mt_core.protocols import Dataset, Objective, Stream, Template, Tokenizer
+from mt_core.protocols import Objective, Stream, Template, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,8 @@ class RunData:
     objective: Objective
     train: EncodedSamples
     held_out: EncodedSamples
+    stream: Blocks | None = None
+    """Of a stream: all of it; ``train`` is its first block."""
 
     @property
     def findings(self) -> list[str]:
@@ -61,16 +61,23 @@ def build_tokenizer(resolved: Resolved) -> Tokenizer:
 
 def build_data(resolved: Resolved) -> RunData:
     """Read, encode and check every row. Raises ``DataError`` for a bad row, and when nothing is left to train on."""
-    data = read_data(resolved)
+    data = read_data(resolved, training=True)
     check_data(resolved, data)
     return data
 
 
-def read_data(resolved: Resolved) -> RunData:
-    """Read and encode every row, or open them from the cache, and count what became of them. Raises ``DataError`` for a bad row."""
-    config, rows = resolved.config, cache(partial(_rows, resolved))
-    tokenizer = build_tokenizer(resolved)
+def read_data(resolved: Resolved, *, training: bool = False) -> RunData:
+    """Read and encode every row, or open them from the cache, and count what became of them; of a stream the first ones.
+
+    Raises ``DataError`` for a bad row, and ``ConfigError`` for what a stream cannot do; ``training`` asks for more of it.
+    """
+    config, tokenizer = resolved.config, build_tokenizer(resolved)
+    source = not_cached(resolved)
     objective, rules = _objective(resolved, tokenizer)
+    if isinstance(source, Stream):
+        refuse_for_streams(config, training=training)
+        return _finished(config, _stream(resolved, source, tokenizer, objective, rules))
+    rows = cache(partial(rows_of, resolved, source))
     encoded = Encoder(resolved, tokenizer, objective, rules)
     train = encoded("train", lambda: (rows().train, rows().kept))
     if train.report.rows_read == 1 and rows().is_one_document:
@@ -79,8 +86,13 @@ def read_data(resolved: Resolved) -> RunData:
         measure(out, rules, begins=False)
     else:
         out = encoded("held_out", lambda: (rows().evaluation, rows().held_out))
+    return _finished(config, RunData(tokenizer, objective, train, out))
+
+
+def _finished(config: RunConfig, data: RunData) -> RunData:
+    """With the figures that only whole splits show."""
     seed, together = config.train.seed, config.train.micro_batch_size
-    for part in (train, out):
+    for part in (data.train, data.held_out):
         finish(
             part,
             sequence_len=config.train.sequence_len,
@@ -89,8 +101,20 @@ def read_data(resolved: Resolved) -> RunData:
             packing=config.data.packing,
             pad_multiple=config.data.pad_multiple,
         )
-    compare(train, out)
-    return RunData(tokenizer, objective, train, out)
+    compare(data.train, data.held_out)
+    return data
+
+
+def _stream(resolved: Resolved, source: Stream, tokenizer: Tokenizer, objective: Objective, rules: Rules) -> RunData:
+    """The first block of a stream, and what is held out: other rows, or the first ones."""
+    config, evaluation = resolved.config, evaluation_of(resolved)
+    count = 0 if evaluation is not None else int(config.data.eval or 0)
+    check = partial(_check_ids, config)
+    blocks = open_blocks(config, source, objective, rules, held_out=count, check=check)
+    if evaluation is None:
+        return RunData(tokenizer, objective, blocks.first.samples, blocks.held_out, blocks)
+    out = encode(evaluation, first_rows(resolved, evaluation), objective, rules)
+    return RunData(tokenizer, objective, blocks.first.samples, out, blocks)
 
 
 def check_data(resolved: Resolved, data: RunData) -> None:
@@ -106,11 +130,17 @@ def check_data(resolved: Resolved, data: RunData) -> None:
 
 def build_held_out(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
     """The rows that the run holds out, without encoding the others. There may be none."""
-    config, rows = resolved.config, _rows(resolved)
+    config, source = resolved.config, source_of(resolved, "train")
+    objective, rules = _objective(resolved, tokenizer)
+    if isinstance(source, Stream):
+        refuse_for_streams(config, training=False)
+        out = _stream(resolved, source, tokenizer, objective, rules).held_out
+        _check_ids(config, out)
+        return objective, out
+    rows = rows_of(resolved, source)
     if rows.is_one_document:
         data = build_data(resolved)
         return data.objective, data.held_out
-    objective, rules = _objective(resolved, tokenizer)
     encoded = Encoder(resolved, tokenizer, objective, rules)
     samples = encoded("held_out", lambda: (rows.evaluation, rows.held_out))
     _check_ids(config, samples)
@@ -120,60 +150,17 @@ def build_held_out(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective,
 def build_evaluation(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
     """Every row of the dataset, for evaluation: those of its own evaluation split where it has one."""
     config = resolved.config
-    dataset = _source(resolved, "eval")
-    if dataset is None:
-        dataset = _source(resolved, "train")
-    if dataset is None:
+    source = source_of(resolved, "eval")
+    if source is None:
+        source = source_of(resolved, "train")
+    if source is None:
         raise DataError(f"dataset {config.dataset.name!r} has no rows to evaluate on")
+    dataset = whole(config, source)
     objective, rules = _objective(resolved, tokenizer)
     encoded = Encoder(resolved, tokenizer, objective, rules)
-    samples = _some(encoded("every", lambda: (dataset, _first(resolved, dataset))), "evaluate")
+    samples = _some(encoded("every", lambda: (dataset, first_rows(resolved, dataset))), "evaluate")
     _check_ids(config, samples)
     return objective, samples
-
-
-Indices = Sequence[int] | NDArray[Any]
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Which rows of which source are trained on, and which are held out."""
-
-    train: Dataset
-    kept: Indices
-    evaluation: Dataset
-    held_out: Indices
-    is_one_document: bool = False
-    """A source of one row holds out a part of that row."""
-
-
-def _rows(resolved: Resolved) -> _Rows:
-    config, wanted = resolved.config, resolved.config.data.eval
-    dataset = _source(resolved, "train")
-    if dataset is None:
-        raise DataError(f"dataset {config.dataset.name!r} has no training split")
-    everything = _first(resolved, dataset)
-    if isinstance(wanted, str):
-        with naming_eval(resolved.config):
-            options = evaluation_options(resolved.config)
-            evaluation: Dataset | None = resolved.build("dataset", options, split="train")
-    else:
-        evaluation = None if wanted is None else _source(resolved, "eval")
-    if evaluation is not None:
-        return _Rows(dataset, everything, evaluation, _first(resolved, evaluation))
-    assert not isinstance(wanted, str), "a path gives an evaluation"
-    if len(everything) == 1 and wanted is not None and wanted < 1:
-        return _Rows(dataset, everything, dataset, (), is_one_document=True)
-    kept, out = held_out_of(dataset, wanted, count=len(everything))
-    return _Rows(dataset, kept, dataset, out)
-
-
-def _first(resolved: Resolved, dataset: Dataset) -> range:
-    """The rows of a source that are read (``data.read_rows``). Raises ``DataError`` when there are none."""
-    if not len(dataset):
-        name = resolved.config.dataset.name
-        raise DataError(f"dataset {name!r} has no rows; look at its options (--dataset.…), or choose another --dataset")
-    return range(min(len(dataset), resolved.config.data.read_rows or len(dataset)))
 
 
 def _objective(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective, Rules]:
@@ -217,16 +204,6 @@ def _rules(config: RunConfig, tokenizer: Tokenizer, template: Template) -> Rules
     )
 
 
-def _source(resolved: Resolved, split: str) -> Dataset | None:
-    source: Dataset | None = resolved.build("dataset", resolved.config.dataset.options, split=split)
-    if isinstance(source, Stream):
-        raise DataError(
-            f"dataset {resolved.config.dataset.name!r} is a stream, which this version cannot train on yet;"
-            " use a map-style dataset"
-        )
-    return source
-
-
 def _check_ids(config: RunConfig, *splits: EncodedSamples) -> None:
     rows = config.model.options.vocab_size
     for samples in splits:
@@ -240,8 +217,8 @@ def _check_ids(config: RunConfig, *splits: EncodedSamples) -> None:
 
 def make_loader(config: RunConfig, data: RunData, plan: Plan, process: Process) -> Loader:
     """The training rows as optimizer steps."""
-    return Loader(
-        data.train,
+    make = partial(Loader, data.train) if data.stream is None else partial(StreamLoader, data.stream)
+    return make(
         data.objective,
         sequence_len=config.train.sequence_len,
         packing=config.data.batching == "packing",

@@ -13,6 +13,8 @@ from mt_core.tracking.logs import notice, show
 
 def say_goodbye(outcome: Outcome, resolved: Resolved, data: RunData, total_steps: int) -> None:
     """Say how the run ended; one that is complete is marked as such."""
+    if data.stream is not None:
+        show(f"of the stream, read in this run: {data.stream.report.describe()}")
     if outcome.stopped:
         _say_stopped(outcome, total_steps)
         return

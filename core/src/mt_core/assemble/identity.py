@@ -33,7 +33,7 @@ AUTO_BYTES = 50_000_000
 BAD_ROWS = frozenset({"on_bad_row", "max_bad_rows"})
 """Keys of the ``data`` section that say what bad rows mean; asked again whenever the cache is opened."""
 
-BESIDE_TOKENS = BAD_ROWS | {"cache", "workers", "strict", "prove", "eval", "shuffle"}
+BESIDE_TOKENS = BAD_ROWS | {"cache", "workers", "strict", "prove", "eval", "shuffle", "shuffle_buffer"}
 BESIDE_TOKENS |= {"batching", "packing", "pad_multiple", "group_by_length"}
 """Keys of the ``data`` section that change no token of a row."""
 

@@ -99,7 +99,7 @@ def describe_batching(data: DataConfig, report: DataReport) -> str:
 def warnings(config: RunConfig, data: RunData, plan: Plan) -> list[str]:
     """What the rows show, and that they do not fill one optimizer step."""
     wanted, samples = plan.global_batch_size, len(data.train)
-    if config.data.batching == "packing" or samples >= wanted:
+    if config.data.batching == "packing" or samples >= wanted or data.stream is not None:
         return data.findings
     few = (
         f"training: {samples} samples do not fill one optimizer step of {wanted} rows, so that each step is an epoch and has"

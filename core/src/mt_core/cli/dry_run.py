@@ -45,11 +45,15 @@ def describe(about: Mapping[str, Any]) -> str:
         ("ranks", f"{ranks} on {'GPUs' if plan['device'] == 'cuda' else 'CPUs'}"),
         ("layout", about["layout"]),
         ("batch", f"{batch['rows']:,} rows of {batch['row_tokens']:,} tokens = {batch['tokens']:,} tokens a step"),
-        ("steps", f"{about['steps']:,} optimizer steps, {about['epochs']:,.1f} epochs"),
+        ("steps", f"{about['steps']:,} optimizer steps, {_epochs(about['epochs'])}"),
         *((_title(number, about["stages"], "layers"), _stage(stage)) for number, stage in enumerate(about["stages"])),
     ]
     text = "\n".join(f"{title:<11}{' '.join(text.split())}" for title, text in lines)
     return f"{text}\n\n{_memory(about['stages'])}\n\nchecked; nothing was started"
+
+
+def _epochs(count: float | None) -> str:
+    return "of a stream, whose length nobody knows" if count is None else f"{count:,.1f} epochs"
 
 
 def _title(number: int, stages: Sequence[Any], alone: str) -> str:

@@ -78,6 +78,9 @@ class DataConfig(MtConfig):
         None, gt=0, description="processes that encode rows into the cache; default is one for each processor"
     )
     shuffle: bool = Field(True, description="a new order each epoch, a function of seed and epoch only")
+    shuffle_buffer: int = Field(
+        1000, gt=0, description="rows of a stream that are shuffled and packed among themselves"
+    )
     read_rows: int | None = Field(None, gt=0, description="only the first rows of a source; default all")
     on_bad_row: Literal["error", "skip"] = Field(
         "error", description="a row that cannot be used ends the run, or is passed over, counted and listed"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,16 +21,24 @@ from mt_core.protocols import Objective
 if TYPE_CHECKING:
     from mt_core.nn import Batch
 
+T = TypeVar("T")
+
 GROUPED_STEPS = 50
 """Steps whose rows ``data.group_by_length`` sorts together, as many as transformers does."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where the next optimizer step begins: an epoch, and a row of its global sequence."""
+    """Where the next optimizer step begins: an epoch, and a row of its global sequence.
+
+    Of a stream: a row of a ``block`` that begins behind ``read`` rows of the source, whose own ``state`` was this there.
+    """
 
     epoch: int = 0
     row: int = 0
+    block: int = 0
+    read: int = 0
+    state: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -123,7 +131,7 @@ class Loader:
             row_ids = tuple(dict.fromkeys(names[number] for row in step for number in row))
             yield Window([self._batch(part) for part in self._share(step)], row_ids, position)
 
-    def _share(self, rows: Sequence[Group]) -> list[Sequence[Group]]:
+    def _share(self, rows: Sequence[T]) -> list[Sequence[T]]:
         """This rank's rows of each micro-batch."""
         size, stride = self.micro_batch_size, self.micro_batch_size * self.world
         starts = range(0, max(len(rows), 1), stride)

@@ -24,6 +24,8 @@ DUPLICATE, ALSO_TRAINED = "duplicate", "also trained on"
 class DataReport:
     """What became of the rows of one split. Reports of parts add up; ``measures.finish`` adds what only the whole shows."""
 
+    is_prefix: bool = False
+    """Of a stream: these are its first rows only."""
     rows_read: int = 0
     rows_kept: int = 0
     rows_dropped: Counter[str] = field(default_factory=Counter)
@@ -128,9 +130,10 @@ class DataReport:
         cut = f", {self.rows_split} split into {self.samples} samples" if self.rows_split else ""
         cut += f", {self.rows_truncated} truncated" if self.rows_truncated else ""
         rows = "1 row" if self.rows_kept == 1 else f"{self.rows_kept:,} rows"
+        rows = f"the beginning of a stream: {rows}" if self.is_prefix else rows
         return f"{rows}{cut}{dropped}, {self.tokens_total:,} tokens, {100 * self.trained_share:.1f}% trained on"
 
 
-_LARGEST = ("longest", "highest_id")
+_LARGEST = ("longest", "highest_id", "is_prefix")
 _APART = (*_LARGEST, "filled", "places", "hashes")
 _ADDED = tuple(each.name for each in fields(DataReport) if each.name not in _APART)

@@ -4,7 +4,7 @@ Every fault is a ``DataError`` that names the file, the line where there is one,
 """
 
 from mt_core.files.arrays import array_elements
-from mt_core.files.compressed import plain
+from mt_core.files.compressed import pieces_of, plain
 from mt_core.files.config import FileConfig
 from mt_core.files.json_rows import JsonRows
 from mt_core.files.paths import files_of, suffix_of
@@ -23,6 +23,7 @@ __all__ = [
     "json_value",
     "lines",
     "paragraphs",
+    "pieces_of",
     "plain",
     "suffix_of",
     "text_start",

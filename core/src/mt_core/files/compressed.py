@@ -11,6 +11,7 @@ import os
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mt_core.errors import DataError, first_line
@@ -20,17 +21,42 @@ _PIECE = 1 << 20
 _PIECE_ZSTD = 1 << 14
 """Bytes to decompress at once; a block of a few bytes may stand for 128 KiB."""
 
+_SHORTER = "it is shorter than it was"
+
+
+def pieces_of(path: Path, start: int = 0) -> Iterator[bytes]:
+    """The content of a file from a byte on, in pieces, decompressed as it is read.
+
+    Raises ``DataError`` as ``plain`` does, and where there are fewer bytes.
+    """
+    kind = _kind(path)
+    with _damage_named(path):
+        yield from _plain(path, start) if kind is None else _behind(_KINDS[kind][1](path), start)
+
 
 def plain(path: Path) -> Path:
     """The file itself, or its decompressed copy. Raises ``DataError`` when it is cut off, damaged or not what its name says."""
+    kind = _kind(path)
+    return path if kind is None else _copy(path, _KINDS[kind][1])
+
+
+def _kind(path: Path) -> str | None:
     with path.open("rb") as file:
         head = file.read(4)
     kind = next((kind for kind, (magic, _) in _KINDS.items() if head.startswith(magic)), None)
-    if kind is not None:
-        return _copy(path, _KINDS[kind][1])
-    if path.suffix.lower() in COMPRESSED and head:
+    if kind is None and path.suffix.lower() in COMPRESSED and head:
         raise DataError(f"{path.absolute()} is not compressed, though its name says so. Rename it, or write it anew.")
-    return path
+    return kind
+
+
+@contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(
+            f"{path.absolute()} is cut off or damaged ({first_line(error)}). Fetch or write it anew; `gzip -t` and `zstd -t` test a file."
+        ) from error
 
 
 def _copy(path: Path, pieces: Callable[[Path], Iterator[bytes]]) -> Path:
@@ -38,13 +64,11 @@ def _copy(path: Path, pieces: Callable[[Path], Iterator[bytes]]) -> Path:
     copy = Path(name)
     atexit.register(_remove, copy, os.getpid())
     try:
-        with os.fdopen(handle, "wb") as file:
+        with _damage_named(path), os.fdopen(handle, "wb") as file:
             file.writelines(pieces(path))
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except DataError:
         copy.unlink()
-        raise DataError(
-            f"{path.absolute()} is cut off or damaged ({first_line(error)}). Fetch or write it anew; `gzip -t` and `zstd -t` test a file."
-        ) from error
+        raise
     except OSError as error:
         copy.unlink()
         raise DataError(
@@ -58,6 +82,24 @@ def _remove(copy: Path, owner: int) -> None:
     """A process that was forked must not remove what its parent still reads."""
     if os.getpid() == owner:
         copy.unlink(missing_ok=True)
+
+
+def _plain(path: Path, start: int) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        if start > file.seek(0, os.SEEK_END):
+            raise EOFError(_SHORTER)
+        file.seek(start)
+        while piece := file.read(_PIECE):
+            yield piece
+
+
+def _behind(pieces: Iterator[bytes], start: int) -> Iterator[bytes]:
+    for piece in pieces:
+        if start < len(piece):
+            yield piece[start:]
+        start = max(0, start - len(piece))
+    if start:
+        raise EOFError(_SHORTER)
 
 
 def _gzip(path: Path) -> Iterator[bytes]:

@@ -177,7 +177,7 @@ def _about(resolved: Resolved, plan: Plan, data: RunData, drawn: Drawing) -> dic
             "tokens": plan.global_batch_size * row_tokens,
         },
         "steps": steps,
-        "epochs": steps * plan.global_batch_size / len(loader.rows(0)),
+        "epochs": None if data.stream else steps * plan.global_batch_size / len(loader.rows(0)),
         "stages": _stages(resolved, plan, drawn, row_tokens),
     }
 

@@ -39,7 +39,10 @@ class Count:
 def title_of(about: Mapping[str, Any]) -> str:
     """``jsonl, sft, byte, for any model``."""
     model = about["model"] or "any model"
-    return f"dataset {about['dataset']}, objective {about['objective']}, tokenizer {about['tokenizer']}, for {model}"
+    part = "the beginning of " if any(split["is_prefix"] for split in about["splits"].values()) else ""
+    return (
+        f"{part}dataset {about['dataset']}, objective {about['objective']}, tokenizer {about['tokenizer']}, for {model}"
+    )
 
 
 def counts(splits: Mapping[str, Split]) -> list[Count]:

@@ -7,6 +7,7 @@ environment (``HF_TOKEN``) only.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +24,9 @@ class HubConfig(MtConfig):
     split: str = Field("train", min_length=1, description="split to train on; a slice such as train[:1000] too")
     eval_split: str | None = Field(None, min_length=1, description="split to evaluate on; without it data.eval cuts")
     revision: str | None = Field(None, min_length=1, description="commit, branch or tag on the Hub")
+    streaming: bool = Field(
+        False, description="read rows from the front while the run trains, and fetch or index nothing beforehand"
+    )
     data_files: tuple[str, ...] = Field((), min_length=0, description="files of the dataset to take; none takes all")
 
 
@@ -47,9 +51,9 @@ class HubRows:
 
 
 def hub_files(config: HubConfig, split: Literal["train", "eval"]) -> list[Path] | None:
-    """All files of a folder of save_to_disk; else those that ``datasets`` has made of the rows, wherever they came from."""
+    """All files of a folder of save_to_disk; else those that ``datasets`` has made of the rows. A stream names none."""
     name = _split(config, split)
-    if name is None:
+    if name is None or config.streaming:
         return None
     folder = Path(config.path).expanduser()
     if _is_saved(folder):
@@ -57,8 +61,51 @@ def hub_files(config: HubConfig, split: Literal["train", "eval"]) -> list[Path] 
     return [Path(file["filename"]) for file in _load(config, name).cache_files]
 
 
-def build_hub(config: HubConfig, *, split: Literal["train", "eval"]) -> HubRows | None:
+class HubStream:
+    """Rows of an ``IterableDataset`` in its own order; ids as those of ``HubRows``."""
+
+    def __init__(self, rows: Any, label: str) -> None:
+        self._rows, self._label = rows, label
+        self._read = 0
+        self._start: dict[str, Any] | None = None
+
+    def rows(self, epoch: int, seed: int) -> Iterator[Row]:
+        """The rows, the same in each epoch. Raises ``DataError`` with the place of one that cannot be read."""
+        start, self._start = self._start, None
+        self._rows.load_state_dict(start["rows"] if start else {})  # an empty one is the begin
+        self._read = start["read"] if start else 0
+        waiting = iter(self._rows)
+        while True:
+            place = f"{self._label}:{self._read + 1}"
+            try:
+                values = next(waiting, None)
+            except Exception as error:
+                raise DataError(
+                    f"{place} cannot be read: {first_line(error)}. Fetch or write the dataset anew."
+                ) from error
+            if values is None:
+                return
+            self._read += 1
+            yield {**values, "id": place}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What ``datasets`` keeps of its place, and the rows before it."""
+        return {"read": self._read, "rows": self._rows.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._start = state
+
+
+def build_hub(config: HubConfig, *, split: Literal["train", "eval"]) -> HubRows | HubStream | None:
     """The rows of a split; ``None`` for evaluation without ``eval_split``."""
+    if not config.streaming:
+        return hub_rows(config, split=split)
+    name = _split(config, split)
+    return None if name is None else HubStream(_load(config, name), f"{config.path}[{name}]")
+
+
+def hub_rows(config: HubConfig, *, split: Literal["train", "eval"]) -> HubRows | None:
+    """The same by number."""
     name = _split(config, split)
     return None if name is None else HubRows(_load(config, name), f"{config.path}[{name}]")
 
@@ -78,13 +125,15 @@ def _load(config: HubConfig, split: str) -> Any:
     folder = Path(config.path).expanduser()
     try:
         if _is_saved(folder):
-            return _saved(datasets, config, folder, split)
+            saved = _saved(datasets, config, folder, split)
+            return saved.to_iterable_dataset() if config.streaming else saved
         return datasets.load_dataset(
             str(folder) if folder.exists() else config.path,
             config.subset,
             split=split,
             revision=config.revision,
             data_files=list(config.data_files) or None,
+            streaming=config.streaming,
             token=os.environ.get("HF_TOKEN") or False,
             keep_in_memory=False,  # rows in memory have no files to be told apart by
         )

@@ -12,12 +12,13 @@ from .hub import HubConfig, build_hub, hub_files
 from .mixing import ConcatConfig, build_concat, concat_files, parts
 from .recipes.build import GlueConfig, RecipeConfig, build_glue, build_recipe, glue_files, recipe_files
 from .recipes.table import RECIPES
+from .streaming import StreamConfig, build_stream
 from .tokens import TokensConfig, build_tokens, token_files
 
 
 @hookimpl
 def mt_datasets() -> list[Component]:
-    return [*_formats(), *_recipes()]
+    return [*_formats(), *_others(), *_recipes()]
 
 
 def _formats() -> list[Component]:
@@ -55,6 +56,19 @@ def _formats() -> list[Component]:
             source="https://arrow.apache.org/docs/format/Columnar.html",
         ),
         DatasetComponent(
+            name="tokens",
+            config=TokensConfig,
+            files=token_files,
+            build=build_tokens,
+            summary="token ids in .npy or .bin files, mapped, cut into documents",
+            source="https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html",
+        ),
+    ]
+
+
+def _others() -> list[Component]:
+    return [
+        DatasetComponent(
             name="hf",
             config=HubConfig,
             files=hub_files,
@@ -62,13 +76,12 @@ def _formats() -> list[Component]:
             summary="Hugging Face datasets: a name of the Hub, a folder, or what save_to_disk wrote",
             source="https://huggingface.co/docs/datasets",
         ),
-        DatasetComponent(
-            name="tokens",
-            config=TokensConfig,
-            files=token_files,
-            build=build_tokens,
-            summary="token ids in .npy or .bin files, mapped, cut into documents",
-            source="https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html",
+        Component(
+            name="stream",
+            config=StreamConfig,
+            build=build_stream,
+            summary="JSON lines of any size, read from the front while the run trains",
+            source="https://jsonlines.org",
         ),
         DatasetComponent(
             name="concat",

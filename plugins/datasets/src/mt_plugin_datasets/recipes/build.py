@@ -11,7 +11,7 @@ from mt_core import DataError, Dataset, MtConfig
 from mt_core.files import FileConfig
 
 from ..formats import READERS, rows_of
-from ..hub import HubConfig, build_hub, hub_files
+from ..hub import HubConfig, hub_files, hub_rows
 from .glue import TASKS, glue
 from .recipe import Recipe, RecipeRows
 from .table import RECIPES
@@ -86,7 +86,7 @@ def build_glue(config: GlueConfig, *, split: Literal["train", "eval"]) -> Recipe
 def _build(config: RecipeConfig, split: Literal["train", "eval"], recipe: Recipe) -> RecipeRows | None:
     if config.prompt is not None and not recipe.prompt:
         raise DataError(f"{recipe.name} has dialogues, whose prompts are their own. Leave dataset.prompt out.")
-    rows = build_hub(_on_hub(config, recipe), split=split) if config.path is None else _rows(config, split, recipe)
+    rows = hub_rows(_on_hub(config, recipe), split=split) if config.path is None else _rows(config, split, recipe)
     return None if rows is None else RecipeRows(rows, recipe, config.prompt)
 
 

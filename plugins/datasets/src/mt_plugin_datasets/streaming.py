@@ -1,0 +1,135 @@
+"""JSON lines that are read from the front while a run trains: no index, no decompressed copy, memory flat in their size."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from mt_core import DataError, Row
+from mt_core.files import FileConfig, Piece, json_object, pieces_of
+
+
+class StreamConfig(FileConfig):
+    """Where the rows are."""
+
+    path: str = Field(
+        min_length=1,
+        description="UTF-8 file of JSON objects, one per line; a folder (all *.jsonl below it, sorted); a pattern such as"
+        " 'data/*.jsonl.gz'; .gz and .zst too; a pipe, such as /dev/stdin",
+    )
+
+
+class JsonLines:
+    """The rows of some files, one after another. The state is a file, a line, and the byte behind it."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self._files = files
+        self._state: dict[str, Any] = {}
+        self._start: dict[str, Any] = {}
+
+    def rows(self, epoch: int, seed: int) -> Iterator[Row | DataError]:
+        """The objects in the order of files and lines, the same in each epoch. A malformed one is given as its fault."""
+        start, self._start = self._start, {}
+        first, line, begin = start.get("file", 0), start.get("line", 0), start.get("offset", 0)
+        for number, path in enumerate(self._files[first:], start=first):
+            for piece in _pieces(path, pieces_of(path, begin), line, begin):
+                offset = piece.start + len(piece.content)
+                self._state = {"file": number, "name": path.name, "line": piece.line, "offset": offset}
+                yield _row(piece)
+            line = begin = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the last row ends."""
+        return dict(self._state)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Raises ``DataError`` when the files are others."""
+        number, name = state["file"], state["name"]
+        if number >= len(self._files) or self._files[number].name != name:
+            raise DataError(
+                f"the run stopped in {name}, file {number + 1} of its stream, and dataset.path means other files now ({len(self._files)})."
+                " Put the files back."
+            )
+        self._start = self._state = dict(state)
+
+
+class PipedLines:
+    """The rows of a pipe, which can be read once, by one process, and keeps no state."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._is_read = path, False
+
+    def rows(self, epoch: int, seed: int) -> Iterator[Row | DataError]:
+        """The objects as they come. Raises ``DataError`` when they were read before, and where several processes want them."""
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise DataError(
+                f"{self._path} is a pipe, and several processes would each get a part of its rows. Train in one process, or write the"
+                " rows into a file."
+            )
+        if self._is_read:
+            raise DataError(
+                f"{self._path} is a pipe, whose rows come only once, and they are used up. Set a smaller --train.steps, or write the rows"
+                " into a file."
+            )
+        self._is_read = True
+        return map(_row, _pieces(self._path, _piped(self._path)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """None: what went through a pipe is gone."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """There is none to load."""
+
+
+def build_stream(config: StreamConfig, *, split: Literal["train", "eval"]) -> JsonLines | PipedLines | None:
+    """The rows of a split. Without ``eval_path`` the core holds out the first ones."""
+    path = Path(config.path).expanduser()
+    if split == "train" and path.is_fifo():
+        return PipedLines(path)
+    files = config.files(split, ".jsonl", ".json")
+    return None if files is None else JsonLines(files)
+
+
+def _pieces(path: Path, content: Iterable[bytes], line: int = 0, offset: int = 0) -> Iterator[Piece]:
+    """The lines that are not blank, behind a line that ends at a byte of the (decompressed) content. Raises ``DataError``."""
+    try:
+        for number, text in enumerate(_lines(content), start=line + 1):
+            begin, offset = offset, offset + len(text)
+            if not begin and text.startswith(codecs.BOM_UTF8):
+                begin, text = len(codecs.BOM_UTF8), text.removeprefix(codecs.BOM_UTF8)
+            if text.strip():
+                yield Piece(path, number, begin, text)
+    except OSError as error:
+        raise DataError(f"{path.absolute()} cannot be read: {error.strerror}. Check its permissions.") from error
+
+
+def _lines(content: Iterable[bytes]) -> Iterator[bytes]:
+    """With their ends, out of pieces of any size."""
+    parts: list[bytes] = []
+    for piece in content:
+        *ended, rest = piece.split(b"\n")
+        for end in ended:
+            yield b"".join([*parts, end, b"\n"])
+            parts = []
+        parts.append(rest)
+    if last := b"".join(parts):
+        yield last
+
+
+def _piped(path: Path) -> Iterator[bytes]:
+    """As it comes: a line is not kept back until the next megabyte is there."""
+    with path.open("rb") as file:
+        yield from file
+
+
+def _row(piece: Piece) -> Row | DataError:
+    try:
+        return {**json_object(piece), "id": piece.place}
+    except DataError as fault:
+        return fault
