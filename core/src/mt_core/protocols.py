@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from mt_core.nn import Batch, LossSums, TrainModel
@@ -26,6 +28,29 @@ class Sample:
     trained: Sequence[bool]
     row_id: str
     weights: Sequence[float] | None = None
+
+
+@dataclass(frozen=True)
+class FlatRows:
+    """The samples of several rows as columns: all tokens one after another, and how they are cut.
+
+    ``lengths`` are the tokens of each sample, ``counts`` the samples of each row. ``weights`` are there where a sample has any, and
+    1 for the others.
+    """
+
+    ids: NDArray[np.int64]
+    trained: NDArray[np.bool_]
+    weights: NDArray[np.float32] | None
+    lengths: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    row_ids: Sequence[str]
+
+
+@runtime_checkable
+class HasFlat(Protocol):
+    """Rows of samples that lie in columns already: an objective that collates columns need not look at each sample."""
+
+    def flat(self) -> FlatRows: ...
 
 
 Message = Mapping[str, Any]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mt_core.data.encoded import EncodedSamples
+from mt_core.data.encoded import EncodedSamples, SampleRows
 from mt_core.data.epoch import EpochRows, Group
 from mt_core.data.order import permutation
 from mt_core.data.packing import WINDOW, group_by_length, pack_window
@@ -183,10 +183,9 @@ def make_batch(
 
     ``part`` (number, of how many) is this rank's share of each row's tokens; rows are padded to divide.
     """
-    content = [[samples[number] for number in row] for row in rows] or [[]]
+    content = SampleRows(samples, rows or [()])
     if length is None:
-        longest = max((sum(len(sample.ids) for sample in row) for row in content), default=1)
-        length = max(PAD_MULTIPLE, -(-longest // PAD_MULTIPLE) * PAD_MULTIPLE)
+        length = max(PAD_MULTIPLE, -(-content.longest // PAD_MULTIPLE) * PAD_MULTIPLE)
     number, parts = part
     batch = objective.collate(content, length=-(-length // parts) * parts)
     return (batch if parts == 1 else batch.cut(number, parts)).indexed()

@@ -5,10 +5,12 @@ Shapes: B rows, T tokens of a row, n trained tokens of the batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,7 +36,7 @@ class Batch:
     positions: Tensor
     document_ids: Tensor
     weights: Tensor | None = None
-    row_ids: tuple[str, ...] = ()
+    row_ids: Sequence[str] = ()
     extras: Mapping[str, Any] = field(default_factory=dict)
     trained_n: Tensor | None = None
     document_lengths: DocumentLengths | None = None
@@ -67,8 +69,14 @@ class Batch:
 
 
 def document_lengths(document_ids_BT: Tensor) -> DocumentLengths:
-    """Run lengths of each row of ids."""
-    return tuple(tuple(torch.unique_consecutive(row, return_counts=True)[1].tolist()) for row in document_ids_BT)
+    """Run lengths of each row of ids, which are on the host."""
+    ids_BT = document_ids_BT.numpy()
+    rows, length = ids_BT.shape
+    begins_BT = np.ones((rows, length), dtype=np.bool_)
+    np.not_equal(ids_BT[:, 1:], ids_BT[:, :-1], out=begins_BT[:, 1:])
+    runs = np.diff(np.flatnonzero(begins_BT), append=rows * length).tolist()
+    counted = iter(runs)
+    return tuple(tuple(islice(counted, count)) for count in begins_BT.sum(axis=1).tolist())
 
 
 @dataclass(frozen=True)
