@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,8 +41,13 @@ class Window:
     """The rows of one optimizer step, as this rank's micro-batches, and where the next one begins."""
 
     batches: list[Batch]
-    row_ids: tuple[str, ...]
+    names: Sequence[str]
     after: Position
+
+    @property
+    def row_ids(self) -> tuple[str, ...]:
+        """The id of each row, once. They are read when somebody asks."""
+        return tuple(dict.fromkeys(self.names))
 
 
 class Loader:
@@ -116,9 +122,8 @@ class Loader:
             step = rows.cut(position.row, self.global_batch_size)
             end = position.row + len(step)
             position = Position(position.epoch, end) if rows.has(end) else Position(position.epoch + 1)
-            names = self.samples.row_ids
-            row_ids = tuple(dict.fromkeys(names[number] for row in step for number in row))
-            yield Window([self._batch(part) for part in self._share(step)], row_ids, position)
+            names = self.samples.row_ids.of(np.fromiter(chain.from_iterable(step), np.int64))
+            yield Window([self._batch(part) for part in self._share(step)], names, position)
 
     def _share(self, rows: Sequence[Group]) -> list[Sequence[Group]]:
         """This rank's rows of each micro-batch."""

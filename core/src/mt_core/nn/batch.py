@@ -43,8 +43,8 @@ class Batch:
 
     def indexed(self) -> Batch:
         """This batch with ``trained_n`` and ``document_lengths`` filled in; call it while the tensors are on the host."""
-        trained = (self.labels.reshape(-1) != NOT_TRAINED).nonzero().reshape(-1)
-        return replace(self, trained_n=trained, document_lengths=document_lengths(self.document_ids))
+        trained = np.flatnonzero(self.labels.numpy() != NOT_TRAINED)  # torch takes three times as long
+        return replace(self, trained_n=torch.from_numpy(trained), document_lengths=document_lengths(self.document_ids))
 
     def cut(self, part: int, parts: int) -> Batch:
         """Part ``part`` of ``parts`` of every row's tokens. ``document_ids`` stay whole: attention sees the whole rows."""
@@ -74,9 +74,9 @@ def document_lengths(document_ids_BT: Tensor) -> DocumentLengths:
     rows, length = ids_BT.shape
     begins_BT = np.ones((rows, length), dtype=np.bool_)
     np.not_equal(ids_BT[:, 1:], ids_BT[:, :-1], out=begins_BT[:, 1:])
-    runs = np.diff(np.flatnonzero(begins_BT), append=rows * length).tolist()
-    counted = iter(runs)
-    return tuple(tuple(islice(counted, count)) for count in begins_BT.sum(axis=1).tolist())
+    begins = np.flatnonzero(begins_BT)
+    runs = iter(np.diff(begins, append=rows * length).tolist())
+    return tuple(tuple(islice(runs, count)) for count in np.bincount(begins // length, minlength=rows).tolist())
 
 
 @dataclass(frozen=True)
