@@ -7,8 +7,10 @@ before the first step.
 from __future__ import annotations
 
 import hashlib
+import struct
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any, overload
 
@@ -145,7 +147,7 @@ class EncodedSamples:
                 f"{sample.row_id}: a token id is below {-(1 << 31)} or above {_LARGEST}. Encode the row again, or leave it out"
             ) from error
         if sample.weights is not None:
-            grown["weighted"].append(len(self))
+            grown["weighted"].append(len(grown["ends"]) - 1)
             grown["weights"].fromlist(list(sample.weights))
             grown["weight_ends"].append(len(grown["weights"]))
         grown["trained"].frombytes(trained)
@@ -255,9 +257,15 @@ _NO_IDS, _NO_FLAGS = np.empty(0, np.int32), np.empty(0, np.bool_)
 
 def _flags(trained: Sequence[bool]) -> bytes:
     """A byte for each token. Most samples of plain text are trained whole."""
-    if isinstance(trained, list) and trained.count(True) == len(trained):
+    if isinstance(trained, list) and trained == [True] * len(trained):
         return b"\1" * len(trained)
     return np.asarray(trained, dtype=np.bool_).tobytes()
+
+
+@lru_cache(maxsize=4096)
+def _packer(count: int) -> Callable[..., bytes]:
+    """Writes so many numbers down in 32 bits each."""
+    return struct.Struct(f"{count}i").pack
 
 
 def _extend(ids: array[Any], more: Any) -> None:
@@ -266,5 +274,8 @@ def _extend(ids: array[Any], more: Any) -> None:
         if more.itemsize > 4 and np.abs(more).max(initial=0) > _LARGEST:  # a cast would wrap it in silence
             raise OverflowError("token ids are stored in 32 bits")
         ids.frombytes(more.astype(np.int32, casting="same_kind").tobytes())
-    else:  # leaves the array as it was when one does not fit
-        ids.fromlist(more if isinstance(more, list) else list(more))
+    else:
+        try:
+            ids.frombytes(_packer(len(more))(*more))
+        except struct.error:  # one does not fit, or is no number; this leaves the array as it was
+            ids.fromlist(list(more))
