@@ -72,9 +72,10 @@ def document_lengths(document_ids_BT: Tensor) -> DocumentLengths:
     """Run lengths of each row of ids, which are on the host."""
     ids_BT = document_ids_BT.numpy()
     rows, length = ids_BT.shape
-    begins_BT = np.ones((rows, length), dtype=np.bool_)
-    np.not_equal(ids_BT[:, 1:], ids_BT[:, :-1], out=begins_BT[:, 1:])
-    begins = np.flatnonzero(begins_BT)
+    flat, is_first = ids_BT.reshape(-1), np.empty(rows * length, dtype=np.bool_)
+    np.not_equal(flat[1:], flat[:-1], out=is_first[1:])
+    is_first[::length] = True
+    begins = np.flatnonzero(is_first)
     runs = iter(np.diff(begins, append=rows * length).tolist())
     return tuple(tuple(islice(runs, count)) for count in np.bincount(begins // length, minlength=rows).tolist())
 

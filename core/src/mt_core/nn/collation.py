@@ -29,7 +29,8 @@ def collated(flat: FlatRows, *, length: int, pad_id: int) -> Batch:
     assert longest <= length, f"row of {longest} tokens in a batch of length {length}: the packer must not overfill"
     held_BT = np.arange(length) < filled_B[:, None]
     final_N = (ends_S - 1)[lengths_S > 0]
-    labels_N = _shifted(np.where(flat.trained, flat.ids, NOT_TRAINED), final_N, NOT_TRAINED)
+    wanted_N = flat.ids if flat.trained.all() else np.where(flat.trained, flat.ids, NOT_TRAINED)
+    labels_N = _shifted(wanted_N, final_N, NOT_TRAINED)
     weights_N = None if flat.weights is None else _shifted(flat.weights, final_N, 1)
     positions_BT, document_ids_BT = _places(lengths_S, counts_B, last_B, length - filled_B, length)
     positions_BT[flat.counts == 0] = 0
