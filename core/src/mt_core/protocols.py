@@ -147,6 +147,15 @@ class ManyTexts(Protocol):
         ...
 
 
+@runtime_checkable
+class ManyOffsets(Protocol):
+    """A tokenizer that is faster with many texts at once where offsets are wanted."""
+
+    def encode_many_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Sequence[tuple[int, int]]]]:
+        """What ``encode_with_offsets`` gives for each. Offsets may be looked up only when they are asked for."""
+        ...
+
+
 class Template(Protocol):
     """How a conversation is written down: its ids, and which of them are trained on (``data.template``, ``data.train_on``).
 
@@ -168,6 +177,15 @@ class Template(Protocol):
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """Ids up to where the assistant begins to speak. Raises ``DataError`` as ``encode`` does."""
+        ...
+
+
+@runtime_checkable
+class ManyConversations(Protocol):
+    """A template that is faster with many conversations at once."""
+
+    def encode_many(self, conversations: Sequence[Sequence[Message]]) -> list[Encoded]:
+        """What ``Template.encode`` gives for each. Raises ``DataError`` where it would for one of them."""
         ...
 
 

@@ -255,17 +255,19 @@ _LARGEST = (1 << 31) - 1
 _NO_IDS, _NO_FLAGS = np.empty(0, np.int32), np.empty(0, np.bool_)
 
 
-def _flags(trained: Sequence[bool]) -> bytes:
+def _flags(trained: Any) -> bytes:
     """A byte for each token. Most samples of plain text are trained whole."""
-    if isinstance(trained, list) and trained == [True] * len(trained):
+    if isinstance(trained, np.ndarray):
+        return np.asarray(trained, dtype=np.bool_).tobytes()
+    if trained.count(True) == len(trained):
         return b"\1" * len(trained)
-    return np.asarray(trained, dtype=np.bool_).tobytes()
+    return _packer("?", len(trained))(*trained)
 
 
 @lru_cache(maxsize=4096)
-def _packer(count: int) -> Callable[..., bytes]:
-    """Writes so many numbers down in 32 bits each."""
-    return struct.Struct(f"{count}i").pack
+def _packer(code: str, count: int) -> Callable[..., bytes]:
+    """Writes so many numbers (``i``, 32 bits) or truths (``?``, a byte) down."""
+    return struct.Struct(f"{count}{code}").pack
 
 
 def _extend(ids: array[Any], more: Any) -> None:
@@ -276,6 +278,6 @@ def _extend(ids: array[Any], more: Any) -> None:
         ids.frombytes(more.astype(np.int32, casting="same_kind").tobytes())
     else:
         try:
-            ids.frombytes(_packer(len(more))(*more))
+            ids.frombytes(_packer("i", len(more))(*more))
         except struct.error:  # one does not fit, or is no number; this leaves the array as it was
             ids.fromlist(list(more))
