@@ -121,9 +121,11 @@ class _Offsets(Sequence[tuple[int, int]]):
     @overload
     def __getitem__(self, number: slice) -> list[tuple[int, int]]: ...
     def __getitem__(self, number: int | slice) -> Any:
-        if isinstance(number, int) and number >= 0 and (found := self._encoding.token_to_chars(number)) is not None:
-            return found
-        return self._encoding.offsets[number]
+        try:
+            found = self._encoding.token_to_chars(number)
+        except (TypeError, OverflowError):  # a slice, or counted from the end
+            found = None
+        return self._encoding.offsets[number] if found is None else found
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(self._encoding.offsets)

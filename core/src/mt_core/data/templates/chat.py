@@ -67,12 +67,14 @@ class ChatTemplate:
     def _encoded(self, reading: Reading, spans: Sequence[_Span]) -> Encoded:
         lead = self._lead(reading.ids)
         ids = [*lead, *reading.ids] if lead else reading.ids
-        trained, weights = [False] * len(ids), [1.0] * len(ids)
+        trained = [False] * len(ids)
+        weights = [1.0] * len(ids) if any(span.weight != 1.0 for span in spans) else None
         for span in spans:
             first, last = (len(lead) + place for place in _tokens_in(reading, span))
             trained[first:last] = [True] * (last - first)
-            weights[first:last] = [span.weight] * (last - first)
-        return Encoded(ids, trained, weights if any(span.weight != 1.0 for span in spans) else None)
+            if weights is not None:
+                weights[first:last] = [span.weight] * (last - first)
+        return Encoded(ids, trained, weights)
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """See ``Template``."""
