@@ -1,16 +1,21 @@
-"""Text to packed batches, beside the raw encoding of the same tokenizer, and beside ``datasets.map`` with TRL's packing.
+"""Rows to packed batches, beside the raw encoding of the same tokenizer, and beside ``datasets.map`` with TRL's packing.
 
     python benchmarks/data.py [--pairs 10] [--rows 20000]
 
-All sides read the same JSON lines, use the same byte-level BPE of 8,000 tokens (trained here on Python's help topics) on one
-core, in fresh processes that alternate. Tokens per CPU-second count all threads of the process; imports are not counted.
+All sides read the same JSON lines and use the same byte-level BPE of 8,000 tokens (trained here on Python's help topics) on one
+core, in fresh processes that alternate. Before that, a run of each side shows that all of them hold the same tokens. Tokens per
+CPU-second count all threads and processes; imports, and the tokenizer's file, are read before the clock starts.
 
-raw      ``Tokenizer.encode_batch_fast`` on texts that are in memory already: the ids, and nothing else
-ours     rows read, checked, encoded, cut to length, packed (best fit) and collated: every batch of one epoch
+Two kinds of rows: ``text``, and ``chat`` (one to three questions and answers, written as ChatML, masks from offsets).
+
+raw      ``Tokenizer.encode_batch_fast`` (chat: ``encode_batch``, which knows offsets, on conversations that are written down
+         already) on texts that are in memory: the ids, and nothing else
+ours     rows read, checked, written down, encoded, masked, cut to length, packed (best fit) and collated: every batch of one epoch
 cached   the same from the token cache, opened anew
 peer     ``datasets`` reads and maps the tokenizer in batches, TRL packs (best fit decreasing): every row of one epoch as ids
 
-Needs ``pip install datasets trl`` for the peer; without them it is left out, and said so.
+The last lines are the cost of opening a cached set of ten million rows. Needs ``pip install datasets trl`` for the peer; without
+them it is left out, and said so.
 """
 
 from __future__ import annotations
@@ -20,20 +25,29 @@ import importlib.util
 import json
 import os
 import random
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-LENGTH, ROWS_OF_A_BATCH, VOCABULARY = 1024, 8, 8_000
-SIDES = ("raw", "ours", "cached", "peer")
+LENGTH, ROWS_OF_A_BATCH, VOCABULARY, MANY = 1024, 8, 8_000, 10_000_000
+BEGIN, END, OPEN, CLOSE = "<s>", "</s>", "<|im_start|>", "<|im_end|>"
+CASES = {"text": ("raw", "ours", "cached", "peer"), "chat": ("raw", "ours", "cached")}
+RATIOS = [("ours", "raw"), ("ours", "peer"), ("cached", "peer"), ("cached", "raw")]
+
+See = Callable[[Any], None]
+"""Told the ids of a row, or of a batch."""
 
 
 def make(folder: Path, rows: int) -> None:
-    """A tokenizer, and rows of 200 to 3,000 characters of English."""
+    """A tokenizer; rows of 200 to 3,000 characters of English, conversations of about as many, and these written down."""
     from pydoc_data.topics import topics
 
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -42,94 +56,111 @@ def make(folder: Path, rows: int) -> None:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    alphabet, special = pre_tokenizers.ByteLevel.alphabet(), [BEGIN, END, OPEN, CLOSE]
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet, show_progress=False
+        vocab_size=VOCABULARY, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(documents, trainer)
     tokenizer.save(str(folder / "tokenizer.json"))
     text, chance = "\n".join(documents), random.Random(0)
-    with (folder / "rows.jsonl").open("w") as file:
-        for _ in range(rows):
-            start = chance.randrange(len(text) - 3000)
-            file.write(json.dumps({"text": text[start : start + chance.randint(200, 3000)]}) + "\n")
+
+    def said(least: int, most: int) -> str:
+        start = chance.randrange(len(text) - most)
+        return text[start : start + chance.randint(least, most)]
+
+    def conversation() -> list[dict[str, str]]:
+        pairs = ((said(50, 300), said(100, 700)) for _ in range(chance.randint(1, 3)))
+        return [
+            {"role": role, "content": part} for p in pairs for role, part in zip(("user", "assistant"), p, strict=True)
+        ]
+
+    chats = [conversation() for _ in range(rows)]
+    write(folder / "text.jsonl", ({"text": said(200, 3000)} for _ in range(rows)))
+    write(folder / "chat.jsonl", ({"messages": turns} for turns in chats))
+    turns = ("".join(f"{OPEN}{turn['role']}\n{turn['content']}{CLOSE}\n" for turn in chat) for chat in chats)
+    write(folder / "chat.written.jsonl", ({"text": BEGIN + text} for text in turns))
+
+
+def write(path: Path, rows: Iterator[dict[str, Any]]) -> None:
+    with path.open("w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
 class Clock:
-    """Processor time of the whole process."""
+    """Processor time of the process and those that it has started."""
 
     def __init__(self) -> None:
-        self.start = time.process_time()
+        self.start = self.now()
 
-    def rate(self, tokens: int) -> dict[str, float]:
-        return {"tokens": tokens, "per_cpu": tokens / (time.process_time() - self.start)}
+    def now(self) -> float:
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return time.process_time() + children.ru_utime + children.ru_stime
+
+    def seconds(self) -> float:
+        return self.now() - self.start
 
 
-def raw(folder: Path) -> dict[str, float]:
+def raw(folder: Path, case: str, see: See) -> float:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    texts = [json.loads(line)["text"] for line in (folder / "rows.jsonl").open()]
-    clock, tokens = Clock(), 0
+    file = folder / ("text.jsonl" if case == "text" else "chat.written.jsonl")
+    texts = [json.loads(line)["text"] for line in file.open()]
+    encode = tokenizer.encode_batch_fast if case == "text" else tokenizer.encode_batch
+    clock = Clock()
     for start in range(0, len(texts), 256):
-        encoded = tokenizer.encode_batch_fast(texts[start : start + 256], add_special_tokens=False)
-        tokens += sum(len(each.ids) for each in encoded)
-    return clock.rate(tokens)
+        for each in encode(texts[start : start + 256], add_special_tokens=False):
+            see(each.ids)
+    return clock.seconds()
 
 
-def run_config(folder: Path, cache: str | None) -> dict[str, Any]:
+def run_config(folder: Path, case: str, cache: str | None) -> dict[str, Any]:
+    shape = {"dim": 32, "n_layers": 1, "n_heads": 2, "n_kv_heads": 2, "vocab_size": VOCABULARY, "max_seq_len": LENGTH}
+    special = {"bos_token": BEGIN, "eos_token": END}
+    data = {"eval": None, "cache": cache, "workers": 1, "batching": "packing", "truncation": "error"}
     return {
-        "model": {
-            "name": "llama",
-            "dim": 32,
-            "n_layers": 1,
-            "n_heads": 2,
-            "n_kv_heads": 2,
-            "vocab_size": VOCABULARY,
-            "max_seq_len": LENGTH,
-        },
-        "tokenizer": {
-            "name": "huggingface",
-            "path": str(folder / "tokenizer.json"),
-            "bos_token": "<s>",
-            "eos_token": "</s>",
-        },
-        "dataset": {"name": "jsonl", "path": str(folder / "rows.jsonl")},
-        "data": {"eval": None, "cache": cache, "workers": 1},
+        "model": {"name": "llama", **shape},
+        "tokenizer": {"name": "huggingface", "path": str(folder / "tokenizer.json"), **special},
+        "dataset": {"name": "jsonl", "path": str(folder / f"{case}.jsonl")},
+        "objective": {"name": "pretrain" if case == "text" else "sft"},
+        "data": data | ({} if case == "text" else {"template": "chatml"}),
         "train": {"sequence_len": LENGTH, "micro_batch_size": ROWS_OF_A_BATCH},
     }
 
 
-def batches(folder: Path, cache: str | None) -> dict[str, float]:
+def batches(folder: Path, case: str, cache: str | None, see: See) -> float:
     import mt_core.builtin.objectives.pretrain  # noqa: F401  torch, before the clock starts
-    from mt_core.assemble.data import build_data, make_loader
+    from mt_core.assemble.data import build_data, build_tokenizer, make_loader
     from mt_core.data.loader import Position
     from mt_core.engine.plan import make_plan
     from mt_core.engine.processes import Process
     from mt_core.plugins.host import PluginHost
     from mt_core.plugins.resolve import resolve
 
-    resolved = resolve(run_config(folder, cache), PluginHost.discover())
+    resolved = resolve(run_config(folder, case, cache), PluginHost.discover())
     plan, process = make_plan(resolved.config, world=1, device="cpu", offers=[]), Process.from_environment()
-    resolved.build("tokenizer", resolved.config.tokenizer.options)  # so is its library
-    clock, data = Clock(), build_data(resolved)
-    loader, seen = make_loader(resolved.config, data, plan, process), 0
-    for window in loader.windows(Position()):
-        seen += sum(batch.input_ids.numel() for batch in window.batches)
-        if window.after.epoch:
-            break
+    tokenizer = build_tokenizer(resolved)
+    with mock.patch("mt_core.assemble.data.build_tokenizer", return_value=tokenizer):
+        clock, data = Clock(), build_data(resolved)
+        loader, seen = make_loader(resolved.config, data, plan, process), 0
+        for window in loader.windows(Position()):
+            for batch in window.batches:
+                seen += batch.input_ids.numel()
+                see(batch.input_ids)
+            if window.after.epoch:
+                break
     assert seen >= data.train.report.tokens_total, "every token comes in a batch"
-    return clock.rate(data.train.report.tokens_total)
+    return clock.seconds()
 
 
-def peer(folder: Path) -> dict[str, float]:
+def peer(folder: Path, see: See) -> float:
     import datasets
     from transformers import PreTrainedTokenizerFast
     from trl import pack_dataset
 
     datasets.disable_progress_bars()
     path = str(folder / "tokenizer.json")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_file=path, bos_token="<s>", eos_token="</s>")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=path, bos_token=BEGIN, eos_token=END)
 
     def encoded(rows: dict[str, list[str]]) -> dict[str, list[list[int]]]:
         ids = tokenizer(rows["text"], add_special_tokens=False, return_attention_mask=False)["input_ids"]
@@ -138,48 +169,97 @@ def peer(folder: Path) -> dict[str, float]:
 
     clock = Clock()
     with tempfile.TemporaryDirectory() as cache:
-        rows = datasets.load_dataset("json", data_files=str(folder / "rows.jsonl"), split="train", cache_dir=cache)
+        rows = datasets.load_dataset("json", data_files=str(folder / "text.jsonl"), split="train", cache_dir=cache)
         rows = rows.map(encoded, batched=True, remove_columns=rows.column_names)
-        packed = pack_dataset(rows, LENGTH, strategy="bfd")
-        tokens = sum(len(row["input_ids"]) for row in packed)
-    return clock.rate(tokens)
+        for row in pack_dataset(rows, LENGTH, strategy="bfd"):
+            see(row["input_ids"])
+    return clock.seconds()
 
 
-def measure(side: str, folder: Path) -> dict[str, float]:
+def measure(case: str, side: str, folder: Path, see: See) -> float:
     if side == "raw":
-        return raw(folder)
+        return raw(folder, case, see)
     if side == "peer":
-        return peer(folder)
-    return batches(folder, None if side == "ours" else str(folder / "cache"))
+        return peer(folder, see)
+    return batches(folder, case, None if side == "ours" else str(folder / "cache"), see)
 
 
-def started(side: str, folder: Path, *more: str) -> dict[str, float]:
-    command = [sys.executable, __file__, "--side", side, "--folder", str(folder), *more]
+def counted(case: str, side: str, folder: Path) -> dict[str, int]:
+    """How often each token comes, but for begin, end and padding, which are the first two."""
+    import torch
+
+    found: Counter[int] = Counter()
+    measure(case, side, folder, lambda ids: found.update(torch.as_tensor(ids).reshape(-1).tolist()))
+    return {str(token): count for token, count in sorted(found.items()) if token > 1}
+
+
+def opening(folder: Path) -> dict[str, float]:
+    """Seconds and MiB that it takes to open a cached set of ten million rows of eight tokens, and to take its first batch."""
+    import numpy as np
+
+    from mt_core.data.cache import HASH, HASHES, META, open_samples
+    from mt_core.data.encoded import COLUMNS, dtype_of
+    from mt_core.data.loader import make_batch
+    from mt_core.nn import TokenObjective
+
+    place = folder / "many"
+    place.mkdir()
+    sizes = {"ids": 8 * MANY, "trained": 8 * MANY, "row_ids": MANY, "weighted": 0, "weights": 0, "weight_ends": 1}
+    for name in COLUMNS:  # files with holes, but for the offsets
+        with (place / name).open("wb") as file:
+            if name in ("ends", "row_id_ends"):
+                np.arange(0, MANY + 1, dtype=dtype_of(name)).__imul__(8 if name == "ends" else 1).tofile(file)
+            else:
+                file.truncate(sizes[name] * dtype_of(name).itemsize)
+    np.arange(MANY, dtype=HASH).tofile(place / HASHES)
+    report = {"rows_read": MANY, "rows_kept": MANY, "rows_dropped": {}, "samples": MANY, "highest_id": 7}
+    (place / META).write_text(json.dumps({"report": report, "fingerprint": {"sha256": "known"}}))
+    before, start = resident_mib(), time.perf_counter()
+    samples = open_samples(place)
+    make_batch(samples, TokenObjective(), [(0, MANY - 1)], LENGTH)
+    return {"seconds": time.perf_counter() - start, "mib": resident_mib() - before}
+
+
+def resident_mib() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def started(folder: Path, *words: str) -> Any:
+    command = [sys.executable, __file__, "--folder", str(folder), *words]
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    out = subprocess.run(command, check=True, capture_output=True, env=environment)
-    return json.loads(out.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
+    return json.loads(out.stdout.splitlines()[-1])
 
 
-def compare(options: argparse.Namespace) -> None:
-    has_peer = all(importlib.util.find_spec(name) for name in ("datasets", "trl"))
-    sides = SIDES if has_peer else SIDES[:-1]
+def compare(folder: Path, case: str, sides: list[str], pairs: int) -> None:
+    """The table of one kind of rows."""
+    first = started(folder, "--case", case, "--side", "ours", "--count")
+    for side in (side for side in sides if side != "ours"):  # and makes the cache
+        assert started(folder, "--case", case, "--side", side, "--count") == first, f"{side} has other tokens than ours"
+    tokens = sum(first.values())
     found: dict[str, list[float]] = {side: [] for side in sides}
+    for _ in range(pairs):
+        for side, rates in found.items():
+            rates.append(tokens / started(folder, "--case", case, "--side", side))
+    print(f"{case}: {tokens:,} tokens, the same on all sides; {pairs} alternating runs of each; median (min - max)")
+    for side, rates in found.items():
+        middle = statistics.median(rates)
+        print(f"  {side:<7} {middle:12,.0f} tokens per CPU-second ({min(rates):,.0f} - {max(rates):,.0f})")
+    for one, other in (pair for pair in RATIOS if set(pair) <= set(sides)):
+        ratios = [a / b for a, b in zip(found[one], found[other], strict=True)]
+        print(f"  {one} / {other}: {statistics.median(ratios):.3f} ({min(ratios):.3f} - {max(ratios):.3f})")
+
+
+def tables(options: argparse.Namespace) -> None:
+    has_peer = all(importlib.util.find_spec(name) for name in ("datasets", "trl"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        started("make", folder, "--rows", str(options.rows))
-        started("cached", folder)  # makes the cache
-        for _ in range(options.pairs):
-            for side, rates in found.items():
-                rates.append(started(side, folder)["per_cpu"])
-    print(f"{options.rows} rows, {options.pairs} alternating runs of each side; median (min - max)")
-    for side, rates in found.items():
-        print(
-            f"{side:<7} {statistics.median(rates):12,.0f} tokens per CPU-second ({min(rates):,.0f} - {max(rates):,.0f})"
-        )
-    pairs = [("ours", "raw"), ("ours", "peer"), ("cached", "peer")]
-    for one, other in pairs if has_peer else pairs[:1]:
-        ratio = statistics.median(a / b for a, b in zip(found[one], found[other], strict=True))
-        print(f"{one} / {other}: {ratio:.3f}")
+        started(folder, "--side", "make", "--rows", str(options.rows))
+        print(f"{options.rows} rows of each kind")
+        for case, sides in CASES.items():
+            compare(folder, case, [side for side in sides if has_peer or side != "peer"], options.pairs)
+        opened = started(folder, "--side", "open")
+        print(f"a cached set of {MANY:,} rows: opened in {opened['seconds']:.3f} s, {opened['mib']:.1f} MiB of memory")
     if not has_peer:
         print("peer left out: pip install datasets trl")
 
@@ -188,16 +268,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=10, help="runs of each side, in turn")
     parser.add_argument("--rows", type=int, default=20_000, help="rows of about 1,600 characters")
-    parser.add_argument("--side", choices=("make", *SIDES), help=argparse.SUPPRESS)
+    for name in ("--case", "--side"):
+        parser.add_argument(name, help=argparse.SUPPRESS)
+    parser.add_argument("--count", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side is None:
-        compare(options)
+        tables(options)
     elif options.side == "make":
-        make(options.folder, options.rows)
-        print("{}")
+        print(make(options.folder, options.rows) or "{}")
+    elif options.side == "open":
+        print(json.dumps(opening(options.folder)))
+    elif options.count:
+        print(json.dumps(counted(options.case, options.side, options.folder)))
     else:
-        print(json.dumps(measure(options.side, options.folder)))
+        print(json.dumps(measure(options.case, options.side, options.folder, lambda ids: None)))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from mt_core.errors import DataError
@@ -27,6 +29,29 @@ class Sample:
     trained: Sequence[bool]
     row_id: str
     weights: Sequence[float] | None = None
+
+
+@dataclass(frozen=True)
+class FlatRows:
+    """The samples of several rows as columns: all tokens one after another, and how they are cut.
+
+    ``lengths`` are the tokens of each sample, ``counts`` the samples of each row. ``weights`` are there where a sample has any, and
+    1 for the others.
+    """
+
+    ids: NDArray[np.int64]
+    trained: NDArray[np.bool_]
+    weights: NDArray[np.float32] | None
+    lengths: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    row_ids: Sequence[str]
+
+
+@runtime_checkable
+class HasFlat(Protocol):
+    """Rows of samples that lie in columns already: an objective that collates columns need not look at each sample."""
+
+    def flat(self) -> FlatRows: ...
 
 
 Message = Mapping[str, Any]
@@ -123,6 +148,15 @@ class ManyTexts(Protocol):
         ...
 
 
+@runtime_checkable
+class ManyOffsets(Protocol):
+    """A tokenizer that is faster with many texts at once where offsets are wanted."""
+
+    def encode_many_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Sequence[tuple[int, int]]]]:
+        """What ``encode_with_offsets`` gives for each. Offsets may be looked up only when they are asked for."""
+        ...
+
+
 class Template(Protocol):
     """How a conversation is written down: its ids, and which of them are trained on (``data.template``, ``data.train_on``).
 
@@ -144,6 +178,15 @@ class Template(Protocol):
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """Ids up to where the assistant begins to speak. Raises ``DataError`` as ``encode`` does."""
+        ...
+
+
+@runtime_checkable
+class ManyConversations(Protocol):
+    """A template that is faster with many conversations at once."""
+
+    def encode_many(self, conversations: Sequence[Sequence[Message]]) -> list[Encoded]:
+        """What ``Template.encode`` gives for each. Raises ``DataError`` where it would for one of them."""
         ...
 
 

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -112,6 +112,28 @@ def test_equal_ids_that_are_trained_elsewhere_are_no_duplicate() -> None:
     rows = [sample(1, 5, 6, 2), sample(1, 5, 6, 2, trained=2), sample(1, 5, 6, 2), sample(1, 6, 5, 2)]
     report = finished(encoded(rows))
     assert (report.duplicates, report.places["duplicate"]) == (1, ["r:2"])
+
+
+@pytest.mark.parametrize("together", [1, 5, 1 << 15])
+def test_hashes_are_the_same_however_many_tokens_are_hashed_together(
+    monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    """Plain integers modulo 2**64, as the definition has it."""
+    random = np.random.Generator(np.random.PCG64(3))
+    lengths = random.integers(1, 9, size=12)
+    bounds, count = np.append(0, lengths.cumsum()), int(lengths.sum())
+    ids, trained = random.integers(0, 2**31, size=count, dtype=np.int32), random.random(count) < 0.5
+    factors = np.random.Generator(np.random.PCG64(0)).integers(2**64, size=int(lengths.max()), dtype=np.uint64).tolist()
+    expected = []
+    for begin, end in pairwise(bounds):
+        scattered = [
+            (int(token) * 2 + int(on) + 1) * 0x9E3779B97F4A7C15 % 2**64
+            for token, on in zip(ids[begin:end], trained[begin:end], strict=True)
+        ]
+        terms = ((each ^ each >> 32) * factor for each, factor in zip(scattered, factors, strict=False))
+        expected.append(sum(terms) % 2**64)
+    monkeypatch.setattr("mt_core.data.measures.HASHED_TOKENS", together)
+    assert sample_hashes(ids, trained, bounds).tolist() == expected
 
 
 def test_hashes_of_a_hundred_thousand_similar_samples_are_all_different() -> None:

@@ -7,8 +7,11 @@ before the first step.
 from __future__ import annotations
 
 import hashlib
+import struct
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
 from typing import Any, overload
 
 import numpy as np
@@ -16,7 +19,7 @@ from numpy.typing import NDArray
 
 from mt_core.data.report import DataReport
 from mt_core.errors import DataError
-from mt_core.protocols import Sample
+from mt_core.protocols import FlatRows, Sample
 
 COLUMNS = {
     "ids": "i",
@@ -96,6 +99,29 @@ class EncodedSamples:
         ends = self.column("ends")
         return ends[numbers + 1] - ends[numbers]  # type: ignore[no-any-return]
 
+    def gathered(
+        self, numbers: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.float32] | None]:
+        """Ids, trained places and weights of some samples, one after another; ``lengths`` are theirs."""
+        starts = self.column("ends")[numbers]
+        spans = [slice(start, end) for start, end in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)]
+        ids, trained = self.column("ids"), self.column("trained")
+        return (
+            np.concatenate([_NO_IDS, *(ids[span] for span in spans)], dtype=np.int64),
+            np.concatenate([_NO_FLAGS, *(trained[span] for span in spans)]),
+            self._weights_of(numbers, lengths),
+        )
+
+    def _weights_of(self, numbers: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        found = [self._weights(number) for number in numbers.tolist()] if len(self.column("weighted")) else []
+        if not any(weights is not None for weights in found):
+            return None
+        gathered = np.ones(int(lengths.sum()), np.float32)
+        for weights, end in zip(found, lengths.cumsum().tolist(), strict=True):
+            if weights is not None:
+                gathered[end - len(weights) : end] = weights
+        return gathered
+
     @property
     def row_ids(self) -> RowIds:
         """Where each sample came from."""
@@ -121,7 +147,7 @@ class EncodedSamples:
                 f"{sample.row_id}: a token id is below {-(1 << 31)} or above {_LARGEST}. Encode the row again, or leave it out"
             ) from error
         if sample.weights is not None:
-            grown["weighted"].append(len(self))
+            grown["weighted"].append(len(grown["ends"]) - 1)
             grown["weights"].fromlist(list(sample.weights))
             grown["weight_ends"].append(len(grown["weights"]))
         grown["trained"].frombytes(trained)
@@ -164,14 +190,54 @@ class EncodedSamples:
         return parts
 
 
-class RowIds(Sequence[str]):
-    """Ids of rows, one for each sample, out of one run of bytes."""
+class SampleRows(Sequence[list[Sample]]):
+    """Rows of some samples: lists of samples for who looks at them, columns for who asks for those (``HasFlat``)."""
 
-    def __init__(self, content: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
-        self._content, self._ends = content, ends
+    def __init__(self, samples: EncodedSamples, groups: Sequence[Sequence[int]]) -> None:
+        self._samples, self._groups = samples, groups
+        self._counts = np.fromiter(map(len, groups), np.int64, len(groups))
+        self._numbers = np.fromiter(chain.from_iterable(groups), np.int64, int(self._counts.sum()))
+        self._lengths = samples.lengths_of(self._numbers)
 
     def __len__(self) -> int:
-        return len(self._ends) - 1
+        return len(self._groups)
+
+    @overload
+    def __getitem__(self, number: int) -> list[Sample]: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[list[Sample]]: ...
+    def __getitem__(self, number: int | slice) -> list[Sample] | list[list[Sample]]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        return [self._samples[each] for each in self._groups[number]]
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row."""
+        ends = np.append(0, self._lengths.cumsum())[np.append(0, self._counts.cumsum())]
+        return int(np.diff(ends).max(initial=0))
+
+    def flat(self) -> FlatRows:
+        """See ``HasFlat``."""
+        ids, trained, weights = self._samples.gathered(self._numbers, self._lengths)
+        names = self._samples.row_ids.of(self._numbers)
+        return FlatRows(ids, trained, weights, self._lengths, self._counts, names)
+
+
+class RowIds(Sequence[str]):
+    """Ids of rows, one for each sample, out of one run of bytes; or those of some samples."""
+
+    def __init__(
+        self, content: NDArray[np.uint8], ends: NDArray[np.int64], numbers: NDArray[np.int64] | None = None
+    ) -> None:
+        self._content, self._ends, self._numbers = content, ends, numbers
+
+    def of(self, numbers: NDArray[np.int64]) -> RowIds:
+        """Those of some samples, read when they are looked at."""
+        return RowIds(self._content, self._ends, numbers)
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1 if self._numbers is None else len(self._numbers)
 
     @overload
     def __getitem__(self, number: int) -> str: ...
@@ -181,17 +247,27 @@ class RowIds(Sequence[str]):
         if isinstance(number, slice):
             return [self[each] for each in range(*number.indices(len(self)))]
         number = range(len(self))[number]
+        number = number if self._numbers is None else int(self._numbers[number])
         return self._content[self._ends[number] : self._ends[number + 1]].tobytes().decode("utf-8", "surrogateescape")
 
 
 _LARGEST = (1 << 31) - 1
+_NO_IDS, _NO_FLAGS = np.empty(0, np.int32), np.empty(0, np.bool_)
 
 
-def _flags(trained: Sequence[bool]) -> bytes:
+def _flags(trained: Any) -> bytes:
     """A byte for each token. Most samples of plain text are trained whole."""
-    if isinstance(trained, list) and trained.count(True) == len(trained):
+    if isinstance(trained, np.ndarray):
+        return np.asarray(trained, dtype=np.bool_).tobytes()
+    if trained.count(True) == len(trained):
         return b"\1" * len(trained)
-    return np.asarray(trained, dtype=np.bool_).tobytes()
+    return _packer("?", len(trained))(*trained)
+
+
+@lru_cache(maxsize=4096)
+def _packer(code: str, count: int) -> Callable[..., bytes]:
+    """Writes so many numbers (``i``, 32 bits) or truths (``?``, a byte) down."""
+    return struct.Struct(f"{count}{code}").pack
 
 
 def _extend(ids: array[Any], more: Any) -> None:
@@ -200,5 +276,8 @@ def _extend(ids: array[Any], more: Any) -> None:
         if more.itemsize > 4 and np.abs(more).max(initial=0) > _LARGEST:  # a cast would wrap it in silence
             raise OverflowError("token ids are stored in 32 bits")
         ids.frombytes(more.astype(np.int32, casting="same_kind").tobytes())
-    else:  # leaves the array as it was when one does not fit
-        ids.fromlist(more if isinstance(more, list) else list(more))
+    else:
+        try:
+            ids.frombytes(_packer("i", len(more))(*more))
+        except struct.error:  # one does not fit, or is no number; this leaves the array as it was
+            ids.fromlist(list(more))

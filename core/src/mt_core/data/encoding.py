@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
 
 from mt_core.data.encoded import EncodedSamples
@@ -57,7 +58,7 @@ def _add(samples: EncodedSamples, encoded: Outcome, rules: Rules) -> None:
     """Keep what becomes of one row, and count it. Raises ``DataError`` for one that cannot be used."""
     if isinstance(encoded, DataError):
         raise encoded
-    if isinstance(encoded, Sample) and not any(encoded.trained[1:]):
+    if isinstance(encoded, Sample) and not any(islice(encoded.trained, 1, None)):
         encoded = Rejected(NO_TRAINED_TOKEN, encoded.row_id)
     pieces = encoded if isinstance(encoded, Rejected) else fit(encoded, rules)
     report = samples.report

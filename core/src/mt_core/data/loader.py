@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mt_core.config.sections import PAD_MULTIPLE, Packing
-from mt_core.data.encoded import EncodedSamples
+from mt_core.data.encoded import EncodedSamples, SampleRows
 from mt_core.data.epoch import EpochRows, Group
 from mt_core.data.order import permutation
 from mt_core.data.packing import WINDOW, group_by_length, pack_window, padded
@@ -46,8 +47,13 @@ class Window:
     """The rows of one optimizer step, as this rank's micro-batches, and where the next one begins."""
 
     batches: list[Batch]
-    row_ids: tuple[str, ...]
+    names: Sequence[str]
     after: Position
+
+    @property
+    def row_ids(self) -> tuple[str, ...]:
+        """The id of each row, once. They are read when somebody asks."""
+        return tuple(dict.fromkeys(self.names))
 
 
 class Loader:
@@ -127,9 +133,8 @@ class Loader:
             step = rows.cut(position.row, self.global_batch_size)
             end = position.row + len(step)
             position = Position(position.epoch, end) if rows.has(end) else Position(position.epoch + 1)
-            names = self.samples.row_ids
-            row_ids = tuple(dict.fromkeys(names[number] for row in step for number in row))
-            yield Window([self._batch(part) for part in self._share(step)], row_ids, position)
+            names = self.samples.row_ids.of(np.fromiter(chain.from_iterable(step), np.int64))
+            yield Window([self._batch(part) for part in self._share(step)], names, position)
 
     def _share(self, rows: Sequence[T]) -> list[Sequence[T]]:
         """This rank's rows of each micro-batch."""
@@ -208,10 +213,9 @@ def make_batch(
 
     ``part`` (number, of how many) is this rank's share of each row's tokens; rows are padded to divide.
     """
-    content = [[samples[number] for number in row] for row in rows] or [[]]
+    content = SampleRows(samples, rows or [()])
     if length is None:
-        longest = max((sum(len(sample.ids) for sample in row) for row in content), default=1)
-        length = padded(max(1, longest), PAD_MULTIPLE)
+        length = padded(max(1, content.longest), PAD_MULTIPLE)
     number, parts = part
     batch = objective.collate(content, length=-(-length // parts) * parts)
     return (batch if parts == 1 else batch.cut(number, parts)).indexed()

@@ -21,6 +21,9 @@ from mt_core.errors import DataError
 MEASURED_WINDOWS = 16
 """Packing windows that tell how full rows are: more of them say the same."""
 
+HASHED_TOKENS = 1 << 15
+"""Tokens whose hashes are computed together: what they need stays in the processor's cache."""
+
 NOT_COMPARED = np.uint64(0)
 """Stands for the hash of a second or further piece of a row."""
 
@@ -136,12 +139,29 @@ def sample_hashes(ids: NDArray[np.int32], trained: NDArray[np.bool_], bounds: ND
     Ids are scattered over 64 bits (Fibonacci hashing, Knuth vol. 3, 6.4) and summed with a random factor for each place
     (multilinear hashing, Carter and Wegman 1979), all modulo 2**64.
     """
-    scattered = (ids.astype(np.uint64) * np.uint64(2) + trained + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    longest = int((bounds[1:] - bounds[:-1]).max(initial=0))
+    factors = np.random.Generator(np.random.PCG64(0)).integers(2**64, size=longest, dtype=np.uint64)
+    sums = np.empty(len(bounds) - 1, np.uint64)
+    begin = 0
+    while begin < len(sums):
+        end = max(begin + 1, int(np.searchsorted(bounds, bounds[begin] + HASHED_TOKENS, side="right")) - 1)
+        part = slice(bounds[begin], bounds[end])
+        sums[begin:end] = _hashed(ids[part], trained[part], bounds[begin : end + 1] - bounds[begin], factors)
+        begin = end
+    return sums
+
+
+def _hashed(
+    ids: NDArray[np.int32], trained: NDArray[np.bool_], bounds: NDArray[np.int64], factors: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    scattered = ids.astype(np.uint64)
+    scattered *= np.uint64(2)
+    scattered += trained
+    scattered += np.uint64(1)
+    scattered *= np.uint64(0x9E3779B97F4A7C15)
     scattered ^= scattered >> np.uint64(32)
-    counts = bounds[1:] - bounds[:-1]
-    within = np.arange(len(ids)) - np.repeat(bounds[:-1], counts)
-    factors = np.random.Generator(np.random.PCG64(0)).integers(2**64, size=int(counts.max(initial=0)), dtype=np.uint64)
-    sums: NDArray[np.uint64] = np.add.reduceat(scattered * factors[within], bounds[:-1])
+    scattered *= factors[np.arange(len(ids)) - np.repeat(bounds[:-1], np.diff(bounds))]
+    sums: NDArray[np.uint64] = np.add.reduceat(scattered, bounds[:-1])
     return sums
 
 

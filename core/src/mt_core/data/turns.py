@@ -66,7 +66,8 @@ def content(value: Any, place: str) -> str:
 
 
 def _turn(item: Any, place: str) -> Message:
-    spelling = next((pair for pair in _SPELLINGS if isinstance(item, Mapping) and set(pair) <= set(item)), None)
+    spellings = _SPELLINGS if isinstance(item, Mapping) else ()
+    spelling = next((pair for pair in spellings if pair[0] in item and pair[1] in item), None)
     if spelling is None:
         raise DataError(
             f'{place} must have "role" and "content" (or "from" and "value"), got {shortened(item)}. Add what is missing.'

@@ -5,10 +5,12 @@ Shapes: B rows, T tokens of a row, n trained tokens of the batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,15 +36,15 @@ class Batch:
     positions: Tensor
     document_ids: Tensor
     weights: Tensor | None = None
-    row_ids: tuple[str, ...] = ()
+    row_ids: Sequence[str] = ()
     extras: Mapping[str, Any] = field(default_factory=dict)
     trained_n: Tensor | None = None
     document_lengths: DocumentLengths | None = None
 
     def indexed(self) -> Batch:
         """This batch with ``trained_n`` and ``document_lengths`` filled in; call it while the tensors are on the host."""
-        trained = (self.labels.reshape(-1) != NOT_TRAINED).nonzero().reshape(-1)
-        return replace(self, trained_n=trained, document_lengths=document_lengths(self.document_ids))
+        trained = np.flatnonzero(self.labels.numpy() != NOT_TRAINED)  # torch takes three times as long
+        return replace(self, trained_n=torch.from_numpy(trained), document_lengths=document_lengths(self.document_ids))
 
     def cut(self, part: int, parts: int) -> Batch:
         """Part ``part`` of ``parts`` of every row's tokens. ``document_ids`` stay whole: attention sees the whole rows."""
@@ -67,8 +69,15 @@ class Batch:
 
 
 def document_lengths(document_ids_BT: Tensor) -> DocumentLengths:
-    """Run lengths of each row of ids."""
-    return tuple(tuple(torch.unique_consecutive(row, return_counts=True)[1].tolist()) for row in document_ids_BT)
+    """Run lengths of each row of ids, which are on the host."""
+    ids_BT = document_ids_BT.numpy()
+    rows, length = ids_BT.shape
+    flat, is_first = ids_BT.reshape(-1), np.empty(rows * length, dtype=np.bool_)
+    np.not_equal(flat[1:], flat[:-1], out=is_first[1:])
+    is_first[::length] = True
+    begins = np.flatnonzero(is_first)
+    runs = iter(np.diff(begins, append=rows * length).tolist())
+    return tuple(tuple(islice(runs, count)) for count in np.bincount(begins // length, minlength=rows).tolist())
 
 
 @dataclass(frozen=True)

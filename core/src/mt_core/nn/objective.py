@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums
+from mt_core.nn.collation import collated, flattened
 from mt_core.nn.loss import chunked_loss
-from mt_core.protocols import Rejected, Row, Sample
+from mt_core.protocols import HasFlat, Rejected, Row, Sample
 
 
 class TokenObjective:
@@ -31,27 +32,8 @@ class TokenObjective:
 
         ``ids[t]`` predicts ``ids[t + 1]``: labels are shifted here and nowhere else. A document's last token has no label.
         """
-        shape = (len(rows), length)
-        input_ids, labels = torch.full(shape, self.pad_id), torch.full(shape, NOT_TRAINED)
-        positions, document_ids = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
-        weights = torch.ones(shape) if any(sample.weights is not None for row in rows for sample in row) else None
-        for b, row in enumerate(rows):
-            start = 0
-            for number, sample in enumerate(row):
-                end = start + len(sample.ids)
-                assert end <= length, f"row of {end} tokens in a batch of length {length}: the packer must not overfill"
-                ids = torch.as_tensor(sample.ids, dtype=torch.long)
-                trained = torch.as_tensor(sample.trained, dtype=torch.bool)
-                input_ids[b, start:end] = ids
-                labels[b, start : end - 1] = ids[1:].masked_fill(~trained[1:], NOT_TRAINED)
-                last = length if number == len(row) - 1 else end  # padding continues the last document
-                positions[b, start:last] = torch.arange(last - start)
-                document_ids[b, start:last] = number
-                if weights is not None and sample.weights is not None:
-                    weights[b, start : end - 1] = torch.as_tensor(sample.weights, dtype=torch.float32)[1:]
-                start = end
-        ids_of_rows = tuple(sample.row_id for row in rows for sample in row)
-        return Batch(input_ids, labels, positions, document_ids, weights, ids_of_rows)
+        flat = rows.flat() if isinstance(rows, HasFlat) else flattened(rows)
+        return collated(flat, length=length, pad_id=self.pad_id)
 
     def count(self, batch: Batch) -> float:
         """Trained tokens of the batch, weighted where the samples carry weights."""

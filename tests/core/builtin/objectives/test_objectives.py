@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mt_core import DataError, Rejected, Sample
 from mt_core.config.sections import DataConfig
+from mt_core.config.texts import OWN, TEMPLATES
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.encoding import Rules
 from mt_core.data.encoding import encode as core_encode
@@ -192,6 +193,45 @@ def test_a_bad_row_among_many_is_named_and_the_others_are_kept(build: Any, token
     assert [problem.partition(": ")[0] for problem in samples.report.bad_rows] == ["rows.jsonl:2", "rows.jsonl:4"]
 
 
+CONVERSATIONS: list[dict[str, Any]] = [
+    {"prompt": "Question: one\nAnswer:", "response": " yes"},
+    {"input_ids": [5, 6, 7], "labels": [-100, 6, 7]},
+    {"prompt": "a", "response": ""},
+    {"messages": [{"role": "user", "content": "é 你好 🙂"}, {"role": "assistant", "content": "so <s> be it"}]},
+    {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0.5}]},
+    {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "train": False}]},
+    {"instruction": "a", "input": "b", "output": "c"},
+    {"prompt": "a", "response": "b", "label": False},
+]
+
+
+@pytest.mark.parametrize("template", [*TEMPLATES, None])
+def test_many_conversations_at_once_give_what_one_by_one_gives(
+    build: Any, tokenizer: Any, template: str | None
+) -> None:
+    made = build_template(tokenizer, DataConfig(template=template)) if template != OWN else build_template(tokenizer)
+    objective = build("objective", "sft", tokenizer=tokenizer, template=made)
+    named = [{"id": f"rows.jsonl:{number}", **row} for number, row in enumerate(CONVERSATIONS, start=1)]
+    if made.stop_text or template in (None, OWN):  # no template of its own, or the stop is no single token
+        named = [row for row in named if "messages" not in row and "instruction" not in row]
+    one_by_one = [objective.encode(row) for row in named]
+    assert len({type(each) for each in one_by_one}) == 2, "samples and rejected rows"
+    assert objective.encode_many(named) == one_by_one
+    assert encoded_by_core(objective, named).fingerprint() == encoded_by_core(OneByOne(objective), named).fingerprint()
+
+
+def test_a_bad_conversation_among_many_is_named_and_the_others_are_kept(build: Any, tokenizer: Any) -> None:
+    made = build_template(tokenizer, DataConfig(template="zephyr"))
+    objective = build("objective", "sft", tokenizer=tokenizer, template=made)
+    named = [{"id": f"rows.jsonl:{number}", "prompt": "a", "response": f"b{number}"} for number in range(1, 8)]
+    named[1]["response"], named[3]["prompt"], named[5]["prompt"] = 5, "\ufdd2", "\ud800"
+    with pytest.raises(DataError, match=r"^rows\.jsonl:2: field 'response' is of type int"):
+        encoded_by_core(objective, named)
+    samples = encoded_by_core(objective, named, on_bad_row="skip")
+    assert samples.row_ids[:] == [f"rows.jsonl:{number}" for number in (1, 3, 5, 7)]
+    assert [each.partition(": ")[0] for each in samples.report.bad_rows] == [f"rows.jsonl:{n}" for n in (2, 4, 6)]
+
+
 class OneByOne:
     """An objective without ``encode_many``."""
 
@@ -213,7 +253,7 @@ class Listed:
 
 
 def encoded_by_core(objective: Any, rows: list[dict[str, Any]], **rules: Any) -> EncodedSamples:
-    given = Rules(max_len=64, truncation="error", **rules)
+    given = Rules(max_len=400, truncation="error", **rules)
     return core_encode(Listed(rows), range(len(rows)), objective, given)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mt_core import DataError, MtError
+from mt_core import DataError, ManyOffsets, MtError
 from mt_core.protocols import Tokenizer
 
 any_text = (
@@ -53,6 +53,22 @@ def test_offsets_cover_the_text_in_order(tokenizer: Any, text: str) -> None:
     assert all(0 <= start <= end <= len(text) for start, end in offsets)
     assert offsets == sorted(offsets)
     assert {at for start, end in offsets for at in range(start, end)} == set(range(len(text)))
+
+
+@given(st.lists(any_text, max_size=5))
+@relaxed
+def test_many_texts_at_once_have_the_ids_and_offsets_of_each(tokenizer: Any, texts: list[str]) -> None:
+    if not isinstance(tokenizer, ManyOffsets):
+        pytest.skip("one by one")
+    tokenizer.encode_literally("<s>")  # type: ignore[attr-defined]  # a setting of the tokenizer that must not stay
+    got = tokenizer.encode_many_with_offsets(texts)
+    assert [(ids, list(offsets)) for ids, offsets in got] == list(map(tokenizer.encode_with_offsets, texts))  # type: ignore[attr-defined]
+    for ids, offsets in got:
+        places = range(-len(ids), len(ids))
+        assert [offsets[place] for place in places] == [list(offsets)[place] for place in places]
+        assert offsets[1:] == list(offsets)[1:]
+        with pytest.raises(IndexError):
+            offsets[len(ids)]
 
 
 def test_offsets_point_at_the_characters_that_a_token_decodes_to(tokenizer: Any) -> None:

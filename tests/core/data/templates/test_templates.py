@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -199,6 +199,50 @@ def test_a_stop_that_is_plain_text_may_not_be_in_a_turn(tokenizers: dict[str, An
     ):
         template(tokenizers[kind], "chatml").encode(turns)
     assert template(tokenizers[kind], "zephyr").encode(turns).ids
+
+
+class OneText:
+    """A tokenizer that takes one text at a time."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("encode_many"):
+            raise AttributeError(name)
+        return getattr(self._tokenizer, name)
+
+
+@st.composite
+def marked(draw: Any) -> list[dict[str, Any]]:
+    """Conversations with special tokens that a person wrote, wishes and weights."""
+    turns = draw(conversations())
+    wishes = st.sampled_from([{}, {}, {"train": False}, {"weight": 0.5}, {"content": "a </s> b<s><|im_start|>"}])
+    return [{**turn, **draw(wishes)} for turn in turns]
+
+
+@pytest.mark.parametrize("name", [*NAMED, PLAIN, None])
+@given(several=st.lists(marked(), max_size=4), raw=st.booleans())
+@relaxed
+def test_many_conversations_at_once_are_written_as_one_by_one(
+    tokenizer: Any, name: str | None, several: list[list[dict[str, Any]]], raw: bool
+) -> None:
+    if name is None and tokenizer.chat_template is None and not raw:
+        return
+    if raw:
+        several = [[{**turn, "raw": True} for turn in turns] for turns in several]
+    single = build_template(cast("Any", OneText(tokenizer)), DataConfig(template=name))
+    made: Any = build_template(tokenizer, DataConfig(template=name))
+    fine = [turns for turns in several if succeeds(single, turns)]
+    assert made.encode_many(fine) == [single.encode(turns) for turns in fine]
+
+
+def succeeds(made: Any, turns: list[dict[str, Any]]) -> bool:
+    try:
+        made.encode(turns)
+    except DataError:
+        return False
+    return True
 
 
 def test_our_own_marks_in_a_text_are_refused(tokenizer: Any) -> None:

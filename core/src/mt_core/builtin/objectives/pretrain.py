@@ -23,6 +23,8 @@ class Pretrain(TokenObjective):
     def __init__(self, tokenizer: Tokenizer, template: Template) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0)
         self._tokenizer, self._template = tokenizer, template
+        bos, eos = tokenizer.bos_id, tokenizer.eos_id
+        self._begin, self._end = [] if bos is None else [bos], [] if eos is None else [eos]
 
     def encode(self, row: Row) -> Sample | Rejected:
         """The sample of a row; an empty text is rejected. Raises ``DataError`` when a field is missing or no text."""
@@ -49,8 +51,7 @@ class Pretrain(TokenObjective):
                 f"{row_id}: {self._template.additions[0]} is put into conversations, and this row is a text; leave it out, or train on "
                 "rows with a prompt"
             )
-        bos, eos = self._tokenizer.bos_id, self._tokenizer.eos_id
-        return _sample([*([] if bos is None else [bos]), *ids, *([] if eos is None else [eos])], row_id)
+        return _sample([*self._begin, *ids, *self._end], row_id)
 
     def _conversation(self, row: Row) -> list[int]:
         try:

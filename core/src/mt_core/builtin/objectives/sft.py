@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from mt_core import DataError, Rejected, Row, Sample, conversation
+from mt_core import DataError, ManyConversations, Rejected, Row, Sample, conversation
 from mt_core.nn import TokenObjective
 
 from .tokenised import tokenised
 
 if TYPE_CHECKING:
-    from mt_core.protocols import Message, Template, Tokenizer
+    from mt_core.protocols import Encoded, Message, Template, Tokenizer
 
 
 class SupervisedFineTuning(TokenObjective):
@@ -22,23 +24,42 @@ class SupervisedFineTuning(TokenObjective):
 
     def encode(self, row: Row) -> Sample | Rejected:
         """The sample of a conversation; an empty answer is rejected. Raises ``DataError`` for a row that has no shape, or no template."""
-        if (sample := tokenised(row)) is not None:
-            return sample
-        messages = conversation(row)
-        if any(_is_empty(message) for message in messages):
-            return Rejected("'response' is empty" if messages[-1].get("raw") else "an answer is empty", row["id"])
+        found = _turns(row)
+        if not isinstance(found, list):
+            return found
         try:
-            encoded = self._template.encode(messages)
+            encoded = self._template.encode(found)
         except DataError as error:
             raise DataError(f"{row['id']}: {error}") from error
-        if not any(encoded.trained):
-            is_bad = not messages[-1].get("train", True)
-            return Rejected(
-                "no turn is to be trained on" if is_bad else "'response' has no token of its own", row["id"]
-            )
-        if not any(encoded.trained[1:]):
-            return Rejected("no token is left to train on after the first", row["id"])
-        return Sample(encoded.ids, encoded.trained, row["id"], encoded.weights)
+        return _sample(encoded, found, row["id"])
+
+    def encode_many(self, rows: Sequence[Row]) -> list[Sample | Rejected]:
+        """What ``encode`` gives for each row: their conversations at once, where the template can."""
+        if not isinstance(self._template, ManyConversations):
+            return [self.encode(row) for row in rows]
+        found = [_turns(row) for row in rows]
+        encoded = iter(self._template.encode_many([each for each in found if isinstance(each, list)]))
+        pairs = zip(found, rows, strict=True)
+        return [_sample(next(encoded), each, row["id"]) if isinstance(each, list) else each for each, row in pairs]
+
+
+def _turns(row: Row) -> list[Message] | Sample | Rejected:
+    """The conversation of a row, or what becomes of a row that has none to encode."""
+    if (sample := tokenised(row)) is not None:
+        return sample
+    messages = conversation(row)
+    if any(_is_empty(message) for message in messages):
+        return Rejected("'response' is empty" if messages[-1].get("raw") else "an answer is empty", row["id"])
+    return messages
+
+
+def _sample(encoded: Encoded, messages: Sequence[Message], row_id: str) -> Sample | Rejected:
+    if not any(encoded.trained):
+        is_bad = not messages[-1].get("train", True)
+        return Rejected("no turn is to be trained on" if is_bad else "'response' has no token of its own", row_id)
+    if not any(islice(encoded.trained, 1, None)):
+        return Rejected("no token is left to train on after the first", row_id)
+    return Sample(encoded.ids, encoded.trained, row_id, encoded.weights)
 
 
 def _is_empty(message: Message) -> bool:

@@ -60,8 +60,17 @@ class DefaultTemplate:
 
     def encode(self, messages: Sequence[Message]) -> Encoded:
         """See ``Template``."""
-        is_plain = all(message.get("raw") for message in self._given.put(messages))
-        return self._plain.encode(messages) if is_plain else self._own.encode(messages)
+        return self.encode_many([messages])[0]
+
+    def encode_many(self, conversations: Sequence[Sequence[Message]]) -> list[Encoded]:
+        """See ``ManyConversations``."""
+        plain = [all(message.get("raw") for message in self._given.put(messages)) for messages in conversations]
+        pairs = list(zip(conversations, plain, strict=True))
+        as_plain = iter(self._plain.encode_many([messages for messages, is_plain in pairs if is_plain]))
+        as_own = iter(
+            self._own.encode_many([messages for messages, is_plain in pairs if not is_plain]) if not all(plain) else []
+        )
+        return [next(as_plain if is_plain else as_own) for is_plain in plain]
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """See ``Template``."""

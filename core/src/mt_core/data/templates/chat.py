@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from mt_core.data.templates.additions import Additions, trained_turns
@@ -52,19 +53,28 @@ class ChatTemplate:
         A token is trained on when one of its characters is in a trained span, as ``return_assistant_tokens_mask`` of transformers
         has it. The span of an assistant's turn goes from the end of what a prompt for it would be to the end of its stop.
         """
-        messages = self._prepared(messages)
-        self._refuse_stops(messages)
-        text = self._render(messages)
-        spans = self._spans(messages, text)
-        reading = self._notation.read(text)
-        trained, weights = [False] * len(reading.ids), [1.0] * len(reading.ids)
-        for span in spans:
-            places = _tokens_in(reading, span)
-            trained[places] = [True] * len(trained[places])
-            weights[places] = [span.weight] * len(weights[places])
+        return self.encode_many([messages])[0]
+
+    def encode_many(self, conversations: Sequence[Sequence[Message]]) -> list[Encoded]:
+        """See ``ManyConversations``."""
+        prepared = [self._prepared(messages) for messages in conversations]
+        for messages in prepared:
+            self._refuse_stops(messages)
+        texts = [self._render(messages) for messages in prepared]
+        spans = [self._spans(messages, text) for messages, text in zip(prepared, texts, strict=True)]
+        return [self._encoded(*each) for each in zip(self._notation.read(texts), spans, strict=True)]
+
+    def _encoded(self, reading: Reading, spans: Sequence[_Span]) -> Encoded:
         lead = self._lead(reading.ids)
-        weighted = [*[1.0] * len(lead), *weights] if any(span.weight != 1.0 for span in spans) else None
-        return Encoded([*lead, *reading.ids], [*[False] * len(lead), *trained], weighted)
+        ids = [*lead, *reading.ids] if lead else reading.ids
+        trained = [False] * len(ids)
+        weights = [1.0] * len(ids) if any(span.weight != 1.0 for span in spans) else None
+        for span in spans:
+            first, last = (len(lead) + place for place in _tokens_in(reading, span))
+            trained[first:last] = [True] * (last - first)
+            if weights is not None:
+                weights[first:last] = [span.weight] * (last - first)
+        return Encoded(ids, trained, weights)
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """See ``Template``."""
@@ -152,9 +162,14 @@ def own_source(tokenizer: Tokenizer) -> str:
     return template
 
 
-def _tokens_in(reading: Reading, span: _Span) -> slice:
-    """The tokens with a character of the span; those without any (of half a character, in front of a word) count where they stand."""
-    first = bisect_right(reading.ends, span.start)
-    while first and reading.starts[first - 1] >= span.start:
+def _tokens_in(reading: Reading, span: _Span) -> tuple[int, int]:
+    """First and last token (beyond) of those with a character of the span; those without any (of half a character, in front of a
+    word) count where they stand."""
+    offsets = reading.offsets
+    first = bisect_right(offsets, span.start, key=_END)
+    while first and offsets[first - 1][0] >= span.start:
         first -= 1
-    return slice(first, max(first, bisect_left(reading.starts, span.end)))
+    return first, max(first, bisect_left(offsets, span.end, key=_START))
+
+
+_START, _END = itemgetter(0), itemgetter(1)

@@ -9,29 +9,31 @@ others the text is taken apart at each of them. Marks are noncharacters, which U
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from mt_core.errors import DataError
-from mt_core.protocols import Message, Tokenizer
+from mt_core.protocols import ManyOffsets, Message, Tokenizer
 
 _OPEN, _CLOSE, _BOS, _EOS = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
 _MARKS = re.compile(f"[{_OPEN}-{_EOS}]")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Reading:
-    """Token ids, and the characters of the text that each came from."""
+    """Token ids, and the characters (start, end) of the text that each came from."""
 
-    ids: list[int] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
+    ids: list[int]
+    offsets: Sequence[tuple[int, int]]
 
-    def add(self, token: int, start: int, end: int) -> None:
-        """One more token."""
-        self.ids.append(token)
-        self.starts.append(start)
-        self.ends.append(end)
+
+class _Part(NamedTuple):
+    """Characters of a text: plain text that is to be encoded, or tokens that are known."""
+
+    start: int
+    end: int
+    ids: list[int] | None = None
 
 
 class Notation:
@@ -52,13 +54,14 @@ class Notation:
         own = {"bos_token": _BOS if _BOS in self._ids else "", "eos_token": _EOS if _EOS in self._ids else ""}
         self.names: Mapping[str, str] = {"bos_token": "", "eos_token": "", **named} if named else own
         self._special = _any_of([*(getattr(tokenizer, "special_texts", named.values()) if named else ids)])
-        self._parts = re.compile(
-            f"{_OPEN}(?P<said>[^{_CLOSE}]*){_CLOSE}|(?P<special>{_any_of(list(self._ids)).pattern})"
-        )
+        special = (
+            f"|(?P<special>{_any_of(list(self._ids)).pattern})" if self._ids else ""
+        )  # which slows the search down
+        self._parts = re.compile(f"{_OPEN}(?P<said>[^{_CLOSE}]*){_CLOSE}{special}")
 
     def guarded(self, message: Message) -> Message:
         """The message with special tokens that its text spells marked as plain text. Raises ``DataError`` for our marks."""
-        if _MARKS.search(message["content"]):
+        if not message["content"].isascii() and _MARKS.search(message["content"]):
             raise DataError(
                 "a turn has a noncharacter (U+FDD0 to U+FDD3), which stands for no character of any text; remove it"
             )
@@ -67,25 +70,34 @@ class Notation:
         texts = {key: message[key] for key in ("content", "input") if key in message}
         return {**message, **{key: self._special.sub(f"{_OPEN}\\g<0>{_CLOSE}", text) for key, text in texts.items()}}
 
-    def read(self, text: str) -> Reading:
-        """The tokens of a rendered text. Raises ``MtError`` for a tokenizer that knows no offsets."""
-        reading, done = Reading(), 0
-        for part in self._parts.finditer(text):
-            self._add_text(reading, text[done : part.start()], done)
-            if part["special"] is None:
-                for token in self._literally(part["said"]):
-                    reading.add(token, *part.span())
-            else:
-                reading.add(self._ids[part["special"]], *part.span())
-            done = part.end()
-        self._add_text(reading, text[done:], done)
-        return reading
+    def read(self, texts: Sequence[str]) -> list[Reading]:
+        """The tokens of rendered texts. Raises ``MtError`` for a tokenizer that knows no offsets."""
+        parted = [self._parted(text) for text in texts]
+        pairs = zip(texts, parted, strict=True)
+        plain = [text[part.start : part.end] for text, parts in pairs for part in parts if part.ids is None]
+        encoded = iter(self._encoded(plain))
+        return [_joined(parts, encoded) for parts in parted]
+
+    def _parted(self, text: str) -> list[_Part]:
+        parts, done = [], 0
+        for found in self._parts.finditer(text):
+            start, end = found.span()
+            ids = [self._ids[found[0]]] if found.lastgroup == "special" else self._literally(found["said"])
+            parts += [_Part(done, start), _Part(start, end, ids)]
+            done = end
+        parts.append(_Part(done, len(text)))
+        return [part for part in parts if part.start < part.end]
+
+    def _encoded(self, texts: Sequence[str]) -> list[tuple[list[int], Sequence[tuple[int, int]]]]:
+        if isinstance(self._tokenizer, ManyOffsets):
+            return self._tokenizer.encode_many_with_offsets(texts)
+        return [self._tokenizer.encode_with_offsets(text) for text in texts]
 
     def encode(self, text: str) -> list[int]:
         """The ids alone, for tokenizers without offsets too."""
         if self.is_native and not self._parts.search(text):
             return self._tokenizer.encode(text)
-        return self.read(text).ids
+        return self.read([text])[0].ids
 
     def first_special(self, text: str) -> int | None:
         """The first special token in a rendered text, where there is one."""
@@ -101,14 +113,18 @@ class Notation:
         ids: list[int] = encode(text)
         return ids
 
-    def _add_text(self, reading: Reading, text: str, at: int) -> None:
-        if not text:
-            return
-        ids, offsets = self._tokenizer.encode_with_offsets(text)
-        starts, ends = zip(*offsets, strict=True) if offsets else ((), ())
-        reading.ids += ids
-        reading.starts += [at + start for start in starts] if at else starts
-        reading.ends += [at + end for end in ends] if at else ends
+
+def _joined(parts: Sequence[_Part], encoded: Iterator[tuple[list[int], Sequence[tuple[int, int]]]]) -> Reading:
+    """The parts of one text, with what became of those that were to be encoded."""
+    if len(parts) == 1 and parts[0].ids is None:
+        return Reading(*next(encoded))
+    ids: list[int] = []
+    offsets: list[tuple[int, int]] = []
+    for begin, end, known in parts:
+        own, places = next(encoded) if known is None else (known, [(0, end - begin)] * len(known))
+        ids += own
+        offsets += [(begin + first, begin + last) for first, last in places]
+    return Reading(ids, offsets)
 
 
 def _any_of(texts: list[str]) -> re.Pattern[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mt_core.data.templates.additions import Additions, trained_turns
-from mt_core.protocols import Encoded, Message, Tokenizer
+from mt_core.protocols import Encoded, ManyTexts, Message, Tokenizer
 
 
 class PlainTemplate:
@@ -21,35 +21,54 @@ class PlainTemplate:
 
     def encode(self, messages: Sequence[Message]) -> Encoded:
         """See ``Template``."""
+        return self.encode_many([messages])[0]
+
+    def encode_many(self, conversations: Sequence[Sequence[Message]]) -> list[Encoded]:
+        """See ``ManyConversations``."""
+        stretches = [self._stretches(messages) for messages in conversations]
+        known = self._known(list(dict.fromkeys(text for each in stretches for said in each for text in _asked(said))))
+        return [self._written(each, known).encoded() for each in stretches]
+
+    def _stretches(self, messages: Sequence[Message]) -> list[_Stretch]:
+        """The conversation as stretches of text, and pairs of an answer and what stands in front of it."""
         messages = self._additions.put(messages)
-        written = _Written([] if self._tokenizer.bos_id is None else [self._tokenizer.bos_id])
+        found: list[_Stretch] = []
         waiting: list[_Said] = []
         for message, is_trained in zip(messages, trained_turns(messages, self._train_on), strict=True):
             said = _Said(message["content"], is_trained, message.get("weight", 1.0) if is_trained else 1.0)
             if message["role"] == "assistant":
-                self._answer(written, waiting, said)
+                *earlier, context = waiting or [_Said("", False, 1.0)]
+                found += [*earlier, (context, said)]
                 waiting = []
             elif waiting and (waiting[-1].trained, waiting[-1].weight) == (said.trained, said.weight):
                 waiting[-1] = _Said(waiting[-1].text + said.text, said.trained, said.weight)
             else:
                 waiting.append(said)
-        for said in waiting:
-            written.add(self._tokenizer.encode(said.text), said)
-        return written.encoded()
+        return [*found, *waiting]
+
+    def _known(self, texts: Sequence[str]) -> dict[str, list[int]]:
+        """The ids of texts."""
+        if isinstance(self._tokenizer, ManyTexts):
+            return dict(zip(texts, self._tokenizer.encode_many(texts), strict=True))
+        return {text: self._tokenizer.encode(text) for text in texts}
+
+    def _written(self, stretches: Sequence[_Stretch], known: Mapping[str, list[int]]) -> _Written:
+        written = _Written([] if self._tokenizer.bos_id is None else [self._tokenizer.bos_id])
+        for said in stretches:
+            if isinstance(said, _Said):
+                written.add(known[said.text], said)
+                continue
+            context, answer = said
+            before, after = self._boundary(context.text, answer.text, known)
+            written.add(before, context)
+            written.add([*after, *(self.stop_ids if after else ())], answer)
+        return written
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """See ``Template``."""
         return self.encode(messages).ids
 
-    def _answer(self, written: _Written, waiting: Sequence[_Said], answer: _Said) -> None:
-        *earlier, context = waiting or [_Said("", False, 1.0)]
-        for said in earlier:
-            written.add(self._tokenizer.encode(said.text), said)
-        before, after = self._boundary(context.text, answer.text)
-        written.add(before, context)
-        written.add([*after, *(self.stop_ids if after else ())], answer)
-
-    def _boundary(self, prompt: str, response: str) -> tuple[list[int], list[int]]:
+    def _boundary(self, prompt: str, response: str, known: Mapping[str, list[int]]) -> tuple[list[int], list[int]]:
         """Ids of the prompt and of the response.
 
         The prompt's ids are those that generation will see, where it stands alone; a token that straddles the boundary
@@ -57,8 +76,7 @@ class PlainTemplate:
         response is tokenised as a continuation, with its natural ids (``▁yes`` after ``Answer:``, no second space), where
         that leaves the prompt's ids as they are, and alone where the tokenizer would merge across the boundary.
         """
-        context_ids = self._tokenizer.encode(prompt)
-        joint_ids = self._tokenizer.encode(prompt + response)
+        context_ids, joint_ids = known[prompt], known[prompt + response]
         if joint_ids[: len(context_ids)] == context_ids:
             return context_ids, joint_ids[len(context_ids) :]
         return context_ids, self._tokenizer.encode(response)
@@ -71,6 +89,17 @@ class _Said:
     text: str
     trained: bool
     weight: float
+
+
+_Stretch = _Said | tuple[_Said, _Said]
+
+
+def _asked(said: _Stretch) -> tuple[str, ...]:
+    """The texts whose ids are needed."""
+    if isinstance(said, _Said):
+        return (said.text,)
+    context, answer = said
+    return context.text, context.text + answer.text
 
 
 @dataclass

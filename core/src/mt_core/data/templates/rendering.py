@@ -40,7 +40,9 @@ def _compiled(source: str) -> Any:
     """The template in transformers' sandbox. ``render_jinja_template`` around it makes plain data of rich objects; ours is plain."""
     from transformers.utils.chat_template_utils import _compile_jinja_template  # with its imports half a second
 
-    return _compile_jinja_template(source)
+    template = _compile_jinja_template(source)
+    template.globals = dict(template.globals)  # Jinja's ChainMap is copied, slowly, each time that a text is rendered
+    return template
 
 
 def _line(error: Exception) -> str:

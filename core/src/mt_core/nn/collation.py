@@ -1,0 +1,105 @@
+"""Samples to batches, over whole columns: no loop over samples or tokens.
+
+Shapes: B rows, T tokens of a row, N tokens of all samples, S samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mt_core.nn.batch import NOT_TRAINED, Batch
+from mt_core.protocols import FlatRows, Sample
+
+
+def collated(flat: FlatRows, *, length: int, pad_id: int) -> Batch:
+    """The batch of these rows, ``length`` tokens each. Labels are shifted here and nowhere else.
+
+    A document's last token has no label. Padding continues the last document of its row; an empty row is padding alone.
+    """
+    lengths_S, counts_B = _without_empty(flat)
+    ends_S, last_B = lengths_S.cumsum(), counts_B.cumsum() - 1
+    filled_B = np.diff(ends_S[last_B], prepend=0)
+    longest = int(filled_B.max(initial=0))
+    assert longest <= length, f"row of {longest} tokens in a batch of length {length}: the packer must not overfill"
+    held_BT = np.arange(length) < filled_B[:, None]
+    final_N = (ends_S - 1)[lengths_S > 0]
+    wanted_N = flat.ids if flat.trained.all() else np.where(flat.trained, flat.ids, NOT_TRAINED)
+    labels_N = _shifted(wanted_N, final_N, NOT_TRAINED)
+    weights_N = None if flat.weights is None else _shifted(flat.weights, final_N, 1)
+    positions_BT, document_ids_BT = _places(lengths_S, counts_B, last_B, length - filled_B, length)
+    positions_BT[flat.counts == 0] = 0
+    return Batch(
+        _scattered(flat.ids, held_BT, pad_id),
+        _scattered(labels_N, held_BT, NOT_TRAINED),
+        torch.from_numpy(positions_BT),
+        torch.from_numpy(document_ids_BT),
+        None if weights_N is None else _scattered(weights_N, held_BT, 1),
+        flat.row_ids,
+    )
+
+
+def flattened(rows: Sequence[Sequence[Sample]]) -> FlatRows:
+    """Rows of samples as columns."""
+    samples = list(chain.from_iterable(rows))
+    ids = [np.asarray(sample.ids, dtype=np.int64) for sample in samples]
+    trained = [np.asarray(sample.trained, dtype=np.bool_) for sample in samples]
+    weights = None
+    if any(sample.weights is not None for sample in samples):
+        weights = _joined([_weights(sample) for sample in samples], np.float32)
+    lengths, counts = np.array([len(each) for each in ids], np.int64), np.array([len(row) for row in rows], np.int64)
+    names = tuple(sample.row_id for sample in samples)
+    return FlatRows(_joined(ids, np.int64), _joined(trained, np.bool_), weights, lengths, counts, names)
+
+
+def _weights(sample: Sample) -> NDArray[np.float32]:
+    if sample.weights is None:
+        return np.ones(len(sample.ids), np.float32)
+    return np.asarray(sample.weights, dtype=np.float32)
+
+
+def _joined(parts: list[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
+    return np.concatenate(parts) if parts else np.empty(0, dtype)
+
+
+def _without_empty(flat: FlatRows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Lengths and counts, where an empty row has one sample of no token."""
+    if flat.counts.all():
+        return flat.lengths, flat.counts
+    empty = flat.counts == 0
+    return np.insert(flat.lengths, (flat.counts.cumsum() - flat.counts)[empty], 0), flat.counts + empty
+
+
+def _shifted(values_N: NDArray[Any], final_N: NDArray[np.int64], beyond: float) -> NDArray[Any]:
+    """What belongs to the token after each; ``beyond`` the end of a document."""
+    shifted_N = np.empty_like(values_N)
+    shifted_N[:-1] = values_N[1:]
+    shifted_N[final_N] = beyond
+    return shifted_N
+
+
+def _places(
+    lengths_S: NDArray[np.int64],
+    counts_B: NDArray[np.int64],
+    last_B: NDArray[np.int64],
+    room_B: NDArray[np.int64],
+    length: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Each place's position in its document, and the document's number in the row."""
+    spans_S = lengths_S.copy()
+    spans_S[last_B] += room_B
+    starts_S, shape = spans_S.cumsum() - spans_S, (len(counts_B), length)
+    numbers_S = np.arange(len(spans_S)) - (last_B + 1 - counts_B).repeat(counts_B)
+    positions = np.arange(len(counts_B) * length) - starts_S.repeat(spans_S)
+    return positions.reshape(shape), numbers_S.repeat(spans_S).reshape(shape)
+
+
+def _scattered(values_N: NDArray[Any], held_BT: NDArray[np.bool_], padding: float) -> torch.Tensor:
+    values_BT = np.full(held_BT.shape, padding, values_N.dtype)
+    values_BT[held_BT] = values_N
+    return torch.from_numpy(values_BT)
