@@ -186,8 +186,13 @@ def _some(samples: EncodedSamples, purpose: str) -> EncodedSamples:
             for reason, count in report.rows_dropped.items()
         ]
         why = "\n  ".join([", ".join(reasons) or "none", *report.bad_rows[:3]])
-        raise DataError(f"no row is left to {purpose} on: {report.rows_read} read, dropped {why}")
+        raise DataError(f"no row is left to {purpose} on: {report.rows_read} read, dropped {why}\n{_AGAIN}")
     return samples
+
+
+_AGAIN = (
+    "Repair the rows, or change what drops them; `mt-data inspect` with the same keys shows what becomes of each kind"
+)
 
 
 def _rules(config: RunConfig, tokenizer: Tokenizer, template: Template) -> Rules:

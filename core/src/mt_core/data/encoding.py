@@ -11,6 +11,7 @@ from mt_core.data.lengths import Lengths, fit
 from mt_core.data.measures import measure
 from mt_core.data.outcomes import Outcome, outcomes
 from mt_core.data.report import NO_TRAINED_TOKEN, DataReport
+from mt_core.data.shapes import fields_of
 from mt_core.errors import DataError, did_you_mean
 from mt_core.protocols import Dataset, Objective, Rejected, Row, Sample
 
@@ -81,7 +82,7 @@ def renamed(row: Row, columns: Mapping[str, str]) -> Row:
             fields = [key for key in row if key != "id"]
             raise DataError(
                 f"{row['id']}: data.columns maps {ours!r} to {theirs!r}, which the row does not have."
-                f" {did_you_mean(theirs, fields)}Its fields: {', '.join(fields)}."
+                f" {did_you_mean(theirs, fields)}Its fields: {fields_of(row)}."
             )
         values[ours] = row[theirs]
     return values

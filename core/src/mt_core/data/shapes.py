@@ -13,6 +13,9 @@ from mt_core.data.turns import content, pairs, shortened, turns
 from mt_core.errors import DataError
 from mt_core.protocols import Message, Row
 
+_NAMED = 12
+"""Fields that a message names."""
+
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -99,8 +102,10 @@ def text_field(row: Row, name: str) -> str:
 
 
 def fields_of(row: Row) -> str:
-    """The names of a row's fields, for a message."""
-    return ", ".join(repr(key) for key in row if key != "id") or "none"
+    """The names of a row's fields, for a message: the first ones, and not all of a long one."""
+    names = [shortened(key) for key in row if key != "id"]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more or "none"
 
 
 def _fitting(row: Row) -> list[Shape]:

@@ -78,7 +78,7 @@ def _turn(item: Any, place: str) -> Message:
     role = ROLES.get(str(item[spelling[0]]))
     if role is None:
         raise DataError(
-            f"{place} has the {spelling[0]} {item[spelling[0]]!r}. Known: {', '.join(ROLES)}. Rename it, or drop the row."
+            f"{place} has the {spelling[0]} {shortened(item[spelling[0]])}. Known: {', '.join(ROLES)}. Rename it, or drop the row."
         )
     return {"role": role, "content": content(item[spelling[1]], place), **_wishes(item, place)}
 

@@ -32,7 +32,7 @@ def build_template(tokenizer: Tokenizer, config: DataConfig = _DEFAULTS) -> Temp
     if config.template in TEMPLATES:
         source = (files(__name__) / "named" / f"{config.template}.jinja").read_text(encoding="utf-8")
         return ChatTemplate(tokenizer, source, additions, config.train_on, name=config.template, begins=True)
-    return ChatTemplate(tokenizer, config.template, additions, config.train_on, name="data.template")
+    return ChatTemplate(tokenizer, config.template, additions, config.train_on, name="of data.template")
 
 
 class DefaultTemplate:

@@ -14,6 +14,9 @@ from mt_core.protocols import Message
 _FILE = "<template>"
 """What Jinja calls a template that came as a text."""
 
+_LONGEST = 300
+"""Characters of an error, into which a template may write what a turn says."""
+
 _SAID = ("role", "content", "input")
 """What a template sees of a message."""
 
@@ -30,9 +33,18 @@ def render(
         return str(_compiled(source).render(messages=said, add_generation_prompt=speak, **names))
     except Exception as error:  # a template is somebody's code, and may raise what it wants
         raise DataError(
-            f"the chat template {name}{_line(error)} refuses this conversation: {error or type(error).__name__}; "
-            "see which roles and order it allows, or choose another with --data.template"
+            f"the chat template {name}{_line(error)} {_problem(error)}, or choose another with --data.template"
         ) from error
+
+
+def _problem(error: Exception) -> str:
+    """What a template says itself (``raise_exception``) is about the conversation; anything else is its own fault."""
+    from jinja2 import TemplateError
+
+    reason = (str(error) or type(error).__name__)[:_LONGEST].rstrip(".")
+    if type(error) is TemplateError:
+        return f"refuses this conversation: {reason}. See which roles and order it allows"
+    return f"fails: {reason}. Mend it"
 
 
 @cache
