@@ -29,10 +29,11 @@ class Sample:
 
 
 Message = Mapping[str, Any]
-"""One turn: ``role`` (system, user, assistant), ``content``, and where given ``train`` (bool) and ``weight`` (float, above 0).
+"""One turn: ``role`` (system, user, assistant, tool), ``content``, and where given ``train`` (bool) and ``weight`` (float, above 0).
 
 ``raw`` (bool) marks a plain prompt or response, which is no chat unless ``data.template`` says so; ``input`` is the second part
-of an Alpaca instruction.
+of an Alpaca instruction. ``tool_calls`` are as at OpenAI, with arguments as objects; beside them ``content`` may be ``None``.
+``name`` and ``tool_call_id`` are texts. The first turn has the ``tools`` of the conversation.
 """
 
 

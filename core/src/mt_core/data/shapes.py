@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mt_core.data.turns import content, pairs, shortened, turns
+from mt_core.data.tools import declared, shortened
+from mt_core.data.turns import content, pairs, turns
 from mt_core.errors import DataError
 from mt_core.protocols import Message, Row
 
@@ -208,7 +209,9 @@ def _listed(row: Row, name: str) -> list[Message]:
         raise DataError(
             f"{place} has no turn of the assistant, so there is nothing to learn. Add one, or drop the row."
         )
-    return [*system, *found]
+    first, *others = [*system, *found]
+    tools = declared(row)
+    return [{**first, "tools": tools} if tools else first, *others]
 
 
 def _said(row: Row, name: str, role: str) -> list[Message]:
@@ -223,8 +226,8 @@ def _system(row: Row) -> Sequence[Message]:
     return [{"role": "system", "content": text}]
 
 
-def _key(turn: Message) -> tuple[str, str]:
-    return turn["role"], turn["content"]
+def _key(turn: Message) -> tuple[Any, ...]:
+    return turn["role"], turn["content"], turn.get("tool_calls")
 
 
 def _is_number(value: Any) -> bool:
@@ -234,8 +237,8 @@ def _is_number(value: Any) -> bool:
 SHAPES = (
     Shape(("prompt", "response"), ("system", "history"), _prompt_response),
     Shape(("instruction", "output"), ("input", "system", "history"), _alpaca),
-    Shape(("messages",), ("system",), _messages),
-    Shape(("conversations",), ("system",), _conversations),
+    Shape(("messages",), ("system", "tools"), _messages),
+    Shape(("conversations",), ("system", "tools"), _conversations),
     Shape(("chosen", "rejected"), ("prompt", "system"), _preferred),
     Shape(("prompt", "response", "label"), ("system", "history"), _labelled),
     Shape(("prompt", "answers"), ("system", "history"), _scored),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mt_core.data.templates.additions import Additions, trained_turns
+from mt_core.data.templates.tools import refuse_tools
 from mt_core.protocols import Encoded, Message, Tokenizer
 
 
@@ -21,6 +22,7 @@ class PlainTemplate:
 
     def encode(self, messages: Sequence[Message]) -> Encoded:
         """See ``Template``."""
+        refuse_tools(messages, "plain", lambda need: False)
         messages = self._additions.put(messages)
         written = _Written([] if self._tokenizer.bos_id is None else [self._tokenizer.bos_id])
         waiting: list[_Said] = []

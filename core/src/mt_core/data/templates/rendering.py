@@ -17,7 +17,7 @@ _FILE = "<template>"
 _LONGEST = 300
 """Characters of an error, into which a template may write what a turn says."""
 
-_SAID = ("role", "content", "input")
+_SAID = ("role", "content", "input", "name", "tool_call_id", "tool_calls")
 """What a template sees of a message."""
 
 
@@ -30,7 +30,9 @@ def render(
     """
     said = [{key: message[key] for key in _SAID if key in message} for message in messages]
     try:
-        return str(_compiled(source).render(messages=said, add_generation_prompt=speak, **names))
+        tools = messages[0].get("tools") if messages else None
+        found = {"messages": said, "tools": tools, "documents": None, "add_generation_prompt": speak}
+        return str(_compiled(source).render(**found, **names))
     except Exception as error:  # a template is somebody's code, and may raise what it wants
         raise DataError(
             f"the chat template {name}{_line(error)} {_problem(error)}, or choose another with --data.template"
