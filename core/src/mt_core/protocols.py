@@ -93,7 +93,11 @@ class Control:
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """Text to ids and back. A special id is ``None`` where the tokenizer has none."""
+    """Text to ids and back. A special id is ``None`` where the tokenizer has none.
+
+    Where ``encode`` reads special tokens that a text spells out, ``encode_text`` reads them as text: what rows say goes through
+    ``mt_core.text_encoder(tokenizer)``, which takes the right one.
+    """
 
     size: int
     bos_id: int | None
@@ -119,7 +123,7 @@ class ManyTexts(Protocol):
     """A tokenizer that is faster with many texts at once."""
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        """What ``encode`` gives for each."""
+        """What ``encode_text`` gives for each, where the tokenizer has that, else ``encode``."""
         ...
 
 

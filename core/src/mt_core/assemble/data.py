@@ -18,6 +18,7 @@ from mt_core.data.findings import findings, refuse_findings
 from mt_core.data.loader import HeldOut, Loader
 from mt_core.data.measures import compare, finish, measure, row_of_id
 from mt_core.data.order import held_out_of
+from mt_core.data.spelled import spelled_by
 from mt_core.data.templates import build_template
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process
@@ -209,6 +210,7 @@ def _rules(config: RunConfig, tokenizer: Tokenizer, template: Template) -> Rules
         truncation=data.truncation,
         on_bad_row=data.on_bad_row,
         max_bad_rows=data.max_bad_rows,
+        special_texts=spelled_by(tokenizer),
         bos_id=tokenizer.bos_id,
         stop_ids=frozenset(() if stop_text else {*eos, *template.stop_ids}),
         stop_tokens=len(tokenizer.encode(stop_text)) if stop_text else 0,

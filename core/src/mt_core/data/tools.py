@@ -6,7 +6,7 @@ https://platform.openai.com/docs/guides/function-calling. The older ``function_c
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from mt_core.errors import DataError
@@ -70,3 +70,25 @@ def _parsed(value: Any) -> Any:
         return json.loads(value)
     except (ValueError, RecursionError):
         return value
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Every text in a value as JSON has it, names of fields too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield from texts_in(key)
+            yield from texts_in(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from texts_in(each)
+
+
+def with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """The value with every text changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {with_texts(key, change): with_texts(each, change) for key, each in value.items()}
+    return [with_texts(each, change) for each in value] if isinstance(value, list | tuple) else value

@@ -121,6 +121,30 @@ def test_huggingface_has_the_ids_of_its_library(
     assert (mine.bos_id, mine.eos_id, mine.pad_id, mine.chat_template) == (0, 1, 2, "{{ messages }}")
 
 
+SPELLED = ["</s>", "a</s>b <pad>", "<s> </s>\n</s>", "plain", ""]
+
+
+def test_special_tokens_that_a_text_spells_are_text_unless_they_are_to_be_parsed(
+    build: Any, tokenizers: dict[str, Any], huggingface_folder: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    reference = AutoTokenizer.from_pretrained(str(huggingface_folder))
+    parsing = build("tokenizer", "huggingface", {"path": str(huggingface_folder), "parse_specials": True})
+    for mine, split in ((tokenizers["huggingface"], True), (parsing, False)):
+        expected = [reference(text, add_special_tokens=False, split_special_tokens=split).input_ids for text in SPELLED]
+        assert [mine.encode_text(text) for text in SPELLED] == mine.encode_many(SPELLED) == expected
+        assert bool({0, 1, 2} & set().union(*expected)) is not split
+        assert mine.encode("a</s>")[-1] == 1, "as a chat template writes it"
+        assert mine.encode_many(SPELLED) == expected, "whatever was encoded before"
+
+
+def test_the_special_tokens_of_a_sentencepiece_model_are_known_by_name(tokenizers: dict[str, Any]) -> None:
+    mine = tokenizers["sentencepiece"]
+    assert set(mine.special_texts) >= {"<s>", "</s>"}
+    assert not {mine.bos_id, mine.eos_id} & set(mine.encode("a <s> b </s>"))
+
+
 def test_a_bare_tokenizer_file_takes_special_tokens_from_the_config(build: Any, huggingface_file: Path) -> None:
     bare = build("tokenizer", "huggingface", {"path": str(huggingface_file)})
     assert (bare.bos_id, bare.eos_id, bare.pad_id, bare.chat_template) == (None, None, None, None)

@@ -11,7 +11,8 @@ from typing import Any
 from mt_core.data.templates.additions import Additions, trained_turns
 from mt_core.data.templates.notation import SAID, Notation, Reading
 from mt_core.data.templates.rendering import render
-from mt_core.data.templates.tools import PROBE, PROBES, refuse_tools, texts_in
+from mt_core.data.templates.tools import PROBE, PROBES, refuse_tools
+from mt_core.data.tools import texts_in
 from mt_core.errors import DataError
 from mt_core.protocols import Encoded, Message, Tokenizer
 

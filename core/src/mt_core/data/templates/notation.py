@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mt_core.data.templates.tools import texts_in, with_texts
+from mt_core.data.tools import texts_in, with_texts
 from mt_core.errors import DataError
 from mt_core.protocols import Message, Tokenizer
 

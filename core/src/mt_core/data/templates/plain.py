@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from mt_core.data.spelled import text_encoder
 from mt_core.data.templates.additions import Additions, trained_turns
 from mt_core.data.templates.tools import refuse_tools
 from mt_core.protocols import Encoded, Message, Tokenizer
@@ -17,6 +18,7 @@ class PlainTemplate:
 
     def __init__(self, tokenizer: Tokenizer, additions: Additions, train_on: str) -> None:
         self._tokenizer, self._additions, self._train_on = tokenizer, additions, train_on
+        self._encode = text_encoder(tokenizer)
         self.additions = additions.keys
         self.stop_ids = () if tokenizer.eos_id is None else (tokenizer.eos_id,)
 
@@ -36,7 +38,7 @@ class PlainTemplate:
             else:
                 waiting.append(said)
         for said in waiting:
-            written.add(self._tokenizer.encode(said.text), said)
+            written.add(self._encode(said.text), said)
         return written.encoded()
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
@@ -46,7 +48,7 @@ class PlainTemplate:
     def _answer(self, written: _Written, waiting: Sequence[_Said], answer: _Said) -> None:
         *earlier, context = waiting or [_Said("", False, 1.0)]
         for said in earlier:
-            written.add(self._tokenizer.encode(said.text), said)
+            written.add(self._encode(said.text), said)
         before, after = self._boundary(context.text, answer.text)
         written.add(before, context)
         written.add([*after, *(self.stop_ids if after else ())], answer)
@@ -59,11 +61,11 @@ class PlainTemplate:
         response is tokenised as a continuation, with its natural ids (``▁yes`` after ``Answer:``, no second space), where
         that leaves the prompt's ids as they are, and alone where the tokenizer would merge across the boundary.
         """
-        context_ids = self._tokenizer.encode(prompt)
-        joint_ids = self._tokenizer.encode(prompt + response)
+        context_ids = self._encode(prompt)
+        joint_ids = self._encode(prompt + response)
         if joint_ids[: len(context_ids)] == context_ids:
             return context_ids, joint_ids[len(context_ids) :]
-        return context_ids, self._tokenizer.encode(response)
+        return context_ids, self._encode(response)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from mt_core.errors import DataError
 from mt_core.protocols import Message
@@ -55,25 +54,3 @@ def _needs(message: Message) -> Iterator[str]:
         yield CALL
     if message["role"] == "tool":
         yield RESULT
-
-
-def texts_in(value: Any) -> Iterator[str]:
-    """Every text in a value as JSON has it, names of fields too."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, each in value.items():
-            yield from texts_in(key)
-            yield from texts_in(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from texts_in(each)
-
-
-def with_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """The value with every text changed."""
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, dict):
-        return {with_texts(key, change): with_texts(each, change) for key, each in value.items()}
-    return [with_texts(each, change) for each in value] if isinstance(value, list | tuple) else value
