@@ -53,6 +53,8 @@ class HuggingFaceTokenizer:
         self.special_texts: tuple[str, ...] = tuple(
             dict.fromkeys([*inner.all_special_tokens, *(token.content for token in added if token.special)])
         )
+        ids = inner.convert_tokens_to_ids(list(self.special_texts))
+        self.special_ids: dict[str, int] = dict(zip(self.special_texts, ids, strict=True))
 
     def encode(self, text: str) -> list[int]:
         """Ids of the text; raises ``DataError`` on a lone surrogate."""
