@@ -143,6 +143,14 @@ PREFERENCES: dict[str, tuple[dict[str, Any], list[Any]]] = {
         {"prompt": [LISTED[0]], "chosen": [LISTED[1]], "rejected": [{"role": "assistant", "content": "x"}]},
         [["q"], ["r"], ["x"]],
     ),
+    "calls that differ": (
+        {
+            "prompt": "q",
+            "chosen": [{"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}, LISTED[1]],
+            "rejected": [{"role": "assistant", "content": None, "tool_calls": [{"name": "g"}]}, LISTED[1]],
+        },
+        [["q"], [None, "r"], [None, "r"]],
+    ),
     "system": ({"system": "s", "prompt": "q", "chosen": "r", "rejected": "x"}, [["s", "q"], ["r"], ["x"]]),
 }
 

@@ -78,8 +78,12 @@ def test_no_text_of_a_row_makes_a_special_token_unless_it_is_wished(
     build: Any, huggingface_folder: Path, parse: bool
 ) -> None:
     tokenizer = build("tokenizer", "huggingface", {"path": str(huggingface_folder), "parse_specials": parse})
-    words = {"text": "An end: </s> or <s>."}, {"prompt": "Say </s> and </s>", "response": "<s> </s>"}
-    for name, fields in zip(("pretrain", "sft"), words, strict=True):
+    words = [
+        ("pretrain", {"text": "An end: </s> or <s>."}),
+        ("sft", {"prompt": "Say </s> and </s>", "response": "<s> </s>"}),
+        ("sft", {"prompt": "Say:", "response": " </s>, it is"}),
+    ]
+    for name, fields in words:
         sample = encode(build, tokenizer, name, **fields)
         special = [token for token in sample.ids if token < 3]
         assert (special == [tokenizer.bos_id, tokenizer.eos_id]) is not parse

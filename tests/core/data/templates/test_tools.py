@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mt_core import DataError, conversation
+from mt_core.builtin.objectives.sft import SupervisedFineTuning
 from mt_core.config.sections import DataConfig
 from mt_core.config.texts import OWN, TEMPLATES
 from mt_core.data.templates import build_template
@@ -112,6 +113,12 @@ def test_calls_are_trained_on_and_what_tools_give_never_is(tokenizers: dict[str,
     assert parts(byte, TURNS, train_on="last") == ["It is 4.<|im_end|>"]
     everything = parts(byte, TURNS, train_on="all")
     assert everything == ["<|im_start|>user\n2 + 2?<|im_end|>", CALLED, "It is 4.<|im_end|>"]
+
+
+def test_a_call_is_an_answer_to_learn_even_without_words(tokenizers: dict[str, Any]) -> None:
+    row = {"id": "r:1", "messages": [TURNS[0], {**CALL, "content": ""}], "tools": TOOLS}
+    sample = SupervisedFineTuning(tokenizers["byte"], made(tokenizers["byte"])).encode(row)
+    assert bytes(each for each, on in zip(sample.ids, sample.trained, strict=True) if on).decode() == CALLED
 
 
 def test_a_system_message_of_the_run_leaves_the_tools_of_the_row(tokenizers: dict[str, Any]) -> None:
