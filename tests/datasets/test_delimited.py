@@ -12,8 +12,6 @@ from dataset_files import open_dataset, rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mt_core import DataError
-
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 
 
@@ -75,46 +73,3 @@ def test_a_dataset_travels_to_another_process(tmp_path: Path) -> None:
     file.write_text("a\n1\n2\n")
     dataset = open_dataset("csv", path=file)
     assert pickle.loads(pickle.dumps(dataset)).row(1) == dataset.row(1)
-
-
-ROWS_WITH_FAULTS: dict[str, tuple[bytes, str]] = {
-    "too few fields": (b"x\n", r":3: 1 fields, and there are 2 columns: a, b\. Quote a field"),
-    "too many fields": (b"x,y,z\n", r":3: 3 fields, and there are 2 columns"),
-    "text behind a quote": (b'"x"y,z\n', r":3: ',' expected after '\"': .*Write a quote in a quoted field twice"),
-    "a lone carriage return": (b"x\ry,z\n", r":3: new-line character seen in unquoted field"),
-    "NUL": (b"x\0,y\n", r":3: NUL byte at offset 9"),
-    "latin-1": (b"x\xe9,y\n", r":3: byte 0xe9 at offset 9 is not UTF-8 .*iconv"),
-    "half a character": (b"x,\xed\xa0\xbd\n", r":3: byte 0xed at offset 10 is not UTF-8"),
-}
-
-
-@pytest.mark.parametrize("fault", ROWS_WITH_FAULTS)
-@pytest.mark.parametrize("last", [False, True])
-def test_a_faulty_record_is_named_by_file_and_line_and_spoils_no_other(fault: str, last: bool, tmp_path: Path) -> None:
-    record, message = ROWS_WITH_FAULTS[fault]
-    file = tmp_path / "a.csv"
-    file.write_bytes(b"a,b\n1,2\n" + record + (b"" if last else b"3,4\n"))
-    dataset = open_dataset("csv", path=file)
-    with pytest.raises(DataError, match=message) as raised:
-        dataset.row(1)
-    assert str(raised.value).startswith(f"{file}:3: ")
-    assert [dataset.row(index)["a"] for index in (0, 2)[: len(dataset) - 1]] == (["1"] if last else ["1", "3"])
-
-
-FILES_WITH_FAULTS: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", r"a\.csv has no rows\. Write rows into it"),
-    "blank": (b"\n\n", r"has no rows"),
-    "only a header": (b"a,b\n", r"a\.csv has only a header\. Write rows"),
-    "a quote that never closes": (b'a,b\n1,2\n"3,4\n5,6\n', r"a\.csv:3: a quote opens here and does not close"),
-    "a column twice": (b"a,b,a\n1,2,3\n", r"a\.csv:1: column 'a' stands twice\. Rename"),
-    "utf-16": ("a,b\n1,2\n".encode("utf-16"), r"a\.csv is UTF-16, not UTF-8\. Convert it"),
-    "old Mac line ends": (b"a,b\r1,2\r", r"a\.csv has only a header"),
-}
-
-
-@pytest.mark.parametrize("fault", FILES_WITH_FAULTS)
-def test_a_faulty_file_is_named_with_what_to_do(fault: str, tmp_path: Path) -> None:
-    content, message = FILES_WITH_FAULTS[fault]
-    (tmp_path / "a.csv").write_bytes(content)
-    with pytest.raises(DataError, match=message):
-        open_dataset("csv", path=tmp_path / "a.csv")

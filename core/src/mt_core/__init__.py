@@ -60,6 +60,7 @@ _PUBLIC = {
     "generate": "mt_core.api",
     "load_config": "mt_core.api",
     "load_run": "mt_core.api",
+    "text_encoder": "mt_core.data.spelled",
     "text_field": "mt_core.data.shapes",
     "train": "mt_core.api",
     "renamed": "mt_core.data.encoding",
@@ -119,6 +120,7 @@ __all__ = [
     "preference",
     "renamed",
     "split_decay",
+    "text_encoder",
     "text_field",
     "train",
     "whole_shape",
@@ -144,6 +146,7 @@ if TYPE_CHECKING:
     from mt_core.config.run import RunConfig
     from mt_core.data.encoding import renamed
     from mt_core.data.shapes import conversation, is_conversation, preference, text_field
+    from mt_core.data.spelled import text_encoder
     from mt_core.errors import (
         CheckpointError,
         ComponentError,

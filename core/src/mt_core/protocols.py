@@ -55,10 +55,11 @@ class HasFlat(Protocol):
 
 
 Message = Mapping[str, Any]
-"""One turn: ``role`` (system, user, assistant), ``content``, and where given ``train`` (bool) and ``weight`` (float, above 0).
+"""One turn: ``role`` (system, user, assistant, tool), ``content``, and where given ``train`` (bool) and ``weight`` (float, above 0).
 
 ``raw`` (bool) marks a plain prompt or response, which is no chat unless ``data.template`` says so; ``input`` is the second part
-of an Alpaca instruction.
+of an Alpaca instruction. ``tool_calls`` are as at OpenAI, with arguments as objects; beside them ``content`` may be ``None``.
+``name`` and ``tool_call_id`` are texts. The first turn has the ``tools`` of the conversation.
 """
 
 
@@ -118,7 +119,11 @@ class Control:
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """Text to ids and back. A special id is ``None`` where the tokenizer has none."""
+    """Text to ids and back. A special id is ``None`` where the tokenizer has none.
+
+    Where ``encode`` reads special tokens that a text spells out, ``encode_text`` reads them as text: what rows say goes through
+    ``mt_core.text_encoder(tokenizer)``, which takes the right one.
+    """
 
     size: int
     bos_id: int | None
@@ -144,7 +149,7 @@ class ManyTexts(Protocol):
     """A tokenizer that is faster with many texts at once."""
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        """What ``encode`` gives for each."""
+        """What ``encode_text`` gives for each, where the tokenizer has that, else ``encode``."""
         ...
 
 

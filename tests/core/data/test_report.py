@@ -233,8 +233,49 @@ def test_held_out_rows_that_are_trained_on_are_told() -> None:
     assert any("2 of 2 held-out rows are also trained on" in line for line in findings(out.report, "held out"))
 
 
+class Texts:
+    """Rows of any fields; every row becomes the same good sample."""
+
+    def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def row(self, index: int) -> Row:
+        return {"id": f"r:{index}", **self._rows[index]}
+
+    def encode(self, row: Row) -> Sample | Rejected:
+        return sample(1, 5 + int(row["id"].partition(":")[2]), 2)
+
+
+SPELLING = [
+    {"text": "the end </s>."},
+    {"messages": [{"role": "user", "content": "what is <|im_end|>"}]},
+    {"tools": {"</s>": 1}, "text": ""},
+]
+PLAIN = [{"text": "< /s> <|im_end|"}, {"input_ids": [1, 2], "labels": ["</s>"]}]
+
+
+def test_rows_that_spell_special_tokens_are_counted_named_and_told_when_they_are_many() -> None:
+    def read(rows: list[dict[str, Any]], *specials: str) -> EncodedSamples:
+        source = Texts(rows)
+        rules = Rules(max_len=8, truncation="error", bos_id=1, stop_ids=frozenset([2]), special_texts=specials)
+        return encode(source, range(len(rows)), source, rules)
+
+    assert read([*SPELLING, *PLAIN]).report.rows_spelling == 0, "a tokenizer without any"
+    found = finished(read([*SPELLING, *PLAIN], "</s>", "<|im_end|>"))
+    assert (found.rows_spelling, found.places["special tokens as text"]) == (3, ["r:0", "r:1", "r:2"])
+    (line,) = findings(found, "training")
+    assert line.startswith(
+        "training: 3 of 5 rows spell special tokens, which are read as text, more than 10% (r:0, r:1, r:2)"
+    )
+    assert "--tokenizer.parse-specials" in line
+    assert findings(finished(read([SPELLING[0], *[PLAIN[0]] * 9], "</s>")), "training") == []
+
+
 def test_every_threshold_is_broken_by_a_test_above() -> None:
-    assert len(THRESHOLDS) == len(BROKEN) + 1
+    assert len(THRESHOLDS) == len(BROKEN) + 2
 
 
 def test_strict_refuses_all_findings_at_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,10 @@ def plain(prompt: str, response: str, **more: Any) -> list[dict[str, Any]]:
 U, A, S = ("u", "q", {}), ("a", "r", {}), ("s", "be kind", {})
 LISTED = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "r"}]
 SCORED = [{"text": "bad", "score": 1}, {"text": "good", "score": 2.5}, {"text": "as good", "score": 2.5}]
+PARTS = [{"type": "text", "text": "one "}, {"type": "text", "text": "two", "image_url": None}]
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+CALL = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2}'}}
+CALLED = {**CALL, "function": {"name": "add", "arguments": {"a": 2}}}
 
 ROWS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "prompt, response": ({"prompt": "q", "response": "r"}, plain("q", "r")),
@@ -49,6 +54,57 @@ ROWS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "train and weight": (
         {"messages": [{**LISTED[0], "train": True}, {**LISTED[1], "weight": 2}, {**LISTED[1], "weight": 0}]},
         said(("u", "q", {"train": True}), ("a", "r", {"weight": 2.0}), ("a", "r", {"train": False})),
+    ),
+    "parts": ({"messages": [{**LISTED[0], "content": PARTS}, LISTED[1]]}, said(("u", "one two", {}), A)),
+    "tools": (
+        {
+            "messages": [
+                LISTED[0],
+                {"role": "assistant", "content": None, "tool_calls": [{**CALL, "index": None}]},
+                {"role": "tool", "tool_call_id": "1", "content": "4"},
+                LISTED[1],
+            ],
+            "tools": json.dumps([TOOL]),
+        },
+        [
+            {"role": "user", "content": "q", "tools": [TOOL]},
+            {"role": "assistant", "content": None, "tool_calls": [CALLED]},
+            {"role": "tool", "content": "4", "tool_call_id": "1"},
+            LISTED[1],
+        ],
+    ),
+    "the function of old": (
+        {
+            "messages": [
+                LISTED[0],
+                {"role": "assistant", "content": "", "function_call": {"name": "add", "arguments": '{"a": 2}'}},
+                {"role": "function", "name": "add", "content": "4"},
+                LISTED[1],
+            ]
+        },
+        [
+            LISTED[0],
+            {"role": "assistant", "content": "", "tool_calls": [{"name": "add", "arguments": {"a": 2}}]},
+            {"role": "tool", "content": "4", "name": "add"},
+            LISTED[1],
+        ],
+    ),
+    "sharegpt, tools": (
+        {
+            "conversations": [
+                {"from": "human", "value": "q"},
+                {"from": "function_call", "value": '{"name": "add", "arguments": {"a": 2}}'},
+                {"from": "observation", "value": "4"},
+                {"from": "gpt", "value": "r"},
+            ],
+            "tools": [TOOL],
+        },
+        [
+            {"role": "user", "content": "q", "tools": [TOOL]},
+            {"role": "assistant", "content": None, "tool_calls": [{"name": "add", "arguments": {"a": 2}}]},
+            {"role": "tool", "content": "4"},
+            LISTED[1],
+        ],
     ),
     "preference": ({"prompt": "q", "chosen": "r", "rejected": "x"}, plain("q", "r")),
     "good": ({"prompt": "q", "response": "r", "label": True}, plain("q", "r")),
@@ -87,6 +143,14 @@ PREFERENCES: dict[str, tuple[dict[str, Any], list[Any]]] = {
         {"prompt": [LISTED[0]], "chosen": [LISTED[1]], "rejected": [{"role": "assistant", "content": "x"}]},
         [["q"], ["r"], ["x"]],
     ),
+    "calls that differ": (
+        {
+            "prompt": "q",
+            "chosen": [{"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}, LISTED[1]],
+            "rejected": [{"role": "assistant", "content": None, "tool_calls": [{"name": "g"}]}, LISTED[1]],
+        },
+        [["q"], [None, "r"], [None, "r"]],
+    ),
     "system": ({"system": "s", "prompt": "q", "chosen": "r", "rejected": "x"}, [["s", "q"], ["r"], ["x"]]),
 }
 
@@ -119,11 +183,33 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "empty list": ({"messages": []}, "must be a list of at least one turn"),
     "turn of text": ({"messages": ["q"]}, r"turn 1 must have \"role\" and \"content\""),
     "no content": ({"messages": [{"role": "user"}]}, "turn 1 must have"),
-    "parts": (messages(content=[{"type": "text", "text": "r"}]), "turn 2 is a list of parts, and only text"),
+    "an image": (
+        messages(content=[{"type": "text", "text": "r"}, {"type": "image_url", "image_url": {"url": "x"}}]),
+        "turn 2, part 2 is of type 'image_url', and only text can be trained on.*Take it out, or drop the row",
+    ),
+    "a part without text": (messages(content=[{"type": "text"}]), "turn 2, part 1 is of type 'text', and only text"),
+    "a part that is none": (messages(content=["r"]), "turn 2, part 1 is no part of a message: 'r'"),
     "null": (messages(content=None), "turn 2 is of type NoneType, not text"),
-    "role": (messages(role="tool"), "turn 2 has the role 'tool'. Known: system, user"),
+    "role": (messages(role="bot"), "turn 2 has the role 'bot'. Known: system, user"),
     "role of another type": (messages(role=["user"]), "turn 2 has the role"),
-    "call": (messages(tool_calls=[{"name": "f"}]), "turn 2 has 'tool_calls', which cannot be trained on yet"),
+    "calls": (messages(tool_calls="f"), "turn 2 has \"tool_calls\": 'f'; it is a list of calls such as "),
+    "a call of nothing": (
+        messages(tool_calls=[{"id": "1"}]),
+        "turn 2, call 1 has no name of a function: .*Write it as ",
+    ),
+    "arguments": (
+        messages(tool_calls=[{"name": "f", "arguments": "x=1"}]),
+        "turn 2, call 1 has arguments that are no object, nor JSON text of one: 'x=1'",
+    ),
+    "a call of ShareGPT": (
+        {"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": "f(1)"}]},
+        "turn 2, call 1 has no name of a function: 'f\\(1\\)'",
+    ),
+    "a call of the user": (
+        {"messages": [{**LISTED[0], "tool_calls": [{"name": "f"}]}, LISTED[1]]},
+        "turn 1 calls a tool, which only the assistant does",
+    ),
+    "tools": ({"messages": LISTED, "tools": "weather"}, "field 'tools' is no list of objects.*'\\{other: tools\\}'"),
     "late system": ({"messages": [*LISTED, {"role": "system", "content": "s"}]}, "turn 3 is a system message"),
     "two systems": ({"messages": [{"role": "system", "content": "s"}, *LISTED], "system": "t"}, "Keep one of them"),
     "no answer": ({"messages": LISTED[:1]}, "has no turn of the assistant"),
@@ -164,11 +250,19 @@ def suppress_as(kind: type[Exception], begins: str) -> Iterator[None]:
 
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["user", "human"]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["user", "human", "assistant", "tool", "function_call"]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["role", "content", "from", "value", "text", "score", "train", "weight"]), inner
+            st.sampled_from(
+                ["role", "content", "from", "value", "text", "score", "train", "weight", "type", "name", "tool_calls"]
+            ),
+            inner,
         )
     ),
     max_leaves=8,
@@ -182,5 +276,5 @@ def test_any_row_is_a_conversation_or_an_error_that_names_it(row: dict[str, Any]
     with suppress_as(DataError, r"^rows:1: "):
         turns = conversation({"id": "rows:1", **row})
     if turns is not None:
-        assert all(isinstance(turn["content"], str) for turn in turns)
+        assert all(isinstance(turn["content"], str) or turn["tool_calls"] for turn in turns)
         assert "assistant" in {turn["role"] for turn in turns}

@@ -154,52 +154,6 @@ def test_rows_for_evaluation_have_a_place_of_their_own(tmp_path: Path) -> None:
     assert [row["text"] for row in held_out] == ["c"]
 
 
-ARRAYS: dict[str, tuple[str, str | None, str]] = {
-    "cut off": (
-        '[{"a": 1},\n {"a": 2}, {"a"',
-        None,
-        r"a\.json:2: the array does not end; its last element begins here",
-    ),
-    "no comma": ('[{"a": 1}\n {"a": 2}]', None, r"a\.json:2: Extra data at column"),
-    "two commas": ('[{"a": 1},\n, {"a": 2}]', None, r"a\.json:2: nothing stands beside a comma"),
-    "trailing comma": ('[{"a": 1},\n]', None, r"a\.json:2: nothing stands beside a comma"),
-    "leading comma": ('[,{"a": 1}]', None, r"a\.json:1: nothing stands beside a comma"),
-    "more behind it": ('[{"a": 1}]\n{"a": 1}', None, r"a\.json:2: there is more after the end of the JSON"),
-    "empty array": ("[]", None, r"a\.json has no rows"),
-    "numbers": ("[1, 2]", None, r"a\.json:1\[0\]: an object is needed, this is a number"),
-    "an object around it": (
-        '{\n"data": [{"a": 1}]}',
-        None,
-        r"a\.json:1: Expecting property name .*or an array of them",
-    ),
-    "no such field": (
-        '{"dat": [{"a": 1}]}',
-        "data",
-        r"a\.json:1: no field 'data'; found: 'dat'\. Did you mean 'dat'\?",
-    ),
-    "no nested field": ('{"data": {"x": 1}}', "data.train", r"no field 'data\.train'; found: 'x'"),
-    "field of an array": ('[{"a": 1}]', "data", r"a\.json:1: the file is not an object"),
-    "field that is no array": ('{"data": {"a": 1}}', "data", r"field 'data' is not an array"),
-    "object cut off behind it": ('{"data": [{"a": 1}]', "data", r"the file ends before its JSON does"),
-    "object cut off before it": ('{"x": [1, 2', "data", r"the file ends before its JSON does"),
-    "key without colon": ('{"x" 1}', "data", r"no ':' after key 'x'"),
-    "fault in the third line of an element": (
-        '[\n{"a": 1,\n"b": 2,\n"b": 3}]',
-        None,
-        r"a\.json:4: key 'b' stands twice",
-    ),
-    "lone surrogate in an element": ('[{"a": 1,\n "b": "\\ud83d"}]', None, r"a\.json:2: a lone surrogate.* column 8"),
-}
-
-
-@pytest.mark.parametrize("fault", ARRAYS)
-def test_a_faulty_array_is_named_by_file_and_line(fault: str, tmp_path: Path) -> None:
-    content, field, message = ARRAYS[fault]
-    (tmp_path / "a.json").write_text(content)
-    with pytest.raises(DataError, match=message):
-        rows_of(tmp_path / "a.json", field=field)
-
-
 PLACES: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     "no match": ("*.jsonl", lambda folder: None, r"the pattern .*/\*\.jsonl matches no file\. Set dataset\.path"),
     "only folders match": ("s*", lambda folder: (folder / "sub").mkdir(), r"matches no file, only folders"),

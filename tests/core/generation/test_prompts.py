@@ -60,7 +60,7 @@ def asked(loaded: Loaded, template: str) -> list[int]:
 def test_a_template_that_objects_or_is_broken_is_told_with_its_line(loaded: Loaded) -> None:
     with pytest.raises(UsageError, match="line 2, refuses this conversation: no system please"):
         asked(loaded, "{{ messages[0].content }}\n{{ raise_exception('no system please') }}")
-    with pytest.raises(UsageError, match="line 3, refuses this conversation: "):
+    with pytest.raises(UsageError, match=r"line 3, fails: .* Mend it"):
         asked(loaded, "\n\n{% for %}")
 
 

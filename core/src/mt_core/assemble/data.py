@@ -14,6 +14,7 @@ from mt_core.data.encoding import Rules, encode
 from mt_core.data.findings import findings, refuse_findings
 from mt_core.data.loader import HeldOut, Loader
 from mt_core.data.measures import compare, finish, measure, row_of_id
+from mt_core.data.spelled import spelled_by
 from mt_core.data.stream.blocks import Blocks
 from mt_core.data.stream.loader import StreamLoader
 from mt_core.data.templates import build_template
@@ -180,8 +181,13 @@ def _some(samples: EncodedSamples, purpose: str) -> EncodedSamples:
             for reason, count in report.rows_dropped.items()
         ]
         why = "\n  ".join([", ".join(reasons) or "none", *report.bad_rows[:3]])
-        raise DataError(f"no row is left to {purpose} on: {report.rows_read} read, dropped {why}")
+        raise DataError(f"no row is left to {purpose} on: {report.rows_read} read, dropped {why}\n{_AGAIN}")
     return samples
+
+
+_AGAIN = (
+    "Repair the rows, or change what drops them; `mt-data inspect` with the same keys shows what becomes of each kind"
+)
 
 
 def _rules(config: RunConfig, tokenizer: Tokenizer, template: Template) -> Rules:
@@ -198,6 +204,7 @@ def _rules(config: RunConfig, tokenizer: Tokenizer, template: Template) -> Rules
         truncation=data.truncation,
         on_bad_row=data.on_bad_row,
         max_bad_rows=data.max_bad_rows,
+        special_texts=spelled_by(tokenizer),
         bos_id=tokenizer.bos_id,
         stop_ids=frozenset(() if stop_text else {*eos, *template.stop_ids}),
         stop_tokens=len(tokenizer.encode(stop_text)) if stop_text else 0,

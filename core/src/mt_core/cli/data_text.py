@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -16,7 +18,7 @@ from mt_core.report.rows import Count, counts, histogram, title_of
 BAR = 40
 """Letters of the longest bar."""
 
-TRAINED = "bold green"
+TRAINED, SPECIAL = "bold green", "blue"
 
 
 def show_rows(about: Mapping[str, Any]) -> None:
@@ -67,7 +69,10 @@ def _example(example: Mapping[str, Any]) -> Text:
         f"\n{example['row_id']}, {example['tokens']} tokens, {example['tokens_trained']} trained on\n", style="dim"
     )
     text = Text.assemble(text)
-    for part in example["parts"]:
-        shown = redact(part["text"])
-        text.append(f"«{shown}»" if part["trained"] else shown, style=TRAINED if part["trained"] else "")
+    for trained, parts in groupby(example["parts"], key=itemgetter("trained")):
+        style = TRAINED if trained else ""
+        text.append("«" if trained else "", style=style)
+        for part in parts:
+            text.append(redact(part["text"]), style=SPECIAL if part["special"] else style)
+        text.append("»" if trained else "", style=style)
     return text

@@ -182,6 +182,7 @@ class EncodedSamples:
             "rows_dropped",
             "rows_split",
             "rows_truncated",
+            "rows_spelling",
             "tokens_cut",
             "trained_cut",
         )

@@ -12,6 +12,8 @@ from mt_core.data.lengths import Lengths, fit
 from mt_core.data.measures import measure
 from mt_core.data.outcomes import Outcome, outcomes
 from mt_core.data.report import NO_TRAINED_TOKEN, DataReport
+from mt_core.data.shapes import fields_of
+from mt_core.data.spelled import speller
 from mt_core.errors import DataError, did_you_mean
 from mt_core.protocols import Dataset, Objective, Rejected, Row, Sample
 
@@ -23,12 +25,21 @@ class Rules(Lengths):
     columns: Mapping[str, str] = field(default_factory=dict)
     on_bad_row: Literal["error", "skip"] = "error"
     max_bad_rows: int = 100
+    special_texts: tuple[str, ...] = ()
+    """Special tokens that are read as text where a row spells them."""
 
 
 def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules: Rules) -> EncodedSamples:
     """Encode the rows at ``indices``; a pure function, whose reports add up. Raises ``DataError`` for a bad row, or too many."""
-    samples = EncodedSamples()
-    for outcome in outcomes(lambda index: renamed(dataset.row(index), rules.columns), indices, objective):
+    samples, spells = EncodedSamples(), speller(rules.special_texts)
+
+    def read(index: int) -> Row:
+        row = renamed(dataset.row(index), rules.columns)
+        if spells(row):
+            samples.report.spells(row["id"])
+        return row
+
+    for outcome in outcomes(read, indices, objective):
         samples.report.rows_read += 1
         try:
             _add(samples, outcome, rules)
@@ -85,7 +96,7 @@ def renamed(row: Row, columns: Mapping[str, str]) -> Row:
             fields = [key for key in row if key != "id"]
             raise DataError(
                 f"{row['id']}: data.columns maps {ours!r} to {theirs!r}, which the row does not have."
-                f" {did_you_mean(theirs, fields)}Its fields: {', '.join(fields)}."
+                f" {did_you_mean(theirs, fields)}Its fields: {fields_of(row)}."
             )
         values[ours] = row[theirs]
     return values

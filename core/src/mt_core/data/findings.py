@@ -90,6 +90,14 @@ THRESHOLDS = (
         advice="repair them, or take them out; `mt-data inspect` names the first of each kind",
     ),
     Threshold(
+        what="rows spell special tokens, which are read as text",
+        count=lambda report: report.rows_spelling,
+        of=_rows,
+        above=0.10,
+        advice="where they were meant as tokens, give turns and a --data.template, or --tokenizer.parse-specials true (huggingface)",
+        kind=kinds.SPELLING,
+    ),
+    Threshold(
         what="rows are duplicates",
         count=lambda report: report.duplicates,
         of=lambda report: report.rows_kept,

@@ -17,6 +17,7 @@ PLACES = 5
 
 BAD_ROW, NO_TRAINED_TOKEN = "bad row", "no trained token"
 TRUNCATED, NO_STOP, NO_BEGIN, TWO_BEGINS = "truncated", "no stop token", "no begin token", "several begin tokens"
+SPELLING = "special tokens as text"
 DUPLICATE, ALSO_TRAINED = "duplicate", "also trained on"
 
 
@@ -44,6 +45,8 @@ class DataReport:
     """Samples with so many begin tokens; empty where the tokenizer has none. Second and further pieces do not count."""
     rows_without_stop: int = 0
     highest_id: int = -1
+    rows_spelling: int = 0
+    """Rows whose text spells a special token, which is read as text."""
     duplicates: int = 0
     """Rows with the ids and trained places of an earlier one."""
     also_trained: int = 0
@@ -66,6 +69,11 @@ class DataReport:
         """Count a row that cannot be used; the problem names it."""
         self.rows_dropped[BAD_ROW] += 1
         self.bad_rows.append(problem)
+
+    def spells(self, row_id: str) -> None:
+        """Count a row whose text spells special tokens."""
+        self.rows_spelling += 1
+        self.note(SPELLING, row_id)
 
     def truncate(self, before: Sample, after: Sample) -> None:
         """Count a row that was cut."""

@@ -9,9 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mt_core.data.turns import content, pairs, shortened, turns
+from mt_core.data.tools import declared, shortened
+from mt_core.data.turns import content, pairs, turns
 from mt_core.errors import DataError
 from mt_core.protocols import Message, Row
+
+_NAMED = 12
+"""Fields that a message names."""
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -99,8 +103,10 @@ def text_field(row: Row, name: str) -> str:
 
 
 def fields_of(row: Row) -> str:
-    """The names of a row's fields, for a message."""
-    return ", ".join(repr(key) for key in row if key != "id") or "none"
+    """The names of a row's fields, for a message: the first ones, and not all of a long one."""
+    names = [shortened(key) for key in row if key != "id"]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more or "none"
 
 
 def _fitting(row: Row) -> list[Shape]:
@@ -203,7 +209,9 @@ def _listed(row: Row, name: str) -> list[Message]:
         raise DataError(
             f"{place} has no turn of the assistant, so there is nothing to learn. Add one, or drop the row."
         )
-    return [*system, *found]
+    first, *others = [*system, *found]
+    tools = declared(row)
+    return [{**first, "tools": tools} if tools else first, *others]
 
 
 def _said(row: Row, name: str, role: str) -> list[Message]:
@@ -218,8 +226,8 @@ def _system(row: Row) -> Sequence[Message]:
     return [{"role": "system", "content": text}]
 
 
-def _key(turn: Message) -> tuple[str, str]:
-    return turn["role"], turn["content"]
+def _key(turn: Message) -> tuple[Any, ...]:
+    return turn["role"], turn["content"], turn.get("tool_calls")
 
 
 def _is_number(value: Any) -> bool:
@@ -229,8 +237,8 @@ def _is_number(value: Any) -> bool:
 SHAPES = (
     Shape(("prompt", "response"), ("system", "history"), _prompt_response),
     Shape(("instruction", "output"), ("input", "system", "history"), _alpaca),
-    Shape(("messages",), ("system",), _messages),
-    Shape(("conversations",), ("system",), _conversations),
+    Shape(("messages",), ("system", "tools"), _messages),
+    Shape(("conversations",), ("system", "tools"), _conversations),
     Shape(("chosen", "rejected"), ("prompt", "system"), _preferred),
     Shape(("prompt", "response", "label"), ("system", "history"), _labelled),
     Shape(("prompt", "answers"), ("system", "history"), _scored),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from mt_core.data.tools import calls_of, shortened, written_calls
 from mt_core.errors import DataError
 from mt_core.protocols import Message
 
@@ -16,11 +17,19 @@ ROLES = {
     "assistant": "assistant",
     "gpt": "assistant",
     "model": "assistant",
+    "function_call": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "observation": "tool",
+    "ipython": "tool",
 }
 """What rows call a role, and what it is called here."""
 
 _SPELLINGS = (("role", "content"), ("from", "value"))
-_REFUSED = ("tool_calls", "function_call")
+_CALL = "function_call"
+"""ShareGPT's role of a turn that is nothing but a call."""
+
+_NAMES = ("name", "tool_call_id")
 
 
 def turns(value: Any, place: str) -> list[Message]:
@@ -59,29 +68,40 @@ def content(value: Any, place: str) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        raise DataError(
-            f"{place} is a list of parts, and only text can be trained on yet: {shortened(value)}. Join its texts to one."
-        )
+        return "".join(_part(part, f"{place}, part {number}") for number, part in enumerate(value, 1))
     raise DataError(f"{place} is of type {type(value).__name__}, not text: {shortened(value)}. Write it as a string.")
 
 
+def _part(part: Any, place: str) -> str:
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    if kind == "text" and isinstance(part.get("text"), str):
+        return str(part["text"])
+    what = f"of type {shortened(kind)}" if kind is not None else f"no part of a message: {shortened(part)}"
+    raise DataError(
+        f'{place} is {what}, and only text can be trained on: {{"type": "text", "text": "…"}}. Take it out, or drop the row.'
+    )
+
+
 def _turn(item: Any, place: str) -> Message:
-    spellings = _SPELLINGS if isinstance(item, Mapping) else ()
-    spelling = next((pair for pair in spellings if pair[0] in item and pair[1] in item), None)
-    if spelling is None:
+    spelling = next((pair for pair in _SPELLINGS if isinstance(item, Mapping) and item.get(pair[0]) is not None), None)
+    calls = calls_of(item, place) if spelling else []
+    if spelling is None or (spelling[1] not in item and not calls):
         raise DataError(
             f'{place} must have "role" and "content" (or "from" and "value"), got {shortened(item)}. Add what is missing.'
         )
-    if refused := [name for name in _REFUSED if item.get(name)]:
-        raise DataError(
-            f"{place} has {refused[0]!r}, which cannot be trained on yet. Write the call as text, or drop the row."
-        )
-    role = ROLES.get(str(item[spelling[0]]))
+    said, value = item[spelling[0]], item.get(spelling[1])
+    role = ROLES.get(str(said))
     if role is None:
         raise DataError(
-            f"{place} has the {spelling[0]} {item[spelling[0]]!r}. Known: {', '.join(ROLES)}. Rename it, or drop the row."
+            f"{place} has the {spelling[0]} {shortened(said)}. Known: {', '.join(ROLES)}. Rename it, or drop the row."
         )
-    return {"role": role, "content": content(item[spelling[1]], place), **_wishes(item, place)}
+    if said == _CALL:
+        calls, value = written_calls(value, place), None
+    if calls and role != "assistant":
+        raise DataError(f"{place} calls a tool, which only the assistant does. Give it that role, or drop the row.")
+    text = None if calls and value is None else content(value, place)
+    names = {name: item[name] for name in _NAMES if isinstance(item.get(name), str)}
+    return {"role": role, "content": text, **names, **({"tool_calls": calls} if calls else {}), **_wishes(item, place)}
 
 
 def _wishes(item: Mapping[str, Any], place: str) -> dict[str, Any]:
@@ -97,9 +117,3 @@ def _wishes(item: Mapping[str, Any], place: str) -> dict[str, Any]:
             raise DataError(f'{place} has "weight": {shortened(weight)}; it is a number of 0 or more.')
         wishes |= {"weight": float(weight)} if weight else {"train": False}
     return wishes
-
-
-def shortened(value: Any) -> str:
-    """A value as Python writes it, for a message."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:59]}…"

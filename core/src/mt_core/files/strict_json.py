@@ -72,7 +72,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise _RefusedValueError(f"key {twice!r} stands twice in one object", "Keep one of the two.", json.dumps(twice))
+        raise _RefusedValueError(
+            f"key {twice[:_EXCERPT]!r} stands twice in one object", "Keep one of the two.", json.dumps(twice)
+        )
     return value
 
 

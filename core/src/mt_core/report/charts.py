@@ -86,7 +86,7 @@ def figures(runs: Sequence[Run], drawn: Sequence[Chart]) -> Iterator[Markup]:
         caption = element("figcaption", element("h3", chart.title), unit)
         plot = element("div", class_="plot")
         rows = [row for run in runs for row in _rows(run, chart)]
-        plain = table(["Run", "first", "middle", "last", "lowest", "highest"], rows, numbers=True)
+        plain = table(["Run", "first", "middle", "last", "lowest", "highest"], rows, numbers=5)
         wide = " wide" if chart.key == "loss" else ""
         yield element(
             "figure", caption, plot, element("noscript", plain), class_=f"chart card{wide}", data_key=chart.key

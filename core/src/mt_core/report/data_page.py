@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from mt_core.report.markup import Markup, element, joined, table
@@ -43,12 +45,12 @@ def _counts(about: Mapping[str, Any]) -> Markup:
         [("  " if row.is_part else "") + row.label, *row.values, ", ".join(row.places)]
         for row in counts(about["splits"])
     ]
-    return section("rows", "Rows and tokens", table(["Count", *splits, "First rows"], rows, numbers=True))
+    return section("rows", "Rows and tokens", table(["Count", *splits, "First rows"], rows, numbers=len(splits)))
 
 
 def _lengths(about: Mapping[str, Any]) -> Markup:
     rows = [[label, f"{count:,}", _bar(share)] for label, count, share in histogram(about["lengths"])]
-    return section("lengths", "Lengths", table(["Tokens", "Samples", ""], rows, numbers=True)) if rows else Markup("")
+    return section("lengths", "Lengths", table(["Tokens", "Samples", ""], rows, numbers=1)) if rows else Markup("")
 
 
 def _bar(share: float) -> Markup:
@@ -57,13 +59,24 @@ def _bar(share: float) -> Markup:
 
 
 def _examples(about: Mapping[str, Any]) -> Markup:
-    note = element("p", "Samples as the model sees them; what is marked is trained on.", class_="detail")
+    note = element(
+        "p", "Samples as the model sees them; what is marked is trained on, special tokens are blue.", class_="detail"
+    )
     shown = list(_shown(about))
     return section("examples", "Examples", note, *shown) if shown else Markup("")
 
 
+def _run(trained: bool, parts: Iterable[Markup | str]) -> Markup:
+    return element("mark", *parts) if trained else joined(*parts)
+
+
+def _spelt(part: Mapping[str, Any]) -> Markup | str:
+    return element("span", part["text"], class_="token") if part["special"] else str(part["text"])
+
+
 def _shown(about: Mapping[str, Any]) -> Iterator[Markup]:
     for example in about["examples"]:
-        parts = (element("mark", part["text"]) if part["trained"] else part["text"] for part in example["parts"])
+        runs = groupby(example["parts"], key=itemgetter("trained"))
+        parts = (_run(trained, map(_spelt, parts)) for trained, parts in runs)
         size = f"{example['row_id']}: {example['tokens']:,} tokens, {example['tokens_trained']:,} trained on"
         yield joined(element("h3", size), element("pre", joined(*parts), class_="wrap example"))

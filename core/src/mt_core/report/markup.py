@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -36,14 +37,18 @@ def json_script(content: Any, identifier: str) -> Markup:
     return Markup(f'<script type="application/json" id="{identifier}">{text}</script>')
 
 
-def table(head: list[str], rows: list[list[str]], *, numbers: bool = False) -> Markup:
-    """A table that scrolls on its own where it is wider than the page; the first cell of a row names it."""
-    kind = "number" if numbers else "text"
+def _cells(kind: str, texts: list[str], numbers: int, **more: str) -> Iterator[Markup]:
+    for place, text in enumerate(texts):
+        yield element(kind, text, class_="number" if place < numbers else "text", **more)
+
+
+def table(head: list[str], rows: list[list[str]], *, numbers: int = 0) -> Markup:
+    """A table that scrolls on its own where it is wider than the page.
+
+    The first cell of a row names it; so many after that are numbers, the others texts.
+    """
     first, *others = head
-    top = [element("th", first, scope="col"), *(element("th", cell, scope="col", class_=kind) for cell in others)]
-    body = [
-        element("tr", element("th", name, scope="row"), *(element("td", cell, class_=kind) for cell in cells))
-        for name, *cells in rows
-    ]
+    top = [element("th", first, scope="col"), *_cells("th", others, numbers, scope="col")]
+    body = [element("tr", element("th", name, scope="row"), *_cells("td", cells, numbers)) for name, *cells in rows]
     whole = element("table", element("thead", element("tr", *top)), element("tbody", *body))
     return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=f"table: {first}")

@@ -13,6 +13,7 @@ _COUNTS = {
     "rows_truncated": ("rows truncated", "truncated"),
     "rows_split": ("rows split", ""),
     "rows_without_stop": ("rows without a stop token", "no stop token"),
+    "rows_spelling": ("rows with special tokens as text", "special tokens as text"),
     "samples": ("samples", ""),
     "duplicates": ("duplicates", "duplicate"),
     "also_trained": ("also trained on", "also trained on"),
@@ -63,7 +64,7 @@ def _rows(parts: list[Split]) -> Iterator[Count]:
 
 def _figures(parts: list[Split]) -> Iterator[Count]:
     for key, (label, kind) in _COUNTS.items():
-        values = ("–" if part[key] < 0 else f"{part[key]:,}" for part in parts)
+        values = ("–" if part.get(key, 0) < 0 else f"{part.get(key, 0):,}" for part in parts)
         yield Count(label, tuple(values), _places(parts, kind))
 
 

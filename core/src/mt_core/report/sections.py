@@ -160,7 +160,7 @@ def _counts(run: Run) -> Markup:
     rows = [[label, *(_count(part.get(key)) for part in columns)] for key, label in _COUNTS.items()]
     place = 1 + list(_COUNTS).index("rows_dropped")
     rows[place:place] = _dropped(columns)
-    return table(["Count", *(key.replace("_", " ").capitalize() for key in parts)], rows, numbers=True)
+    return table(["Count", *(key.replace("_", " ").capitalize() for key in parts)], rows, numbers=len(parts))
 
 
 def _dropped(columns: Sequence[dict[str, Any]]) -> list[list[str]]:

@@ -69,22 +69,37 @@ def arrow_rows(files: Sequence[Path]) -> ColumnarRows:
 
 
 class Batches:
-    """Record batches, each checked before its first row is read: a damaged one could crash the process."""
+    """Record batches, each checked before its first row is read: a damaged one could crash the process.
+
+    Of a batch that is damaged every row is checked by itself, so that one bad row spoils no other.
+    """
 
     def __init__(self, batches: Sequence[Any]) -> None:
         self._batches = batches
         self._begins = list(accumulate((batch.num_rows for batch in batches), initial=0))
-        self._checked: set[int] = set()
+        self._sound: dict[int, bool] = {}
 
     def row(self, index: int) -> dict[str, Any]:
-        """The values of one row under the names of the columns."""
+        """The values of one row under the names of the columns. Raises what the library does for a damaged one."""
         number = bisect_right(self._begins, index) - 1
         batch = self._batches[number]
-        if number not in self._checked:
-            batch.validate(full=True)
-            self._checked.add(number)
-        values: dict[str, Any] = batch.slice(index - self._begins[number], 1).to_pylist()[0]
+        if number not in self._sound:
+            self._sound[number] = _is_sound(batch)
+        row = batch.slice(index - self._begins[number], 1)
+        if not self._sound[number]:
+            row.validate(full=True)
+        values: dict[str, Any] = row.to_pylist()[0]
         return values
+
+
+def _is_sound(batch: Any) -> bool:
+    import pyarrow as pa
+
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 class ColumnarRows:

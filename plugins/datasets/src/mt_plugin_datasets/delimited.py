@@ -22,6 +22,8 @@ from mt_core.files import FileConfig, Piece, SpanIndex, text_start
 _LONGEST = 1 << 30
 """Characters of a field; Python's own limit of 131,072 is less than a document."""
 
+_LINE_ENDS = "It has no line feeds but carriage returns, as on old Macs: convert it with tr '\\r' '\\n'. "
+
 
 class CsvConfig(FileConfig):
     """Where the records are and how they are written."""
@@ -66,7 +68,10 @@ class DelimitedRows:
         for path, first, end in zip(files, self._index.firsts, ends, strict=True):
             if end - first <= self._skip:
                 found = "only a header" if end > first else "no rows"
-                raise DataError(f"{path.absolute()} has {found}. Write rows into it, or take it out of dataset.path.")
+                fix = _LINE_ENDS if end > first and b"\r" in self._index.read(first).content.rstrip(b"\r\n") else ""
+                raise DataError(
+                    f"{path.absolute()} has {found}. {fix}Write rows into it, or take it out of dataset.path."
+                )
         self._begins = [first - number * self._skip for number, first in enumerate(self._index.firsts)]
         self._headers = [
             _unique(header or self._fields(piece), "dataset.header" if header else piece.place)

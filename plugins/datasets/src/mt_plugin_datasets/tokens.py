@@ -114,8 +114,9 @@ class _Opener:
             else:
                 ids = np.memmap(path, dtype=np.dtype(self._dtype).newbyteorder("<"), mode="r")
         except Exception as error:  # what numpy makes of a damaged header is of many kinds
+            reason = first_line(error).rstrip(".")
             raise DataError(
-                f"{path.absolute()} cannot be read as token ids: {first_line(error)}. Write it with numpy.save or tofile, and set"
+                f"{path.absolute()} cannot be read as token ids: {reason}. Write it with numpy.save or tofile, and set"
                 f" dataset.dtype (now {self._dtype}) for .bin files."
             ) from error
         if ids.dtype.kind not in "ui" or ids.ndim != 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +72,24 @@ def test_bytes_and_byte_level_tokens_join_without_a_trace(
         boundary = sample.trained.index(True)
         assert tokenizers[name].decode(sample.ids[:boundary]) == prompt
         assert tokenizers[name].decode(sample.ids[boundary:]) == response
+
+
+@pytest.mark.parametrize("parse", [False, True])
+def test_no_text_of_a_row_makes_a_special_token_unless_it_is_wished(
+    build: Any, huggingface_folder: Path, parse: bool
+) -> None:
+    tokenizer = build("tokenizer", "huggingface", {"path": str(huggingface_folder), "parse_specials": parse})
+    words = [
+        ("pretrain", {"text": "An end: </s> or <s>."}),
+        ("sft", {"prompt": "Say </s> and </s>", "response": "<s> </s>"}),
+        ("sft", {"prompt": "Say:", "response": " </s>, it is"}),
+    ]
+    for name, fields in words:
+        sample = encode(build, tokenizer, name, **fields)
+        special = [token for token in sample.ids if token < 3]
+        assert (special == [tokenizer.bos_id, tokenizer.eos_id]) is not parse
+        if not parse:
+            assert tokenizer.decode(sample.ids) == "".join(fields.values())
 
 
 def test_a_response_has_its_natural_tokens_where_the_prompt_allows(build: Any, tokenizers: dict[str, Any]) -> None:

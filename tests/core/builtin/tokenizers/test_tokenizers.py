@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mt_core import DataError, ManyOffsets, MtError
+from mt_core.cli.data import main
 from mt_core.protocols import Tokenizer
 
 any_text = (
@@ -135,6 +136,44 @@ def test_huggingface_has_the_ids_of_its_library(
         reference.encode(text, add_special_tokens=False).ids for text in texts
     ]
     assert (mine.bos_id, mine.eos_id, mine.pad_id, mine.chat_template) == (0, 1, 2, "{{ messages }}")
+
+
+SPELLED = ["</s>", "a</s>b <pad>", "<s> </s>\n</s>", "plain", ""]
+
+
+def test_special_tokens_that_a_text_spells_are_text_unless_they_are_to_be_parsed(
+    build: Any, tokenizers: dict[str, Any], huggingface_folder: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    reference = AutoTokenizer.from_pretrained(str(huggingface_folder))
+    parsing = build("tokenizer", "huggingface", {"path": str(huggingface_folder), "parse_specials": True})
+    for mine, split in ((tokenizers["huggingface"], True), (parsing, False)):
+        expected = [reference(text, add_special_tokens=False, split_special_tokens=split).input_ids for text in SPELLED]
+        assert [mine.encode_text(text) for text in SPELLED] == mine.encode_many(SPELLED) == expected
+        assert bool({0, 1, 2} & set().union(*expected)) is not split
+        assert mine.encode("a</s>")[-1] == 1, "as a chat template writes it"
+        assert mine.encode_many(SPELLED) == expected, "whatever was encoded before"
+
+
+@pytest.mark.parametrize("parse", [False, True])
+def test_a_user_is_told_of_rows_that_spell_special_tokens(
+    huggingface_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], parse: bool
+) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"text": "an end </s>"}\n{"text": "none"}\n')
+    words = ["--tokenizer", "huggingface", "--tokenizer.path", str(huggingface_folder), "--data.eval", "none"]
+    words += ["--dataset", "jsonl", "--dataset.path", str(tmp_path / "rows.jsonl"), "--json"]
+    assert main(["inspect", *words, "--tokenizer.parse-specials", str(parse).lower()]) == 0
+    about = json.loads(capsys.readouterr().out)
+    assert about["rows_spelling"] == (0 if parse else 1)
+    assert any("1 of 2 rows spell special tokens" in line for line in about["warnings"]) is not parse
+    assert [part["special"] for part in about["examples"][0]["parts"]] == [True, False, True]
+
+
+def test_the_special_tokens_of_a_sentencepiece_model_are_known_by_name(tokenizers: dict[str, Any]) -> None:
+    mine = tokenizers["sentencepiece"]
+    assert set(mine.special_texts) >= {"<s>", "</s>"}
+    assert not {mine.bos_id, mine.eos_id} & set(mine.encode("a <s> b </s>"))
 
 
 def test_a_bare_tokenizer_file_takes_special_tokens_from_the_config(build: Any, huggingface_file: Path) -> None:

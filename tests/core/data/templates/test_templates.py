@@ -353,9 +353,9 @@ def test_a_template_that_never_ends_a_turn_is_refused(tokenizer: Any) -> None:
 
 
 FAULTY = {
-    "{{ messages[0].nothing.more }}": "line 1, refuses this conversation: 'dict object' has no attribute 'nothing'",
-    "\n{{ 1 / 0 }}": "line 2, refuses this conversation: division by zero",
-    "\n\n{{ messages.append(1) }}": "line 3, refuses this conversation: .*unsafe|not safely",
+    "{{ messages[0].nothing.more }}": "line 1, fails: 'dict object' has no attribute 'nothing'",
+    "\n{{ 1 / 0 }}": "line 2, fails: division by zero",
+    "\n\n{{ messages.append(1) }}": "line 3, fails: .*unsafe|not safely",
     "{{ ''.__class__.__base__.__subclasses__() }}": "line 1, .*unsafe",
     "{% for m in messages %}": "line 1, .*Unexpected end of template",
     "{% include '/etc/passwd' %}": "line 1, .*no loader",

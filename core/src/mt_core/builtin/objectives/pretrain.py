@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mt_core import DataError, ManyTexts, Rejected, Row, Sample, conversation, is_conversation, text_field
+from mt_core import DataError, ManyTexts, Rejected, Row, Sample, conversation, is_conversation, text_encoder, text_field
 from mt_core.nn import TokenObjective
 
 from .tokenised import tokenised
@@ -22,7 +22,7 @@ class Pretrain(TokenObjective):
 
     def __init__(self, tokenizer: Tokenizer, template: Template) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0)
-        self._tokenizer, self._template = tokenizer, template
+        self._tokenizer, self._template, self._encode = tokenizer, template, text_encoder(tokenizer)
         bos, eos = tokenizer.bos_id, tokenizer.eos_id
         self._begin, self._end = [] if bos is None else [bos], [] if eos is None else [eos]
 
@@ -33,7 +33,7 @@ class Pretrain(TokenObjective):
         if "text" not in row and is_conversation(row):
             return _sample(self._conversation(row), row["id"])
         text = text_field(row, "text")
-        return self._text(text, self._tokenizer.encode(text), row["id"])
+        return self._text(text, self._encode(text), row["id"])
 
     def encode_many(self, rows: Sequence[Row]) -> list[Sample | Rejected]:
         """What ``encode`` gives for each row: the texts at once where all of them are texts."""

@@ -64,7 +64,7 @@ def _sample(encoded: Encoded, messages: Sequence[Message], row_id: str) -> Sampl
 
 def _is_empty(message: Message) -> bool:
     """Whether an answer that may be trained on would teach to say nothing; templates cut white space off."""
-    if message["role"] != "assistant" or not message.get("train", True):
+    if message["role"] != "assistant" or not message.get("train", True) or message.get("tool_calls"):
         return False
     content: str = message["content"]
     return not (content if message.get("raw") else content.strip())

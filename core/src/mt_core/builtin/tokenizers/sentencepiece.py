@@ -36,6 +36,7 @@ class SentencePieceTokenizer:
         self.bos_id = _present(processor.bos_id())
         self.eos_id = _present(processor.eos_id())
         self.pad_id = _present(processor.pad_id())
+        self.special_texts = tuple(processor.id_to_piece(n) for n in range(self.size) if processor.is_control(n))
 
     def encode(self, text: str) -> list[int]:
         """Ids of the text; raises ``DataError`` on a lone surrogate."""

@@ -31,8 +31,10 @@ def build_template(tokenizer: Tokenizer, config: DataConfig = _DEFAULTS) -> Temp
         return ChatTemplate(tokenizer, own_source(tokenizer), additions, config.train_on)
     if config.template in TEMPLATES:
         source = (files(__name__) / "named" / f"{config.template}.jinja").read_text(encoding="utf-8")
-        return ChatTemplate(tokenizer, source, additions, config.train_on, name=config.template, begins=True)
-    return ChatTemplate(tokenizer, config.template, additions, config.train_on, name="data.template")
+        return ChatTemplate(
+            tokenizer, source, additions, config.train_on, name=config.template, begins=True, tools=False
+        )
+    return ChatTemplate(tokenizer, config.template, additions, config.train_on, name="of data.template")
 
 
 class DefaultTemplate:

@@ -25,7 +25,8 @@ class Additions:
         """The conversation with them."""
         found = [self._around(message) if message["role"] == "user" else message for message in messages]
         if self.system and (not found or found[0]["role"] != "system"):
-            return [{"role": "system", "content": self.system}, *found]
+            tools = {"tools": found[0]["tools"]} if found and "tools" in found[0] else {}  # the first turn has them
+            return [{"role": "system", "content": self.system, **tools}, *found]
         return found
 
     def _around(self, message: Message) -> Message:
@@ -36,7 +37,8 @@ class Additions:
 
 
 def trained_turns(messages: Sequence[Message], train_on: str) -> list[bool]:
-    """Which turns are trained on. What a message says itself (``train``) wins over ``data.train_on``."""
+    """Which turns are trained on; what a tool gave is none. What a message says itself (``train``) wins over ``data.train_on``."""
     places = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
-    wanted = set(range(len(messages))) if train_on == "all" else set(places[-1:] if train_on == "last" else places)
+    spoken = {place for place, message in enumerate(messages) if message["role"] != "tool"}
+    wanted = spoken if train_on == "all" else set(places[-1:] if train_on == "last" else places)
     return [message.get("train", place in wanted) for place, message in enumerate(messages)]

@@ -10,13 +10,12 @@ from operator import itemgetter
 from typing import Any
 
 from mt_core.data.templates.additions import Additions, trained_turns
-from mt_core.data.templates.notation import Notation, Reading
+from mt_core.data.templates.notation import SAID, Notation, Reading
 from mt_core.data.templates.rendering import render
+from mt_core.data.templates.tools import PROBE, PROBES, refuse_tools
+from mt_core.data.tools import texts_in
 from mt_core.errors import DataError
 from mt_core.protocols import Encoded, Message, Tokenizer
-
-_PROBE = "Wollongong"
-"""An answer that no template writes by itself: what follows it is what ends a turn."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,10 @@ class _Span:
 
 
 class ChatTemplate:
-    """A Jinja template with a tokenizer. ``begins`` puts the token that begins a text where the template writes none."""
+    """A Jinja template with a tokenizer. ``begins`` puts the token that begins a text where the template writes none.
+
+    Without ``tools`` it has no turns for them, whatever it makes of roles that it does not know.
+    """
 
     def __init__(
         self,
@@ -40,10 +42,12 @@ class ChatTemplate:
         *,
         name: str = "of the tokenizer",
         begins: bool = False,
+        tools: bool = True,
     ) -> None:
         self._tokenizer, self._source, self._train_on, self._name = tokenizer, source, train_on, name
         self._notation = Notation(tokenizer)
         self._begins = begins or not self._notation.is_native
+        self._writes: dict[str, bool] = {} if tools else dict.fromkeys(PROBES, False)
         self._additions = additions
         self.additions = additions.keys
 
@@ -97,12 +101,22 @@ class ChatTemplate:
 
     @cached_property
     def _stop(self) -> str:
-        asked = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": _PROBE}]
-        _, found, after = self._render(self._prepared(asked)).rpartition(_PROBE)
+        asked = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": PROBE}]
+        _, found, after = self._render(self._prepared(asked)).rpartition(PROBE)
         return after.strip() if found else ""
 
     def _prepared(self, messages: Sequence[Message]) -> list[Message]:
+        refuse_tools(messages, self._name, self._can_write)
         return [self._notation.guarded(message) for message in self._additions.put(messages)]
+
+    def _can_write(self, need: str) -> bool:
+        """Whether the template writes such turns; where it fails with the probe, the row will show."""
+        if need not in self._writes:
+            try:
+                self._writes[need] = PROBE in self._render(PROBES[need])
+            except DataError:
+                self._writes[need] = True
+        return self._writes[need]
 
     def _lead(self, ids: Sequence[int]) -> list[int]:
         bos = self._tokenizer.bos_id
@@ -119,7 +133,8 @@ class ChatTemplate:
             )
         stop = self.stop_text
         for number, message in enumerate(messages, 1):
-            if stop is not None and stop in message["content"]:
+            said = texts_in({key: message[key] for key in SAID if key in message})
+            if stop is not None and any(stop in text for text in said):
                 raise DataError(
                     f"turn {number} contains {stop!r}, which ends a turn in the chat template {self._name} and is no single token of "
                     "this tokenizer; take it out, or choose a template that ends turns with {{ eos_token }}"

@@ -13,10 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from mt_core.data.tools import texts_in, with_texts
 from mt_core.errors import DataError
 from mt_core.protocols import ManyOffsets, Message, Tokenizer
 
 _OPEN, _CLOSE, _BOS, _EOS = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
+SAID = ("content", "input", "name", "tool_call_id", "tool_calls", "tools")
+"""What people, models and tools wrote in a message."""
+
 _MARKS = re.compile(f"[{_OPEN}-{_EOS}]")
 
 
@@ -61,14 +65,15 @@ class Notation:
 
     def guarded(self, message: Message) -> Message:
         """The message with special tokens that its text spells marked as plain text. Raises ``DataError`` for our marks."""
-        if not message["content"].isascii() and _MARKS.search(message["content"]):
+        said = {key: message[key] for key in SAID if key in message}
+        texts = list(texts_in(said))
+        if any(not text.isascii() and _MARKS.search(text) for text in texts):
             raise DataError(
                 "a turn has a noncharacter (U+FDD0 to U+FDD3), which stands for no character of any text; remove it"
             )
-        if not self._special.search(message["content"]):
+        if not any(map(self._special.search, texts)):
             return message
-        texts = {key: message[key] for key in ("content", "input") if key in message}
-        return {**message, **{key: self._special.sub(f"{_OPEN}\\g<0>{_CLOSE}", text) for key, text in texts.items()}}
+        return {**message, **with_texts(said, lambda text: self._special.sub(f"{_OPEN}\\g<0>{_CLOSE}", text))}
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         """The tokens of rendered texts. Raises ``MtError`` for a tokenizer that knows no offsets."""

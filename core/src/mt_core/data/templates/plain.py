@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mt_core.data.spelled import text_encoder
 from mt_core.data.templates.additions import Additions, trained_turns
+from mt_core.data.templates.tools import refuse_tools
 from mt_core.protocols import Encoded, ManyTexts, Message, Tokenizer
 
 
@@ -16,6 +18,7 @@ class PlainTemplate:
 
     def __init__(self, tokenizer: Tokenizer, additions: Additions, train_on: str) -> None:
         self._tokenizer, self._additions, self._train_on = tokenizer, additions, train_on
+        self._encode = text_encoder(tokenizer)
         self.additions = additions.keys
         self.stop_ids = () if tokenizer.eos_id is None else (tokenizer.eos_id,)
 
@@ -31,6 +34,7 @@ class PlainTemplate:
 
     def _stretches(self, messages: Sequence[Message]) -> list[_Stretch]:
         """The conversation as stretches of text, and pairs of an answer and what stands in front of it."""
+        refuse_tools(messages, "plain", lambda need: False)
         messages = self._additions.put(messages)
         found: list[_Stretch] = []
         waiting: list[_Said] = []
@@ -50,7 +54,7 @@ class PlainTemplate:
         """The ids of texts."""
         if isinstance(self._tokenizer, ManyTexts):
             return dict(zip(texts, self._tokenizer.encode_many(texts), strict=True))
-        return {text: self._tokenizer.encode(text) for text in texts}
+        return {text: self._encode(text) for text in texts}
 
     def _written(self, stretches: Sequence[_Stretch], known: Mapping[str, list[int]]) -> _Written:
         written = _Written([] if self._tokenizer.bos_id is None else [self._tokenizer.bos_id])
@@ -79,7 +83,7 @@ class PlainTemplate:
         context_ids, joint_ids = known[prompt], known[prompt + response]
         if joint_ids[: len(context_ids)] == context_ids:
             return context_ids, joint_ids[len(context_ids) :]
-        return context_ids, self._tokenizer.encode(response)
+        return context_ids, self._encode(response)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,10 @@ from mt_core.protocols import Message
 _FILE = "<template>"
 """What Jinja calls a template that came as a text."""
 
-_SAID = ("role", "content", "input")
+_LONGEST = 300
+"""Characters of an error, into which a template may write what a turn says."""
+
+_SAID = ("role", "content", "input", "name", "tool_call_id", "tool_calls")
 """What a template sees of a message."""
 
 
@@ -27,12 +30,23 @@ def render(
     """
     said = [{key: message[key] for key in _SAID if key in message} for message in messages]
     try:
-        return str(_compiled(source).render(messages=said, add_generation_prompt=speak, **names))
+        tools = messages[0].get("tools") if messages else None
+        found = {"messages": said, "tools": tools, "documents": None, "add_generation_prompt": speak}
+        return str(_compiled(source).render(**found, **names))
     except Exception as error:  # a template is somebody's code, and may raise what it wants
         raise DataError(
-            f"the chat template {name}{_line(error)} refuses this conversation: {error or type(error).__name__}; "
-            "see which roles and order it allows, or choose another with --data.template"
+            f"the chat template {name}{_line(error)} {_problem(error)}, or choose another with --data.template"
         ) from error
+
+
+def _problem(error: Exception) -> str:
+    """What a template says itself (``raise_exception``) is about the conversation; anything else is its own fault."""
+    from jinja2 import TemplateError
+
+    reason = (str(error) or type(error).__name__)[:_LONGEST].rstrip(".")
+    if type(error) is TemplateError:
+        return f"refuses this conversation: {reason}. See which roles and order it allows"
+    return f"fails: {reason}. Mend it"
 
 
 @cache

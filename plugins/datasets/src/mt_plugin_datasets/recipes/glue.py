@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from mt_core import Dataset, Row, text_field
+from mt_core import Dataset, Row
 from mt_core.files import suffix_of
 
 from ..delimited import DelimitedRows
 from ..formats import rows_of
-from .recipe import Item, Recipe
+from .recipe import Item, Recipe, text_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ def glue(name: str) -> Recipe:
 
 
 def _items(task: Task, row: Row) -> list[Item]:
-    said = {ours: text_field(row, _present(row, theirs)) for ours, theirs in task.texts.items()}
+    said = {ours: text_of(row, _present(row, theirs)) for ours, theirs in task.texts.items()}
     label = row[_present(row, task.label_columns)]
     if not task.labels:
         return [{**said, "label": f"{float(label):.1f}"}]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mt_core import Row, text_field
+from mt_core import Row
 
-from .recipe import LETTERS, Item
+from .recipe import LETTERS, Item, text_of
 
 _TURN = re.compile(r"\n\n(Human|Assistant):")
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
@@ -26,13 +26,13 @@ def fields(**names: str) -> Callable[[Row], list[Item]]:
 
 def _text(row: Row, name: str) -> str:
     if name.endswith("?"):
-        return "" if row.get(name[:-1]) is None else text_field(row, name[:-1])
-    return text_field(row, name)
+        return "" if row.get(name[:-1]) is None else text_of(row, name[:-1])
+    return text_of(row, name)
 
 
 def chip2(row: Row) -> list[Item]:
     """``{"text": "<human>: …\\n<bot>: …"}`` (https://github.com/LAION-AI/Open-Instruction-Generalist)."""
-    human, bot, response = text_field(row, "text").partition("\n<bot>: ")
+    human, bot, response = text_of(row, "text").partition("\n<bot>: ")
     if not bot or not human.startswith("<human>: ") or "\n<human>: " in response:
         raise ValueError("its text is not one '<human>: …' and one '<bot>: …'")
     return [{"prompt": human.removeprefix("<human>: "), "response": response}]
@@ -40,7 +40,7 @@ def chip2(row: Row) -> list[Item]:
 
 def hh(row: Row) -> list[Item]:
     """``{"chosen", "rejected"}``: two dialogues that differ in the last answer (https://github.com/anthropics/hh-rlhf)."""
-    chosen, rejected = _turns(text_field(row, "chosen")), _turns(text_field(row, "rejected"))
+    chosen, rejected = _turns(text_of(row, "chosen")), _turns(text_of(row, "rejected"))
     if chosen[:-1] != rejected[:-1]:
         raise ValueError("chosen and rejected differ before their last answer")
     if len(chosen) % 2 or any(role != ("Human", "Assistant")[place % 2] for place, (role, _) in enumerate(chosen)):
@@ -65,7 +65,7 @@ def unnatural(row: Row) -> list[Item]:
     """
     given = [*_listed(row["instances"]), *_listed(row.get("reformulations") or [])]
     return [
-        {"prompt": text_field({**each, "id": row["id"]}, "instruction_with_input"), "response": each["output"]}
+        {"prompt": text_of({**each, "id": row["id"]}, "instruction_with_input"), "response": each["output"]}
         for each in given
     ]
 
@@ -84,7 +84,7 @@ def messages(row: Row) -> list[Item]:
     elif "messages" in row:
         turns = [{"role": _ROLES[each["role"]], "content": each["content"]} for each in row["messages"]]
     else:
-        texts = {"user": text_field(row, "instruction"), "assistant": text_field(row, "output")}
+        texts = {"user": text_of(row, "instruction"), "assistant": text_of(row, "output")}
         turns = [{"role": role, "content": text} for role, text in texts.items()]
     if not turns or not all(isinstance(turn["content"], str) for turn in turns):
         raise ValueError("a turn is no text, or there is none")
@@ -115,7 +115,7 @@ def logiqa(row: Row) -> list[Item]:
         old = "correct_option" in row
         context, question, answer = ("context", "query", "correct_option") if old else ("text", "question", "answer")
         return [choice({"context": row[context], "question": row[question]}, row["options"], row[answer])]
-    letter, context, question, *options = text_field(row, "text").splitlines()
+    letter, context, question, *options = text_of(row, "text").splitlines()
     if len(options) != 4 or any(
         not option.startswith(f"{name}.") for name, option in zip("ABCD", options, strict=True)
     ):

@@ -11,11 +11,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from mt_core import DataError, Dataset, Row, text_field
+from mt_core import DataError, Dataset, Row
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 _FIELD = re.compile(r"\{(\w+)\}")
+
+_LONGEST = 300
+"""Characters of a row that a message shows."""
 
 Item = Mapping[str, Any]
 """What a set's row says, under the names that a prompt uses; ``choices`` and ``answer`` (an index) for multiple choice."""
@@ -76,8 +79,8 @@ class RecipeRows:
         try:
             return self._recipe.items(raw)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-            fields = ", ".join(repr(key) for key in raw if key != "id") or "none"
-            reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
+            fields = (", ".join(repr(key) for key in raw if key != "id") or "none")[:_LONGEST]
+            reason = f"no field {error}" if isinstance(error, KeyError) else str(error)[:_LONGEST]
             raise DataError(
                 f"{raw['id']}: not a row of {self._recipe.name} ({self._recipe.source}): {reason}; fields found: {fields}."
                 " Give a file of that set, or take its format with --dataset jsonl, csv … and --data.columns."
@@ -91,14 +94,34 @@ class RecipeRows:
             return 1
 
 
+def text_of(values: Item, name: str) -> str:
+    """The text under a name. Raises ``KeyError`` where there is none, ``TypeError`` where it is no text."""
+    value = values[name]
+    if not isinstance(value, str):
+        raise TypeError(f"field {name!r} is of type {type(value).__name__}, not text")
+    return value
+
+
 def rendered(text: str, fields: Item) -> str:
     """The text with its ``{fields}``, without paragraphs whose fields are all empty. Raises ``DataError`` for a missing field."""
     paragraphs = []
     for paragraph in text.split("\n\n"):
-        values = {name: text_field(fields, name) for name in _FIELD.findall(paragraph)}
+        values = {name: _field(fields, name) for name in _FIELD.findall(paragraph)}
         if not values or any(values.values()):
             paragraphs.append(_FIELD.sub(lambda match: values[match[1]], paragraph))  # noqa: B023 - used at once
     return "\n\n".join(paragraphs)
+
+
+def _field(fields: Item, name: str) -> str:
+    try:
+        return text_of(fields, name)
+    except (KeyError, TypeError) as error:
+        known = ", ".join(repr(key) for key, value in fields.items() if key != "id" and isinstance(value, str))[
+            :_LONGEST
+        ]
+        raise DataError(
+            f"{fields['id']}: {{{name}}} of dataset.prompt is no text of this set's rows; texts found: {known}. Name one of them."
+        ) from error
 
 
 def _lettered(item: Item) -> dict[str, str]:

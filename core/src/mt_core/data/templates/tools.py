@@ -1,0 +1,56 @@
+"""Which templates can write tools down. One that cannot would lose them without a word, so it is asked before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from mt_core.errors import DataError
+from mt_core.protocols import Message
+
+TOOLS, CALL, RESULT = "declares tools", "calls a tool", "is what a tool gave"
+"""What a turn may need of a template."""
+
+PROBE = "Wollongong"
+"""A word that no template writes by itself."""
+
+_QUESTION = {"role": "user", "content": "Where?"}
+_ANSWER = {"role": "assistant", "content": "There."}
+_FUNCTION = {"name": PROBE, "description": "", "parameters": {"type": "object", "properties": {}}}
+
+
+def _asking(name: str) -> Message:
+    call = {"id": "call00001", "type": "function", "function": {"name": name, "arguments": {}}}
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
+
+
+PROBES: dict[str, list[Message]] = {
+    TOOLS: [{**_QUESTION, "tools": [{"type": "function", "function": _FUNCTION}]}, _ANSWER],
+    CALL: [_QUESTION, _asking(PROBE)],
+    RESULT: [
+        _QUESTION,
+        _asking("where"),
+        {"role": "tool", "name": "where", "tool_call_id": "call00001", "content": PROBE},
+        _ANSWER,
+    ],
+}
+"""Conversations that show what a template writes: ``PROBE``, where it writes such turns."""
+
+
+def refuse_tools(messages: Sequence[Message], name: str, writes: Callable[[str], bool]) -> None:
+    """Raise ``DataError`` for the first turn that needs what the template does not write."""
+    for number, message in enumerate(messages, 1):
+        for need in _needs(message):
+            if not writes(need):
+                raise DataError(
+                    f"turn {number} {need}, and the chat template {name} does not write that down; choose one that does (--data.template"
+                    " own for that of the tokenizer, or a Jinja file), or drop the row"
+                )
+
+
+def _needs(message: Message) -> Iterator[str]:
+    if message.get("tools"):
+        yield TOOLS
+    if message.get("tool_calls"):
+        yield CALL
+    if message["role"] == "tool":
+        yield RESULT
