@@ -34,6 +34,7 @@ _PUBLIC = {
     "ObjectiveComponent": "mt_core.components",
     "OptimizerComponent": "mt_core.components",
     "Rejected": "mt_core.protocols",
+    "RopeScaling": "mt_core.config.rope",
     "Row": "mt_core.protocols",
     "RunConfig": "mt_core.config.run",
     "Sample": "mt_core.protocols",
@@ -88,6 +89,7 @@ __all__ = [
     "OptimizerComponent",
     "Outcome",
     "Rejected",
+    "RopeScaling",
     "Row",
     "RunConfig",
     "Sample",
@@ -132,6 +134,7 @@ if TYPE_CHECKING:
         whole_shape,
     )
     from mt_core.config.base import ANY, ZERO, Layout, ModelConfig, MtConfig
+    from mt_core.config.rope import RopeScaling
     from mt_core.config.run import RunConfig
     from mt_core.data.encoding import renamed
     from mt_core.data.shapes import conversation, is_conversation, preference, text_field

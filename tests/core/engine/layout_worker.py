@@ -31,12 +31,11 @@ from mt_core.engine.pipeline import PipelineEngine
 from mt_core.engine.plan import make_plan
 from mt_core.engine.processes import Process, connected
 from mt_core.engine.random_state import seed_everything
-from mt_core.nn import LayerSpec, RMSNorm, SdpaAttention
+from mt_core.nn import LayerSpec, RMSNorm, Rotary, SdpaAttention
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import resolve
 from mt_core.tracking.recorder import Recorder
 from mt_plugin_llama.model import Block
-from mt_plugin_llama.rope import Rotary
 
 MODEL = {"name": "llama", "vocab_size": 259, "dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
 STEPS = 4
@@ -44,7 +43,7 @@ STEPS = 4
 
 def offered_layers(config: Any) -> list[LayerSpec]:
     """Llama's layers as a plugin would give them; the costs put the cut after the first block."""
-    rotary = Rotary(config)
+    rotary = Rotary(config.head_width, theta=config.rope_theta)
     blocks = [
         LayerSpec(prefix=f"model.layers.{i}", build=partial(Block, config, i, rotary), cost=1.0)
         for i in range(config.n_layers)

@@ -14,10 +14,9 @@ from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process
 from mt_core.engine.stages import Stage, build_stage, without_memory
 from mt_core.errors import ComponentError, ConfigError
-from mt_core.nn import Batch, LayerSpec, RMSNorm
+from mt_core.nn import Batch, LayerSpec, RMSNorm, Rotary
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Block, Llama
-from mt_plugin_llama.rope import Rotary
 
 CONFIG = LlamaConfig(vocab_size=20, max_seq_len=16, dim=8, n_layers=3, n_heads=2, n_kv_heads=2, ffn_dim=12)
 TIED = CONFIG.model_copy(update={"tie_embeddings": True})
@@ -55,7 +54,7 @@ def own(found: Stage) -> dict[str, nn.Parameter]:
 
 def specs(config: LlamaConfig = CONFIG, *, key: str | None = None) -> list[LayerSpec]:
     """Llama's layers as a plugin would give them, with costs of its own."""
-    rotary = Rotary(config)
+    rotary = Rotary(config.head_width, theta=config.rope_theta)
     blocks = [
         LayerSpec(prefix=f"model.layers.{i}", build=lambda i=i: Block(config, i, rotary), cost=1.0)
         for i in range(config.n_layers)

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mt_core import RopeScaling
 from mt_core.builtin.tokenizers.byte import ByteTokenizer
 from mt_core.config.sections import DataConfig
 from mt_core.data.templates import build_template
@@ -18,7 +19,7 @@ from mt_core.generation.generate import generate
 from mt_core.generation.loaded import Loaded
 from mt_core.generation.prompts import template_of
 from mt_core.generation.rules import SamplingRules, Wishes
-from mt_plugin_llama.config import LlamaConfig, RopeScaling
+from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
 
 GREEDY = SamplingRules(greedy=True)

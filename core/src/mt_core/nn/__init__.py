@@ -6,6 +6,7 @@ from mt_core.nn.fused import RMSNorm, swiglu
 from mt_core.nn.loss import chunked_loss, token_scores
 from mt_core.nn.model import BlockContext, KVCache, Layer, LayerSpec, TrainModel, tensor_generator
 from mt_core.nn.objective import TokenObjective
+from mt_core.nn.rotary import Rotary, rotate
 
 __all__ = [
     "NOT_TRAINED",
@@ -17,11 +18,13 @@ __all__ = [
     "LayerSpec",
     "LossSums",
     "RMSNorm",
+    "Rotary",
     "SdpaAttention",
     "TokenObjective",
     "TrainModel",
     "chunked_loss",
     "document_lengths",
+    "rotate",
     "swiglu",
     "tensor_generator",
     "token_scores",

@@ -3,93 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
-from mt_core import ModelConfig, MtConfig
-
-RopeType = Literal["none", "linear", "dynamic", "yarn", "llama3"]
-
-_ORIGINAL = "original_max_seq_len"
-_READS: dict[str, frozenset[str]] = {
-    "none": frozenset(),
-    "linear": frozenset({"factor"}),
-    "dynamic": frozenset({"factor", _ORIGINAL}),
-    "yarn": frozenset(
-        {"factor", _ORIGINAL, "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"}
-    ),
-    "llama3": frozenset({"factor", _ORIGINAL, "low_freq_factor", "high_freq_factor"}),
-}
-
-
-class RopeScaling(MtConfig):
-    """How rotary positions are stretched beyond the length that the model was first trained on.
-
-    A parameter that the chosen type does not read is an error. Sources: linear https://arxiv.org/abs/2306.15595,
-    dynamic https://arxiv.org/abs/2309.00071 (appendix B.3), yarn https://arxiv.org/abs/2309.00071, llama3
-    https://github.com/meta-llama/llama-models/blob/main/models/llama3/model.py (``apply_scaling``).
-    """
-
-    type: RopeType = Field("none", description="none, linear, dynamic (NTK), yarn or llama3")
-    factor: float = Field(1.0, ge=1.0, description="how many times longer than the original length (ratio)")
-    original_max_seq_len: int | None = Field(
-        None, gt=0, description="length before the stretch (tokens); needed by dynamic, yarn and llama3"
-    )
-    low_freq_factor: float = Field(
-        1.0, gt=0, description="llama3: wavelengths above original_max_seq_len / this are divided by factor (ratio)"
-    )
-    high_freq_factor: float = Field(
-        4.0, gt=0, description="llama3: wavelengths below original_max_seq_len / this stay (ratio)"
-    )
-    beta_fast: float = Field(32.0, gt=0, description="yarn: dimensions that turn more often than this stay (turns)")
-    beta_slow: float = Field(1.0, gt=0, description="yarn: dimensions that turn less often are stretched (turns)")
-    attention_factor: float | None = Field(
-        None, gt=0, description="yarn: factor of cosines and sines; default 0.1 * ln(factor) + 1"
-    )
-    mscale: float | None = Field(None, gt=0, description="yarn: weight of ln(factor) in the numerator of that default")
-    mscale_all_dim: float | None = Field(None, gt=0, description="yarn: the same in its denominator; needs mscale")
-    truncate: bool = Field(True, description="yarn: round the bounds of the ramp to whole dimensions")
-
-    @model_validator(mode="after")
-    def _fits_its_type(self) -> Self:
-        unread = [name for name in self._changed() if name != "type" and name not in _READS[self.type]]
-        if unread:
-            reads = ", ".join(sorted(_READS[self.type])) or "no parameter"
-            raise ValueError(
-                f"rope scaling {self.type!r} does not read {', '.join(unread)} (it reads {reads}); "
-                "leave these out, or set type to the scaling that they belong to"
-            )
-        if _ORIGINAL in _READS[self.type] and self.original_max_seq_len is None:
-            raise ValueError(
-                f"rope scaling {self.type!r} needs {_ORIGINAL}; set it to the length (tokens) before the stretch"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _bounds_are_ordered(self) -> Self:
-        for low, high in (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast")):
-            if getattr(self, low) >= getattr(self, high):
-                raise ValueError(
-                    f"{low}={getattr(self, low)} must be less than {high}={getattr(self, high)}; swap or change them"
-                )
-        if (self.mscale is None) != (self.mscale_all_dim is None):
-            raise ValueError("mscale and mscale_all_dim are used together; set both or neither")
-        return self
-
-    @staticmethod
-    def parameters_of(kind: str) -> frozenset[str]:
-        """Names of the parameters that a type reads."""
-        return _READS[kind]
-
-    def _changed(self) -> list[str]:
-        fields = type(self).model_fields
-        return [name for name in fields if getattr(self, name) != fields[name].default]
-
-    def chosen(self) -> dict[str, Any]:
-        """The type and the parameters that it reads, without those left at ``None``."""
-        names = ["type", *(name for name in type(self).model_fields if name in _READS[self.type])]
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+from mt_core import ModelConfig, RopeScaling
 
 
 class LlamaConfig(ModelConfig):

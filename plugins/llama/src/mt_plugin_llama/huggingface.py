@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mt_core import WeightsError, WeightsFormat
+from mt_core import RopeScaling, WeightsError, WeightsFormat
 
-from .config import LlamaConfig, RopeScaling
+from .config import LlamaConfig
 from .export import save_huggingface
 from .files import Loaders, contained, pickled_loaders, read_json, safetensors_loaders, without_tied_head
 from .names import NAMES, ROPE_NAMES, ROPE_TYPES

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 
 from torch import Generator, Tensor, nn
 
-from mt_core.nn import BlockContext, Layer, RMSNorm, TrainModel, swiglu
+from mt_core.nn import BlockContext, Layer, RMSNorm, Rotary, TrainModel, rotate, swiglu
 
 from .config import LlamaConfig
-from .rope import Rotary, rotate
 
 _INIT_STD = 0.02
 _INTO_THE_RESIDUAL = ("o_proj.weight", "down_proj.weight")
@@ -75,7 +74,7 @@ class Decoder(nn.Module):
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
-        rotary = Rotary(config)
+        rotary = Rotary(config.head_width, theta=config.rope_theta, scaling=config.rope_scaling)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.dim)
         self.layers = nn.ModuleList(Block(config, index, rotary) for index in range(config.n_layers))
         self.norm = RMSNorm(config.dim, eps=config.norm_eps)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from mt_core.nn import BlockContext
-
-from .config import LlamaConfig, RopeScaling
+from mt_core.config.rope import RopeScaling
+from mt_core.nn.model import BlockContext
 
 
 class RotaryTables(NamedTuple):
@@ -27,33 +27,46 @@ class RotaryTables(NamedTuple):
     sin_BT1F: Tensor
 
 
-class Rotary:
-    """The rotary tables of a forward. A plain object: it puts nothing into a ``state_dict``."""
+@dataclass(frozen=True, kw_only=True)
+class Rope:
+    """What the angles follow from: channels of a head (an even number), the base of the wavelengths, and their stretch."""
 
-    def __init__(self, config: LlamaConfig) -> None:
-        self._config = config
+    width: int
+    theta: float
+    scaling: RopeScaling = field(default_factory=RopeScaling)
+
+
+class Rotary:
+    """The rotary tables of a forward. A plain object: it puts nothing into a ``state_dict``.
+
+    A model may have several, with other bases: each computes its own tables.
+    """
+
+    def __init__(self, width: int, *, theta: float = 10_000.0, scaling: RopeScaling | None = None) -> None:
+        self.rope = Rope(width=width, theta=theta, scaling=scaling or RopeScaling())
+        self._key = repr(self.rope)
         self._cached: tuple[tuple[int | None, torch.device], Tensor] | None = None
 
     def tables(self, context: BlockContext) -> RotaryTables:
         """The tables for ``context.positions_BT``; the first block of a forward computes them for all."""
-        tables = context.shared.get("rotary")
+        tables = context.shared.get(self._key)
         if tables is None:
-            tables = context.shared["rotary"] = self._compute(context)
-        assert isinstance(tables, RotaryTables), "another model wrote context.shared['rotary']"
+            tables = context.shared[self._key] = self._compute(context)
+        assert isinstance(tables, RotaryTables), f"another module wrote context.shared[{self._key!r}]"
         return tables
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     @torch.no_grad()
     def _compute(self, context: BlockContext) -> RotaryTables:
-        length = longest(context) if self._config.rope_scaling.type == "dynamic" else None
+        length = longest(context) if self.rope.scaling.type == "dynamic" else None
         positions_BT = context.positions_BT
         angles_BTF = positions_BT.unsqueeze(-1).float() * self._frequencies(length, positions_BT.device)
-        factor = attention_factor(self._config.rope_scaling)
+        factor = attention_factor(self.rope.scaling)
         return RotaryTables((angles_BTF.cos() * factor).unsqueeze(2), (angles_BTF.sin() * factor).unsqueeze(2))
 
     def _frequencies(self, length: int | None, device: torch.device) -> Tensor:
         if self._cached is None or self._cached[0] != (length, device):
-            self._cached = (length, device), inverse_frequencies(self._config, length).to(device)
+            self._cached = (length, device), inverse_frequencies(self.rope, length).to(device)
         return self._cached[1]
 
 
@@ -79,9 +92,9 @@ def rotate(x_BTNH: Tensor, tables: RotaryTables) -> Tensor:
 # ---------------------------------------------------------------------------------------------- inverse frequencies
 
 
-def inverse_frequencies(config: LlamaConfig, length: int | None = None) -> Tensor:
+def inverse_frequencies(rope: Rope, length: int | None = None) -> Tensor:
     """(F,) angles per token, on the CPU. ``length`` (tokens, the longest document) is read by dynamic scaling only."""
-    return _FREQUENCIES[config.rope_scaling.type](config, length)
+    return _FREQUENCIES[rope.scaling.type](rope, length)
 
 
 def attention_factor(scaling: RopeScaling) -> float:
@@ -99,37 +112,37 @@ def _temperature(factor: float, weight: float) -> float:
     return 0.1 * weight * math.log(factor) + 1.0
 
 
-def _wavelength_powers(config: LlamaConfig, theta: float | Tensor) -> Tensor:
+def _wavelength_powers(rope: Rope, theta: float | Tensor) -> Tensor:
     """(F,) theta ** (2 i / H)."""
-    width = config.head_width
+    width = rope.width
     exponents_F = torch.arange(0, width, 2, dtype=torch.float32, device="cpu") / width
     return torch.pow(theta, exponents_F)
 
 
-def _plain(config: LlamaConfig, length: int | None = None) -> Tensor:
-    return 1.0 / _wavelength_powers(config, config.rope_theta)
+def _plain(rope: Rope, length: int | None = None) -> Tensor:
+    return 1.0 / _wavelength_powers(rope, rope.theta)
 
 
-def _linear(config: LlamaConfig, length: int | None) -> Tensor:
+def _linear(rope: Rope, length: int | None) -> Tensor:
     """Position interpolation (https://arxiv.org/abs/2306.15595): positions divided by the factor."""
-    return _plain(config) / config.rope_scaling.factor
+    return _plain(rope) / rope.scaling.factor
 
 
-def _dynamic(config: LlamaConfig, length: int | None) -> Tensor:
+def _dynamic(rope: Rope, length: int | None) -> Tensor:
     """Dynamic NTK (https://arxiv.org/abs/2309.00071, appendix B.3): the base grows with the length, once beyond the original."""
-    scaling, width = config.rope_scaling, config.head_width
+    scaling, width = rope.scaling, rope.width
     original = scaling.original_max_seq_len
     assert original is not None, "RopeScaling requires it"
     if length is None or length <= original:
-        return _plain(config)
+        return _plain(rope)
     reach = torch.tensor(length, device="cpu")  # a tensor, so that the base is rounded to fp32 where transformers does
-    theta = config.rope_theta * ((scaling.factor * reach / original) - (scaling.factor - 1)) ** (width / (width - 2))
-    return 1.0 / _wavelength_powers(config, theta)
+    theta = rope.theta * ((scaling.factor * reach / original) - (scaling.factor - 1)) ** (width / (width - 2))
+    return 1.0 / _wavelength_powers(rope, theta)
 
 
-def _llama3(config: LlamaConfig, length: int | None) -> Tensor:
+def _llama3(rope: Rope, length: int | None) -> Tensor:
     """Meta's ``apply_scaling``: long wavelengths are stretched, short ones stay, those between are blended."""
-    scaling, plain_F = config.rope_scaling, _plain(config)
+    scaling, plain_F = rope.scaling, _plain(rope)
     original = scaling.original_max_seq_len
     assert original is not None, "RopeScaling requires it"
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
@@ -141,19 +154,19 @@ def _llama3(config: LlamaConfig, length: int | None) -> Tensor:
     return torch.where(between_F, blended_F, stretched_F)
 
 
-def _yarn(config: LlamaConfig, length: int | None) -> Tensor:
+def _yarn(rope: Rope, length: int | None) -> Tensor:
     """YaRN (https://arxiv.org/abs/2309.00071, section 3.2): stretch only what turns rarely within the original length."""
-    scaling = config.rope_scaling
-    powers_F = _wavelength_powers(config, config.rope_theta)
+    scaling = rope.scaling
+    powers_F = _wavelength_powers(rope, rope.theta)
     kept_F, stretched_F = 1.0 / powers_F, 1.0 / (scaling.factor * powers_F)
-    keep_F = 1 - _ramp(config)
+    keep_F = 1 - _ramp(rope)
     return stretched_F * (1 - keep_F) + kept_F * keep_F
 
 
-def _ramp(config: LlamaConfig) -> Tensor:
+def _ramp(rope: Rope) -> Tensor:
     """(F,) 0 where a dimension turns more than ``beta_fast`` times, 1 where less than ``beta_slow``, linear between."""
-    scaling, width = config.rope_scaling, config.head_width
-    low, high = (_dimension_that_turns(config, turns) for turns in (scaling.beta_fast, scaling.beta_slow))
+    scaling, width = rope.scaling, rope.width
+    low, high = (_dimension_that_turns(rope, turns) for turns in (scaling.beta_fast, scaling.beta_slow))
     if scaling.truncate:
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, width - 1)
@@ -162,13 +175,13 @@ def _ramp(config: LlamaConfig) -> Tensor:
     return ((torch.arange(width // 2, dtype=torch.float32, device="cpu") - low) / (high - low)).clamp(0, 1)
 
 
-def _dimension_that_turns(config: LlamaConfig, turns: float) -> float:
-    original = config.rope_scaling.original_max_seq_len
+def _dimension_that_turns(rope: Rope, turns: float) -> float:
+    original = rope.scaling.original_max_seq_len
     assert original is not None, "RopeScaling requires it"
-    return (config.head_width * math.log(original / (turns * 2 * math.pi))) / (2 * math.log(config.rope_theta))
+    return (rope.width * math.log(original / (turns * 2 * math.pi))) / (2 * math.log(rope.theta))
 
 
-_FREQUENCIES: dict[str, Callable[[LlamaConfig, int | None], Tensor]] = {
+_FREQUENCIES: dict[str, Callable[[Rope, int | None], Tensor]] = {
     "none": _plain,
     "linear": _linear,
     "dynamic": _dynamic,
