@@ -29,13 +29,13 @@ SHAPE: dict[str, Any] = {
     "ffn_dim": 96,
 }
 TWO: dict[str, Any] = {"generation": 2, "attention_softcap": 5.0, "final_softcap": 3.0, "query_scalar": 24.0}
-THREE: dict[str, Any] = {"generation": 3, "rope_theta": 1e6, "rope_local_theta": 1e4}
+THREE: dict[str, Any] = {"generation": 3, "query_scalar": 16.0, "rope_theta": 1e6, "rope_local_theta": 1e4}
 MODELS: dict[str, dict[str, Any]] = {
     "1, plain": {"generation": 1},
     "1, one key head": {"generation": 1, "n_kv_heads": 1},
     "2, window 7": {**TWO, "window": 7, "global_every": 2},
     "2, window as long as the text": {**TWO, "window": 40, "global_every": 2},
-    "2, no soft-cap": {"generation": 2, "window": 7, "global_every": 2},
+    "2, no soft-cap": {"generation": 2, "query_scalar": 16.0, "window": 7, "global_every": 2},
     "2, global blocks only": {**TWO, "window": 7, "global_every": 1},
     "3, window 5": {**THREE, "window": 5, "global_every": 3},
     "3, window 1": {**THREE, "window": 1, "global_every": 2},

@@ -11,11 +11,11 @@ from mt_core import ModelConfig, RopeScaling
 
 _OPTIONS: dict[int, frozenset[str]] = {
     1: frozenset(),
-    2: frozenset({"window", "global_every", "attention_softcap", "final_softcap"}),
-    3: frozenset({"window", "global_every", "final_softcap", "rope_local_theta", "rope_factor"}),
+    2: frozenset({"query_scalar", "window", "global_every", "attention_softcap", "final_softcap"}),
+    3: frozenset({"query_scalar", "window", "global_every", "final_softcap", "rope_local_theta", "rope_factor"}),
 }
 """What a generation has beyond the first."""
-_NEEDED = frozenset({"window", "global_every", "rope_local_theta"})
+_NEEDED = frozenset({"query_scalar", "window", "global_every", "rope_local_theta"})
 """Of these, what has no default."""
 
 
@@ -34,7 +34,7 @@ class GemmaConfig(ModelConfig):
     ffn_dim: int = Field(gt=0, description="hidden width of the gated MLP (channels)")
     norm_eps: float = Field(1e-6, gt=0, lt=1, description="added to the mean square in RMSNorm")
     query_scalar: float | None = Field(
-        None, gt=0, description="scores are divided by the square root of this (channels); default head_dim"
+        None, gt=0, description="scores are divided by the square root of this (channels); in generation 1 of head_dim"
     )
     attention_softcap: float | None = Field(None, gt=0, description="generation 2: scores stay within ± this")
     final_softcap: float | None = Field(None, gt=0, description="generations 2 and 3: logits stay within ± this (nats)")

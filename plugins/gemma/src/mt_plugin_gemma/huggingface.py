@@ -7,6 +7,7 @@ https://github.com/huggingface/transformers.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -150,9 +151,9 @@ def tensors(path: Path, config: GemmaConfig) -> Loaders:
     found = open_folder(path)
     vision = [name for name in found if any(fnmatchcase(name, pattern) for pattern in VISION)]
     if vision:
-        logging.getLogger("mt_core.gemma").info(
-            "notice: %d tensors of %s see images and are left out (%s)", len(vision), path, ", ".join(VISION[:2])
-        )
+        level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.DEBUG
+        said = f"notice: {len(vision)} tensors of {path} see images and are left out ({', '.join(VISION)})"
+        logging.getLogger("mt_core.gemma").log(level, said)
     seen = set(vision)
     loaders = {_ours(name): load for name, load in found.items() if name not in seen}
     return _without_tied_head(loaders, path)
