@@ -90,7 +90,7 @@ class Bench:
         pipeline = min(case.get("pipeline", 1), world)
         shared = pipeline * min(case.get("sequence", 1), world // pipeline)  # ranks that have the same rows
         raw = {
-            "model": {**MODEL, **case.get("model", {})},
+            "model": case.get("family") or {**MODEL, **case.get("model", {})},
             "dataset": {"name": "jsonl", "path": str(self.rows)},
             "objective": case.get("objective", "sft"),
             "optimizer": {"name": "adamw", "lr": 1e-2},
