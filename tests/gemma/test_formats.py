@@ -133,6 +133,16 @@ def test_the_text_model_of_a_multimodal_checkpoint_is_read_and_the_rest_is_said(
     assert_same(ours, AutoModelForCausalLM.from_pretrained(tmp_path / "text"))
 
 
+def test_a_head_that_is_not_the_embedding_is_refused(pair: Callable[..., Any], tmp_path: Path) -> None:
+    ours, theirs = pair("1, plain")
+    theirs.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    save_file({**tensors, "lm_head.weight": torch.zeros(61, 64)}, tmp_path / "model.safetensors")
+    load = HUGGINGFACE.tensors(tmp_path, ours.config)["model.embed_tokens.weight"]
+    with pytest.raises(WeightsError, match=r"other values for lm_head\.weight"):
+        load()
+
+
 # ------------------------------------------------------------------------------------------------------------- writing
 
 

@@ -32,6 +32,7 @@ from mt_core.engine.plan import make_plan
 from mt_core.engine.processes import Process, connected
 from mt_core.engine.random_state import seed_everything
 from mt_core.nn import LayerSpec, RMSNorm, Rotary, SdpaAttention
+from mt_core.nn.blocks import Form
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import resolve
 from mt_core.tracking.recorder import Recorder
@@ -178,7 +179,7 @@ class Bench:
         session = self.session(case)
         batch = next(session.loader.windows(Position())).batches[0]
         honest, apart = leak(session.engine, batch), SdpaAttention.__call__
-        SdpaAttention.__call__ = lambda self, q, k, v, context, *, scale=None: self._one(q, k, v, scale)
+        SdpaAttention.__call__ = lambda self, q, k, v, context, *, scale=None: self._one(q, k, v, Form(scale))
         try:
             leaky = leak(session.engine, batch)
         finally:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -55,6 +55,7 @@ def seen_by(documents: Tensor, window: int | None) -> Tensor:
     heads=st.sampled_from([(4, 4), (4, 2), (4, 1), (3, 1)]),
     scale=st.none() | st.floats(0.05, 1),
 )
+@example(documents=[10, 9], rows=1, window=9, softcap=None, heads=(2, 1), scale=None)  # one longer, one as long
 def test_windows_and_soft_caps_equal_the_plain_formula(
     documents: list[int],
     rows: int,
@@ -85,15 +86,20 @@ def test_new_tokens_after_a_cache_see_its_window_and_no_padding(
     new: int, window: int | None, softcap: float | None, padding: list[int]
 ) -> None:
     length = 12
-    q, k, v = (x.detach() for x in inputs(2, length, 4, 2))
+    ours = inputs(2, length, 4, 2)
+    theirs = [x.detach().clone().requires_grad_() for x in ours]
     first = torch.tensor(padding)
     cache = KVCache(first if any(padding) else None)
     given_ = BlockContext(torch.zeros(2, new), torch.zeros(2, new), SdpaAttention(), cache)
-    out = SdpaAttention()(q[:, -new:], k, v, given_, window=window, softcap=softcap)
+    out = SdpaAttention()(ours[0][:, -new:], *ours[1:], given_, window=window, softcap=softcap)
     seen = seen_by(torch.zeros(2, length), window) & (torch.arange(length) >= first[:, None])[:, None]
     seen |= torch.eye(length, dtype=torch.bool)  # padding itself, whose result nobody reads
-    expected = plain(q, k, v, seen, scale=8**-0.5, softcap=softcap)
-    torch.testing.assert_close(out, expected[:, -new:], atol=2e-6, rtol=1e-5)
+    expected = plain(*theirs, seen, scale=8**-0.5, softcap=softcap)[:, -new:]
+    torch.testing.assert_close(out, expected, atol=2e-6, rtol=1e-5)
+    out.square().sum().backward()
+    expected.square().sum().backward()
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine.grad, other.grad, atol=5e-6, rtol=1e-5)
 
 
 def test_bf16_is_computed_in_fp32_and_given_back_in_bf16() -> None:
