@@ -179,7 +179,7 @@ class Bench:
         session = self.session(case)
         batch = next(session.loader.windows(Position())).batches[0]
         honest, apart = leak(session.engine, batch), SdpaAttention.__call__
-        SdpaAttention.__call__ = lambda self, q, k, v, context, *, scale=None: self._one(q, k, v, Form(scale))
+        SdpaAttention.__call__ = lambda self, q, k, v, context, **named: self._one(q, k, v, Form(named.get("scale")))
         try:
             leaky = leak(session.engine, batch)
         finally:
