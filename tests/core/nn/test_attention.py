@@ -11,11 +11,13 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn.attention import flex_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mt_core.errors import UsageError
-from mt_core.nn import BlockContext, KVCache, SdpaAttention
+from mt_core.nn import BlockContext, KVCache, SdpaAttention, flex
 from mt_core.nn import blocks as module
+from mt_core.nn.blocks import Form
 
 
 def context(lengths: list[list[int]], cache: KVCache | None = None) -> BlockContext:
@@ -182,3 +184,17 @@ def test_a_kernel_that_cannot_do_it_is_refused_and_not_replaced(kernel: str) -> 
         attention(*tensors, context([[10]]), softcap=3.0)
     with pytest.raises(UsageError, match=kernel):
         attention(*tensors, context([[10]]), window=4)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("window", [None, 6])
+def test_what_flex_attention_is_told_is_the_plain_formula(window: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uncompiled, in the forward: all of it that runs without a GPU."""
+    masks = flex_attention.create_block_mask
+    monkeypatch.setattr(flex, "_kernel", lambda: flex_attention.flex_attention)
+    monkeypatch.setattr(flex_attention, "create_block_mask", lambda *given, _compile, **named: masks(*given, **named))
+    given_ = context([[20, 9, 11], [13, 27]])
+    q, k, v = (x.detach() for x in inputs(2, 40, 4, 2, width=16))
+    out = flex.softcapped(q, k, v, ((20, 9, 11), (13, 27)), Form(0.3, window, 2.0))
+    expected = plain(q, k, v, seen_by(given_.document_ids_BT, window), scale=0.3, softcap=2.0)
+    torch.testing.assert_close(out, expected, atol=2e-6, rtol=1e-5)
