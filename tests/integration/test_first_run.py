@@ -114,11 +114,13 @@ def test_a_resumed_command_writes_what_an_uninterrupted_one_writes(tmp_path: Pat
     assert "is completed" in again.stdout
 
 
-def test_two_wheels_alone_give_the_same_command(tmp_path: Path) -> None:
+def test_wheels_alone_give_the_same_command(tmp_path: Path) -> None:
     wheels, home = tmp_path / "wheels", tmp_path / "environment"
     pip = [sys.executable, "-m", "pip"]
     build = [*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(wheels)]
-    subprocess.run([*build, str(ROOT / "core"), str(ROOT / "plugins/llama")], check=True, timeout=120)
+    subprocess.run(
+        [*build, *(str(ROOT / part) for part in ("core", "plugins/gemma", "plugins/llama"))], check=True, timeout=120
+    )
     venv.create(home, with_pip=False)
     python = home / "bin" / "python"
     here = Path(sysconfig.get_path("purelib", vars={"base": str(home)}))
@@ -137,6 +139,8 @@ def test_two_wheels_alone_give_the_same_command(tmp_path: Path) -> None:
     (here / "outer.pth").write_text(f"{outer}\n")  # third-party packages; a plain path, so editable installs stay out
     where = run([str(python), "-c", "import mt_core, mt_plugin_llama; print(mt_core.__file__)"], tmp_path, PATH="")
     assert where.stdout.startswith(str(home)), where.stdout + where.stderr
+    listed = run([str(home / "bin/mt-plugins"), "info", "gemma"], tmp_path, PATH="")
+    assert "3-27b" in listed.stdout, listed.stdout + listed.stderr
     result = run([str(home / "bin/mt-train"), "--model", "llama", "--train.steps", "2"], tmp_path, PATH="")
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "runs/llama-tiny-001/completed").exists()

@@ -32,6 +32,7 @@ from mt_core.engine.plan import make_plan
 from mt_core.engine.processes import Process, connected
 from mt_core.engine.random_state import seed_everything
 from mt_core.nn import LayerSpec, RMSNorm, Rotary, SdpaAttention
+from mt_core.nn.blocks import Form
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import resolve
 from mt_core.tracking.recorder import Recorder
@@ -90,7 +91,7 @@ class Bench:
         pipeline = min(case.get("pipeline", 1), world)
         shared = pipeline * min(case.get("sequence", 1), world // pipeline)  # ranks that have the same rows
         raw = {
-            "model": {**MODEL, **case.get("model", {})},
+            "model": case.get("family") or {**MODEL, **case.get("model", {})},
             "dataset": {"name": "jsonl", "path": str(self.rows)},
             "objective": case.get("objective", "sft"),
             "optimizer": {"name": "adamw", "lr": 1e-2},
@@ -178,10 +179,10 @@ class Bench:
         session = self.session(case)
         batch = next(session.loader.windows(Position())).batches[0]
         honest, apart = leak(session.engine, batch), SdpaAttention.__call__
-        SdpaAttention.__call__ = lambda self, q, k, v, context, *, scale=None: (
-            apart(self, q, k, v + v.mean(0, keepdim=True), context, scale=scale)  # rows
+        SdpaAttention.__call__ = lambda self, q, k, v, context, **named: (
+            apart(self, q, k, v + v.mean(0, keepdim=True), context, **named)  # rows
             if case.get("objective") == "sft"
-            else self._one(q, k, v, scale)  # documents of a row
+            else self._one(q, k, v, Form(named.get("scale")))  # documents of a row
         )
         try:
             leaky = leak(session.engine, batch)

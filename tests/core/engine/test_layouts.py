@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-WORKER = "layout_worker.py"
+WORKER = "core/engine/layout_worker.py"
 Launch = Callable[..., dict[str, Any]]
 STAGES = (0, 1, 2, 3)
 PIPELINE: dict[str, dict[str, Any]] = {

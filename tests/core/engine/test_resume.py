@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-WORKER = "resume_worker.py"
+WORKER = "core/engine/resume_worker.py"
 DROPOUT: dict[str, Any] = {"model": {"dropout": 0.1}, "micro": 2, "do": "every"}
 """Two rows a micro-batch are several micro-batches a step, on one process and on two."""
 BACKGROUND = {"checkpoint": {"background": True}}
@@ -53,7 +53,9 @@ KILLED = ("bf16", "zero3", "pipeline", "sequence")
 
 @pytest.fixture(scope="module")
 def killed(launch: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch("kill_worker.py", 2, tmp_path_factory.mktemp("killed"), {name: FEW[name] for name in KILLED})
+    return launch(
+        "core/engine/kill_worker.py", 2, tmp_path_factory.mktemp("killed"), {name: FEW[name] for name in KILLED}
+    )
 
 
 @pytest.mark.parametrize("case", KILLED)
@@ -83,6 +85,6 @@ def test_every_layout_goes_on_after_kills_bit_for_bit(
     launch: Callable[..., dict[str, Any]], tmp_path: Path, world: int
 ) -> None:
     cases = {name: case for name, case in ALL.items() if case["do"] == "every"}
-    found = launch("kill_worker.py", world, tmp_path, cases, timeout=2900)
+    found = launch("core/engine/kill_worker.py", world, tmp_path, cases, timeout=2900)
     assert {name: result["different"] for name, result in found.items() if result["different"]} == {}
     assert sum(len(result["killed"]) for result in found.values()) == 3 * len(cases)

@@ -44,13 +44,21 @@ class UlyssesAttention:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(
-        self, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, context: BlockContext, *, scale: float | None = None
+        self,
+        q_BTNH: Tensor,
+        k_BTKH: Tensor,
+        v_BTKH: Tensor,
+        context: BlockContext,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
     ) -> Tensor:
         """T/S tokens of all heads in, and out again; ``context.document_ids_BT`` are those of the whole rows."""
         from deepspeed.sequence.layer import DistributedAttention
 
         def core(q: Tensor, k: Tensor, v: Tensor, *rest: Any, **named: Any) -> Tensor:
-            return self.whole(q, k, v, context, scale=scale)
+            return self.whole(q, k, v, context, scale=scale, window=window, softcap=softcap)
 
         times = math.lcm(k_BTKH.shape[2], self._size) // k_BTKH.shape[2]
         if times > 1:

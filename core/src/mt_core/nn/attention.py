@@ -1,4 +1,4 @@
-"""Causal attention over packed rows, by torch's own kernels, never with a [T, T] mask.
+"""Causal attention over packed rows, by torch's own kernels or block by block, never with a [T, T] mask.
 
 Shapes: B rows, T query tokens, S key tokens (T plus what a cache holds), N query heads, K key/value heads, H head width.
 """
@@ -14,7 +14,9 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mt_core.errors import UsageError
-from mt_core.nn.batch import document_lengths
+from mt_core.nn.batch import DocumentLengths, document_lengths
+from mt_core.nn.blocks import Form, blockwise
+from mt_core.nn.flex import softcapped
 
 if TYPE_CHECKING:
     from mt_core.nn.model import BlockContext
@@ -30,12 +32,22 @@ class AttentionFn(Protocol):
     """Attention as a block calls it; the engine passes it in through ``BlockContext``."""
 
     def __call__(
-        self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, context: BlockContext, *, scale: float | None = None
+        self,
+        q_BTNH: Tensor,
+        k_BSKH: Tensor,
+        v_BSKH: Tensor,
+        context: BlockContext,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
     ) -> Tensor:
         """(B, T, N, H), (B, S, K, H), (B, S, K, H) -> (B, T, N, H).
 
         A token sees the tokens before it in its own document, and itself; never the padding that ``context.cache``
-        names. N is a multiple of K. ``scale`` defaults to 1/sqrt(H).
+        names. N is a multiple of K. ``scale`` defaults to 1/sqrt(H). With a ``window`` (tokens) a token sees itself and
+        the ``window - 1`` before it (https://arxiv.org/abs/2004.05150); with a ``softcap`` c a score x counts as
+        c · tanh(x / c) (https://arxiv.org/abs/2408.00118, section 2).
         """
         ...
 
@@ -43,7 +55,9 @@ class AttentionFn(Protocol):
 class SdpaAttention:
     """``torch.nn.functional.scaled_dot_product_attention``, one document at a time where rows are packed.
 
-    On a GPU in half precision packed rows go to the variable-length flash kernel in one call.
+    What it cannot do, a window that is shorter than the text or a soft-cap, is done in blocks of queries (``blocks``).
+    On a GPU in half precision packed rows and windows go to the variable-length flash kernel in one call, soft-caps to
+    FlexAttention (``flex``).
     """
 
     def __init__(self, kernel: str = "auto") -> None:
@@ -56,18 +70,28 @@ class SdpaAttention:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(
-        self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, context: BlockContext, *, scale: float | None = None
+        self,
+        q_BTNH: Tensor,
+        k_BSKH: Tensor,
+        v_BSKH: Tensor,
+        context: BlockContext,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
     ) -> Tensor:
+        form = Form(scale, window, softcap)
         with self._kernels():
             if context.cache is not None:
-                return self._one(q_BTNH, k_BSKH, v_BSKH, scale, _padding_mask(context, k_BSKH.shape[1]))
+                return self._one(q_BTNH, k_BSKH, v_BSKH, form, context)
             lengths = context.document_lengths or document_lengths(context.document_ids_BT)
+            if self._has_flash(q_BTNH) and (softcap is not None or not _is_plain(lengths, window)):
+                whole = softcapped if softcap is not None else _varlen
+                return whole(q_BTNH, k_BSKH, v_BSKH, lengths, form)
             if all(len(row) == 1 for row in lengths):
-                return self._one(q_BTNH, k_BSKH, v_BSKH, scale)
-            if self.kernel in ("auto", "flash") and q_BTNH.is_cuda and q_BTNH.dtype in (torch.bfloat16, torch.float16):
-                return _varlen(q_BTNH, k_BSKH, v_BSKH, lengths, scale)
+                return self._one(q_BTNH, k_BSKH, v_BSKH, form)
             rows = [
-                self._row(q_BTNH[b : b + 1], k_BSKH[b : b + 1], v_BSKH[b : b + 1], row, scale)
+                self._row(q_BTNH[b : b + 1], k_BSKH[b : b + 1], v_BSKH[b : b + 1], row, form)
                 for b, row in enumerate(lengths)
             ]
             return torch.cat(rows)
@@ -75,33 +99,47 @@ class SdpaAttention:
     def _kernels(self) -> AbstractContextManager[object]:
         return nullcontext() if self.kernel == "auto" else sdpa_kernel(BACKENDS[self.kernel])
 
-    def _row(
-        self, q_1TNH: Tensor, k_1TKH: Tensor, v_1TKH: Tensor, lengths: tuple[int, ...], scale: float | None
-    ) -> Tensor:
+    def _has_flash(self, q_BTNH: Tensor) -> bool:
+        return self.kernel in ("auto", "flash") and q_BTNH.is_cuda and q_BTNH.dtype in (torch.bfloat16, torch.float16)
+
+    def _row(self, q_1TNH: Tensor, k_1TKH: Tensor, v_1TKH: Tensor, lengths: tuple[int, ...], form: Form) -> Tensor:
         sizes = list(lengths)
         documents = zip(*(torch.split(x, sizes, 1) for x in (q_1TNH, k_1TKH, v_1TKH)), strict=True)
-        return torch.cat([self._one(q, k, v, scale) for q, k, v in documents], 1)
+        return torch.cat([self._one(q, k, v, form) for q, k, v in documents], 1)
 
     def _one(
-        self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, scale: float | None, mask: Tensor | None = None
+        self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, form: Form, context: BlockContext | None = None
     ) -> Tensor:
-        """Rows of one document each. With a cache, the T queries are the last of the S tokens."""
-        q_BNTH, k_BKSH, v_BKSH = q_BTNH.transpose(1, 2), k_BSKH.transpose(1, 2), v_BSKH.transpose(1, 2)
-        length, seen = q_BNTH.shape[2], k_BKSH.shape[2]
+        """Rows of one document each. With a ``context``, whose cache may name padding, the T queries are the last of S."""
+        length, seen = q_BTNH.shape[1], k_BSKH.shape[1]
+        if form.softcap is not None or (form.window is not None and form.window < seen):
+            if self.kernel not in ("auto", "math"):
+                raise UsageError(
+                    f"attention kernel {self.kernel!r} has no window shorter than the text and no soft-cap here, and this"
+                    " model has; set --train.attention auto"
+                )
+            padding_B = None if context is None or context.cache is None else context.cache.padding_B
+            return blockwise(q_BTNH, k_BSKH, v_BSKH, form, padding_B)
+        mask = None if context is None else _padding_mask(context, seen)
         if (
             mask is None and 1 < length < seen
         ):  # a cache that is filled in pieces: generation only, so this mask is on no path that trains
             mask = torch.ones(length, seen, dtype=torch.bool, device=q_BTNH.device).tril(seen - length)
         out_BNTH = F.scaled_dot_product_attention(
-            q_BNTH,
-            k_BKSH,
-            v_BKSH,
+            q_BTNH.transpose(1, 2),
+            k_BSKH.transpose(1, 2),
+            v_BSKH.transpose(1, 2),
             attn_mask=mask,
             is_causal=mask is None and length == seen and length > 1,
-            scale=scale,
-            enable_gqa=q_BNTH.shape[1] != k_BKSH.shape[1],
+            scale=form.scale,
+            enable_gqa=q_BTNH.shape[2] != k_BSKH.shape[2],
         )
         return out_BNTH.transpose(1, 2)
+
+
+def _is_plain(lengths: DocumentLengths, window: int | None) -> bool:
+    """One document a row, and all of it in the window."""
+    return all(len(row) == 1 for row in lengths) and (window is None or max(row[0] for row in lengths) <= window)
 
 
 def _padding_mask(context: BlockContext, seen: int) -> Tensor | None:
@@ -119,9 +157,7 @@ def _padding_mask(context: BlockContext, seen: int) -> Tensor | None:
     return mask
 
 
-def _varlen(
-    q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, lengths: tuple[tuple[int, ...], ...], scale: float | None
-) -> Tensor:
+def _varlen(q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, lengths: DocumentLengths, form: Form) -> Tensor:
     """All documents of all rows in one call of the variable-length flash kernel."""
     from torch.nn.attention.varlen import varlen_attn
 
@@ -138,8 +174,8 @@ def _varlen(
         bounds,
         longest,
         longest,
-        scale=scale,
-        window_size=(-1, 0),
+        scale=form.scale,
+        window_size=(-1 if form.window is None else form.window - 1, 0),
         enable_gqa=q_BTNH.shape[2] != k_BTKH.shape[2],
     )
     assert isinstance(out, Tensor), "without return_aux the kernel returns one tensor"

@@ -16,18 +16,22 @@ from torch import Tensor, nn
 class RMSNorm(nn.Module):
     """Root-mean-square norm (https://arxiv.org/abs/1910.07467), computed in fp32, scaled in the dtype of the input.
 
+    ``centred``: the weight is what the scale has beyond 1, begins at 0, and scales in fp32
+    (https://github.com/huggingface/transformers/pull/29402).
+
     It keeps its input and one number a token for the backward. Its gradient reaches the input in one piece, so that
     ZeRO 3, whose hooks change the order in which autograd adds up pieces, gives the same bits as the other stages.
     """
 
-    def __init__(self, width: int, *, eps: float = 1e-6) -> None:
+    def __init__(self, width: int, *, eps: float = 1e-6, centred: bool = False) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
+        self.weight = nn.Parameter(torch.zeros(width) if centred else torch.ones(width))
         self.eps = eps
+        self.centred = centred
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D), in the dtype of the input."""
-        return _RMSNorm.apply(x_BTD, self.weight, self.eps)  # type: ignore[no-untyped-call, no-any-return]
+        return _RMSNorm.apply(x_BTD, self.weight, self.eps, self.centred)  # type: ignore[no-untyped-call, no-any-return]
 
     def extra_repr(self) -> str:
         return f"eps={self.eps}"
@@ -35,24 +39,27 @@ class RMSNorm(nn.Module):
 
 class _RMSNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x_BTD: Tensor, weight_D: Tensor, eps: float) -> Tensor:
+    def forward(ctx: Any, x_BTD: Tensor, weight_D: Tensor, eps: float, centred: bool) -> Tensor:
         x32_BTD = x_BTD.float()
         scale_BT1 = x32_BTD.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
         ctx.save_for_backward(x_BTD, weight_D, scale_BT1)
+        ctx.centred = centred
+        if centred:
+            return (x32_BTD * scale_BT1).mul_(1 + weight_D.float()).to(x_BTD.dtype)
         return (x32_BTD * scale_BT1).to(x_BTD.dtype) * weight_D
 
     @staticmethod
-    def backward(ctx: Any, grad_BTD: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, grad_BTD: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         x_BTD, weight_D, scale_BT1 = ctx.saved_tensors
         normed_BTD = x_BTD.float() * scale_BT1
         grad32_BTD = grad_BTD.float()
         grad_weight_D = None
         if ctx.needs_input_grad[1]:
             grad_weight_D = (grad32_BTD * normed_BTD).flatten(0, -2).sum(0).to(weight_D.dtype)
-        scaled_BTD = grad32_BTD * weight_D.float()
+        scaled_BTD = grad32_BTD * (weight_D.float() + 1 if ctx.centred else weight_D.float())
         mean_BT1 = (scaled_BTD * normed_BTD).mean(-1, keepdim=True)
         grad_x_BTD = scaled_BTD.sub_(normed_BTD.mul_(mean_BT1)).mul_(scale_BT1)
-        return grad_x_BTD.to(x_BTD.dtype), grad_weight_D, None
+        return grad_x_BTD.to(x_BTD.dtype), grad_weight_D, None, None
 
 
 def swiglu(gate_BTF: Tensor, up_BTF: Tensor) -> Tensor:
@@ -71,4 +78,23 @@ class _SwiGLU(torch.autograd.Function):
         gate_BTF, up_BTF = ctx.saved_tensors
         grad_up_BTF = nn.functional.silu(gate_BTF).mul_(grad_BTF)
         grad_gate_BTF = torch.ops.aten.silu_backward(grad_BTF * up_BTF, gate_BTF)
+        return grad_gate_BTF, grad_up_BTF
+
+
+def geglu(gate_BTF: Tensor, up_BTF: Tensor) -> Tensor:
+    """``gelu(gate) * up`` with the tanh form of GELU (https://arxiv.org/abs/2002.05202), which keeps its two inputs only."""
+    return _GeGLU.apply(gate_BTF, up_BTF)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _GeGLU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gate_BTF: Tensor, up_BTF: Tensor) -> Tensor:
+        ctx.save_for_backward(gate_BTF, up_BTF)
+        return nn.functional.gelu(gate_BTF, approximate="tanh").mul_(up_BTF)
+
+    @staticmethod
+    def backward(ctx: Any, grad_BTF: Tensor) -> tuple[Tensor, Tensor]:
+        gate_BTF, up_BTF = ctx.saved_tensors
+        grad_up_BTF = nn.functional.gelu(gate_BTF, approximate="tanh").mul_(grad_BTF)
+        grad_gate_BTF = torch.ops.aten.gelu_backward(grad_BTF * up_BTF, gate_BTF, approximate="tanh")
         return grad_gate_BTF, grad_up_BTF

@@ -93,9 +93,7 @@ def _context(rows: int, tokens: int) -> BlockContext:
     )
 
 
-def _attention(
-    q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, context: BlockContext, *, scale: float | None = None
-) -> Tensor:
+def _attention(q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, context: BlockContext, **named: float | None) -> Tensor:
     return _FlashAttention.apply(q_BTNH, k_BSKH, v_BSKH)  # type: ignore[no-untyped-call, no-any-return]
 
 

@@ -1,0 +1,47 @@
+"""Attention with a soft-cap on a GPU, by FlexAttention (https://arxiv.org/abs/2412.05496): it has kernels for any formula.
+
+Shapes: B rows, T tokens, N query heads, K key/value heads, H head width.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mt_core.nn.batch import DocumentLengths
+from mt_core.nn.blocks import Form
+
+
+def softcapped(q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, lengths: DocumentLengths, form: Form) -> Tensor:
+    """All documents of all rows in one call, in tiles: those that no query sees are left out."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    rows, length = q_BTNH.shape[:2]
+    ids = [[number for number, size in enumerate(row) for _ in range(size)] for row in lengths]
+    documents_BT = torch.tensor(ids).to(q_BTNH.device, non_blocking=True)
+    window, cap = form.window or length, form.softcap
+    assert cap is not None, "without a soft-cap there are faster kernels"
+
+    def visible(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return (k <= q) & (k > q - window) & (documents_BT[b, q] == documents_BT[b, k])
+
+    def capped(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return cap * torch.tanh(score / cap)
+
+    tiles = create_block_mask(visible, rows, None, length, length, device=q_BTNH.device, _compile=True)
+    q_BNTH, k_BKTH, v_BKTH = (x.transpose(1, 2) for x in (q_BTNH, k_BTKH, v_BTKH))
+    out_BNTH: Tensor = _kernel()(
+        q_BNTH, k_BKTH, v_BKTH, score_mod=capped, block_mask=tiles, scale=form.scale, enable_gqa=True
+    )
+    return out_BNTH.transpose(1, 2)
+
+
+@cache
+def _kernel() -> Any:
+    """Compiled once: uncompiled, FlexAttention would hold all scores."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=True)

@@ -1,0 +1,30 @@
+"""The bench of tests/core/engine, for models of any family. Run by test_families.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "core/engine"))
+
+from layout_worker import Bench, main
+
+
+class Families(Bench):
+    """Every layout of a family on the same rows."""
+
+    def run(self, case: dict[str, Any]) -> dict[str, Any]:
+        return short(super().run(case))
+
+    def resume(self, case: dict[str, Any]) -> dict[str, Any]:
+        return short(super().resume(case))
+
+
+def short(result: dict[str, Any]) -> dict[str, Any]:
+    """Without the weights, number by number: their hash says whether they are equal."""
+    return {key: value for key, value in result.items() if key != "values"}
+
+
+if __name__ == "__main__":
+    main(Families)

@@ -1,0 +1,88 @@
+"""Gemmas of ours beside the same ones of transformers, and the table of how far they are apart."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from mt_plugin_gemma.config import GemmaConfig
+from mt_plugin_gemma.export import their_config
+from mt_plugin_gemma.model import Gemma
+
+Pair = tuple[Gemma, PreTrainedModel]
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 61,
+    "max_seq_len": 256,
+    "dim": 64,
+    "n_layers": 4,
+    "n_heads": 4,
+    "n_kv_heads": 2,
+    "head_dim": 16,
+    "ffn_dim": 96,
+}
+TWO: dict[str, Any] = {"generation": 2, "attention_softcap": 5.0, "final_softcap": 3.0, "query_scalar": 24.0}
+THREE: dict[str, Any] = {"generation": 3, "query_scalar": 16.0, "rope_theta": 1e6, "rope_local_theta": 1e4}
+MODELS: dict[str, dict[str, Any]] = {
+    "1, plain": {"generation": 1},
+    "1, one key head": {"generation": 1, "n_kv_heads": 1},
+    "2, window 7": {**TWO, "window": 7, "global_every": 2},
+    "2, window as long as the text": {**TWO, "window": 40, "global_every": 2},
+    "2, no soft-cap": {"generation": 2, "query_scalar": 16.0, "window": 7, "global_every": 2},
+    "2, global blocks only": {**TWO, "window": 7, "global_every": 1},
+    "3, window 5": {**THREE, "window": 5, "global_every": 3},
+    "3, window 1": {**THREE, "window": 1, "global_every": 2},
+    "3, linear scaling": {**THREE, "window": 16, "global_every": 2, "rope_factor": 8.0},
+    "3, query scalar": {**THREE, "window": 9, "global_every": 4, "query_scalar": 21.0, "final_softcap": 4.0},
+}
+"""Generation and feature. Soft-caps are low, so that they bend what such small models say."""
+
+PARITY_TABLE = "MT_PARITY_TABLE"
+"""Environment variable: a file, to which the parity tests add the largest differences that they have seen."""
+
+
+@pytest.fixture(scope="session")
+def pair() -> Callable[..., Pair]:
+    """``pair(name)``: the same random weights in both; norms are not at 0, where a fault would hide."""
+    return make_pair
+
+
+def make_pair(name: str, **more: Any) -> Pair:
+    torch.manual_seed(7)
+    config = GemmaConfig(**{**SHAPE, **MODELS[name], **more})
+    described = AutoConfig.for_model(**{**their_config(config), "initializer_range": 0.2})
+    theirs = AutoModelForCausalLM.from_config(described, attn_implementation="eager")
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            if parameter.dim() == 1:
+                parameter.uniform_(-0.5, 0.5)
+    ours = Gemma(config)
+    ours.load_state_dict(theirs.state_dict())
+    return ours, theirs
+
+
+@pytest.fixture(scope="session")
+def distance() -> Callable[[Tensor, Tensor], float]:
+    return lambda ours, theirs: ((ours - theirs).norm() / theirs.norm()).item()
+
+
+@pytest.fixture(scope="session")
+def record() -> Iterator[Callable[[str, str, float, float], None]]:
+    """``record(model, input, logits, gradients)``: one line of the parity table."""
+    lines: list[str] = []
+
+    def add(model: str, given: str, logits: float, gradients: float) -> None:
+        generation, feature = model.split(", ", 1)
+        lines.append(f"| gemma | {generation} | {feature} | {given} | {logits:.1e} | {gradients:.1e} |")
+
+    yield add
+    if PARITY_TABLE in os.environ and lines:
+        head = ["| family | generation | feature | input | logits | gradients |", "|---|---|---|---|---|---|"]
+        Path(os.environ[PARITY_TABLE]).write_text("\n".join([*head, *lines]) + "\n")
