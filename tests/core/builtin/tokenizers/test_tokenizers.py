@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mt_core import DataError, ManyOffsets, MtError
@@ -57,6 +57,7 @@ def test_offsets_cover_the_text_in_order(tokenizer: Any, text: str) -> None:
 
 
 @given(st.lists(any_text, max_size=5))
+@example(["one <s> two", ""])
 @relaxed
 def test_many_texts_at_once_have_the_ids_and_offsets_of_each(tokenizer: Any, texts: list[str]) -> None:
     if not isinstance(tokenizer, ManyOffsets):
