@@ -92,6 +92,10 @@ class HuggingFaceTokenizer:
         text: str = self._inner.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text
 
+    def save(self, folder: Path) -> None:
+        """Write the files that ``from_pretrained`` reads."""
+        self._inner.save_pretrained(folder)
+
 
 def build_huggingface(config: HuggingFaceConfig) -> HuggingFaceTokenizer:
     """The tokenizer at a path; raises ``DataError`` when there is none, ``MtError`` when it cannot be read."""
