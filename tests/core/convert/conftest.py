@@ -39,6 +39,7 @@ def pretrain(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         shape |= {"vocab_size": len(tokenizer), "num_key_value_heads": 1, "max_position_embeddings": 512}
         ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
         model = LlamaForCausalLM(LlamaConfig(**{**shape, **ends, **more}))
+        model.to(getattr(torch, more.get("dtype", "float32")))
         model.save_pretrained(folder, max_shard_size=shard)
         return folder
 

@@ -58,7 +58,7 @@ def _of_run(path: Path, host: PluginHost, family: str | None) -> Source:
     verify(checkpoint)
     raw = read_config(checkpoint.parent.parent / "run.yaml")
     started = Path(str(raw["model"].get("weights")))
-    if "base" not in read_manifest(checkpoint) and not started.exists():
+    if read_manifest(checkpoint).get("base") is None and not started.exists():
         del raw["model"]["weights"]  # whole checkpoints need it no more, and run.yaml has the shape
     resolved = resolve(raw, host)
     return Source(path, resolved, _writer(resolved), checkpoint)

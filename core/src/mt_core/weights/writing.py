@@ -39,7 +39,7 @@ _CODES = {
 }
 """torch's word for a type → that of safetensors (https://huggingface.co/docs/safetensors#format)."""
 
-_PIECE = 2**22
+_PIECE = 2**18
 """Elements that are converted and written at a time: what a conversion holds in memory."""
 
 
