@@ -159,6 +159,17 @@ class DatasetComponent(Component):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TokenizerComponent(Component):
+    """A tokenizer that its config may give new tokens, and with them rows to the model.
+
+    ``size(config)`` is the number of ids with them, ``None`` where the config adds none; it is called before torch is
+    loaded. What is built then has ``added`` (id → ids that its text was read as before) and ``init``, how rows begin.
+    """
+
+    size: Callable[[Any], int | None]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ObjectiveComponent(Component):
     """What is learned from a row. ``batching`` and ``truncation`` are its defaults for the keys of the same name."""
 

@@ -11,7 +11,10 @@ import pytest
 from mt_core.cli.convert import main
 
 SPECIAL = ["<s>", "</s>", "<|user|>", "<|assistant|>"]
-TEMPLATE = "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}{% endfor %}"
+TEMPLATE = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}"
+    "{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
+)
 
 
 @pytest.fixture(scope="session")

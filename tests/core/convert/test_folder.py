@@ -113,6 +113,7 @@ def test_a_run_comes_out_with_the_weights_that_it_saved_and_what_a_card_says(
     (run / "run.yaml").write_text((run / "run.yaml").read_text().replace(str(pretrained), str(tmp_path / "gone"), 1))
     convert(run, tmp_path / "again")
     assert_equal(tensors(tmp_path / "last"), tensors(tmp_path / "again"))
+    assert "- base: gone\n" in (tmp_path / "again/README.md").read_text()
 
 
 def test_a_run_on_bytes_has_a_tokenizer_that_transformers_reads(convert: Convert, tmp_path: Path) -> None:

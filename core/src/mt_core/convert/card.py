@@ -29,7 +29,7 @@ def card(source: Source, title: str, dtype: str) -> str:
 
 def _base(source: Source) -> str:
     """A name on the Hub as it is, of a path its last part only."""
-    given = source.resolved.config.model.source.weights
+    given = source.started_from
     if source.checkpoint is None:
         return source.path.resolve().name
     if given is None:

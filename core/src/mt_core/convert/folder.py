@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mt_core.components import TokenizerComponent
 from mt_core.convert.card import card
 from mt_core.convert.source import Say, Source, tensors_of
 from mt_core.errors import MtError
@@ -34,17 +35,20 @@ def convert(source: Source, out: Path, *, dtype: str | None = None, shard_bytes:
         loaders, shapes = tensors_of(source, say)
         word = write_tensors(stage, loaders, dtype=dtype, shard_bytes=shard_bytes, shapes=shapes)
         ids = _tokenizer_files(source, stage, say)
-        write_config(source, stage, ids, word)
+        _write_config(source, stage, ids, word)
         (stage / "README.md").write_text(card(source, out.name, word), encoding="utf-8")
 
 
-def write_config(source: Source, stage: Path, ids: Mapping[str, Any], word: str, **changed: Any) -> None:
-    """``config.json`` and ``generation_config.json``; ``changed`` are values of the family's config that differ now."""
-    options = source.resolved.config.model.options.model_copy(update=changed)
+def _write_config(source: Source, stage: Path, ids: Mapping[str, Any], word: str) -> None:
+    """``config.json`` and ``generation_config.json``."""
+    options = source.resolved.config.model.options
     assert source.writer.exported is not None, "opened() chose a format that writes"
     write_json(stage / CONFIG, {**source.writer.exported(options), **ids, "torch_dtype": word})
-    if not (stage / GENERATION_CONFIG).exists():
-        write_json(stage / GENERATION_CONFIG, {key: value for key, value in ids.items() if value is not None})
+    given = read_json(stage / GENERATION_CONFIG) if (stage / GENERATION_CONFIG).exists() else dict(ids)
+    padding = {key: ids[key] for key in ("pad_token_id",) if ids.get(key) is not None}
+    if {**given, **padding} != given or given == ids:
+        known = {key: value for key, value in {**given, **padding}.items() if value is not None}
+        write_json(stage / GENERATION_CONFIG, known)
 
 
 def _tokenizer_files(source: Source, stage: Path, say: Say) -> dict[str, Any]:
@@ -60,8 +64,19 @@ def _tokenizer_files(source: Source, stage: Path, say: Say) -> dict[str, Any]:
             shutil.copyfile(weights / name, stage / name)
     if (weights / CONFIG).is_file():
         given = read_json(weights / CONFIG)
-        return {key: given[key] for key in _IDS if key in given}
+        stated = {key: given[key] for key in _IDS if key in given}
+        return stated | _grown(source, stage)
     return _of_tokenizer(source, say)
+
+
+def _grown(source: Source, stage: Path) -> dict[str, Any]:
+    """Where the tokenizer gets tokens: its files with them, and the id that padding has now."""
+    component, options = source.resolved.offers["tokenizer"].component, source.resolved.config.tokenizer.options
+    if not isinstance(component, TokenizerComponent) or component.size(options) is None:
+        return {}
+    tokenizer = component.build(options)
+    tokenizer.save(stage)
+    return {} if tokenizer.pad_id is None else {"pad_token_id": tokenizer.pad_id}
 
 
 def _of_tokenizer(source: Source, say: Say) -> dict[str, Any]:

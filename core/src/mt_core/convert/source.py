@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ class Source:
     resolved: Resolved
     writer: WeightsFormat
     checkpoint: Path | None
+    started_from: str | None = None
+    """What a run's ``model.weights`` said, whether that is still there or not."""
 
     @property
     def weights(self) -> Path | None:
@@ -36,8 +38,12 @@ class Source:
         return folder if folder is None or folder.is_dir() else folder.parent
 
 
-def opened(given: str, host: PluginHost, family: str | None = None) -> Source:
+def opened(
+    given: str, host: PluginHost, family: str | None = None, tokenizer: Mapping[str, Any] | None = None
+) -> Source:
     """The model at a path (or of a name on the Hub), checked as far as headers and configs tell.
+
+    ``tokenizer`` are options of the tokenizer in a folder of weights, such as tokens to add.
 
     Raises ``WeightsError``, ``CheckpointError`` or ``ConfigError`` for what is missing, damaged or not supported.
     """
@@ -45,9 +51,11 @@ def opened(given: str, host: PluginHost, family: str | None = None) -> Source:
     if not path.exists():
         raise WeightsError(f"{path} does not exist; give a folder of weights, a run, or one of its checkpoints")
     if (path / "run.yaml").is_file() or (path / MANIFEST).is_file():
+        if tokenizer:
+            raise UsageError(f"{path} is a run; write it into a folder first (mt-convert {path} FOLDER)")
         return _of_run(path, host, family)
-    raw = {"model": {"name": family or _family_of(path, host), "weights": str(path)}, "train": {"sequence_len": 2}}
-    resolved = resolve(raw, host)
+    raw: dict[str, Any] = {"model": {"name": family or _family_of(path, host), "weights": str(path)}}
+    resolved = resolve(raw | {"train": {"sequence_len": 2}, "tokenizer": dict(tokenizer or {})}, host)
     return Source(path, resolved, _writer(resolved), None)
 
 
@@ -57,11 +65,11 @@ def _of_run(path: Path, host: PluginHost, family: str | None) -> Source:
     checkpoint = find(path)
     verify(checkpoint)
     raw = read_config(checkpoint.parent.parent / "run.yaml")
-    started = Path(str(raw["model"].get("weights")))
-    if read_manifest(checkpoint).get("base") is None and not started.exists():
+    started = raw["model"].get("weights")
+    if started is not None and read_manifest(checkpoint).get("base") is None and not Path(started).exists():
         del raw["model"]["weights"]  # whole checkpoints need it no more, and run.yaml has the shape
     resolved = resolve(raw, host)
-    return Source(path, resolved, _writer(resolved), checkpoint)
+    return Source(path, resolved, _writer(resolved), checkpoint, started)
 
 
 def _writer(resolved: Resolved) -> WeightsFormat:

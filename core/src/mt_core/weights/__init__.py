@@ -5,12 +5,15 @@ Importing this imports no torch; every fault is a ``WeightsError`` that names th
 
 from mt_core.weights.files import Loaders, check_file, contained, open_pickle, open_safetensors, read_json
 from mt_core.weights.folder import CONFIG, check_folder, is_folder, open_folder, without_tied_head
+from mt_core.weights.rows import NewRows, RowInit
 from mt_core.weights.writing import SHARD_BYTES, save_folder, staged, write_json, write_tensors
 
 __all__ = [
     "CONFIG",
     "SHARD_BYTES",
     "Loaders",
+    "NewRows",
+    "RowInit",
     "check_file",
     "check_folder",
     "contained",
