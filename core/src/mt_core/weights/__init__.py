@@ -6,7 +6,7 @@ Importing this imports no torch; every fault is a ``WeightsError`` that names th
 from mt_core.weights.files import Loaders, check_file, contained, open_pickle, open_safetensors, read_json
 from mt_core.weights.folder import CONFIG, check_folder, is_folder, open_folder, without_tied_head
 from mt_core.weights.rows import NewRows, RowInit
-from mt_core.weights.writing import SHARD_BYTES, save_folder, staged, write_json, write_tensors
+from mt_core.weights.writing import SHARD_BYTES, check_free, save_folder, staged, write_json, write_tensors
 
 __all__ = [
     "CONFIG",
@@ -16,6 +16,7 @@ __all__ = [
     "RowInit",
     "check_file",
     "check_folder",
+    "check_free",
     "contained",
     "is_folder",
     "open_folder",
