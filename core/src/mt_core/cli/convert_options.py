@@ -23,6 +23,7 @@ def writing_options(parser: argparse.ArgumentParser) -> None:
         help="of the weights (default: as they are)",
     )
     size_option(parser)
+    parser.add_argument("--block-plugin", action="append", default=[], metavar="NAME", help="do not import this plugin")
     common_options(parser)
 
 
@@ -35,7 +36,6 @@ def size_option(parser: argparse.ArgumentParser) -> None:
 
 def common_options(parser: argparse.ArgumentParser) -> None:
     """What every command has."""
-    parser.add_argument("--block-plugin", action="append", default=[], metavar="NAME", help="do not import this plugin")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     parser.add_argument("--version", action="version", version=f"mt-core {__version__}")
 

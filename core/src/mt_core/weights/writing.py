@@ -112,7 +112,7 @@ def write_tensors(
     twice, once for its shape and dtype; where that maps a file, no more than a piece of it is ever in memory of our own.
     Raises ``WeightsError`` for tensors of another shape than ``shapes`` says, and for a value too large for ``dtype``.
     """
-    entries = [_entry(name, load, dtype) for name, load in loaders.items()]
+    entries = [_entry(name, loaders[name], dtype) for name in sorted(loaders, key=_in_order)]
     if wrong := [each for each in entries if shapes is not None and each.shape != shapes.get(each.name)]:
         listed = [f"{each.name} is {each.shape} and the config says {(shapes or {}).get(each.name)}" for each in wrong]
         raise WeightsError(f"{len(wrong)} tensors have another shape:\n  " + "\n  ".join(listed))
@@ -127,6 +127,11 @@ def write_tensors(
         total = sum(entry.size for entry in entries)
         write_json(stage / INDEXES[0], {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))})
     return _most(entries)
+
+
+def _in_order(name: str) -> list[tuple[int, str]]:
+    """By name, layer 2 before layer 10: equal tensors give equal files, whatever they came from."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]
 
 
 def _entry(name: str, load: Callable[[], Tensor], dtype: str | None) -> _Entry:
