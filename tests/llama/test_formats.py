@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaForCausalLM
 from transformers import LlamaConfig as TransformersConfig
 
+from mt_core.cli.convert import main as mt_convert
 from mt_core.cli.train import main
 from mt_core.errors import WeightsError
 from mt_core.nn import Batch
@@ -165,6 +166,21 @@ def test_metas_format_gives_the_same_logits(shards: int, vocabulary_split: bool,
     reference = theirs()
     write_meta(reference, tmp_path, shards, vocabulary_split=vocabulary_split)
     assert_same(loaded(tmp_path, META), reference)
+
+
+@pytest.mark.parametrize("vocabulary_split", [True, False])
+def test_metas_format_becomes_a_hugging_face_folder(vocabulary_split: bool, tmp_path: Path) -> None:
+    reference = theirs()
+    source = tmp_path / "meta"
+    source.mkdir()
+    write_meta(reference, source, 2, vocabulary_split=vocabulary_split)
+    assert mt_convert([str(source), str(tmp_path / "out"), "--shard-size", "20KB"]) == 0
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    for name, value in reference.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name]), name
+    (source / "consolidated.00.pth").rename(source / "consolidated.07.pth")
+    assert mt_convert([str(source), str(tmp_path / "other")]) == 2
+    assert not (tmp_path / "other").exists()
 
 
 def test_metas_parameters_give_the_published_shapes(tmp_path: Path) -> None:

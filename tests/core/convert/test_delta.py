@@ -61,6 +61,7 @@ def test_the_hash_is_that_of_the_content_however_it_is_spread(
     assert content_hash(open_folder(pretrained)) == content_hash(open_folder(tmp_path / "shards"))
     convert(pretrained, tmp_path / "half", "--dtype", "bf16")
     assert content_hash(open_folder(pretrained)) != content_hash(open_folder(tmp_path / "half"))
+    assert content_hash({"a": lambda: torch.ones(2)}) != content_hash({"b": lambda: torch.ones(2)})
 
 
 def test_another_base_and_a_damaged_delta_are_refused(
