@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 from mt_core.cli.checkpoint import main as mt_checkpoint
+from mt_core.cli.convert import main as mt_convert
 from mt_core.cli.data import main as mt_data
 from mt_core.cli.eval import main as mt_eval
 from mt_core.cli.generate import main as mt_generate
@@ -55,6 +56,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "mt-data": mt_data,
     "mt-checkpoint": mt_checkpoint,
     "mt-report": mt_report,
+    "mt-convert": mt_convert,
     "mt-plugins": mt_plugins,
 }
 SCALE = 100
@@ -268,7 +270,7 @@ def train_options() -> set[str]:
 @pytest.mark.parametrize("page", TABLES, ids=lambda page: page.stem)
 def test_every_option_in_the_second_column_of_a_table_exists(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     known = {"mt-train": train_options()}
-    for name in ("mt-generate", "mt-eval", "mt-report"):
+    for name in ("mt-generate", "mt-eval", "mt-report", "mt-convert"):
         with contextlib.suppress(SystemExit):
             COMMANDS[name](["--help"])
         known[name] = set(re.findall(r"--[a-z][a-z.-]*", capsys.readouterr().out)) | {"--dataset", "--dataset.path"}

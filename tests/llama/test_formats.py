@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaForCausalLM
 from transformers import LlamaConfig as TransformersConfig
 
+from mt_core.cli.convert import main as mt_convert
 from mt_core.cli.train import main
 from mt_core.errors import WeightsError
 from mt_core.nn import Batch
+from mt_core.weights import save_folder
 from mt_plugin_llama.config import LlamaConfig
-from mt_plugin_llama.huggingface import HUGGINGFACE, save_huggingface
+from mt_plugin_llama.huggingface import HUGGINGFACE
 from mt_plugin_llama.meta import META
 from mt_plugin_llama.model import Llama
 
@@ -101,20 +104,18 @@ def test_an_old_config_with_rope_scaling_is_read(tmp_path: Path) -> None:
     assert shape["rope_scaling"] == {"type": "linear", "factor": 2.0}
 
 
-@pytest.mark.parametrize("shard", [4 * 10**9, 20_000])
 @pytest.mark.parametrize("tied", [True, False])
-def test_what_we_write_transformers_opens(
-    tied: bool, shard: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mt_plugin_llama.export.SHARD_BYTES", shard)
+def test_what_we_write_transformers_opens(tied: bool, tmp_path: Path) -> None:
     reference = theirs(tie_word_embeddings=tied, rope_parameters={"rope_theta": 5000.0, **SCALINGS["llama3"]})
     reference.save_pretrained(tmp_path / "in")
     ours = loaded(tmp_path / "in")
-    save_huggingface(ours.config, ours.named_parameters(), tmp_path / "out")
+    tensors = {name: partial(torch.clone, parameter) for name, parameter in ours.named_parameters()}
+    assert HUGGINGFACE.exported is not None
+    save_folder(tmp_path / "out", tensors, HUGGINGFACE.exported(ours.config))
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert torch.equal(again(torch.arange(20)[None]).logits, reference(torch.arange(20)[None]).logits)
     with pytest.raises(WeightsError, match="is not empty"):
-        save_huggingface(ours.config, ours.named_parameters(), tmp_path / "out")
+        save_folder(tmp_path / "out", tensors, {})
 
 
 # ---------------------------------------------------------------------------------------------------------------- meta
@@ -165,6 +166,21 @@ def test_metas_format_gives_the_same_logits(shards: int, vocabulary_split: bool,
     reference = theirs()
     write_meta(reference, tmp_path, shards, vocabulary_split=vocabulary_split)
     assert_same(loaded(tmp_path, META), reference)
+
+
+@pytest.mark.parametrize("vocabulary_split", [True, False])
+def test_metas_format_becomes_a_hugging_face_folder(vocabulary_split: bool, tmp_path: Path) -> None:
+    reference = theirs()
+    source = tmp_path / "meta"
+    source.mkdir()
+    write_meta(reference, source, 2, vocabulary_split=vocabulary_split)
+    assert mt_convert([str(source), str(tmp_path / "out"), "--shard-size", "20KB"]) == 0
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    for name, value in reference.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name]), name
+    (source / "consolidated.00.pth").rename(source / "consolidated.07.pth")
+    assert mt_convert([str(source), str(tmp_path / "other")]) == 2
+    assert not (tmp_path / "other").exists()
 
 
 def test_metas_parameters_give_the_published_shapes(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ Torch is imported for type checkers only: a plugin module that imports this one 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -99,14 +99,15 @@ class WeightsFormat:
 
     ``matches(path)`` and ``values(path)`` (the shape, as config values) run before torch is imported; ``tensors(path,
     config)`` maps the model's parameter names to functions that load one tensor each, so that nobody holds a whole
-    model; ``write(model_config, tensors, folder)`` takes (name, tensor) pairs and returns nothing.
+    model. ``exported(config)`` is what ``config.json`` says in a Hugging Face folder whose tensors have the model's own
+    names; the core writes it, the tensors and the rest. ``mt_core.weights`` has what families share.
     """
 
     name: str
     matches: Callable[[Path], bool]
     values: Callable[[Path], Mapping[str, Any]]
     tensors: Callable[[Path, Any], Mapping[str, Callable[[], Tensor]]]
-    write: Callable[[Any, Iterator[tuple[str, Tensor]], Path], None] | None = None
+    exported: Callable[[Any], Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +157,17 @@ class DatasetComponent(Component):
     """
 
     files: Callable[..., Sequence[Path] | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerComponent(Component):
+    """A tokenizer that its config may give new tokens, and with them rows to the model.
+
+    ``size(config)`` is the number of ids with them, ``None`` where the config adds none; it is called before torch is
+    loaded. What is built then has ``added`` (id → ids that its text was read as before) and ``init``, how rows begin.
+    """
+
+    size: Callable[[Any], int | None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ import mt_core
 import mt_core.builtin
 import mt_core.files
 import mt_core.nn
+import mt_core.weights
 from mt_core.builtin import plugin
 
 SOURCES = sorted(Path(mt_core.builtin.__file__).parent.rglob("*.py"))
@@ -92,7 +93,7 @@ def run_time_imports(tree: ast.Module) -> list[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_built_ins_use_public_names_only(path: Path) -> None:
-    parts: list[Any] = [mt_core, mt_core.files, mt_core.nn]
+    parts: list[Any] = [mt_core, mt_core.files, mt_core.nn, mt_core.weights]
     public = {part.__name__: part.__all__ for part in parts}
     for module, names in run_time_imports(ast.parse(path.read_text("utf-8"))):
         if module.partition(".")[0] == "mt_core":

@@ -6,15 +6,18 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from mt_core.checkpoint.files import sha256
 from mt_core.checkpoint.manifest import read_manifest
 from mt_core.checkpoint.tensors import open_model, open_overlay
+from mt_core.components import TokenizerComponent
 from mt_core.config.run import ModelRef
 from mt_core.engine.build import TensorSource
 from mt_core.errors import CheckpointError, WeightsError
 from mt_core.plugins.resolve import Resolved
+from mt_core.weights import NewRows
 
 Say = Callable[[str], None]
 
@@ -70,6 +73,7 @@ def pretrained(resolved: Resolved, model: ModelRef, names: list[str], say: Say) 
         assert resolved.weights_path is not None, "and the weights"
         found = resolved.weights_format.tensors(resolved.weights_path, model.options)
         source = check_names(found, names, model.source.allow_missing, model.source.allow_unexpected, say)
+        source = _with_new_rows(resolved, model, source, say)
     if model.source.overlay is not None:
         overlay = open_overlay(Path(model.source.overlay))
         if unknown := sorted(set(overlay) - set(names)):
@@ -79,6 +83,35 @@ def pretrained(resolved: Resolved, model: ModelRef, names: list[str], say: Say) 
         say(f"overlay {model.source.overlay}: {len(overlay)} tensors replace or complete the weights")
         source |= overlay
     return source
+
+
+def _with_new_rows(
+    resolved: Resolved, model: ModelRef, source: dict[str, Callable[[], Tensor]], say: Say
+) -> dict[str, Callable[[], Tensor]]:
+    """Embedding and head with rows for the tokens that the tokenizer's config adds, if it does."""
+    component, options = resolved.offers["tokenizer"].component, resolved.config.tokenizer.options
+    if not isinstance(component, TokenizerComponent) or component.size(options) is None:
+        return source
+    tokenizer = resolved.build("tokenizer", options)
+    if not tokenizer.added:
+        return source
+    rows = NewRows(
+        added=tokenizer.added, size=model.options.vocab_size, init=tokenizer.init, seed=resolved.config.train.seed
+    )
+    grown = [name for name in _per_token(resolved, model) if name in source]
+    say(f"notice: {len(tokenizer.added)} tokens are new; their rows in {', '.join(grown)} begin as {tokenizer.init}")
+    return source | {name: rows.put(name, source[name]) for name in grown}
+
+
+def _per_token(resolved: Resolved, model: ModelRef) -> list[str]:
+    """The parameters that have a row for each token: those that are larger in a model with more tokens."""
+    shapes = []
+    for more in (0, 1):
+        options = model.options.model_copy(update={"vocab_size": model.options.vocab_size + more})
+        with torch.device("meta"):
+            built = resolved.build("train_model", options)
+        shapes.append({name: parameter.shape for name, parameter in built.named_parameters()})
+    return [name for name, shape in shapes[0].items() if shapes[1][name] != shape]
 
 
 def check_names(

@@ -13,6 +13,7 @@ from mt_core import (
     MtConfig,
     ObjectiveComponent,
     OptimizerComponent,
+    TokenizerComponent,
     hookimpl,
 )
 
@@ -24,7 +25,7 @@ from .loss_line import LossLineConfig, build_loss_line
 from .optimizer import AdamWConfig, build_adamw
 from .schedules import ConstantConfig, CosineConfig, build_constant, build_cosine
 from .tokenizers.byte import ByteConfig, build_byte
-from .tokenizers.huggingface import HuggingFaceConfig, build_huggingface
+from .tokenizers.huggingface import HuggingFaceConfig, build_huggingface, size_with_new_tokens
 from .tokenizers.sentencepiece import SentencePieceConfig, build_sentencepiece
 
 if TYPE_CHECKING:
@@ -82,10 +83,11 @@ def mt_tokenizers() -> list[Component]:
             summary="a SentencePiece model, tokenizer.model",
             source="https://arxiv.org/abs/1808.06226",
         ),
-        Component(
+        TokenizerComponent(
             name="huggingface",
             config=HuggingFaceConfig,
             build=build_huggingface,
+            size=size_with_new_tokens,
             summary="a tokenizer.json, or a folder as transformers saves it, chat template included",
             source="https://huggingface.co/docs/tokenizers",
         ),

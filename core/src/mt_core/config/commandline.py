@@ -55,8 +55,12 @@ def parse(
     return line
 
 
-TEXTS = frozenset({"data.system", "data.prefix", "data.postfix", "data.template"})
-"""Keys whose value is taken to the letter: YAML would make a mapping of ``Answer: `` and a comment of ``### Question``."""
+TEXTS = frozenset(
+    {f"data.{key}" for key in ("system", "prefix", "postfix", "template")}
+    | {f"tokenizer.{key}" for key in ("bos_token", "eos_token", "pad_token", "add_tokens", "add_special_tokens")}
+)
+"""Keys whose value is taken to the letter: YAML would make a mapping of ``Answer: ``, a comment of ``### Question`` and a
+list of ``[PAD]``."""
 
 
 def parse_value(text: str, key: str) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mt_core.components import ModelFamily
+from mt_core.components import ModelFamily, TokenizerComponent
 from mt_core.config.run import SLOTS, ModelOptions, ModelRef
 from mt_core.errors import MtError, did_you_mean
 from mt_core.plugins.draft import Draft
@@ -52,6 +52,23 @@ def fill_model(draft: Draft) -> None:
     options = draft.validated(family.config, {**shape, **given}, "model", extra)
     if options is not None:
         draft.values["model"] = ModelRef(name=draft.raw["model"]["name"], options=options, source=source)
+
+
+def fit_vocabulary(draft: Draft) -> None:
+    """Rows for the tokens that the tokenizer's config adds, unless the user has said how many rows there are."""
+    offer, model, tokenizer = draft.offers.get("tokenizer"), draft.values.get("model"), draft.values.get("tokenizer")
+    if offer is None or model is None or tokenizer is None or not isinstance(offer.component, TokenizerComponent):
+        return
+    try:
+        size = offer.component.size(tokenizer.options)
+    except MtError as error:
+        draft.fault("tokenizer", str(error))
+        return
+    if size is None or size <= model.options.vocab_size or "vocab_size" in draft.raw["model"]:
+        return
+    draft.origins["model.vocab_size"] = f"new tokens of tokenizer {offer.component.name}"
+    options = model.options.model_copy(update={"vocab_size": size})
+    draft.values["model"] = model.model_copy(update={"options": options})
 
 
 def _shape(draft: Draft, family: ModelFamily, source: ModelOptions) -> Mapping[str, Any] | None:

@@ -19,7 +19,7 @@ from mt_core.errors import ComponentError, ConfigError, did_you_mean
 from mt_core.plugins.draft import Draft, Origins
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.plugins.metadata import canonical
-from mt_core.plugins.model_slot import fill_model, locate_weights, tokenizer_beside_weights
+from mt_core.plugins.model_slot import fill_model, fit_vocabulary, locate_weights, tokenizer_beside_weights
 from mt_core.plugins.parts import Part, parts_of, with_parts
 
 __all__ = ["Origins", "Resolved", "resolve"]
@@ -59,6 +59,7 @@ def resolve(raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = 
     _apply_run_defaults(draft)
     fill_model(draft)
     _fill_slots(draft)
+    fit_vocabulary(draft)
     parts = _parts(draft)
     _fill_callbacks(draft)
     _fill_sections(draft)

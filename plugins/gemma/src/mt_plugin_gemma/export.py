@@ -1,63 +1,18 @@
-"""Writing a folder that ``transformers.AutoModelForCausalLM.from_pretrained`` opens, as the text-only class."""
+"""A config as ``transformers`` reads it, of the text-only classes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from mt_core import WeightsError
+from typing import Any
 
 from .config import GemmaConfig
-from .folder import CONFIG, staged, write_json, write_shards
 from .names import ARCHITECTURES, LATER_NAMES, MODEL_TYPES, NAMES
-from .shapes import HEAD, parameter_shapes
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
-def save_huggingface(config: GemmaConfig, tensors: Iterable[tuple[str, Tensor]], folder: Path) -> None:
-    """Write ``config.json`` and safetensors, shard by shard, each tensor in its dtype.
-
-    Raises ``WeightsError`` when the folder has files (nothing is overwritten), or when the tensors are not those of the
-    config. The folder appears when it is complete: until then it has ``.partial`` at the end of its name.
-    """
-    dtypes: list[str] = []
-    with staged(folder) as stage:
-        write_shards(_checked(config, tensors, dtypes), stage)
-        write_json(stage / CONFIG, their_config(config, dtypes[0]))
-
-
-def _checked(
-    config: GemmaConfig, tensors: Iterable[tuple[str, Tensor]], dtypes: list[str]
-) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of this config, each once, without the head, which is the embedding once more."""
-    missing = parameter_shapes(config)
-    for name, tensor in tensors:
-        if name == HEAD:
-            continue
-        wanted = missing.pop(name, None)
-        if wanted is None:
-            raise WeightsError(
-                f"{name} is no parameter of this Gemma, or came twice; give its named_parameters(), adapters merged"
-            )
-        if tuple(tensor.shape) != wanted:
-            raise WeightsError(
-                f"{name} has shape {tuple(tensor.shape)} and the config says {wanted}; give the config of these tensors"
-            )
-        dtypes.append(str(tensor.dtype).removeprefix("torch."))
-        yield name, tensor
-    if missing:
-        raise WeightsError(
-            f"tensors are missing for the export: {', '.join(missing)}; give all parameters of the model"
-        )
-
-
-def their_config(config: GemmaConfig, dtype: str = "float32") -> dict[str, Any]:
+def their_config(config: GemmaConfig) -> dict[str, Any]:
     """``config.json`` as transformers reads it, releases 4 and 5.
 
-    The special ids belong to a tokenizer and are unknown here; left out, transformers would take 0, 1 and 2.
+    The dtype is that of the tensors. The special ids belong to a tokenizer and are unknown here; left out, transformers
+    would take 0, 1 and 2.
     """
     return {
         "architectures": [ARCHITECTURES[config.generation]],
@@ -72,7 +27,6 @@ def their_config(config: GemmaConfig, dtype: str = "float32") -> dict[str, Any]:
         "pad_token_id": None,
         "bos_token_id": None,
         "eos_token_id": None,
-        "torch_dtype": dtype,
     }
 
 

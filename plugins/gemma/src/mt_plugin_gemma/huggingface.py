@@ -11,13 +11,13 @@ import os
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mt_core import WeightsError, WeightsFormat
+from mt_core.weights import CONFIG, Loaders, check_folder, is_folder, open_folder, read_json, without_tied_head
 
 from .config import GemmaConfig
-from .export import save_huggingface
-from .folder import CONFIG, Loaders, matches, open_folder, read_json
+from .export import their_config
 from .names import (
     ARCHITECTURES,
     DEFAULTS,
@@ -32,15 +32,17 @@ from .names import (
 )
 from .shapes import EMBEDDING, HEAD
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-__all__ = ["HUGGINGFACE", "save_huggingface"]
-
 
 def values(path: Path) -> Mapping[str, Any]:
-    """The shape in ``config.json``. Raises ``WeightsError`` for another architecture or a feature that is not ours."""
-    file = (path.parent if path.is_file() else path) / CONFIG
+    """The shape in ``config.json``. Raises ``WeightsError`` for another architecture, a feature that is not ours, or files
+    that are missing or cut short."""
+    shape = described((path.parent if path.is_file() else path) / CONFIG)
+    check_folder(path)
+    return shape
+
+
+def described(file: Path) -> dict[str, Any]:
+    """The shape that a ``config.json`` describes."""
     generation, config = _text_config(file, read_json(file))
     _refuse_other_maths(file, generation, config)
     try:
@@ -156,7 +158,7 @@ def tensors(path: Path, config: GemmaConfig) -> Loaders:
         logging.getLogger("mt_core.gemma").log(level, said)
     seen = set(vision)
     loaders = {_ours(name): load for name, load in found.items() if name not in seen}
-    return _without_tied_head(loaders, path)
+    return without_tied_head(loaders, path, embedding=EMBEDDING, head=HEAD)
 
 
 def _ours(name: str) -> str:
@@ -166,21 +168,6 @@ def _ours(name: str) -> str:
     return name
 
 
-def _without_tied_head(loaders: Loaders, path: Path) -> Loaders:
-    """Loading the embedding checks that the head is a repetition of it."""
-    if HEAD not in loaders or EMBEDDING not in loaders:
-        return loaders
-    embedding, head = loaders[EMBEDDING], loaders.pop(HEAD)
-
-    def load() -> Tensor:
-        import torch
-
-        tensor = embedding()
-        if not torch.equal(tensor, head()):
-            raise WeightsError(f"{path} holds other values for {HEAD} than for {EMBEDDING}; Gemma's are one tensor")
-        return tensor
-
-    return loaders | {EMBEDDING: load}
-
-
-HUGGINGFACE = WeightsFormat(name="huggingface", matches=matches, values=values, tensors=tensors, write=save_huggingface)
+HUGGINGFACE = WeightsFormat(
+    name="huggingface", matches=is_folder, values=values, tensors=tensors, exported=their_config
+)

@@ -10,17 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from mt_core import RopeScaling, WeightsError, WeightsFormat
+from mt_core.weights import CONFIG, Loaders, check_folder, is_folder, open_folder, read_json, without_tied_head
 
 from .config import LlamaConfig
-from .export import save_huggingface
-from .files import Loaders, contained, pickled_loaders, read_json, safetensors_loaders, without_tied_head
+from .export import their_config
 from .names import NAMES, ROPE_NAMES, ROPE_TYPES
-
-__all__ = ["HUGGINGFACE", "save_huggingface"]
-
-WHOLE = ("model.safetensors", "pytorch_model.bin")
-INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-CONFIG = "config.json"
+from .shapes import EMBEDDING, HEAD
 
 _DEFAULTS: Mapping[str, Any] = {
     "vocab_size": 32_000,
@@ -45,29 +40,29 @@ _FIXED: Mapping[str, tuple[Any, ...]] = {
 """Keys that change the maths or the encoding, and the values that this family has."""
 
 
-def matches(path: Path) -> bool:
-    """Whether a folder has a config and weights of this format, or a file of weights has a config beside it."""
-    if path.is_file():
-        return path.name.endswith((".safetensors", ".bin")) and (path.parent / CONFIG).is_file()
-    return (path / CONFIG).is_file() and any((path / name).is_file() for name in (*WHOLE, *INDEXES))
-
-
 def values(path: Path) -> Mapping[str, Any]:
-    """The shape in ``config.json``. Raises ``WeightsError`` for another architecture or a feature that is not ours."""
+    """The shape in ``config.json``. Raises ``WeightsError`` for another architecture, a feature that is not ours, or files
+    that are missing or cut short."""
     file = (path.parent if path.is_file() else path) / CONFIG
     config = read_json(file)
     _refuse_other_maths(file, config)
     try:
-        return _shape(config) | _rope(file, config)
+        shape = _shape(config) | _rope(file, config)
     except (TypeError, ValueError, AttributeError) as error:
         raise WeightsError(f"{file} has a value of the wrong type: {error}; correct it or fetch it again") from error
+    check_folder(path)
+    return shape
 
 
 def _refuse_other_maths(file: Path, config: Mapping[str, Any]) -> None:
     found = config.get("architectures") or [config.get("model_type")]
     if "LlamaForCausalLM" not in found and config.get("model_type") != "llama":
         raise WeightsError(f"{file} describes {', '.join(map(str, found))}; this family reads LlamaForCausalLM")
-    other = [f"{key}={config[key]!r}" for key, known in _FIXED.items() if config.get(key) not in known]
+    other = [
+        f"{key}={config[key]!r} (supported: {', '.join(map(str, known))})"
+        for key, known in _FIXED.items()
+        if config.get(key) not in known
+    ]
     if other:
         raise WeightsError(
             f"{file} has {', '.join(other)}, which Llama here does not do; "
@@ -140,37 +135,10 @@ _SCALINGS = {"dynamic": _dynamic, "yarn": _stretched, "llama3": _stretched}
 
 def tensors(path: Path, config: LlamaConfig) -> Loaders:
     """One loader a tensor. Rotary buffers and a repeated tied head are left out: both follow from the rest."""
-    loaders = _open(contained(path.parent, path.name)) if path.is_file() else _all(path)
-    loaders = {name: load for name, load in loaders.items() if not name.endswith("rotary_emb.inv_freq")}
-    return without_tied_head(loaders, path) if config.tie_embeddings else loaders
+    loaders = {name: load for name, load in open_folder(path).items() if not name.endswith("rotary_emb.inv_freq")}
+    return without_tied_head(loaders, path, embedding=EMBEDDING, head=HEAD) if config.tie_embeddings else loaders
 
 
-def _all(path: Path) -> Loaders:
-    """Of a folder; safetensors before pickles, an index before a whole file."""
-    for whole, index in zip(WHOLE, INDEXES, strict=True):
-        if (path / index).is_file():
-            return _sharded(path, index)
-        if (path / whole).is_file():
-            return _open(contained(path, whole))
-    raise WeightsError(f"{path} has none of {', '.join((*WHOLE, *INDEXES))}; give a folder with weights")
-
-
-def _open(path: Path) -> Loaders:
-    # A file in Hugging Face's cache has a hash for a name, so its first bytes tell: safetensors begins with the length
-    # of its header and a brace (https://huggingface.co/docs/safetensors#format).
-    with path.open("rb") as file:
-        ours = path.suffix == ".safetensors" or file.read(9)[8:] == b"{"
-    return safetensors_loaders(path) if ours else pickled_loaders(path)
-
-
-def _sharded(path: Path, index: str) -> Loaders:
-    where = read_json(path / index).get("weight_map")
-    if not isinstance(where, dict) or not all(isinstance(file, str) for file in where.values()):
-        raise WeightsError(f"{path / index} has no weight_map of names to files; fetch it again")
-    files = {name: _open(contained(path, name)) for name in sorted(set(where.values()))}
-    if missing := sorted(name for name, file in where.items() if name not in files[file]):
-        raise WeightsError(f"{path} lacks tensors that its index lists: {', '.join(missing)}; fetch the files again")
-    return {name: files[file][name] for name, file in where.items()}
-
-
-HUGGINGFACE = WeightsFormat(name="huggingface", matches=matches, values=values, tensors=tensors, write=save_huggingface)
+HUGGINGFACE = WeightsFormat(
+    name="huggingface", matches=is_folder, values=values, tensors=tensors, exported=their_config
+)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError
 
 from mt_core import MtConfig, WeightsError, WeightsFormat
+from mt_core.weights import Loaders, check_file, contained, open_pickle, read_json, without_tied_head
 
 from .config import LlamaConfig
-from .files import Loaders, contained, pickled_loaders, read_json, without_tied_head
 from .shapes import EMBEDDING, HEAD, parameter_shapes
 from .variants import VARIANTS
 
@@ -83,6 +83,8 @@ def values(path: Path) -> Mapping[str, Any]:
         "norm_eps": params.norm_eps,
         "rope_theta": params.rope_theta,
     }
+    for file in _files(path):
+        check_file(contained(path, file))
     unsaid = _published(shape, scaled=params.use_scaled_rope) or _guessed(params, shape["vocab_size"])
     return {**shape, **unsaid, **({} if params.max_seq_len is None else {"max_seq_len": params.max_seq_len})}
 
@@ -146,11 +148,23 @@ def tensors(path: Path, config: LlamaConfig) -> Loaders:
         if ours is None:
             raise WeightsError(f"{path} holds {name!r}, which is no tensor of a Llama; is this another model?")
         loaders[ours] = _loader([shard[name] for shard in shards], name, ours, config)
-    return without_tied_head(loaders, path) if config.tie_embeddings else loaders
+    return without_tied_head(loaders, path, embedding=EMBEDDING, head=HEAD) if config.tie_embeddings else loaders
 
 
 def _shards(path: Path) -> list[Loaders]:
-    """All ranks' files, in order. Raises ``WeightsError`` where one is absent or holds other names."""
+    """All ranks' tensors, in order. Raises ``WeightsError`` where a file is absent or holds other names."""
+    wanted = _files(path)
+    shards = [open_pickle(contained(path, name)) for name in wanted]
+    for file, shard in zip(wanted, shards, strict=True):
+        if odd := sorted(set(shard) ^ set(shards[0])):
+            raise WeightsError(
+                f"{path / file} and {wanted[0]} differ in the tensors {', '.join(odd)}; fetch them again"
+            )
+    return shards
+
+
+def _files(path: Path) -> list[str]:
+    """All ranks' files, in order. Raises ``WeightsError`` where one is absent."""
     files = sorted(path.glob("consolidated.*.pth"))
     wanted = [f"consolidated.{rank:02d}.pth" for rank in range(len(files))]
     if [file.name for file in files] != wanted:
@@ -158,13 +172,7 @@ def _shards(path: Path) -> list[Loaders]:
             f"{path} has {', '.join(file.name for file in files)}; the ranks are numbered from 00 without a gap: "
             "fetch the missing files"
         )
-    shards = [pickled_loaders(contained(path, name)) for name in wanted]
-    for file, shard in zip(wanted, shards, strict=True):
-        if odd := sorted(set(shard) ^ set(shards[0])):
-            raise WeightsError(
-                f"{path / file} and {wanted[0]} differ in the tensors {', '.join(odd)}; fetch them again"
-            )
-    return shards
+    return wanted
 
 
 def our_name(name: str) -> str | None:

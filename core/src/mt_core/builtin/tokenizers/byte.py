@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from mt_core import DataError, MtConfig
+
+_SPECIAL = ("<|begin|>", "<|end|>", "<|pad|>")
+"""Names that begin, end and padding have in a Hugging Face tokenizer."""
 
 
 class ByteConfig(MtConfig):
@@ -34,6 +38,27 @@ class ByteTokenizer:
         return bytes(min(token, 255) for token in ids if token < 256 or token >= self.size).decode(
             "utf-8", errors="replace"
         )
+
+    def save(self, folder: Path) -> None:
+        """Write the same tokens as a Hugging Face tokenizer: byte-level BPE without a merge."""
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+        from transformers import PreTrainedTokenizerFast
+
+        inner = Tokenizer(models.BPE({character: byte for byte, character in enumerate(_byte_characters())}, []))
+        inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        inner.decoder = decoders.ByteLevel()
+        inner.add_special_tokens(list(_SPECIAL))
+        bos, eos, pad = _SPECIAL
+        PreTrainedTokenizerFast(tokenizer_object=inner, bos_token=bos, eos_token=eos, pad_token=pad).save_pretrained(
+            folder
+        )
+
+
+def _byte_characters() -> list[str]:
+    """What byte-level BPE writes for each byte (https://github.com/openai/gpt-2/blob/master/src/encoder.py)."""
+    shown = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    hidden = iter(range(256, 512))
+    return [chr(byte if byte in shown else next(hidden)) for byte in range(256)]
 
 
 def utf8(text: str) -> bytes:

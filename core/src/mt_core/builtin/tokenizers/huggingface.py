@@ -5,14 +5,16 @@ Read from disk only; code that a folder brings along is never run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from mt_core import DataError, MtConfig, MtError
+from mt_core.weights import RowInit
 
+from .additions import add_tokens, grown_size
 from .byte import utf8
 
 FILE_NAME = "tokenizer.json"
@@ -25,10 +27,40 @@ class HuggingFaceConfig(MtConfig):
     path: str = Field(min_length=1, description="tokenizer.json, or a folder as save_pretrained writes it")
     bos_token: str | None = Field(None, min_length=1, description="token that begins a text; default is the folder's")
     eos_token: str | None = Field(None, min_length=1, description="token that ends a text; default is the folder's")
-    pad_token: str | None = Field(None, min_length=1, description="token that fills a row; default is the folder's")
+    pad_token: str | None = Field(
+        None, min_length=1, description="token that fills a row, added where it is new; default is the folder's"
+    )
     parse_specials: bool = Field(
         False, description="read special tokens that texts, prompts and responses spell out as tokens, not as text"
     )
+    add_tokens: tuple[str, ...] = Field((), min_length=0, description="words that become tokens of their own (A,B)")
+    add_special_tokens: tuple[str, ...] = Field(
+        (),
+        min_length=0,
+        description="marks that become tokens of their own (A,B): read in templates, and never in what people wrote",
+    )
+    init: RowInit = Field(
+        "mean",
+        description="rows of new tokens: mean of the old ones, of the subtokens of the text, or normal around the mean",
+    )
+
+    @field_validator("add_tokens", "add_special_tokens", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        """``A,B`` stands for two tokens."""
+        return tuple(part for part in value.split(",") if part) if isinstance(value, str) else value
+
+    @field_validator("add_tokens", "add_special_tokens")
+    @classmethod
+    def _not_empty(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if odd := [text for text in value if not text.strip()]:
+            raise ValueError(f"{odd[0]!r} is no token; a token has at least one character that is no space")
+        return value
+
+    @property
+    def special(self) -> tuple[str, ...]:
+        """Special tokens that may be new."""
+        return (*self.add_special_tokens, *filter(None, [self.pad_token]))
 
 
 class HuggingFaceTokenizer:
@@ -37,9 +69,19 @@ class HuggingFaceTokenizer:
     ``encode_text`` and ``encode_many`` read them as the characters that they are, unless ``parse_specials``.
     """
 
-    def __init__(self, inner: Any, source: Path, *, parse_specials: bool = False) -> None:
+    def __init__(
+        self,
+        inner: Any,
+        source: Path,
+        added: Mapping[int, tuple[int, ...]],
+        init: RowInit,
+        *,
+        parse_specials: bool = False,
+    ) -> None:
         self._inner = inner
         self.parse_specials = parse_specials
+        self.added, self.init = added, init
+        """New tokens, what each was read as before, and how their rows begin."""
         self._source = source
         self.size: int = max(inner.get_vocab().values()) + 1
         self.bos_id: int | None = inner.bos_token_id
@@ -49,9 +91,9 @@ class HuggingFaceTokenizer:
         # a chat template writes these names; encode() reads what it wrote as the special tokens
         named = inner.special_tokens_map.items()
         self.special_tokens: dict[str, str] = {name: token for name, token in named if isinstance(token, str)}
-        added = inner.added_tokens_decoder.values()
+        known = inner.added_tokens_decoder.values()
         self.special_texts: tuple[str, ...] = tuple(
-            dict.fromkeys([*inner.all_special_tokens, *(token.content for token in added if token.special)])
+            dict.fromkeys([*inner.all_special_tokens, *(token.content for token in known if token.special)])
         )
         ids = inner.convert_tokens_to_ids(list(self.special_texts))
         self.special_ids: dict[str, int] = dict(zip(self.special_texts, ids, strict=True))
@@ -117,6 +159,10 @@ class HuggingFaceTokenizer:
         text: str = self._inner.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text
 
+    def save(self, folder: Path) -> None:
+        """Write the files that ``from_pretrained`` reads."""
+        self._inner.save_pretrained(folder)
+
 
 class _Offsets(Sequence[tuple[int, int]]):
     """Characters of each token. One costs little to look up, and all of them as much as a sixth of the encoding."""
@@ -147,13 +193,24 @@ class _Offsets(Sequence[tuple[int, int]]):
 def build_huggingface(config: HuggingFaceConfig) -> HuggingFaceTokenizer:
     """The tokenizer at a path; raises ``DataError`` when there is none, ``MtError`` when it cannot be read."""
     source = _source(Path(config.path).expanduser())
-    chosen = config.model_dump(exclude={"path", "parse_specials"})
-    named = {key: value for key, value in chosen.items() if value is not None}
+    named = {key: value for key in ("bos_token", "eos_token") if (value := getattr(config, key)) is not None}
     inner = _load(source, {})
     if named:  # transformers would add an unknown one to the vocabulary, beyond the model's embedding
         _refuse_unknown(named, inner, source)
         inner = _load(source, named)
-    return HuggingFaceTokenizer(inner, source, parse_specials=config.parse_specials)
+    added = add_tokens(inner, config.add_tokens, config.special)
+    if config.pad_token is not None:
+        inner.pad_token = config.pad_token
+    return HuggingFaceTokenizer(inner, source, added, config.init, parse_specials=config.parse_specials)
+
+
+def size_with_new_tokens(config: HuggingFaceConfig) -> int | None:
+    """See ``TokenizerComponent``."""
+    wanted = (*config.add_tokens, *config.special)
+    if not wanted:
+        return None
+    path = Path(config.path).expanduser()
+    return grown_size(path / FILE_NAME if path.is_dir() else path, wanted)
 
 
 def _load(source: Path, named: dict[str, str]) -> Any:
@@ -171,7 +228,10 @@ def _refuse_unknown(named: dict[str, str], inner: Any, source: Path) -> None:
     known = inner.get_vocab()
     unknown = [f"{value!r} (tokenizer.{key})" for key, value in named.items() if value not in known]
     if unknown:
-        raise MtError(f"{source.absolute()} has no token {', '.join(unknown)}; name one that is in its vocabulary.")
+        raise MtError(
+            f"{source.absolute()} has no token {', '.join(unknown)}; name one that is in its vocabulary, or add it with"
+            " --tokenizer.add-special-tokens."
+        )
 
 
 def _source(path: Path) -> Path:

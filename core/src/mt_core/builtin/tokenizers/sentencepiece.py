@@ -63,6 +63,10 @@ class SentencePieceTokenizer:
         text: str = self._processor.decode([token if 0 <= token < self.size else unknown for token in ids])
         return text
 
+    def save(self, folder: Path) -> None:
+        """Write the model file under its usual name."""
+        (folder / FILE_NAME).write_bytes(self._processor.serialized_model_proto())
+
 
 def build_sentencepiece(config: SentencePieceConfig) -> SentencePieceTokenizer:
     """The tokenizer of a model file; raises ``DataError`` when it is missing, ``MtError`` when it is not a model."""

@@ -30,11 +30,24 @@ def build_template(tokenizer: Tokenizer, config: DataConfig = _DEFAULTS) -> Temp
     if config.template == OWN:
         return ChatTemplate(tokenizer, own_source(tokenizer), additions, config.train_on)
     if config.template in TEMPLATES:
-        source = (files(__name__) / "named" / f"{config.template}.jinja").read_text(encoding="utf-8")
+        source = _named(config.template)
         return ChatTemplate(
             tokenizer, source, additions, config.train_on, name=config.template, begins=True, tools=False
         )
     return ChatTemplate(tokenizer, config.template, additions, config.train_on, name="of data.template")
+
+
+def jinja_source(tokenizer: Tokenizer, config: DataConfig) -> str | None:
+    """The Jinja text of the run's template, for others who read it; ``None`` where turns are plain or have no template."""
+    if config.template in (None, OWN):
+        return own_source(tokenizer) if tokenizer.chat_template else None
+    if config.template == PLAIN:
+        return None
+    return _named(config.template) if config.template in TEMPLATES else config.template
+
+
+def _named(name: str) -> str:
+    return (files(__name__) / "named" / f"{name}.jinja").read_text(encoding="utf-8")
 
 
 class DefaultTemplate:

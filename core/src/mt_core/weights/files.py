@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core import WeightsError
-
-from .shapes import EMBEDDING, HEAD
+from mt_core.config.strict import strict_json
+from mt_core.errors import WeightsError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Loaders = dict[str, "Callable[[], Tensor]"]
 """Tensor name → a function that loads this one tensor."""
+
+_LONGEST_HEADER = 100 * 10**6
+"""Bytes; the safetensors library refuses a longer one, too."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -52,8 +56,53 @@ def _is_snapshot(folder: Path) -> bool:
     return folder.parent.name == "snapshots"
 
 
-def safetensors_loaders(path: Path) -> Loaders:
-    """One loader a tensor of a safetensors file."""
+def is_safetensors(path: Path) -> bool:
+    """By its ending or its first bytes, since a file in Hugging Face's cache has a hash for a name.
+
+    The format begins with the length of its header and a brace (https://huggingface.co/docs/safetensors#format).
+    """
+    with path.open("rb") as file:
+        return path.suffix == ".safetensors" or file.read(9)[8:] == b"{"
+
+
+def check_file(path: Path) -> set[str]:
+    """The tensor names that a file's header lists; nothing for a pickle, whose names torch has to read.
+
+    Raises ``WeightsError`` for a file that is shorter or longer than its header says. Needs no torch.
+    """
+    if is_safetensors(path):
+        return _checked_header(path)
+    with path.open("rb") as file:
+        is_archive = file.read(4) == b"PK\x03\x04"  # what torch has written since 1.6
+    import zipfile
+
+    if is_archive and not zipfile.is_zipfile(path):
+        raise WeightsError(f"{path} is cut short: the directory at its end is missing; fetch the file again")
+    return set()
+
+
+def _checked_header(path: Path) -> set[str]:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        text = file.read(length) if size >= 8 and length <= min(size, _LONGEST_HEADER) else b""
+    try:
+        header = strict_json(text.decode("utf-8"))
+        ends = {name: entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"}
+        wanted = 8 + length + max(ends.values(), default=0)
+    except (ValueError, RecursionError, AttributeError, TypeError, LookupError) as error:
+        raise WeightsError(
+            f"{path} has no header of safetensors; it is cut short or damaged, fetch it again"
+        ) from error
+    if size != wanted:
+        raise WeightsError(
+            f"{path} has {size:,} bytes, and its header asks for {wanted:,}; it is cut short or damaged, fetch it again"
+        )
+    return set(ends)
+
+
+def open_safetensors(path: Path) -> Loaders:
+    """One loader a tensor of a safetensors file; what it loads is mapped, not copied."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -61,18 +110,17 @@ def safetensors_loaders(path: Path) -> Loaders:
             names = list(file.keys())
     except (SafetensorError, OSError) as error:
         raise WeightsError(f"cannot read {path}: {error}; fetch the file again") from error
-
-    def loader(name: str) -> Callable[[], Tensor]:
-        def load() -> Tensor:
-            with safe_open(str(path), framework="pt") as file:
-                return file.get_tensor(name)  # type: ignore[no-any-return]
-
-        return load
-
-    return {name: loader(name) for name in names}
+    return {name: partial(_load, path, name) for name in names}
 
 
-def pickled_loaders(path: Path) -> Loaders:
+def _load(path: Path, name: str) -> Tensor:
+    from safetensors import safe_open
+
+    with safe_open(str(path), framework="pt") as file:
+        return file.get_tensor(name)  # type: ignore[no-any-return]
+
+
+def open_pickle(path: Path) -> Loaders:
     """One loader a tensor of a ``.bin`` or ``.pth`` file."""
 
     def loader(tensor: Tensor) -> Callable[[], Tensor]:
@@ -89,7 +137,7 @@ def _pickled(path: Path) -> Mapping[str, Tensor]:
     import torch
 
     try:
-        mapped = zipfile.is_zipfile(path)  # what torch has written since 1.6; only these can be mapped
+        mapped = zipfile.is_zipfile(path)  # only these can be mapped
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except (pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError, LookupError, TypeError) as error:
         # torch's own message goes on with how to switch its safety off
@@ -102,21 +150,10 @@ def _pickled(path: Path) -> Mapping[str, Tensor]:
     return content
 
 
-def without_tied_head(loaders: Loaders, path: Path) -> Loaders:
-    """Without the head that some files repeat though it is tied; loading the embedding checks that it is a repetition."""
-    if HEAD not in loaders or EMBEDDING not in loaders:
-        return loaders
-    embedding, head = loaders[EMBEDDING], loaders[HEAD]
-
-    def load() -> Tensor:
-        import torch
-
-        tensor = embedding()
-        if not torch.equal(tensor, head()):
-            raise WeightsError(
-                f"{path} ties {HEAD} to {EMBEDDING}, but holds different values for them; "
-                "set --model.tie-embeddings false to train both"
-            )
-        return tensor
-
-    return {name: loader for name, loader in loaders.items() if name != HEAD} | {EMBEDDING: load}
+def synced(path: Path) -> None:
+    """See to it that a file or folder is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
