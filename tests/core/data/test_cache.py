@@ -20,6 +20,7 @@ from mt_core.data import cache as cache_module
 from mt_core.data import chunks
 from mt_core.data.cache import HASHES, META, open_samples
 from mt_core.data.encoding import encode
+from mt_core.data.measures import count_duplicates
 from mt_core.errors import DataError
 
 WORKER = Path(__file__).with_name("cache_worker.py")
@@ -54,7 +55,10 @@ def test_cached_samples_are_those_in_memory(made: Path) -> None:
             theirs.weights,
         )
     assert any(sample.weights for sample in cached)
+    count_duplicates(fresh)
+    assert cached.report.duplicates
     assert cached.report == fresh.report
+    assert cached.report.known.tolist() == fresh.report.known.tolist()  # type: ignore[union-attr]
     assert cached.fingerprint() == fresh.fingerprint()
     assert cached.report.hashes is not None
     assert cached.report.hashes.tolist() == fresh.report.hashes.tolist()  # type: ignore[union-attr]
@@ -184,6 +188,7 @@ def test_bad_rows_are_passed_over_counted_and_limited_over_all_chunks(
     monkeypatch.setattr(Rows, "row", bad)
     skip = replace(RULES, on_bad_row="skip", max_bad_rows=3)
     cached, fresh = make(tmp_path / "3", workers=workers, rules=skip), encode(Rows(0.0), range(ROWS), Count(), skip)
+    count_duplicates(fresh)
     assert cached.report == fresh.report
     assert cached.report.bad_rows == [f"row {index} is bad" for index in (70, 150, 300)]
     assert cached.report.rows_kept + sum(cached.report.rows_dropped.values()) == ROWS

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mt_core import DataError, Sample
-from mt_core.data.cache import HASH, HASHES, META, open_samples
+from mt_core.data.cache import HASH, HASHES, KNOWN, META, open_samples
 from mt_core.data.encoded import COLUMNS, EncodedSamples, dtype_of
 from mt_core.data.loader import Loader
 from mt_core.nn import TokenObjective
@@ -67,8 +67,9 @@ def huge(folder: Path, count: int) -> None:
             if name in ("ends", "row_id_ends"):
                 file.seek(-8, 2)
                 file.write(np.int64(lengths["ids" if name == "ends" else "row_ids"]).tobytes())
-    with (folder / HASHES).open("wb") as file:
-        file.truncate(count * HASH.itemsize)
+    for name in (HASHES, KNOWN):
+        with (folder / name).open("wb") as file:
+            file.truncate(count * HASH.itemsize)
     report = {"rows_read": count, "rows_kept": count, "rows_dropped": {}, "samples": count, "highest_id": 7}
     (folder / META).write_text(json.dumps({"report": report, "fingerprint": {"sha256": "known"}}))
 

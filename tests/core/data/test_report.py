@@ -144,6 +144,7 @@ def test_hashes_of_a_hundred_thousand_similar_samples_are_all_different() -> Non
 
 def test_held_out_samples_that_are_also_trained_on_are_counted() -> None:
     train, out = encoded([sample(1, 5, 2), sample(1, 6, 2)]), encoded([sample(1, 7, 2), sample(1, 6, 2)])
+    finished(train)
     compare(train, out)
     assert (out.report.also_trained, out.report.places["also trained on"]) == (1, ["r:1"])
 
@@ -229,6 +230,7 @@ def test_a_share_of_trained_tokens_below_a_percent_is_told() -> None:
 
 def test_held_out_rows_that_are_trained_on_are_told() -> None:
     train, out = encoded(GOOD), encoded(GOOD[:2])
+    finished(train)
     compare(train, out)
     assert any("2 of 2 held-out rows are also trained on" in line for line in findings(out.report, "held out"))
 

@@ -1,7 +1,8 @@
 """The token cache: encoded rows in files, in a folder whose name is a hash of everything that they follow from.
 
-``KEY/meta.json``, ``hashes`` and a file for each column (``data/encoded.py``), mapped into memory. While it is made, ``KEY.building`` holds
-chunks, and ``KEY.lock`` is held by the one process that makes it (``locks.py``); others wait for it. A kill loses a chunk.
+``KEY/meta.json``, ``hashes``, ``known`` and a file for each column (``data/encoded.py``), mapped into memory. While it is made,
+``KEY.building`` holds chunks, and ``KEY.lock`` is held by the one process that makes it (``locks.py``); others wait for it.
+A kill loses a chunk.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from mt_core.data.chunks import Progress, Work, encode_chunks, read_chunk
 from mt_core.data.encoded import COLUMNS, ENDS, EncodedSamples, dtype_of
 from mt_core.data.encoding import Rules, refuse_bad_rows
 from mt_core.data.locks import held, share
+from mt_core.data.measures import count_duplicates
 from mt_core.data.report import DataReport
 from mt_core.errors import DataError
 from mt_core.protocols import Dataset, Objective
 
 META = "meta.json"
-HASHES, HASH = "hashes", np.dtype("<u8")
-"""64 bits of each sample (``measures.sample_hashes``): with them duplicates are found without reading the tokens again."""
+HASHES, KNOWN, HASH = "hashes", "known", np.dtype("<u8")
+"""64 bits of each sample (``measures.sample_hashes``), and the same in order: with them equal rows are found without reading tokens."""
 
 
 class UnusableCacheError(DataError):
@@ -128,9 +130,11 @@ def merge(chunks: Sequence[Path], folder: Path, rules: Rules) -> None:
             file.close()
     report = DataReport.total(reports)
     refuse_bad_rows(report, rules)
-    hashes = report.hashes if report.hashes is not None else np.empty(0)  # of no chunk at all
-    _write(folder / HASHES, hashes.astype(HASH).tobytes())
+    report.hashes = np.empty(0, HASH) if report.hashes is None else report.hashes  # of no chunk at all
     samples = EncodedSamples(_mapped(folder), report)
+    count_duplicates(samples)
+    for name, values in ((HASHES, report.hashes), (KNOWN, report.known)):
+        _write(folder / name, np.asarray(values, HASH).tobytes())
     _write(folder / META, json.dumps({"report": report.as_dict(), "fingerprint": samples.fingerprint()}).encode())
 
 
@@ -181,14 +185,13 @@ def open_samples(folder: Path) -> EncodedSamples:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
         columns = _mapped(folder)
         report = DataReport.from_dict(meta["report"])
-        report.hashes = hashes = _column(folder / HASHES, HASH)
+        report.hashes, report.known = hashes, known = [_column(folder / name, HASH) for name in (HASHES, KNOWN)]
         samples = EncodedSamples(columns, report, meta["fingerprint"])
         ends = {name: int(columns[name][-1]) for name in ENDS}
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise _damaged(folder) from error
-    if any(len(columns[target]) != ends[name] for name, target in ENDS.items()) or not len(
-        samples
-    ) == report.samples == len(hashes):
+    whole = all(len(columns[target]) == ends[name] for name, target in ENDS.items())
+    if not whole or not len(samples) == report.samples == len(hashes) or not bool(len(known)) == bool(len(hashes)):
         raise _damaged(folder)
     return samples
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mt_core.data.cache import HASHES, META, building_of, is_complete, lock_of
+from mt_core.data.cache import HASHES, KNOWN, META, building_of, is_complete, lock_of
 from mt_core.data.encoded import COLUMNS
 from mt_core.data.locks import claim
 from mt_core.errors import DataError
 
 _KEY = re.compile(r"[0-9a-f]{40}")
-_COLUMNS = frozenset({META, HASHES, *COLUMNS})
+_COLUMNS = frozenset({META, HASHES, KNOWN, *COLUMNS})
 _CHUNK = re.compile(r"(\.tmp-\d+-)?chunk-\d+\.npz")
 
 

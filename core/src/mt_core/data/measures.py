@@ -186,16 +186,10 @@ def finish(
     packing: Packing = "best_fit",
     pad_multiple: int = PAD_MULTIPLE,
 ) -> None:
-    """Add what only all samples of a split together show: duplicates, and how full rows are."""
-    report = samples.report
-    if report.hashes is not None and len(report.hashes):
-        first = np.unique(report.hashes, return_index=True)[1]
-        repeated = np.ones(len(samples), dtype=np.bool_)
-        repeated[first] = False
-        repeated &= report.hashes != NOT_COMPARED
-        report.duplicates = int(repeated.sum())
-        _note(report, kinds.DUPLICATE, np.flatnonzero(repeated), samples.row_ids)
-    report.filled = filled(
+    """Add what only all samples of a split together show: duplicates, where nobody has counted them, and how full rows are."""
+    if samples.report.known is None:
+        count_duplicates(samples)
+    samples.report.filled = filled(
         samples.lengths,
         sequence_len=sequence_len,
         rows_at_a_time=rows_at_a_time,
@@ -205,11 +199,24 @@ def finish(
     )
 
 
+def count_duplicates(samples: EncodedSamples) -> None:
+    """Count the rows that came before, and put the hashes in order for who looks for one."""
+    report = samples.report
+    if report.hashes is None:
+        return
+    report.known, first = np.unique(report.hashes, return_index=True)
+    repeated = report.hashes != NOT_COMPARED
+    repeated[first] = False
+    report.duplicates = int(repeated.sum())
+    _note(report, kinds.DUPLICATE, np.flatnonzero(repeated), samples.row_ids)
+
+
 def compare(train: EncodedSamples, held_out: EncodedSamples) -> None:
-    """Count the held-out rows that are also trained on."""
-    known, own = train.report.hashes, held_out.report.hashes
-    if known is not None and own is not None:
-        both = np.isin(own, known) & (own != NOT_COMPARED)
+    """Count the held-out rows that are also trained on. Both are finished (``finish``)."""
+    known, own = train.report.known, held_out.report.hashes
+    if known is not None and own is not None and len(known):
+        places = np.searchsorted(known, own).clip(max=len(known) - 1)
+        both = (known[places] == own) & (own != NOT_COMPARED)
         held_out.report.also_trained = int(both.sum())
         _note(held_out.report, kinds.ALSO_TRAINED, np.flatnonzero(both), held_out.row_ids)
 

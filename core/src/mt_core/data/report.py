@@ -59,6 +59,8 @@ class DataReport:
     """What is wrong with each row that was skipped."""
     hashes: NDArray[np.uint64] | None = field(default=None, repr=False, compare=False)
     """64 bits a row, at its first sample, to find duplicates; not stored with the rest."""
+    known: NDArray[np.uint64] | None = field(default=None, repr=False, compare=False)
+    """The same in order, each once, when the duplicates are counted."""
 
     def drop(self, reason: str, row_id: str) -> None:
         """Count a row that is not used."""
@@ -110,7 +112,7 @@ class DataReport:
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "hashes"}
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_STORED}
         counters = {
             name: {str(key): count for key, count in sorted(value.items())}
             for name, value in values.items()
@@ -143,5 +145,6 @@ class DataReport:
 
 
 _LARGEST = ("longest", "highest_id", "is_prefix")
-_APART = (*_LARGEST, "filled", "places", "hashes")
+_NOT_STORED = ("hashes", "known")
+_APART = (*_LARGEST, *_NOT_STORED, "filled", "places")
 _ADDED = tuple(each.name for each in fields(DataReport) if each.name not in _APART)
