@@ -147,7 +147,10 @@ class Reader:
         """Into a folder of the test, from which this process and those that it starts import."""
         site = str(Path(SITE).absolute())
         pip = [sys.executable, "-m", "pip", "-q", "install", "--no-deps", "--no-build-isolation", "--no-index"]
-        subprocess.run([*pip, "--target", site, package], check=True, timeout=120)
+        subprocess.run([*pip, "--upgrade", "--target", site, package], check=True, timeout=120)
+        for name, module in list(sys.modules.items()):  # of the same package, installed earlier on the page
+            if (getattr(module, "__file__", None) or "").startswith(site):
+                del sys.modules[name]
         self._patch.syspath_prepend(site)
         self._patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [site, os.environ.get("PYTHONPATH")])))
 
