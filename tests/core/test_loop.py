@@ -43,7 +43,7 @@ class Scene:
         self.plugs = Plugs(
             evaluate=self.evaluate,
             save=lambda progress, evaluation: self.events.append(f"save {progress.step}"),
-            on_step_start=lambda progress: None,
+            on_step_start=lambda progress, window: None,
             on_record=self.record,
             memory_gib=lambda: 1.5,
             **plugs,
