@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from mt_core import train
 from mt_core.checkpoint.store import CheckpointStore, verify
 from mt_core.tracking.metrics import MetricsFile
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the workers, which run in processes of their own too
 
 CLOCKS = ("tokens_per_second", "memory_gib", "data_wait_seconds", "mfu", "teraflops")
 

@@ -10,6 +10,9 @@ import pytest
 CALLBACKS: dict[str, dict[str, Any]] = {
     "early-stopping": {"patience": 3, "metric": "loss"},
     "best": {},
+    "ema": {"decay": 0.5},
+    "swa": {"start": 0.3, "every_steps": 2},
+    "neftune": {},
 }
 
 

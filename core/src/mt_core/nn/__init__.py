@@ -3,7 +3,7 @@
 from mt_core.nn.attention import AttentionFn, SdpaAttention
 from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums, document_lengths
 from mt_core.nn.fused import RMSNorm, swiglu
-from mt_core.nn.loss import chunked_loss, token_scores
+from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
 from mt_core.nn.model import BlockContext, KVCache, Layer, LayerSpec, TrainModel, tensor_generator
 from mt_core.nn.objective import TokenObjective
 
@@ -16,6 +16,7 @@ __all__ = [
     "Layer",
     "LayerSpec",
     "LossSums",
+    "LossTerms",
     "RMSNorm",
     "SdpaAttention",
     "TokenObjective",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from mt_core import ANY, Component, hookimpl
 
+from .averaging import EmaConfig, SwaConfig, build_ema, build_swa
+from .neftune import Neftune, NeftuneConfig
 from .stopping import Best, BestConfig, EarlyStopping, EarlyStoppingConfig
 
 
@@ -25,5 +27,26 @@ def mt_callbacks() -> list[Component]:
             summary="saves whenever checkpoint.best improves, and ends the run with that checkpoint",
             source="https://doi.org/10.1007/978-3-642-35289-8_5",
             layouts=ANY,
+        ),
+        Component(
+            name="ema",
+            config=EmaConfig,
+            build=build_ema,
+            summary="exponential average of the weights, to evaluate and generate with",
+            source="https://doi.org/10.1137/0330046",
+        ),
+        Component(
+            name="swa",
+            config=SwaConfig,
+            build=build_swa,
+            summary="plain average of the weights over the last part of the run",
+            source="https://arxiv.org/abs/1803.05407",
+        ),
+        Component(
+            name="neftune",
+            config=NeftuneConfig,
+            build=Neftune,
+            summary="noise on the embeddings while training",
+            source="https://arxiv.org/abs/2310.05914",
         ),
     ]
