@@ -52,6 +52,9 @@ class TrainedWeights(Protocol):
     def rank(self) -> int: ...
 
     @property
+    def world(self) -> int: ...
+
+    @property
     def optimizer(self) -> Any:
         """The ``torch.optim.Optimizer`` that steps; under ZeRO its parameters are flat pieces."""
         ...

@@ -33,6 +33,11 @@ class LiveWeights:
         return self._engine.process.rank
 
     @property
+    def world(self) -> int:
+        """Processes of the run."""
+        return self._engine.process.world
+
+    @property
     def sliced(self) -> bool:
         """Whether each rank's slices are its own."""
         return self._engine.plan.zero_stage > 0

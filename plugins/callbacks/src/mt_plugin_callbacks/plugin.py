@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from mt_core import ANY, Component, hookimpl
+from mt_core import ANY, ZERO, Component, hookimpl
 
+from .accounting import Flops, FlopsConfig, Memory, MemoryConfig
 from .averaging import EmaConfig, SwaConfig, build_ema, build_swa
 from .neftune import Neftune, NeftuneConfig
+from .noise import GradientNoise, GradientNoiseConfig
+from .predictions import Predictions, PredictionsConfig
 from .stopping import Best, BestConfig, EarlyStopping, EarlyStoppingConfig
 
 
@@ -48,5 +51,35 @@ def mt_callbacks() -> list[Component]:
             build=Neftune,
             summary="noise on the embeddings while training",
             source="https://arxiv.org/abs/2310.05914",
+        ),
+        Component(
+            name="gradient-noise",
+            config=GradientNoiseConfig,
+            build=GradientNoise,
+            summary="fading Gaussian noise on the gradients",
+            source="https://arxiv.org/abs/1511.06807",
+        ),
+        Component(
+            name="flops",
+            config=FlopsConfig,
+            build=Flops,
+            summary="tokens and operations so far, operations a second, share of the device's peak (MFU)",
+            source="https://arxiv.org/abs/2204.02311",
+            layouts=ZERO | {"sequence", "offload"},
+        ),
+        Component(
+            name="memory",
+            config=MemoryConfig,
+            build=Memory,
+            summary="memory of the process and of the device, at each step",
+            source="https://docs.kernel.org/filesystems/proc.html",
+            layouts=ANY,
+        ),
+        Component(
+            name="predictions",
+            config=PredictionsConfig,
+            build=Predictions,
+            summary="what the model writes at each evaluation, with exact match and shared words",
+            source="https://arxiv.org/abs/1606.05250",
         ),
     ]
