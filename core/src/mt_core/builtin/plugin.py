@@ -173,16 +173,12 @@ def mt_task_prints() -> list[Component]:
 
 
 def _build_pretrain(config: TokenLossConfig, *, tokenizer: Tokenizer, template: Template) -> TokenObjective:
-    from mt_core.nn import LossTerms
-
     from .objectives.pretrain import Pretrain
 
-    return Pretrain(tokenizer, template, LossTerms(config.label_smoothing, config.z_loss))
+    return Pretrain(tokenizer, template, **config.arguments(tokenizer))
 
 
 def _build_sft(config: TokenLossConfig, *, tokenizer: Tokenizer, template: Template) -> TokenObjective:
-    from mt_core.nn import LossTerms
-
     from .objectives.sft import SupervisedFineTuning
 
-    return SupervisedFineTuning(tokenizer, template, LossTerms(config.label_smoothing, config.z_loss))
+    return SupervisedFineTuning(tokenizer, template, **config.arguments(tokenizer))

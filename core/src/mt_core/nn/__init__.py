@@ -6,6 +6,7 @@ from mt_core.nn.fused import RMSNorm, swiglu
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
 from mt_core.nn.model import BlockContext, KVCache, Layer, LayerSpec, TrainModel, tensor_generator
 from mt_core.nn.objective import TokenObjective
+from mt_core.nn.scores import TokenScores
 
 __all__ = [
     "NOT_TRAINED",
@@ -20,6 +21,7 @@ __all__ = [
     "RMSNorm",
     "SdpaAttention",
     "TokenObjective",
+    "TokenScores",
     "TrainModel",
     "chunked_loss",
     "document_lengths",

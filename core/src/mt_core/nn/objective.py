@@ -13,14 +13,15 @@ from torch import Tensor, nn
 
 from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums
 from mt_core.nn.loss import PLAIN, LossTerms, chunked_loss
+from mt_core.nn.scores import TokenScores
 from mt_core.protocols import Rejected, Row, Sample
 
 
 class TokenObjective:
     """Next-token prediction on the trained tokens of a sample. Subclasses say how a row is encoded."""
 
-    def __init__(self, *, pad_id: int = 0, terms: LossTerms | None = None) -> None:
-        self.pad_id, self.terms = pad_id, terms or PLAIN
+    def __init__(self, *, pad_id: int = 0, terms: LossTerms | None = None, scores: TokenScores | None = None) -> None:
+        self.pad_id, self.terms, self.scores = pad_id, terms or PLAIN, scores
 
     def encode(self, row: Row) -> Sample | Rejected:
         """The sample of a row, or why there is none."""
@@ -74,4 +75,5 @@ class TokenObjective:
         weights_n = None if batch.weights is None else batch.weights.reshape(-1)[index_n]
         loss_sum = chunked_loss(head, hidden_nD, labels_n, weights_n, terms=self.terms if head.training else PLAIN)
         count = torch.as_tensor(float(len(index_n)), device=hidden.device) if weights_n is None else weights_n.sum()
-        return LossSums(loss_sum, count)
+        metrics = {} if self.scores is None else self.scores.of(head, hidden_nD, labels_n)
+        return LossSums(loss_sum, count, metrics)

@@ -9,6 +9,7 @@ from .averaging import EmaConfig, SwaConfig, build_ema, build_swa
 from .neftune import Neftune, NeftuneConfig
 from .noise import GradientNoise, GradientNoiseConfig
 from .predictions import Predictions, PredictionsConfig
+from .printers import LineConfig, build_classification, build_perplexity
 from .stopping import Best, BestConfig, EarlyStopping, EarlyStoppingConfig
 
 
@@ -81,5 +82,27 @@ def mt_callbacks() -> list[Component]:
             build=Predictions,
             summary="what the model writes at each evaluation, with exact match and shared words",
             source="https://arxiv.org/abs/1606.05250",
+        ),
+    ]
+
+
+@hookimpl
+def mt_task_prints() -> list[Component]:
+    return [
+        Component(
+            name="perplexity",
+            config=LineConfig,
+            build=build_perplexity,
+            summary="one line: perplexity, evaluation, token accuracy, rate, tokens/s",
+            source="https://doi.org/10.1121/1.2016299",
+            layouts=ANY,
+        ),
+        Component(
+            name="classification",
+            config=LineConfig,
+            build=build_classification,
+            summary="one line: accuracy, precision, recall, F1 and MCC of --objective.answers",
+            source="https://doi.org/10.1186/s12864-019-6413-7",
+            layouts=ANY,
         ),
     ]

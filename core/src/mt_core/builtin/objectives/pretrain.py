@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mt_core import DataError, ManyTexts, Rejected, Row, Sample, conversation, is_conversation, text_field
-from mt_core.nn import LossTerms, TokenObjective
+from mt_core.nn import TokenObjective
 
 from .tokenised import tokenised
 
@@ -20,8 +20,8 @@ class Pretrain(TokenObjective):
     A conversation is written down by the run's template, and all of it is trained too.
     """
 
-    def __init__(self, tokenizer: Tokenizer, template: Template, terms: LossTerms | None = None) -> None:
-        super().__init__(pad_id=tokenizer.pad_id or 0, terms=terms)
+    def __init__(self, tokenizer: Tokenizer, template: Template, **figures: Any) -> None:
+        super().__init__(pad_id=tokenizer.pad_id or 0, **figures)
         self._tokenizer, self._template = tokenizer, template
 
     def encode(self, row: Row) -> Sample | Rejected:

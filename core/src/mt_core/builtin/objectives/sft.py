@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mt_core import DataError, Rejected, Row, Sample, conversation
-from mt_core.nn import LossTerms, TokenObjective
+from mt_core.nn import TokenObjective
 
 from .tokenised import tokenised
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class SupervisedFineTuning(TokenObjective):
     """Rows that are conversations (``prompt`` and ``response``, ``messages`` …), written down by the run's template."""
 
-    def __init__(self, tokenizer: Tokenizer, template: Template, terms: LossTerms | None = None) -> None:
-        super().__init__(pad_id=tokenizer.pad_id or 0, terms=terms)
+    def __init__(self, tokenizer: Tokenizer, template: Template, **figures: Any) -> None:
+        super().__init__(pad_id=tokenizer.pad_id or 0, **figures)
         self._template = template
 
     def encode(self, row: Row) -> Sample | Rejected:
