@@ -78,5 +78,7 @@ def test_a_yes_or_no_task_is_printed_as_it_is_learned(runs: Any, capsys: pytest.
     assert re.search(r"eval accuracy \d\.\d{3} \| eval precision .* \| eval f1 .* \| eval mcc", capsys.readouterr().out)
     with pytest.raises(UsageError, match="'yes' and 'yep' begin with the same token"):
         runs.train("other", objective={"name": "sft", "answers": ["yes", "yep"]}, **words)
+    with pytest.raises(ConfigError, match=r"truth values: .* in quotes: \['yes', 'no'\]"):
+        runs.train("truth", objective={"name": "sft", "answers": [True, False]}, **words)
     with pytest.raises(ConfigError, match="give two"):
         runs.train("one", objective={"name": "sft", "answers": ["yes"]}, **words)

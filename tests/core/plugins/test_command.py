@@ -69,8 +69,10 @@ def test_components_are_a_sorted_table_and_failures_come_with_their_cause(instal
     assert "schedule    steady         acme-good  loaded  a schedule" in rows
     assert absent == (
         "failed   import (acme-import 1.1): ModuleNotFoundError: No module named 'a_module_that_nobody_has'\n"
+        "blocked  callbacks (mt-plugin-callbacks 0.1.0)\n"
         "blocked  datasets (mt-plugin-datasets 0.1.0)\n"
         "blocked  llama (mt-plugin-llama 0.1.0)\n"
+        "blocked  trackers (mt-plugin-trackers 0.1.0)\n"
     )
 
 
@@ -139,9 +141,9 @@ def test_an_unknown_name_ends_with_2_and_the_nearest(
     assert main(words) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    known = "exit, good, core, datasets, llama"
+    known = "exit, good, core, callbacks, datasets, llama, trackers"
     assert f"is named {words[1]!r}. Did you mean {near!r}? Installed plugins: {known}." in printed.err
-    blocked = "datasets (mt-plugin-datasets 0.1.0), llama (mt-plugin-llama 0.1.0)"
+    blocked = ", ".join(f"{name} (mt-plugin-{name} 0.1.0)" for name in ("callbacks", "datasets", "llama", "trackers"))
     assert f"Failed or blocked: exit (acme-exit 1.2), {blocked}." in printed.err
 
 

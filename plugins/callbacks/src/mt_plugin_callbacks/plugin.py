@@ -15,6 +15,10 @@ from .stopping import Best, BestConfig, EarlyStopping, EarlyStoppingConfig
 
 @hookimpl
 def mt_callbacks() -> list[Component]:
+    return [*_decisions(), *_weights(), *_noise(), *_accounts()]
+
+
+def _decisions() -> list[Component]:
     return [
         Component(
             name="early-stopping",
@@ -32,6 +36,11 @@ def mt_callbacks() -> list[Component]:
             source="https://doi.org/10.1007/978-3-642-35289-8_5",
             layouts=ANY,
         ),
+    ]
+
+
+def _weights() -> list[Component]:
+    return [
         Component(
             name="ema",
             config=EmaConfig,
@@ -46,6 +55,11 @@ def mt_callbacks() -> list[Component]:
             summary="plain average of the weights over the last part of the run",
             source="https://arxiv.org/abs/1803.05407",
         ),
+    ]
+
+
+def _noise() -> list[Component]:
+    return [
         Component(
             name="neftune",
             config=NeftuneConfig,
@@ -60,6 +74,11 @@ def mt_callbacks() -> list[Component]:
             summary="fading Gaussian noise on the gradients",
             source="https://arxiv.org/abs/1511.06807",
         ),
+    ]
+
+
+def _accounts() -> list[Component]:
+    return [
         Component(
             name="flops",
             config=FlopsConfig,

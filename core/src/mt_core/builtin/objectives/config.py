@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from mt_core import MtConfig, Tokenizer, UsageError
 
@@ -26,8 +26,17 @@ class TokenLossConfig(MtConfig):
         (),
         min_length=0,
         max_length=2,
-        description="a positive and a negative answer: where a trained token begins one, its hits are counted, too",
+        description="a positive and a negative answer: trained tokens that begin one are counted, too",
     )
+
+    @field_validator("answers", mode="before")
+    @classmethod
+    def _texts(cls, value: Any) -> Any:
+        if isinstance(value, list | tuple) and any(isinstance(each, bool) for each in value):
+            raise ValueError(
+                f"{value!r} are truth values: YAML reads yes and no so; put the answers in quotes: ['yes', 'no']"
+            )
+        return value
 
     @model_validator(mode="after")
     def _two(self) -> Self:
