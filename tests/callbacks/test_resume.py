@@ -13,6 +13,7 @@ CALLBACKS: dict[str, dict[str, Any]] = {
     "ema": {"decay": 0.5},
     "swa": {"start": 0.3, "every_steps": 2},
     "neftune": {},
+    "spike-rollback": {"patience": 1, "window": 2, "ratio": 1.0001, "every_steps": 2},
     "gradient-noise": {"eta": 1e-4},
     "flops": {"peak_teraflops": 1.0},
     "memory": {},

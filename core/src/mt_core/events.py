@@ -72,6 +72,10 @@ class TrainedWeights(Protocol):
         """Slices of all ranks put together, one parameter at a time, in its shape."""
         ...
 
+    def put(self, slices: Sequence[tuple[str, int, Tensor]]) -> None:
+        """The model has these values from now on."""
+        ...
+
     def replaced(self, slices: Sequence[tuple[str, int, Tensor]]) -> AbstractContextManager[None]:
         """The model has these values inside, and its own again afterwards, bit for bit."""
         ...

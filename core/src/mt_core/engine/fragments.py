@@ -97,8 +97,8 @@ def master_slice(engine: Engine, parameter: nn.Parameter) -> tuple[int, Tensor] 
     place = _place(engine, parameter)
     if place is None:
         return None
-    flat = parameter.detach().view(-1) if engine.plan.zero_stage == 0 else _view(engine, parameter, MASTER)
-    return place[0], flat[: place[1]]
+    flat = parameter.view(-1) if engine.plan.zero_stage == 0 else _view(engine, parameter, MASTER)
+    return place[0], flat.detach()[: place[1]]
 
 
 # --------------------------------------------------------------------------------------------------- DeepSpeed's insides

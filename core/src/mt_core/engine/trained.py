@@ -64,6 +64,12 @@ class LiveWeights:
                 flat[start : start + len(values)] = values
             yield name, (all_reduce(flat) if self.sliced else flat).view(shape)
 
+    def put(self, slices: Slices) -> None:
+        """Masters and live weights have these values from now on; optimizer state is left alone."""
+        for (_, _, master), (_, _, values) in zip(self.slices(), slices, strict=True):
+            master.copy_(values)
+        self._put(slices)
+
     @contextmanager
     def replaced(self, slices: Slices) -> Iterator[None]:
         """The model has these values inside, rounded to its precision. Optimizer and masters are left alone."""

@@ -10,7 +10,9 @@ from .neftune import Neftune, NeftuneConfig
 from .noise import GradientNoise, GradientNoiseConfig
 from .predictions import Predictions, PredictionsConfig
 from .printers import LineConfig, build_classification, build_perplexity
+from .spikes import SpikeRollback, SpikeRollbackConfig
 from .stopping import Best, BestConfig, EarlyStopping, EarlyStoppingConfig
+from .upload import Upload, UploadConfig
 
 
 @hookimpl
@@ -35,6 +37,13 @@ def _decisions() -> list[Component]:
             summary="saves whenever checkpoint.best improves, and ends the run with that checkpoint",
             source="https://doi.org/10.1007/978-3-642-35289-8_5",
             layouts=ANY,
+        ),
+        Component(
+            name="spike-rollback",
+            config=SpikeRollbackConfig,
+            build=SpikeRollback,
+            summary="goes back to the last good weights and optimizer state when the loss jumps",
+            source="https://arxiv.org/abs/2204.02311",
         ),
     ]
 
@@ -101,6 +110,14 @@ def _accounts() -> list[Component]:
             build=Predictions,
             summary="what the model writes at each evaluation, with exact match and shared words",
             source="https://arxiv.org/abs/1606.05250",
+        ),
+        Component(
+            name="upload",
+            config=UploadConfig,
+            build=Upload,
+            summary="copies checkpoints and figures to S3, GCS, SSH … by fsspec (needs mt-plugin-callbacks[upload])",
+            source="https://filesystem-spec.readthedocs.io",
+            layouts=ANY,
         ),
     ]
 
