@@ -11,6 +11,7 @@ CALLBACKS: dict[str, dict[str, Any]] = {
     "early-stopping": {"patience": 3, "metric": "loss"},
     "best": {},
     "ema": {"decay": 0.5},
+    "mt-plugin-callbacks/ema": {"decay": 0.9},
     "swa": {"start": 0.3, "every_steps": 2},
     "neftune": {},
     "spike-rollback": {"patience": 1, "window": 2, "ratio": 1.0001, "every_steps": 2},

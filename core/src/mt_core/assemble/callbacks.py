@@ -77,10 +77,15 @@ class Callbacks:
 
     def tensors(self) -> dict[str, Any]:
         """Whole tensors of those that keep some, by name: iterables of (name, tensor), which all ranks walk through."""
-        return {name: item.tensors() for name, item in self._named.items() if hasattr(item, "tensors")}
+        return {_folder(name): item.tensors() for name, item in self._named.items() if hasattr(item, "tensors")}
 
     def load_tensors(self, read: Mapping[str, Mapping[str, Any]]) -> None:
         """Put these back: callback → name → a function that reads one."""
         for name, item in self._named.items():
-            if name in read and hasattr(item, "load_tensors"):
-                item.load_tensors(read[name])
+            if _folder(name) in read and hasattr(item, "load_tensors"):
+                item.load_tensors(read[_folder(name)])
+
+
+def _folder(name: str) -> str:
+    """One folder, also for ``DISTRIBUTION/NAME``."""
+    return name.replace("/", "--")

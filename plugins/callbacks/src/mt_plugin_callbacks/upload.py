@@ -16,7 +16,7 @@ class UploadConfig(MtConfig):
     """Where to."""
 
     url: str = Field(
-        min_length=1, description="folder, as s3://bucket/runs or file:///mnt/runs; the run's own folder is made in it"
+        min_length=1, description="folder, as s3://bucket/runs or /mnt/runs; the run's own folder is made in it"
     )
 
 
