@@ -92,6 +92,14 @@ def test_wandb_gets_every_step_the_config_and_the_same_run_again_after_a_resume(
     assert package.named("init")[1][1]["id"] == "abc123"
 
 
+def test_a_run_that_fails_is_marked_as_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, run = wandb(monkeypatch)
+    config = {**raw("wandb"), "callbacks": [{"name": "early-stopping", "metric": "lossy"}]}
+    with pytest.raises(MtError, match="lossy, which never comes"):
+        train(config, output=tmp_path / "run")
+    assert run.named("finish") == [((), {"exit_code": 1})]
+
+
 def test_mlflow_gets_the_figures_with_their_steps_and_the_config_flat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
