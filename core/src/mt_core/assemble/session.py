@@ -223,17 +223,9 @@ class Session:
         return self.callbacks.call(event, self._context(step, **fields))
 
     def _context(self, step: int, **fields: Any) -> CallbackContext:
-        model, weights = self.engine.module.model, LiveWeights(self.engine)
-        return CallbackContext(
-            step=step,
-            total_steps=self.total_steps,
-            output=self.output,
-            model=model,
-            weights=weights,
-            config=self.raw,
-            evaluates=self.held_out is not None,
-            **fields,
-        )
+        fields |= {"model": self.engine.module.model, "weights": LiveWeights(self.engine), "config": self.raw}
+        fields |= {"total_steps": self.total_steps, "output": self.output, "evaluates": self.held_out is not None}
+        return CallbackContext(step=step, **fields)
 
     # ----------------------------------------------------------------------------------------------- checkpoints
 
@@ -258,11 +250,11 @@ class Session:
         self.saver.save(progress.step, content, self.callbacks.tensors())
 
     def _saver(self, folder: Path) -> Saver:
-        timeout = self.config.parallel.timeout_seconds
-        return Saver(folder, self.engine, self.config.checkpoint, self._on_saved, timeout_seconds=timeout)
+        def on_saved(step: int, checkpoint: Path) -> None:
+            self._event("on_checkpoint_saved", step, checkpoint=checkpoint)
 
-    def _on_saved(self, step: int, checkpoint: Path) -> None:
-        self._event("on_checkpoint_saved", step, checkpoint=checkpoint)
+        timeout = self.config.parallel.timeout_seconds
+        return Saver(folder, self.engine, self.config.checkpoint, on_saved, timeout_seconds=timeout)
 
     def restore(self, checkpoint: Path | None, manifest: Mapping[str, Any] | None) -> Progress:
         if checkpoint is None or manifest is None:
