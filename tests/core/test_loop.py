@@ -43,7 +43,7 @@ class Scene:
         self.plugs = Plugs(
             evaluate=self.evaluate,
             save=lambda progress, evaluation: self.events.append(f"save {progress.step}"),
-            on_step_start=lambda progress: None,
+            on_step_start=lambda progress, window: None,
             on_record=self.record,
             memory_gib=lambda: 1.5,
             **plugs,
@@ -163,3 +163,23 @@ def test_an_evaluation_that_was_cut_short_is_made_first_by_the_resumed_run() -> 
     figures = [{**record.as_dict(), "tokens_per_second": 0, "data_wait_seconds": 0} for record in whole.records]
     again = [{**r.as_dict(), "tokens_per_second": 0, "data_wait_seconds": 0} for r in first.records + second.records]
     assert again == figures
+
+
+def test_what_is_asked_for_after_an_update_holds_for_that_step() -> None:
+    def asked(progress: Progress, window: Window) -> Control:
+        third = progress.step == 3
+        return Control(evaluate=third, save=third, metrics={"own": progress.step})
+
+    scene = Scene(on_update=asked)
+    scene.run(Stub(), every=None)
+    assert scene.events == ["evaluate", "save 3", "evaluate", "save 5"], "and at the end, as always"
+    assert [record.metrics["own"] for record in scene.records] == [1, 2, 3, 4, 5]
+
+
+def test_a_callback_that_hears_of_a_late_evaluation_may_ask_for_a_save() -> None:
+    first = Scene()
+    first.cut_short = True
+    pending = first.run(Stub()).pending
+    second = Scene(stop_at=2)
+    second.run(Stub(), start=2, pending=pending)
+    assert second.events == ["evaluate", "save 2"]

@@ -32,7 +32,7 @@ from mt_core.cli.plugins import main as mt_plugins
 from mt_core.cli.report import main as mt_report
 from mt_core.cli.train import REPEATED, SWITCHES, VALUES
 from mt_core.cli.train import main as mt_train
-from mt_core.config.run import SECTIONS, SLOTS, ModelOptions
+from mt_core.config.run import LISTS, SECTIONS, SLOTS, ModelOptions
 from mt_core.plugins.host import PluginHost
 
 ROOT = Path(__file__).parents[2]
@@ -262,7 +262,7 @@ def test_the_slurm_script_passes_the_signal_on_and_queues_the_run_again(folder: 
 def train_options() -> set[str]:
     """Everything that ``mt-train`` understands with the plugins that are here."""
     host = PluginHost.discover()
-    known = {*SWITCHES, *VALUES, *REPEATED, *SLOTS, "callbacks", "train.seeds"}
+    known = {*SWITCHES, *VALUES, *REPEATED, *SLOTS, *LISTS, "train.seeds"}
     known |= {f"model.{key}" for key in ModelOptions.model_fields}
     known |= {f"{section}.{key}" for section, config in SECTIONS.items() for key in config.model_fields}
     for slot in SLOTS:

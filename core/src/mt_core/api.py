@@ -68,16 +68,18 @@ def train(
     return run(resolved, RunOptions(output=_folder(output, resolved), overwrite=overwrite))
 
 
-def load_run(run: str | Path, *, checkpoint: str = "last") -> Loaded:
+def load_run(run: str | Path, *, checkpoint: str = "last", averaged: str | None = None) -> Loaded:
     """The trained model of a run with its tokenizer, on the GPU where there is one.
 
-    ``checkpoint`` is ``last``, ``best`` or a step. Raises ``CheckpointError`` where there is none, or it is damaged.
+    ``checkpoint`` is ``last``, ``best`` or a step; ``averaged`` names the callback whose average is taken.
+
+    Raises ``CheckpointError`` where there is none, or it is damaged.
     """
     from mt_core.assemble.load import load
 
     found = chosen(Path(expand(str(run))), str(checkpoint))[-1]
     resolved = resolve(read_config(found.parent.parent / "run.yaml"), discovered())
-    return load(resolved, found, notice)
+    return load(resolved, found, notice, averaged=averaged)
 
 
 def generate(

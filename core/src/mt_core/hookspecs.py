@@ -70,6 +70,11 @@ def mt_callbacks() -> list[Component]:  # type: ignore[empty-body]
     """Offer callbacks. ``build(config)`` returns an object with some of the ``on_*`` methods."""
 
 
+@hookspec
+def mt_trackers() -> list[Component]:  # type: ignore[empty-body]
+    """Offer trackers. ``build(config, *, run)`` returns a ``Tracker``; one that fails is warned of, and left out."""
+
+
 HOOKS: dict[str, str] = {
     "mt_model_configs": "model",
     "mt_train_models": "train_model",
@@ -82,5 +87,6 @@ HOOKS: dict[str, str] = {
     "mt_schedules": "schedule",
     "mt_task_prints": "task_print",
     "mt_callbacks": "callback",
+    "mt_trackers": "tracker",
 }
 """Hook → kind of what it offers."""

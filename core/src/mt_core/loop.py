@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from mt_core.data.loader import Position, Window
 from mt_core.errors import NonFiniteError
-from mt_core.protocols import Control, StepRecord
+from mt_core.events import Control
+from mt_core.protocols import StepRecord
 
 if TYPE_CHECKING:
     from mt_core.nn import Batch
@@ -68,13 +69,15 @@ class Plugs:
 
     ``stop`` is this rank's wish to end early; ``evaluate`` gives ``None`` when such a wish cut it short. ``skip_unapplied``
     passes over every step that was not applied, as fp16's loss scaling needs; ``max_skips`` is for steps without a number.
+    What ``on_update`` asks for holds for this step. ``on_record`` comes after the evaluation, so it can ask for none.
     """
 
     evaluate: Callable[[], Mapping[str, float] | None] | None
     save: Callable[[Progress, Mapping[str, float]], None] | None
-    on_step_start: Callable[[Progress], object]
+    on_step_start: Callable[[Progress, Window], object]
     on_record: Callable[[StepRecord], Control]
     memory_gib: Callable[[], float]
+    on_update: Callable[[Progress, Window], Control] = lambda progress, window: Control()
     stop: Callable[[], bool] = lambda: False
     skip_unapplied: bool = False
     max_skips: int = 0
@@ -101,18 +104,21 @@ def train(
         if evaluation is None:
             return False
         pending, progress.pending = progress.pending, None
-        if plugs.on_record(replace(pending, evaluation=evaluation)).stop:
+        control = plugs.on_record(replace(pending, evaluation=evaluation))
+        if plugs.save is not None and (control.stop or control.save):
+            plugs.save(progress, evaluation)
+        if control.stop:
             return True
     while progress.step < total_steps:
-        record, wish = _step(engine, windows, schedule, progress, plugs)
+        record, wish, control = _step(engine, windows, schedule, progress, plugs)
         last = progress.step == total_steps
-        evaluation, control = {}, Control()
-        if plugs.evaluate is not None and (last or _due(progress.step, eval_every)):
+        evaluation = {}
+        if plugs.evaluate is not None and (last or control.evaluate or _due(progress.step, eval_every)):
             evaluation = plugs.evaluate()
         if evaluation is None:
             progress.pending = record
         else:
-            control = plugs.on_record(replace(record, evaluation=evaluation))
+            control |= plugs.on_record(replace(record, evaluation=evaluation))
         wish = wish or evaluation is None
         if plugs.save is not None and (last or wish or control.stop or control.save or _due(progress.step, save_every)):
             plugs.save(progress, evaluation or {})
@@ -129,12 +135,12 @@ def _step(
     schedule: Callable[[int], float],
     progress: Progress,
     plugs: Plugs,
-) -> tuple[StepRecord, bool]:
-    """One optimizer step, counted: its record, and whether some rank wants to stop."""
+) -> tuple[StepRecord, bool, Control]:
+    """One optimizer step, counted: its record, whether some rank wants to stop, and what callbacks ask for."""
     began = time.perf_counter()
     window = next(windows)
     waited = time.perf_counter() - began
-    plugs.on_step_start(progress)
+    plugs.on_step_start(progress, window)
     rate = engine.set_rate(schedule(progress.step))
     result = engine.train_step(window.batches, plugs.stop)
     if not (result.finite and result.applied) and not plugs.skip_unapplied:
@@ -147,6 +153,7 @@ def _step(
         plugs.on_skip(failure)
     progress.step += 1
     progress.tokens += result.tokens
+    asked = plugs.on_update(progress, window)
     progress.position = window.after
     record = StepRecord(
         step=progress.step,
@@ -157,9 +164,9 @@ def _step(
         tokens_per_second=result.tokens / max(time.perf_counter() - began, 1e-9),
         memory_gib=plugs.memory_gib(),
         data_wait_seconds=waited,
-        metrics=result.metrics,
+        metrics={**result.metrics, **asked.metrics},
     )
-    return record, result.stop
+    return record, result.stop, asked
 
 
 def _due(step: int, every: int | None) -> bool:

@@ -105,15 +105,6 @@ class StepRecord:
         return {**values, **self.metrics, **self.evaluation}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Control:
-    """What a callback asks of the loop."""
-
-    stop: bool = False
-    save: bool = False
-    evaluate: bool = False
-
-
 # ------------------------------------------------------------------------------------------------------------ products
 
 

@@ -12,9 +12,11 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mt_core import Sample
-from mt_core.nn import NOT_TRAINED, Batch, TokenObjective, chunked_loss
+from mt_core.nn import NOT_TRAINED, Batch, LossTerms, TokenObjective, chunked_loss
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
+
+PLAIN, BOTH = LossTerms(), LossTerms(smoothing=0.2, z=0.03)
 
 
 class SoftCap(nn.Module):
@@ -30,16 +32,19 @@ class SoftCap(nn.Module):
 
 @pytest.mark.parametrize("wrap", [lambda head: head, SoftCap], ids=["linear", "soft-cap"])
 @pytest.mark.parametrize("weighted", [True, False])
-@pytest.mark.parametrize("chunk", [1, 4, 7, 100])
-def test_value_and_gradients_equal_plain_cross_entropy(wrap: Callable[..., Any], weighted: bool, chunk: int) -> None:
+@pytest.mark.parametrize(("chunk", "terms"), [(1, PLAIN), (4, PLAIN), (7, PLAIN), (100, PLAIN), (4, BOTH), (100, BOTH)])
+def test_value_and_gradients_equal_the_plain_form(
+    wrap: Callable[..., Any], weighted: bool, chunk: int, terms: LossTerms
+) -> None:
     torch.manual_seed(0)
     head = wrap(nn.Linear(12, 31, bias=False)).double()
     hidden = torch.randn(13, 12, dtype=torch.float64, requires_grad=True)
     labels, weights = torch.randint(0, 31, (13,)), torch.rand(13) if weighted else None
-    plain = F.cross_entropy(head(hidden), labels, reduction="none")
+    plain = F.cross_entropy(head(hidden), labels, reduction="none", label_smoothing=terms.smoothing)
+    plain = plain + terms.z * torch.logsumexp(head(hidden), 1) ** 2
     plain = (plain if weights is None else plain * weights).sum() * 0.37
     expected = torch.autograd.grad(plain, [hidden, *head.parameters()])
-    ours = chunked_loss(head, hidden, labels, weights, chunk=chunk) * 0.37
+    ours = chunked_loss(head, hidden, labels, weights, chunk=chunk, terms=terms) * 0.37
     gradients = torch.autograd.grad(ours, [hidden, *head.parameters()])
     assert ours.item() == pytest.approx(plain.item(), rel=2e-6), "logits are taken to fp32"
     for got, wanted in zip(gradients, expected, strict=True):
@@ -51,6 +56,14 @@ def test_a_frozen_head_gets_no_gradient_and_still_passes_one_on() -> None:
     chunked_loss(head, hidden, torch.arange(5)).backward()
     assert head.weight.grad is None
     assert hidden.grad is not None
+
+
+def test_smoothing_and_z_loss_are_of_the_training_only() -> None:
+    head, hidden = nn.Linear(12, 9, bias=False), torch.randn(1, 6, 12)
+    batch = TokenObjective().collate([[Sample([1, 2, 3, 4, 5, 6], [True] * 6, "row")]], length=6)
+    plain, both = (TokenObjective(terms=terms).loss(hidden, head, batch).loss_sum.item() for terms in (PLAIN, BOTH))
+    assert both != plain
+    assert TokenObjective(terms=BOTH).loss(hidden, head.eval(), batch).loss_sum.item() == plain
 
 
 @pytest.mark.parametrize("wrap", [lambda head: head, SoftCap], ids=["linear", "soft-cap"])
@@ -92,7 +105,7 @@ def step_sizes(length: int, *, packed: bool, recompute: bool) -> Sizes:
         vocab_size=VOCABULARY, max_seq_len=8192, dim=16, n_layers=2, n_heads=2, n_kv_heads=1, ffn_dim=24
     )
     torch.manual_seed(0)
-    model, objective = Llama(config), TokenObjective()
+    model, objective = Llama(config), TokenObjective(terms=BOTH if packed else PLAIN)
     model.checkpoint_blocks = recompute
     document = length // 4 if packed else length
     samples = [Sample(list(range(1, document + 1)), [True] * document, "row") for _ in range(length // document)]

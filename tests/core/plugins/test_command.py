@@ -15,6 +15,8 @@ from mt_core.cli.plugins import main
 
 Install = Callable[..., Path]
 Captured = pytest.CaptureFixture[str]
+OURS = sorted(folder.name for folder in (Path(__file__).parents[3] / "plugins").iterdir())
+"""Plugins of this repository, which are installed beside those of a test and blocked."""
 
 
 def envelope(capsys: Captured, *words: str) -> list[dict[str, Any]]:
@@ -69,9 +71,7 @@ def test_components_are_a_sorted_table_and_failures_come_with_their_cause(instal
     assert "schedule    steady         acme-good  loaded  a schedule" in rows
     assert absent == (
         "failed   import (acme-import 1.1): ModuleNotFoundError: No module named 'a_module_that_nobody_has'\n"
-        "blocked  datasets (mt-plugin-datasets 0.1.0)\n"
-        "blocked  gemma (mt-plugin-gemma 0.1.0)\n"
-        "blocked  llama (mt-plugin-llama 0.1.0)\n"
+        + "".join(f"blocked  {name} (mt-plugin-{name} 0.1.0)\n" for name in OURS)
     )
 
 
@@ -140,9 +140,9 @@ def test_an_unknown_name_ends_with_2_and_the_nearest(
     assert main(words) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    known = "exit, good, core, datasets, gemma, llama"
+    known = ", ".join(["exit", "good", "core", *OURS])
     assert f"is named {words[1]!r}. Did you mean {near!r}? Installed plugins: {known}." in printed.err
-    blocked = "datasets (mt-plugin-datasets 0.1.0), gemma (mt-plugin-gemma 0.1.0), llama (mt-plugin-llama 0.1.0)"
+    blocked = ", ".join(f"{name} (mt-plugin-{name} 0.1.0)" for name in OURS)
     assert f"Failed or blocked: exit (acme-exit 1.2), {blocked}." in printed.err
 
 

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from mt_core.errors import CallbackError, MtError
-from mt_core.protocols import Control, StepRecord
-from mt_core.tracking.logs import notice
+from mt_core.events import CallbackContext, Control
+from mt_core.tracking.logs import is_first, notice
 
-
-@dataclass(frozen=True, kw_only=True)
-class CallbackContext:
-    """What a callback sees. Fields may be added; they are never removed without a deprecation."""
-
-    step: int
-    total_steps: int
-    output: Path | None
-    model: Any = None
-    record: StepRecord | None = None
-    checkpoint: Path | None = None
-    error: BaseException | None = None
+__all__ = ["CallbackContext", "Callbacks"]
 
 
 class Callbacks:
@@ -31,12 +19,16 @@ class Callbacks:
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = dict(named)
 
+    def listens(self, event: str) -> bool:
+        """Whether any of them has this event."""
+        return any(hasattr(item, event) for item in self._named.values())
+
     def call(self, event: str, context: CallbackContext) -> Control:
         """Call ``event`` on those that have it; what they ask for adds up.
 
         Raises ``CallbackError`` when one fails. After a failure of the run it only warns, so as not to hide that.
         """
-        stop = save = evaluate = False
+        total = Control()
         for name in self._named:
             try:
                 answer = self._ask(name, event, context)
@@ -46,8 +38,19 @@ class Callbacks:
                 notice(f"warning: {error}")
                 continue
             if isinstance(answer, Control):
-                stop, save, evaluate = stop or answer.stop, save or answer.save, evaluate or answer.evaluate
-        return Control(stop=stop, save=save, evaluate=evaluate)
+                total |= answer
+                if answer.say and is_first():
+                    notice(f"{name}: {answer.say}")
+        return total
+
+    @contextmanager
+    def around_evaluation(self, context: CallbackContext) -> Iterator[None]:
+        """What they put around an evaluation and its texts, such as other weights."""
+        with ExitStack() as stack:
+            for name, item in self._named.items():
+                if hasattr(item, "around_evaluation"):
+                    stack.enter_context(self._ask(name, "around_evaluation", context))
+            yield
 
     def _ask(self, name: str, event: str, context: CallbackContext) -> Any:
         callback = self._named[name]
@@ -71,3 +74,18 @@ class Callbacks:
         for name, content in state.items():
             if name in self._named and hasattr(self._named[name], "load_state_dict"):
                 self._named[name].load_state_dict(content)
+
+    def tensors(self) -> dict[str, Any]:
+        """Whole tensors of those that keep some, by name: iterables of (name, tensor), which all ranks walk through."""
+        return {_folder(name): item.tensors() for name, item in self._named.items() if hasattr(item, "tensors")}
+
+    def load_tensors(self, read: Mapping[str, Mapping[str, Any]]) -> None:
+        """Put these back: callback → name → a function that reads one."""
+        for name, item in self._named.items():
+            if _folder(name) in read and hasattr(item, "load_tensors"):
+                item.load_tensors(read[_folder(name)])
+
+
+def _folder(name: str) -> str:
+    """One folder, also for ``DISTRIBUTION/NAME``."""
+    return name.replace("/", "--")

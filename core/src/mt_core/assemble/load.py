@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from mt_core.assemble.data import build_tokenizer
-from mt_core.assemble.weights import weights_of
+from mt_core.assemble.weights import averaged_of, weights_of
 from mt_core.checkpoint.store import verify
 from mt_core.data.templates import build_template
 from mt_core.engine.build import fill_model
@@ -23,8 +23,13 @@ from mt_core.protocols import Tokenizer
 GENERATION_CONFIG = "generation_config.json"
 
 
-def load(resolved: Resolved, checkpoint: Path | None, say: Callable[[str], None]) -> Loaded:
-    """Build the model and fill it by name; no process group and no DeepSpeed are needed."""
+def load(
+    resolved: Resolved, checkpoint: Path | None, say: Callable[[str], None], *, averaged: str | None = None
+) -> Loaded:
+    """Build the model and fill it by name, with the average of a callback where one is named.
+
+    No process group and no DeepSpeed are needed.
+    """
     config = resolved.config
     tokenizer = _tokenizer(resolved, checkpoint)
     eos_ids = end_tokens(tokenizer, resolved.weights_path, config.model.options.vocab_size)
@@ -36,6 +41,8 @@ def load(resolved: Resolved, checkpoint: Path | None, say: Callable[[str], None]
     if checkpoint is not None:
         verify(checkpoint)
     source = weights_of(resolved, names, say, checkpoint)
+    if averaged is not None:
+        source = {**source, **averaged_of(checkpoint, averaged)}
     fill_model(model, source, seed=config.train.seed, process=Process(0, 1, 0, device))
     template = build_template(tokenizer, config.data)
     return Loaded(model.eval(), tokenizer, config.model.options.max_seq_len, eos_ids, template)

@@ -41,6 +41,7 @@ MAY_CHANGE = (
     "checkpoint.",
     "eval.",
     "callbacks",
+    "trackers",
     "parallel.",
     "data.cache",
     "data.workers",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from mt_core.data.encoded import EncodedSamples
 from mt_core.evaluate.figures import prompt_ids
@@ -58,8 +59,8 @@ class SampleWriter:
         if self._file.path.exists():
             cut_back(self._file.path, step)
 
-    def write(self, model: TrainModel, step: int, *, longest: int) -> None:
-        """Append a line for each prompt. ``longest`` is what the model takes, prompt and new tokens together."""
+    def write(self, model: TrainModel, step: int, *, longest: int) -> list[dict[str, Any]]:
+        """Append a line for each prompt, and return what they hold. ``longest`` is what the model takes, prompt and new tokens together."""
         streams = [TextStream(self._tokenizer, stop=self._stop) for _ in self._asked]
         rows = [
             Continuation(ask.prompt, min(self._tokens, longest - len(ask.prompt)), stops=stream.push)
@@ -72,17 +73,19 @@ class SampleWriter:
         finally:
             model.train(was_training)
         asked = zip(self._asked, streams, strict=True)
-        self._file.append("".join(self._line(step, ask, stream.close()) for ask, stream in asked).encode())
+        written = [self._texts(step, ask, stream.close()) for ask, stream in asked]
+        self._file.append("".join(json.dumps(each, ensure_ascii=False) + "\n" for each in written).encode())
+        return written
 
     def close(self) -> None:
         """Write what could not be written so far."""
         self._file.close()
 
-    def _line(self, step: int, ask: _Asked, text: str) -> str:
+    def _texts(self, step: int, ask: _Asked, text: str) -> dict[str, Any]:
         expected = self._tokenizer.decode(ask.expected[: self._tokens])
         at = earliest(expected, self._stop)
         texts = {"prompt": self._tokenizer.decode(ask.prompt), "expected": expected[:at], "text": text}
-        return json.dumps({"step": step, "row_id": ask.row_id, **texts}, ensure_ascii=False) + "\n"
+        return {"step": step, "row_id": ask.row_id, **texts}
 
 
 def _end(expected: Sequence[int], tokenizer: Tokenizer) -> int | None:

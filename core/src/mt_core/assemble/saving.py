@@ -44,11 +44,14 @@ class Saver:
         """Whether the save in the background could not be finished; ``finish`` raises why."""
         return self._running is not None and self._running[1].done() and self._running[1].exception() is not None
 
-    def save(self, step: int, manifest: Mapping[str, Any]) -> None:
-        """Commit the present state. Raises ``CheckpointError`` when this save fails, or the one before it did."""
+    def save(self, step: int, manifest: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> None:
+        """Commit the present state, and ``others``: whole tensors beside the model's.
+
+        Raises ``CheckpointError`` when this save fails, or the one before it did."""
         self.finish()
         settings = self._settings
-        snapshot = take_snapshot(self._engine, copied=self._thread is not None, trainable_only=settings.trainable_only)
+        copied, only = self._thread is not None, settings.trainable_only
+        snapshot = take_snapshot(self._engine, copied=copied, trainable_only=only, others=others)
         keep = Keep(last=settings.keep_last, best=settings.keep_best, by=settings.best)
         commit = partial(self._store.save, step, write=snapshot.write, manifest=manifest, keep=keep)
         if self._thread is None:
@@ -61,6 +64,10 @@ class Saver:
         if self._running is not None:
             (step, future), self._running = self._running, None
             self._on_saved(step, future.result())
+
+    def point(self, checkpoint: Path) -> None:
+        """Let ``latest`` name this checkpoint, whichever was saved last."""
+        self._store.point(checkpoint)
 
     def abandon(self) -> None:
         """A run has failed: what is under way is committed if it can be, and never hides what went wrong."""

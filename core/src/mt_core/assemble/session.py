@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from mt_core.assemble.data import RunData, make_held_out, make_loader
 from mt_core.assemble.goodbye import say_goodbye
 from mt_core.assemble.outcome import Outcome
 from mt_core.assemble.proof import prove_if_asked
+from mt_core.assemble.recording import open_recorder
 from mt_core.assemble.report import about_run, describe_run
 from mt_core.assemble.resume import refuse_other_data, tokenizer_digest
 from mt_core.assemble.samples import SampleWriter
@@ -27,20 +28,20 @@ from mt_core.checkpoint.files import replace_text
 from mt_core.checkpoint.folder import writing
 from mt_core.config.files import write_yaml
 from mt_core.config.secrets import redact
-from mt_core.data.loader import Position
+from mt_core.data.loader import Position, Window
 from mt_core.data.templates import build_template
 from mt_core.engine.engine import Engine
-from mt_core.engine.snapshot import read_snapshot
+from mt_core.engine.snapshot import kept_tensors, read_snapshot
+from mt_core.engine.trained import LiveWeights
+from mt_core.events import Control
 from mt_core.loop import Plugs, Progress, train
 from mt_core.plugins.resolve import Resolved
-from mt_core.protocols import Control, StepRecord
-from mt_core.tracking.console import ProgressLines
+from mt_core.protocols import StepRecord
 from mt_core.tracking.logs import notice, show
 from mt_core.tracking.memory import peak_memory_gib
-from mt_core.tracking.metrics import MetricsFile, without_nan
+from mt_core.tracking.metrics import without_nan
 from mt_core.tracking.profile import profiled
 from mt_core.tracking.recorder import Recorder
-from mt_core.tracking.tensorboard import TensorBoardWriter
 
 
 def _record_of(values: Mapping[str, Any]) -> StepRecord:
@@ -73,6 +74,11 @@ class Session:
         return self.data.train.fingerprint() | {"tokenizer": tokenizer_digest(self.data.tokenizer)}
 
     @cached_property
+    def raw(self) -> dict[str, Any]:
+        """The content of ``run.yaml``."""
+        return self.config.as_raw()
+
+    @cached_property
     def base(self) -> dict[str, str]:
         """What the weights that are not trained were read from."""
         return base_files(self.resolved)
@@ -81,9 +87,17 @@ class Session:
         self, *, checkpoint: Path | None = None, manifest: Mapping[str, Any] | None = None, profile: Path | None = None
     ) -> Outcome:
         """Train to the end (from a checkpoint, if given), and leave the folder complete."""
+        self._event("on_model_built", manifest["step"] if manifest else 0)
         progress = self.restore(checkpoint, manifest)
         prove_if_asked(self.engine, self.loader, progress.position, asked=self.config.data.prove)
-        recorder = self._recorder(progress)
+        recorder = open_recorder(
+            self.resolved,
+            self.output,
+            progress,
+            self.samples,
+            total_steps=self.total_steps,
+            is_main=self.process.is_main,
+        )
         if self.process.is_main:
             about = about_run(self.resolved, self.engine, self.data, self.total_steps)
             self._write_head(about | {"from_step": progress.step})
@@ -99,9 +113,13 @@ class Session:
         except BaseException as error:
             if self.saver is not None:
                 self.saver.abandon()
+            recorder.close_trackers(failed=True)
             self._event("on_exception", progress.step, error=error)
             raise
-        self._event("on_run_end", progress.step)
+        ended = self._event("on_run_end", progress.step, finished=finished)
+        if ended.latest is not None and self.saver is not None:
+            self.saver.point(ended.latest)
+        recorder.close_trackers(failed=False)
         seconds = time.perf_counter() - began
         outcome = Outcome(
             self.output,
@@ -125,20 +143,22 @@ class Session:
         def on_record(record: StepRecord) -> Control:
             after_step()
             recorder.append(record)
+            control = Control()
             if record.evaluation:
-                self._write_samples(record.step)
-                self._event("on_evaluate_end", record.step, record=record)
-            return self._event("on_step_end", record.step, record=record)
+                control |= self._event("on_evaluate_end", record.step, record=record)
+            if record.evaluation or record.step % self.config.log.every_steps == 0:
+                control |= self._event("on_log", record.step, record=record)
+            return control | self._event("on_step_end", record.step, record=record)
 
-        held_out = self.held_out
+        if self.callbacks.listens("on_before_optimizer_step"):
+            self.engine.before_update = lambda: self._event("on_before_optimizer_step", progress.step)
         plugs = Plugs(
-            evaluate=(
-                (lambda: self.engine.evaluate(held_out.batches(), self.stopper.wanted))
-                if held_out is not None
-                else None
-            ),
+            evaluate=(lambda: self._evaluate(progress.step)) if self.held_out is not None else None,
             save=self.save if self.saver is not None else None,
-            on_step_start=lambda now: self._event("on_step_start", now.step),
+            on_step_start=self._on_step_start,
+            on_update=lambda now, window: self._event(
+                "on_after_optimizer_step", now.step, epoch=now.position.epoch, batches=window.batches
+            ),
             on_record=on_record,
             memory_gib=lambda: peak_memory_gib(self.process.device),
             stop=self._wants_to_stop,
@@ -164,9 +184,24 @@ class Session:
         """Also when a save in the background failed: the last save of the run then says why, on every rank."""
         return self.stopper.wanted() or (self.saver is not None and self.saver.failed)
 
-    def _write_samples(self, step: int) -> None:
-        if self.samples is not None:
-            self.samples.write(self.engine.module.model, step, longest=self.config.model.options.max_seq_len)
+    def _on_step_start(self, now: Progress, window: Window) -> None:
+        if now.position.row == 0:
+            self._event("on_epoch_start", now.step, epoch=now.position.epoch)
+        self._event("on_step_start", now.step, epoch=now.position.epoch, batches=window.batches)
+
+    def _evaluate(self, step: int) -> dict[str, float] | None:
+        """The figures of the held-out rows, and texts beside them; ``None`` when a wish to stop came first."""
+        assert self.held_out is not None, "the loop is given no evaluation without held-out rows"
+        with self.callbacks.around_evaluation(self._context(step)):
+            figures = self.engine.evaluate(self.held_out.batches(), self.stopper.wanted)
+            if figures is None:
+                return None
+            texts: Sequence[Mapping[str, Any]] = ()
+            if self.samples is not None:
+                longest = self.config.model.options.max_seq_len
+                texts = self.samples.write(self.engine.module.model, step, longest=longest)
+        self._event("on_predict_end", step, predictions=texts)
+        return figures
 
     def _sample_writer(self) -> SampleWriter | None:
         """On rank 0, where it can run the model by itself, with blocks that are not compiled for one shape."""
@@ -183,10 +218,14 @@ class Session:
         )
 
     def _event(self, event: str, step: int, **fields: Any) -> Control:
-        context = CallbackContext(
-            step=step, total_steps=self.total_steps, output=self.output, model=self.engine.module.model, **fields
-        )
-        return self.callbacks.call(event, context)
+        if not self.callbacks.listens(event):
+            return Control()
+        return self.callbacks.call(event, self._context(step, **fields))
+
+    def _context(self, step: int, **fields: Any) -> CallbackContext:
+        fields |= {"model": self.engine.module.model, "weights": LiveWeights(self.engine), "config": self.raw}
+        fields |= {"total_steps": self.total_steps, "output": self.output, "evaluates": self.held_out is not None}
+        return CallbackContext(step=step, **fields)
 
     # ----------------------------------------------------------------------------------------------- checkpoints
 
@@ -203,19 +242,19 @@ class Session:
             "layout": asdict(self.plan) | {"notices": []},
             "model": {"name": self.config.model.name, **self.config.model.options.model_dump(mode="json")},
             "plugins": self._plugins(),
-            "config": self.config.as_raw(),
+            "config": self.raw,
             "data": self.fingerprint,
             "base": self.base if self.process.is_main and self.config.checkpoint.trainable_only else None,
             "callbacks": self.callbacks.state_dict(),
         }
-        self.saver.save(progress.step, content)
+        self.saver.save(progress.step, content, self.callbacks.tensors())
 
     def _saver(self, folder: Path) -> Saver:
-        timeout = self.config.parallel.timeout_seconds
-        return Saver(folder, self.engine, self.config.checkpoint, self._on_saved, timeout_seconds=timeout)
+        def on_saved(step: int, checkpoint: Path) -> None:
+            self._event("on_checkpoint_saved", step, checkpoint=checkpoint)
 
-    def _on_saved(self, step: int, checkpoint: Path) -> None:
-        self._event("on_checkpoint_saved", step, checkpoint=checkpoint)
+        timeout = self.config.parallel.timeout_seconds
+        return Saver(folder, self.engine, self.config.checkpoint, on_saved, timeout_seconds=timeout)
 
     def restore(self, checkpoint: Path | None, manifest: Mapping[str, Any] | None) -> Progress:
         if checkpoint is None or manifest is None:
@@ -224,6 +263,7 @@ class Session:
         if not read_snapshot(self.engine, checkpoint) and self.process.is_main:
             notice("notice: the run was saved on another number of processes, so dropout will not repeat bit for bit")
         self.callbacks.load_state_dict(manifest["callbacks"])
+        self.callbacks.load_tensors(kept_tensors(checkpoint))
         if manifest["total_steps"] != self.total_steps and self.process.is_main:
             notice(
                 f"notice: the run now has {self.total_steps} steps instead of {manifest['total_steps']}; the schedule is"
@@ -251,26 +291,6 @@ class Session:
         content = json.dumps(about, indent=1, ensure_ascii=False)
         with writing(self.output):  # at once each: a run that is killed here must still be one that can be resumed
             (self.output / "completed").unlink(missing_ok=True)
-            replace_text(self.output / "run.yaml", write_yaml(self.config.as_raw()))
+            replace_text(self.output / "run.yaml", write_yaml(self.raw))
             replace_text(self.output / "plugins.lock.json", lock + "\n")
             replace_text(self.output / "about.json", redact(content) + "\n")
-
-    def _recorder(self, progress: Progress) -> Recorder:
-        if not self.process.is_main:
-            return Recorder(None, None, None, None)
-        lines = ProgressLines(
-            self.resolved.build("task_print", self.config.task_print.options),
-            total_steps=self.total_steps,
-            every_steps=self.config.log.every_steps,
-            first_step=progress.step,
-        )
-        if self.output is None:
-            return Recorder(None, None, lines, None)
-        metrics = MetricsFile(self.output / "metrics.jsonl")
-        recorded = progress.step if progress.pending is None else progress.step - 1
-        metrics.cut_back(recorded)
-        if self.samples is not None:
-            self.samples.cut_back(recorded)
-        purge = progress.step + 1 if progress.step else None
-        board = TensorBoardWriter(self.output / "tensorboard", purge_step=purge)
-        return Recorder(metrics, board, lines, self.output, self.config.log.every_steps)

@@ -15,6 +15,7 @@ from mt_core.checkpoint.tensors import open_model, open_overlay
 from mt_core.components import TokenizerComponent
 from mt_core.config.run import ModelRef
 from mt_core.engine.build import TensorSource
+from mt_core.engine.snapshot import kept_tensors
 from mt_core.errors import CheckpointError, WeightsError
 from mt_core.plugins.resolve import Resolved
 from mt_core.weights import NewRows
@@ -39,6 +40,18 @@ def weights_of(resolved: Resolved, names: list[str], say: Say, checkpoint: Path 
     _check_base(base, base_files(resolved))
     _check_checkpoint(saved, names, whole=False)
     return {**pretrained(resolved, resolved.config.model, names, lambda text: None), **saved}
+
+
+def averaged_of(checkpoint: Path | None, name: str) -> TensorSource:
+    """The averaged weights that a callback keeps in a checkpoint. Raises ``CheckpointError`` where it keeps none."""
+    kept = {} if checkpoint is None else kept_tensors(checkpoint)
+    if not kept.get(name):
+        known = ", ".join(key for key, tensors in kept.items() if tensors) or "none"
+        raise CheckpointError(
+            f"{checkpoint or 'weights that are no checkpoint'} has no averaged weights named {name!r}; there are: {known}."
+            " Train with --callbacks ema or swa"
+        )
+    return kept[name]
 
 
 def base_files(resolved: Resolved) -> dict[str, str]:

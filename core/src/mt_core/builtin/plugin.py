@@ -10,7 +10,6 @@ from mt_core import (
     Component,
     DatasetComponent,
     Layout,
-    MtConfig,
     ObjectiveComponent,
     OptimizerComponent,
     TokenizerComponent,
@@ -22,6 +21,7 @@ from .datasets.demo import DemoConfig, build_demo
 from .datasets.jsonl import JsonlConfig, build_jsonl, jsonl_files
 from .datasets.text import TextConfig, build_text, text_files
 from .loss_line import LossLineConfig, build_loss_line
+from .objectives.config import TokenLossConfig
 from .optimizer import AdamWConfig, build_adamw
 from .schedules import ConstantConfig, CosineConfig, build_constant, build_cosine
 from .tokenizers.byte import ByteConfig, build_byte
@@ -99,6 +99,7 @@ def mt_objectives() -> list[ObjectiveComponent]:
     return [
         ObjectiveComponent(
             name="pretrain",
+            config=TokenLossConfig,
             build=_build_pretrain,
             summary="next-token prediction on all of 'text', or of a conversation",
             layouts=_TESTED,
@@ -107,6 +108,7 @@ def mt_objectives() -> list[ObjectiveComponent]:
         ),
         ObjectiveComponent(
             name="sft",
+            config=TokenLossConfig,
             build=_build_sft,
             summary="supervised fine-tuning: loss on the answers of a conversation, or on 'response' given 'prompt'",
             source="https://arxiv.org/abs/2203.02155",
@@ -172,13 +174,13 @@ def mt_task_prints() -> list[Component]:
     ]
 
 
-def _build_pretrain(config: MtConfig, *, tokenizer: Tokenizer, template: Template) -> TokenObjective:
+def _build_pretrain(config: TokenLossConfig, *, tokenizer: Tokenizer, template: Template) -> TokenObjective:
     from .objectives.pretrain import Pretrain
 
-    return Pretrain(tokenizer, template)
+    return Pretrain(tokenizer, template, **config.arguments(tokenizer))
 
 
-def _build_sft(config: MtConfig, *, tokenizer: Tokenizer, template: Template) -> TokenObjective:
+def _build_sft(config: TokenLossConfig, *, tokenizer: Tokenizer, template: Template) -> TokenObjective:
     from .objectives.sft import SupervisedFineTuning
 
-    return SupervisedFineTuning(tokenizer, template)
+    return SupervisedFineTuning(tokenizer, template, **config.arguments(tokenizer))

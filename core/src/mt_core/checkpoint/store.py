@@ -155,7 +155,12 @@ class CheckpointStore:
             entries.unlink()
         write_manifest(staging, manifest, step=step, save_number=number, described=described)
         self._install(staging, final)
-        replace_text(self.folder / LATEST, final.name + "\n")
+        self.point(final)
+
+    def point(self, checkpoint: Path) -> None:
+        """Let ``latest`` name this checkpoint of ours; on rank 0."""
+        if self.rank == 0:
+            replace_text(self.folder / LATEST, checkpoint.name + "\n")
 
     def _install(self, staging: Path, final: Path) -> None:
         """Give the finished folder its name. A checkpoint of ours there steps aside, anything else is set aside."""

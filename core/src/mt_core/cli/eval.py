@@ -36,6 +36,7 @@ Evaluates on the run's held-out rows, or on every row of another dataset. A toke
   --run RUN                  a run's folder
   --checkpoints WHICH        last (default), best (by checkpoint.best), all, or steps: 100,200
   --weights FOLDER           pretrained weights instead of a run, with --model NAME
+  --averaged NAME            with the averaged weights of this callback (ema, swa)
   --on LABEL=DATASET:PATH    rows to evaluate on; repeated for several, each with its own line
   --dataset NAME, --data.…   the rows, as for mt-train; also --objective, --tokenizer, --train.sequence-len
   --eval.batch-size N        rows at a time
@@ -45,7 +46,7 @@ Evaluates on the run's held-out rows, or on every row of another dataset. A toke
   --debug, --version, --help"""
 
 SWITCHES = ("predictions", "debug", "version", "help")
-VALUES = ("run", "checkpoints", "weights", "output")
+VALUES = ("run", "checkpoints", "weights", "averaged", "output")
 REPEATED = ("block_plugin", "on")
 COLUMNS = ("loss", "perplexity", "bits_per_byte", "token_accuracy", "tokens", "samples")
 
@@ -81,7 +82,7 @@ def _eval(words: list[str]) -> int:
     jobs = list(_jobs(line, host))
     output = _output(line)
     results, predictions = [], []
-    evaluate = _evaluator(wanted="predictions" in line.flags)
+    evaluate = _evaluator(wanted="predictions" in line.flags, averaged=line.flags.get("averaged"))
     for job in jobs:
         figures, made = evaluate(job)
         step = int(job.checkpoint.name.rpartition("-")[2]) if job.checkpoint else None
@@ -144,7 +145,7 @@ def _models(line: CommandLine) -> list[tuple[Path | None, dict[str, Any]]]:
     return [(checkpoint, stored) for checkpoint in found]
 
 
-def _evaluator(*, wanted: bool) -> Callable[[Job], tuple[Figures, list[dict[str, Any]]]]:
+def _evaluator(*, wanted: bool, averaged: str | None) -> Callable[[Job], tuple[Figures, list[dict[str, Any]]]]:
     """A function from job to figures and predictions. It keeps the last model, and the rows of each dataset."""
     from mt_core.assemble.data import build_evaluation, build_held_out
     from mt_core.assemble.load import load
@@ -165,7 +166,7 @@ def _evaluator(*, wanted: bool) -> Callable[[Job], tuple[Figures, list[dict[str,
     def run(job: Job) -> tuple[Figures, list[dict[str, Any]]]:
         if job.checkpoint not in models:
             models.clear()
-            models[job.checkpoint] = load(job.resolved, job.checkpoint, notice)
+            models[job.checkpoint] = load(job.resolved, job.checkpoint, notice, averaged=averaged)
         loaded, config = models[job.checkpoint], job.resolved.config
         objective, samples = rows_of(job, loaded.tokenizer)
         made: list[Prediction] = []

@@ -53,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
 def _source_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--run", type=Path, metavar="RUN", help="folder of a run: its last checkpoint is used")
     group.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="one checkpoint of a run, instead of --run")
+    group.add_argument("--averaged", metavar="NAME", help="the averaged weights of this callback of the run (ema, swa)")
     group.add_argument("--model", metavar="NAME", help="a model family, with --weights")
     group.add_argument("--weights", type=Path, metavar="FOLDER", help="pretrained weights that the family reads")
     group.add_argument("--tokenizer", metavar="NAME", help="default: the run's, or the one in the folder of --weights")
@@ -115,7 +116,7 @@ def _generate(arguments: argparse.Namespace) -> int:
         return _answer_file(arguments, wishes, template)
     from mt_core.assemble.load import load
 
-    loaded = load(*_resolved(arguments), notice)
+    loaded = load(*_resolved(arguments), notice, averaged=arguments.averaged)
     return _chat(arguments, loaded, wishes, template) if arguments.chat else _continue(arguments, loaded, wishes)
 
 
@@ -155,7 +156,7 @@ def _answer_file(arguments: argparse.Namespace, wishes: Wishes, template: str | 
         from mt_core.assemble.load import load
         from mt_core.generation.answers import answer
 
-        loaded = load(resolved, checkpoint, notice)
+        loaded = load(resolved, checkpoint, notice, averaged=arguments.averaged)
         numbers = {row.id: number for number, row in enumerate(rows)}
         answer(
             loaded,

@@ -63,9 +63,9 @@ def described(offer: Offer) -> Report:
 
 def _prefix(offer: Offer) -> str:
     """Where a run sets the options; empty for what is built from the model's own, as ``train_model`` is."""
-    from mt_core.config.run import SLOTS
+    from mt_core.config.run import LISTS, SLOTS
 
-    own = {kind: kind for kind in SLOTS} | {"callback": f"callbacks.{offer.component.name}"}
+    own = {kind: kind for kind in SLOTS} | {kind: f"{key}.{offer.component.name}" for key, kind in LISTS.items()}
     return own.get(offer.kind, "")
 
 

@@ -9,7 +9,8 @@ from pydantic.fields import FieldInfo
 
 from mt_core.components import ModelFamily
 from mt_core.config.base import MtConfig
-from mt_core.config.run import SECTIONS, SLOTS, ModelOptions
+from mt_core.config.commandline import merge
+from mt_core.config.run import LISTS, SECTIONS, SLOTS, ModelOptions
 from mt_core.plugins.host import PluginHost
 
 HEAD = """usage: mt-train --model NAME [--config FILE] [--key value …]
@@ -49,6 +50,8 @@ def help_text(
         given = raw.get(slot, {})
         name = given.get("name", default) if isinstance(given, dict) else default
         parts.append(_slot(host, slot, name))
+    if slots is SLOTS:
+        parts.extend(_several(host, key, kind, raw.get(key)) for key, kind in LISTS.items())
     parts.extend(
         _group(f"{section} ({(config.__doc__ or '').splitlines()[0]})", section, config)
         for section, config in sections.items()
@@ -68,6 +71,17 @@ def _slot(host: PluginHost, slot: str, name: str | None) -> str:
         sizes = f"  sizes: {', '.join(offer.component.variants)} (default {offer.component.default_variant})"
         text = "\n".join([text, sizes, *options(slot, ModelOptions)])
     return text
+
+
+def _several(host: PluginHost, key: str, kind: str, given: Any) -> str:
+    """Those that are named, with their options, and the names of the others."""
+    installed = ", ".join(offer.component.name for offer in host.offers(kind)) or "none"
+    named = merge({}, {key: given or {}})[key]
+    lines = [f"--{key} NAME,NAME (installed: {installed}; name some to see their options)"]
+    for name in named if isinstance(named, dict) else ():
+        component = host.get(kind, str(name)).component
+        lines += [f"  {component.name}: {component.summary}", *options(f"{key}.{component.name}", component.config)]
+    return "\n".join(lines)
 
 
 def _group(title: str, prefix: str, config: type[MtConfig]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from mt_core.config.run import SLOTS
+from mt_core.config.run import LISTS, SLOTS
 from mt_core.errors import UsageError, first_line
 
 
@@ -94,8 +94,8 @@ def _set_key(raw: dict[str, Any], dotted: str, text: str | None) -> None:
     path = dotted.split(".")
     if not all(path):
         raise UsageError(f"{option} has an empty part; keys are written --section.key")
-    if path == ["callbacks"]:
-        raw.setdefault("callbacks", []).extend(part for part in (text or "").split(",") if part)
+    if path[0] in LISTS and len(path) == 1:
+        _name_several(raw, path[0], text)
         return
     if len(path) == 1 and path[0] in SLOTS:
         if text is None:
@@ -115,6 +115,19 @@ def _set_key(raw: dict[str, Any], dotted: str, text: str | None) -> None:
     node[path[-1]] = value
 
 
+def _name_several(raw: dict[str, Any], key: str, text: str | None) -> None:
+    """``--callbacks a,b``; ``none`` takes away those of the file."""
+    if text == "none":
+        raw[key] = None
+        return
+    named = raw.setdefault(key, {}) or {}
+    raw[key] = named | {name: named.get(name, {}) for part in (text or "").split(",") if (name := _key(part))}
+
+
+def _key(name: str) -> str:
+    return name.strip().replace("-", "_")
+
+
 EXCLUDES = {"train.steps": "epochs", "train.epochs": "steps"}
 """Key → another one of its section that replaces it when it is given on top."""
 
@@ -125,7 +138,9 @@ def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in upper.items():
         value = _slot(key, value)
         below = merged.get(key)
-        if (
+        if key in LISTS and isinstance(value, dict) and isinstance(below, dict):
+            merged[key] = below | {name: {**below.get(name, {}), **options} for name, options in value.items()}
+        elif (
             not isinstance(value, dict)
             or not isinstance(below, dict)
             or (key in SLOTS and "name" in value and value["name"] != below.get("name", SLOTS[key]))
@@ -138,7 +153,19 @@ def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _slot(key: str, value: Any) -> Any:
-    """A bare name stands for a slot without options."""
+    """A bare name stands for a slot without options; several components become a mapping by name."""
     if key in SLOTS and isinstance(value, str):
         return {"name": value}
-    return value
+    return _by_name(value) if key in LISTS else value
+
+
+def _by_name(value: Any) -> Any:
+    """``[a, {name: b, option: 1}]`` → ``{a: {}, b: {option: 1}}``; what is no such list, or names one twice, stays for ``resolve``."""
+    if isinstance(value, dict):
+        return {_key(str(name)): options or {} for name, options in value.items()}
+    items = value if isinstance(value, list | tuple) else []
+    entries = [{"name": item} if isinstance(item, str) else item for item in items]
+    named = {_key(str(each["name"])): {**each} for each in entries if isinstance(each, dict) and "name" in each}
+    if not items or len(named) != len(items):
+        return value
+    return {key: {name: item for name, item in each.items() if name != "name"} for key, each in named.items()}

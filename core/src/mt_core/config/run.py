@@ -28,6 +28,9 @@ SLOTS: dict[str, str | None] = {
 }
 """Slot → the component that it takes when none is named. The slot's name is also the kind of its component."""
 
+LISTS: dict[str, str] = {"callbacks": "callback", "trackers": "tracker"}
+"""Key under which a run may name several components → their kind."""
+
 SECTIONS: dict[str, type[MtConfig]] = {
     "data": DataConfig,
     "train": TrainConfig,
@@ -84,6 +87,7 @@ class RunConfig(MtConfig):
     schedule: SlotRef
     task_print: SlotRef
     callbacks: tuple[SlotRef, ...] = ()
+    trackers: tuple[SlotRef, ...] = ()
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()
     parallel: ParallelConfig = ParallelConfig()
@@ -94,6 +98,5 @@ class RunConfig(MtConfig):
     def as_raw(self) -> dict[str, Any]:
         """The nested mapping that resolves to this config again: the content of ``run.yaml``."""
         raw: dict[str, Any] = {slot: getattr(self, slot).as_raw() for slot in SLOTS}
-        if self.callbacks:
-            raw["callbacks"] = [callback.as_raw() for callback in self.callbacks]
+        raw |= {key: [each.as_raw() for each in getattr(self, key)] for key in LISTS if getattr(self, key)}
         return raw | {section: getattr(self, section).model_dump(mode="json") for section in SECTIONS}

@@ -59,6 +59,7 @@ class Engine:
         self.plan = plan
         self.process = process
         self.module = module
+        self.before_update: Callable[[], object] = lambda: None
         self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
         with kept_quiet():
             self._engine, self.optimizer, _, _ = deepspeed.initialize(
@@ -110,6 +111,7 @@ class Engine:
             if not last:
                 self._engine.step()
         assert sums is not None, "an optimizer step needs at least one micro-batch on every rank"
+        self.before_update()
         wish = torch.full((1,), float(stop()), device=sums.device)
         return self._update(all_reduce(torch.cat([sums, wish])), tokens)
 

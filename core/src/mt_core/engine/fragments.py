@@ -52,7 +52,7 @@ def fragments(engine: Engine) -> Iterator[Fragment]:
 def scalars(engine: Engine) -> dict[str, float]:
     """Zero-dimensional optimizer state (Adam's step count), which is the same for all parameters."""
     found: dict[str, set[float]] = {}
-    for state in _inner(engine).state.values():
+    for state in inner_optimizer(engine).state.values():
         for key, value in state.items():
             if not isinstance(value, Tensor) or value.dim() == 0:
                 found.setdefault(key, set()).add(float(value))
@@ -92,10 +92,19 @@ def restore_loss_scale(engine: Engine, numbers: dict[str, float]) -> None:
         setattr(scaler, name, type(getattr(scaler, name))(value))
 
 
+def master_slice(engine: Engine, parameter: nn.Parameter) -> tuple[int, Tensor] | None:
+    """(start, live flat values) of this rank's part of a trained weight in fp32; ``None`` where it holds nothing of it."""
+    place = _place(engine, parameter)
+    if place is None:
+        return None
+    flat = parameter.view(-1) if engine.plan.zero_stage == 0 else _view(engine, parameter, MASTER)
+    return place[0], flat.detach()[: place[1]]
+
+
 # --------------------------------------------------------------------------------------------------- DeepSpeed's insides
 
 
-def _inner(engine: Engine) -> torch.optim.Optimizer:
+def inner_optimizer(engine: Engine) -> torch.optim.Optimizer:
     """The optimizer that we made, under DeepSpeed's wrapper."""
     return engine.zero_optimizer if engine.plan.zero_stage == 0 else engine.zero_optimizer.optimizer  # type: ignore[no-any-return]
 
@@ -118,17 +127,17 @@ def _place(engine: Engine, parameter: nn.Parameter) -> tuple[int, int] | None:
 
 def _keys(engine: Engine, parameter: nn.Parameter) -> list[str]:
     if engine.plan.zero_stage == 0:
-        state = _inner(engine).state[parameter]
+        state = inner_optimizer(engine).state[parameter]
         return [key for key, value in state.items() if isinstance(value, Tensor) and value.shape == parameter.shape]
     own = [] if engine.plan.dtype == "fp32" else [MASTER]
-    first = next(iter(_inner(engine).state.values()))
+    first = next(iter(inner_optimizer(engine).state.values()))
     return own + [key for key, value in first.items() if isinstance(value, Tensor) and value.dim() > 0]
 
 
 def _view(engine: Engine, parameter: nn.Parameter, key: str) -> Tensor:
     """The live tensor of this rank's slice, flat."""
     if engine.plan.zero_stage == 0:
-        return _inner(engine).state[parameter][key].view(-1)  # type: ignore[no-any-return]
+        return inner_optimizer(engine).state[parameter][key].view(-1)  # type: ignore[no-any-return]
     state_key = None if key == MASTER else key
     if is_partitioned(parameter):
         view, _ = engine.zero_optimizer._get_fp32_opt_state_partition(parameter, False, optim_state_key=state_key)
@@ -140,7 +149,7 @@ def _view(engine: Engine, parameter: nn.Parameter, key: str) -> Tensor:
 
 def _create_state(engine: Engine, keys: list[str], numbers: dict[str, float]) -> None:
     """The state that the optimizer would make in its first step."""
-    inner = _inner(engine)
+    inner = inner_optimizer(engine)
     for group in inner.param_groups:
         for parameter in _flat_parameters(engine, group):
             zeros = {key: torch.zeros_like(parameter) for key in keys}

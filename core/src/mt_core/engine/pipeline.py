@@ -75,8 +75,17 @@ class PipelineEngine(Engine):
             zero.scaled_global_norm = lambda norm_type=2: _norm(zero)
         else:
             _never_empty(zero)
-        add_up = {schedule.ReduceTiedGrads: lambda engine: _add_up_shared(engine)}
-        self._engine._INSTRUCTION_MAP = {**self._engine._INSTRUCTION_MAP, **add_up}
+        update = self._engine._INSTRUCTION_MAP[schedule.OptimizerStep]
+
+        def update_after_hooks(engine: Any, **keywords: Any) -> None:
+            self.before_update()
+            update(engine, **keywords)
+
+        own = {
+            schedule.ReduceTiedGrads: lambda engine: _add_up_shared(engine),
+            schedule.OptimizerStep: update_after_hooks,
+        }
+        self._engine._INSTRUCTION_MAP = {**self._engine._INSTRUCTION_MAP, **own}
 
     @property
     def stages(self) -> tuple[str, ...]:

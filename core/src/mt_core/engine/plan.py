@@ -263,9 +263,9 @@ def _wrong_sequence(config: RunConfig, world: int) -> Fault | None:
 
 
 _CONCERNED: dict[str, frozenset[str]] = {
-    "pipeline": frozenset({"train_model", "objective", "adapter", "optimizer"}),
-    "sequence": frozenset({"train_model", "objective", "adapter"}),
-    "offload": frozenset({"optimizer"}),
+    "pipeline": frozenset({"train_model", "objective", "adapter", "optimizer", "callback"}),
+    "sequence": frozenset({"train_model", "objective", "adapter", "callback"}),
+    "offload": frozenset({"optimizer", "callback"}),
 }
 """Layouts that only some kinds of component take notice of; every other layout concerns all."""
 

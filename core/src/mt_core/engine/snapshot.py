@@ -6,20 +6,23 @@ state, and its random generators. Any number of ranks, at any ZeRO stage, reads 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mt_core.checkpoint.tensors import ModelWriter, open_tensors, read_json, write_json, write_tensors
+from mt_core.checkpoint.tensors import ModelWriter, open_model, open_tensors, read_json, write_json, write_tensors
 from mt_core.engine import fragments
 from mt_core.engine.engine import Engine
 from mt_core.engine.processes import Process
 from mt_core.engine.random_state import random_numbers, random_tensors, restore_random
 from mt_core.errors import CheckpointError
+
+OTHERS = "callbacks"
+"""Folder of a checkpoint with the tensors that callbacks keep, one folder each."""
 
 _NUMBERS = {"fragments", "scalars", "loss_scale", "random"}
 
@@ -32,29 +35,44 @@ class Snapshot:
     weights: Iterable[tuple[str, Tensor]]
     state: Mapping[str, Tensor]
     numbers: Mapping[str, Any]
+    others: Mapping[str, Iterable[tuple[str, Tensor]]] = field(default_factory=dict)
 
     def write(self, folder: Path) -> list[Path]:
         """Write this rank's files; every rank must call it. Returns their paths."""
-        writer = ModelWriter(folder / "model") if self.process.is_main else None
-        for name, weight in self.weights:
-            if writer is not None:
-                writer.add(name, weight.cpu())
-        weights = [] if writer is None else writer.close()
+        files = self._write_whole(folder / "model", self.weights)
+        for name, tensors in self.others.items():
+            files += self._write_whole(folder / OTHERS / name, tensors)
         stem = folder / "state" / f"rank-{self.process.rank:04d}"
         stem.parent.mkdir(exist_ok=True)
         write_tensors(stem.with_suffix(".safetensors"), self.state)
         write_json(stem.with_suffix(".json"), self.numbers)
-        return [*weights, stem.with_suffix(".safetensors"), stem.with_suffix(".json")]
+        return [*files, stem.with_suffix(".safetensors"), stem.with_suffix(".json")]
+
+    def _write_whole(self, folder: Path, tensors: Iterable[tuple[str, Tensor]]) -> list[Path]:
+        writer = ModelWriter(folder) if self.process.is_main else None
+        for name, tensor in tensors:
+            if writer is not None:
+                writer.add(name, tensor.cpu())
+        return [] if writer is None else writer.close()
 
 
-def take_snapshot(engine: Engine, *, copied: bool = False, trainable_only: bool = False) -> Snapshot:
-    """What this rank would write now. ``copied``: into host memory, so that training may go on; all ranks must call it."""
+def take_snapshot(
+    engine: Engine,
+    *,
+    copied: bool = False,
+    trainable_only: bool = False,
+    others: Mapping[str, Iterable[tuple[str, Tensor]]] | None = None,
+) -> Snapshot:
+    """What this rank would write now. ``copied``: into host memory, so that training may go on; all ranks must call it.
+
+    ``others`` are whole tensors beside the model's, by the name of their folder.
+    """
     process = engine.process
     weights: Iterable[tuple[str, Tensor]] = engine.whole_weights(trainable_only=trainable_only)
+    others = dict(others or {})
     if copied:
-        # Every rank takes part in gathering, and only the first keeps what it sees.
-        kept = [(name, _host_copy(weight)) if process.is_main else None for name, weight in weights]
-        weights = [each for each in kept if each is not None]
+        weights = _kept(weights, process)
+        others = {name: _kept(tensors, process) for name, tensors in others.items()}
     state, places = random_tensors(process.device), {}
     for fragment in fragments.fragments(engine):
         places[fragment.name] = [fragment.start, fragment.length]
@@ -66,7 +84,13 @@ def take_snapshot(engine: Engine, *, copied: bool = False, trainable_only: bool 
         "loss_scale": fragments.loss_scale(engine),
         "random": random_numbers(),
     }
-    return Snapshot(process, weights, state, numbers)
+    return Snapshot(process, weights, state, numbers, others)
+
+
+def _kept(tensors: Iterable[tuple[str, Tensor]], process: Process) -> list[tuple[str, Tensor]]:
+    """Every rank takes part in gathering, and only the first keeps what it sees."""
+    kept = [(name, _host_copy(tensor)) if process.is_main else None for name, tensor in tensors]
+    return [each for each in kept if each is not None]
 
 
 def _host_copy(tensor: Tensor) -> Tensor:
@@ -87,6 +111,12 @@ def read_snapshot(engine: Engine, folder: Path) -> bool:
     tensors = {name: saved.tensor(rank, name) for name in saved.names(rank) if name.startswith("rng::")}
     restore_random(tensors, saved.content[rank]["random"], engine.process.device)
     return True
+
+
+def kept_tensors(folder: Path) -> dict[str, Mapping[str, Callable[[], Tensor]]]:
+    """What callbacks kept in a checkpoint: name → tensor → a function that reads it."""
+    places = sorted((folder / OTHERS).glob("*/index.json"))
+    return {place.parent.name: open_model(place.parent) for place in places}
 
 
 def _numbers(path: Path) -> dict[str, Any]:

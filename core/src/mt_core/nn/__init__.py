@@ -3,10 +3,11 @@
 from mt_core.nn.attention import AttentionFn, SdpaAttention
 from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums, document_lengths
 from mt_core.nn.fused import RMSNorm, geglu, swiglu
-from mt_core.nn.loss import chunked_loss, token_scores
+from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
 from mt_core.nn.model import BlockContext, KVCache, Layer, LayerSpec, TrainModel, tensor_generator
 from mt_core.nn.objective import TokenObjective
 from mt_core.nn.rotary import Rotary, rotate
+from mt_core.nn.scores import TokenScores
 
 __all__ = [
     "NOT_TRAINED",
@@ -17,10 +18,12 @@ __all__ = [
     "Layer",
     "LayerSpec",
     "LossSums",
+    "LossTerms",
     "RMSNorm",
     "Rotary",
     "SdpaAttention",
     "TokenObjective",
+    "TokenScores",
     "TrainModel",
     "chunked_loss",
     "document_lengths",

@@ -7,6 +7,7 @@ while they do. Shapes: n trained tokens, C tokens of a chunk, D model width, V v
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,23 +19,47 @@ CHUNK_TOKENS = 1024
 """Tokens whose logits exist at one time; chosen on measurements in docs/log.md."""
 
 
+@dataclass(frozen=True)
+class LossTerms:
+    """What a token's loss is made of beside its cross-entropy.
+
+    ``smoothing`` s: the target is 1 - s on the label, and s spread evenly over all V tokens
+    (https://arxiv.org/abs/1512.00567). ``z``: z · log²(Σ exp(logits)) keeps the normaliser near 1 (PaLM,
+    https://arxiv.org/abs/2204.02311).
+    """
+
+    smoothing: float = 0.0
+    z: float = 0.0
+
+
+PLAIN = LossTerms()
+
+
 def chunked_loss(
-    head: nn.Module, hidden_nD: Tensor, labels_n: Tensor, weights_n: Tensor | None = None, *, chunk: int = CHUNK_TOKENS
+    head: nn.Module,
+    hidden_nD: Tensor,
+    labels_n: Tensor,
+    weights_n: Tensor | None = None,
+    *,
+    terms: LossTerms = PLAIN,
+    chunk: int = CHUNK_TOKENS,
 ) -> Tensor:
-    """Sum of the cross-entropies of ``head(hidden)`` with ``labels``, in fp32: a scalar, with the gradient of the plain form.
+    """Sum of the losses of ``head(hidden)`` with ``labels``, in fp32: a scalar, with the gradient of the plain form.
 
     ``weights_n`` multiplies each token's loss. A plain linear head takes the fast way, whose gradients are made in the
     forward; any other head (a soft-cap, an adapter on it) is recomputed per chunk in the backward.
     """
     if isinstance(head, nn.Linear) and type(head).forward is nn.Linear.forward and getattr(head, "bias", None) is None:
-        return _LinearLoss.apply(hidden_nD, head.weight, labels_n, weights_n, chunk)  # type: ignore[no-untyped-call, no-any-return]
+        return _LinearLoss.apply(hidden_nD, head.weight, labels_n, weights_n, chunk, terms)  # type: ignore[no-untyped-call, no-any-return]
     total = hidden_nD.new_zeros((), dtype=torch.float32)
     for start in range(
         0, max(len(hidden_nD), 1), chunk
     ):  # an empty batch still runs the head, for ZeRO-3's collectives
         piece = slice(start, start + chunk)
         weight = None if weights_n is None else weights_n[piece]
-        total = total + checkpoint(_piece_loss, head, hidden_nD[piece], labels_n[piece], weight, use_reentrant=False)
+        total = total + checkpoint(
+            _piece_loss, head, hidden_nD[piece], labels_n[piece], weight, terms, use_reentrant=False
+        )
     return total
 
 
@@ -51,8 +76,13 @@ def token_scores(
     return torch.cat(losses), torch.cat(likeliest)
 
 
-def _piece_loss(head: nn.Module, hidden_CD: Tensor, labels_C: Tensor, weights_C: Tensor | None) -> Tensor:
-    losses_C = F.cross_entropy(head(hidden_CD).float(), labels_C, reduction="none")
+def _piece_loss(
+    head: nn.Module, hidden_CD: Tensor, labels_C: Tensor, weights_C: Tensor | None, terms: LossTerms
+) -> Tensor:
+    logits_CV = head(hidden_CD).float()
+    losses_C = F.cross_entropy(logits_CV, labels_C, reduction="none", label_smoothing=terms.smoothing)
+    if terms.z:
+        losses_C = losses_C + terms.z * logits_CV.logsumexp(1).square()
     return (losses_C if weights_C is None else losses_C * weights_C).sum()
 
 
@@ -61,8 +91,16 @@ class _LinearLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_nD: Tensor, weight_VD: Tensor, labels_n: Tensor, weights_n: Tensor | None, chunk: int
+        ctx: Any,
+        hidden_nD: Tensor,
+        weight_VD: Tensor,
+        labels_n: Tensor,
+        weights_n: Tensor | None,
+        chunk: int,
+        terms: LossTerms,
     ) -> Tensor:
+        # d loss / d logits = softmax · (1 + 2 z log Z) - (1 - s) · label - s / V
+        smooth, vocabulary = terms.smoothing, weight_VD.shape[0]
         need_hidden, need_weight = ctx.needs_input_grad[:2]
         total = torch.zeros((), dtype=torch.float32, device=hidden_nD.device)
         grad_nD = torch.empty_like(hidden_nD) if need_hidden else None
@@ -73,16 +111,23 @@ class _LinearLoss(torch.autograd.Function):
             hidden_CD, labels_C1 = hidden_nD[piece], labels_n[piece].unsqueeze(1)
             logits_CV = torch.mm(hidden_CD, weight_VD.T, out=room_CV[: len(hidden_CD)]).float()
             picked_C1 = logits_CV.gather(1, labels_C1)
+            if smooth:
+                picked_C1 = (1 - smooth) * picked_C1 + smooth * logits_CV.mean(1, keepdim=True)
             high_C1 = logits_CV.amax(1, keepdim=True)
             exp_CV = logits_CV.sub_(high_C1).exp_()
             sum_C1 = exp_CV.sum(1, keepdim=True)
-            loss_C1 = sum_C1.log() + high_C1 - picked_C1
+            log_z_C1 = sum_C1.log() + high_C1
+            loss_C1 = log_z_C1 - picked_C1
+            if terms.z:
+                loss_C1 += terms.z * log_z_C1.square()
             scale_C1 = 1.0 if weights_n is None else weights_n[piece].unsqueeze(1).float()
             total += (loss_C1 * scale_C1).sum()
             if not (need_hidden or need_weight):
                 continue
-            delta_CV = exp_CV.mul_(scale_C1 / sum_C1)
-            delta_CV.scatter_add_(1, labels_C1, -torch.ones_like(sum_C1) * scale_C1)
+            delta_CV = exp_CV.mul_(scale_C1 * (1 + 2 * terms.z * log_z_C1 if terms.z else 1.0) / sum_C1)
+            delta_CV.scatter_add_(1, labels_C1, -torch.full_like(sum_C1, 1 - smooth) * scale_C1)
+            if smooth:
+                delta_CV -= scale_C1 * (smooth / vocabulary)
             delta_CV = delta_CV.to(weight_VD.dtype)
             if grad_nD is not None:
                 torch.mm(delta_CV, weight_VD, out=grad_nD[piece])
@@ -101,7 +146,7 @@ class _LinearLoss(torch.autograd.Function):
             grad_nD.mul_(grad)
         if grad_VD is not None:
             grad_VD = grad_VD.mul_(grad).to(ctx.weight_dtype)
-        return grad_nD, grad_VD, None, None, None
+        return grad_nD, grad_VD, None, None, None, None
 
 
 def _add_outer(grad_VD: Tensor, delta_CV: Tensor, hidden_CD: Tensor) -> None:

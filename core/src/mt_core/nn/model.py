@@ -8,6 +8,7 @@ Shapes: B rows, T tokens, D model width.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from mt_core.components import whole_shape
 from mt_core.config.base import ModelConfig
 from mt_core.nn.attention import AttentionFn, SdpaAttention
 from mt_core.nn.batch import Batch, DocumentLengths
@@ -161,7 +163,9 @@ class TrainModel(nn.Module):
 
         The default counts 6 per weight that multiplies (2 forward, 4 backward), the embedding look-up and attention apart.
         """
-        weights = sum(parameter.numel() for layer in self.layers()[1:] for parameter in layer.module.parameters())
+        weights = sum(
+            math.prod(whole_shape(parameter)) for layer in self.layers()[1:] for parameter in layer.module.parameters()
+        )
         return 6.0 * weights
 
 

@@ -13,15 +13,16 @@ from torch import Tensor, nn
 
 from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums
 from mt_core.nn.collation import collated, flattened
-from mt_core.nn.loss import chunked_loss
+from mt_core.nn.loss import PLAIN, LossTerms, chunked_loss
+from mt_core.nn.scores import TokenScores
 from mt_core.protocols import HasFlat, Rejected, Row, Sample
 
 
 class TokenObjective:
     """Next-token prediction on the trained tokens of a sample. Subclasses say how a row is encoded."""
 
-    def __init__(self, *, pad_id: int = 0) -> None:
-        self.pad_id = pad_id
+    def __init__(self, *, pad_id: int = 0, terms: LossTerms | None = None, scores: TokenScores | None = None) -> None:
+        self.pad_id, self.terms, self.scores = pad_id, terms or PLAIN, scores
 
     def encode(self, row: Row) -> Sample | Rejected:
         """The sample of a row, or why there is none."""
@@ -45,7 +46,7 @@ class TokenObjective:
         return None
 
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
-        """Sum of the cross-entropies of the trained tokens; (B, T, D) -> scalar."""
+        """Sum of the losses of the trained tokens; (B, T, D) -> scalar. An evaluation has the plain cross-entropy."""
         index_n = (
             batch.trained_n
             if batch.trained_n is not None
@@ -54,6 +55,7 @@ class TokenObjective:
         hidden_nD = hidden.flatten(0, 1)[index_n]
         labels_n = batch.labels.reshape(-1)[index_n]
         weights_n = None if batch.weights is None else batch.weights.reshape(-1)[index_n]
-        loss_sum = chunked_loss(head, hidden_nD, labels_n, weights_n)
+        loss_sum = chunked_loss(head, hidden_nD, labels_n, weights_n, terms=self.terms if head.training else PLAIN)
         count = torch.as_tensor(float(len(index_n)), device=hidden.device) if weights_n is None else weights_n.sum()
-        return LossSums(loss_sum, count)
+        metrics = {} if self.scores is None else self.scores.of(head, hidden_nD, labels_n)
+        return LossSums(loss_sum, count, metrics)

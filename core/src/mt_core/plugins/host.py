@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pluggy
 
 from mt_core import hookspecs
+from mt_core.config.run import LISTS
 from mt_core.errors import (
     ComponentError,
     DuplicateComponentError,
@@ -105,8 +106,11 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
+_FLAGS = {kind: key for key, kind in LISTS.items()}
+
+
 def _option(kind: str) -> str:
-    return "--callbacks" if kind == "callback" else "--" + kind.replace("_", "-")
+    return "--" + _FLAGS.get(kind, kind).replace("_", "-")
 
 
 def _likely_offers(info: Installed, name: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from mt_core.components import ModelFamily, ObjectiveComponent, WeightsFormat
 from mt_core.config.commandline import merge
 from mt_core.config.names import expand
-from mt_core.config.run import SECTIONS, SLOTS, RunConfig, SlotRef
+from mt_core.config.run import LISTS, SECTIONS, SLOTS, RunConfig, SlotRef
 from mt_core.config.secrets import secret_keys
 from mt_core.errors import ComponentError, ConfigError, did_you_mean
 from mt_core.plugins.draft import Draft, Origins
@@ -61,7 +61,8 @@ def resolve(raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = 
     _fill_slots(draft)
     fit_vocabulary(draft)
     parts = _parts(draft)
-    _fill_callbacks(draft)
+    for key, kind in LISTS.items():
+        _fill_list(draft, key, kind)
     _fill_sections(draft)
     if not draft.faults:
         _cross_checks(draft)
@@ -79,13 +80,13 @@ def _refuse_secrets(draft: Draft) -> None:
 
 
 def _unknown_keys(draft: Draft) -> None:
-    known = [*SLOTS, *SECTIONS, "callbacks"]
+    known = [*SLOTS, *SECTIONS, *LISTS]
     for key in [key for key in draft.raw if key not in known]:
         hint = did_you_mean(key, known).replace("_", "-")
         draft.fault(key, "no such slot or section.", f"{hint}Known: {', '.join(known).replace('_', '-')}.")
         del draft.raw[key]
     for key, value in draft.raw.items():
-        if key != "callbacks" and not isinstance(value, dict):
+        if key not in LISTS and not isinstance(value, dict):
             draft.fault(key, f"must be a name or a mapping of keys, got {value!r}.")
             draft.raw[key] = {}
 
@@ -157,28 +158,29 @@ def _parts(draft: Draft) -> dict[str, tuple[Part, ...] | None]:
     return {slot: parts_of(draft, draft.offers[slot], draft.values[slot].options, slot) for slot in filled}
 
 
-def _fill_callbacks(draft: Draft) -> None:
+def _fill_list(draft: Draft, key: str, kind: str) -> None:
     """``[name, …]``, ``[{name: …, option: …}]`` or ``{name: {option: …}}``."""
-    given = draft.raw.get("callbacks", [])
+    given = draft.raw.get(key) or []
     if isinstance(given, dict):
         given = [{"name": name, **(options or {})} for name, options in given.items()]
     chosen = []
-    for item in given or []:
-        entry = {"name": item} if isinstance(item, str) else dict(item)
+    for item in given if isinstance(given, list | tuple) else [given]:
+        entry = dict(item) if isinstance(item, dict) else {"name": item}
         try:
             name = str(entry.pop("name", ""))
-            offer = draft.host.get("callback", name)
+            offer = draft.host.get(kind, name)
         except ComponentError as error:
-            draft.fault("callbacks", str(error))
+            draft.fault(key, str(error))
             continue
-        if f"callback:{name}" in draft.offers:
-            draft.fault("callbacks", f"{name} is named twice.", "Name each callback once.")
+        name = offer.qualified if "/" in name else offer.component.name  # DISTRIBUTION/NAME stays unambiguous
+        if f"{kind}:{name}" in draft.offers:
+            draft.fault(key, f"{name} is named twice.", "Name it once.")
             continue
-        options = draft.validated(offer.component.config, entry, f"callbacks.{offer.component.name}")
+        options = draft.validated(offer.component.config, entry, f"{key}.{offer.component.name}")
         if options is not None:
-            chosen.append(SlotRef(name=name, options=options))  # as given: DISTRIBUTION/NAME stays unambiguous
-            draft.offers[f"callback:{name}"] = offer
-    draft.values["callbacks"] = tuple(chosen)
+            chosen.append(SlotRef(name=name, options=options))
+            draft.offers[f"{kind}:{name}"] = offer
+    draft.values[key] = tuple(chosen)
 
 
 def _fill_sections(draft: Draft) -> None:

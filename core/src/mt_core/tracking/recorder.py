@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from mt_core.protocols import StepRecord
@@ -10,6 +11,7 @@ from mt_core.tracking.logs import notice
 from mt_core.tracking.metrics import MetricsFile
 from mt_core.tracking.plot import plot_losses
 from mt_core.tracking.tensorboard import TensorBoardWriter
+from mt_core.tracking.trackers import GuardedTracker
 
 
 class Recorder:
@@ -22,12 +24,14 @@ class Recorder:
         lines: ProgressLines | None,
         output: Path | None,
         board_every: int = 1,
+        trackers: Sequence[GuardedTracker] = (),
     ) -> None:
         self._metrics = metrics
         self._board = board
         self._lines = lines
         self._output = output
         self._board_every = board_every
+        self._trackers = trackers
         self.first_loss: float | None = None
         self.last_loss: float | None = None
         self.eval_loss: float | None = None
@@ -39,10 +43,18 @@ class Recorder:
         self.eval_loss = record.evaluation.get("eval_loss", self.eval_loss)
         if self._metrics is not None:
             self._metrics.append(record)
-        if self._board is not None and (record.evaluation or record.step % self._board_every == 0):
-            self._board.append(record)
+        if record.evaluation or record.step % self._board_every == 0:
+            if self._board is not None:
+                self._board.append(record)
+            for tracker in self._trackers:
+                tracker.log(record)
         if self._lines is not None:
             self._lines.append(record)
+
+    def close_trackers(self, *, failed: bool) -> None:
+        """The run has ended, well or not."""
+        for tracker in self._trackers:
+            tracker.close(failed=failed)
 
     def finish(self) -> None:
         """Complete the files and draw the loss curve."""

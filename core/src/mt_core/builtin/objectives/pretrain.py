@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mt_core import DataError, ManyTexts, Rejected, Row, Sample, conversation, is_conversation, text_encoder, text_field
 from mt_core.nn import TokenObjective
@@ -20,8 +20,8 @@ class Pretrain(TokenObjective):
     A conversation is written down by the run's template, and all of it is trained too.
     """
 
-    def __init__(self, tokenizer: Tokenizer, template: Template) -> None:
-        super().__init__(pad_id=tokenizer.pad_id or 0)
+    def __init__(self, tokenizer: Tokenizer, template: Template, **figures: Any) -> None:
+        super().__init__(pad_id=tokenizer.pad_id or 0, **figures)
         self._tokenizer, self._template, self._encode = tokenizer, template, text_encoder(tokenizer)
         bos, eos = tokenizer.bos_id, tokenizer.eos_id
         self._begin, self._end = [] if bos is None else [bos], [] if eos is None else [eos]

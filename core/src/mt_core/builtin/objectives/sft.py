@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mt_core import DataError, ManyConversations, Rejected, Row, Sample, conversation
 from mt_core.nn import TokenObjective
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class SupervisedFineTuning(TokenObjective):
     """Rows that are conversations (``prompt`` and ``response``, ``messages`` …), written down by the run's template."""
 
-    def __init__(self, tokenizer: Tokenizer, template: Template) -> None:
-        super().__init__(pad_id=tokenizer.pad_id or 0)
+    def __init__(self, tokenizer: Tokenizer, template: Template, **figures: Any) -> None:
+        super().__init__(pad_id=tokenizer.pad_id or 0, **figures)
         self._template = template
 
     def encode(self, row: Row) -> Sample | Rejected:

@@ -1,0 +1,132 @@
+"""What callbacks and trackers see of a run, and what callbacks may ask of it. Torch is imported for type checkers only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mt_core.protocols import StepRecord
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mt_core.nn import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Control:
+    """What a callback asks of the loop; every rank must ask for the same.
+
+    ``say`` is shown to whoever runs it, once. ``evaluate`` (after this step) and ``metrics`` (figures for its record) count in
+    ``on_after_optimizer_step`` only; ``latest`` (the checkpoint that the run ends with, and goes on from) in ``on_run_end``.
+    """
+
+    stop: bool = False
+    save: bool = False
+    evaluate: bool = False
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    latest: Path | None = None
+    say: str = ""
+
+    def __or__(self, other: Control) -> Control:
+        """What both ask for."""
+        return Control(
+            stop=self.stop or other.stop,
+            save=self.save or other.save,
+            evaluate=self.evaluate or other.evaluate,
+            metrics={**self.metrics, **other.metrics},
+            latest=other.latest or self.latest,
+        )
+
+
+class TrainedWeights(Protocol):
+    """The weights that a run trains, wherever they lie. Every rank makes the same calls; values are fp32.
+
+    A slice is (name, start, flat values): what this rank holds of one parameter, counted in elements.
+    """
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def world(self) -> int: ...
+
+    @property
+    def optimizer(self) -> Any:
+        """The ``torch.optim.Optimizer`` that steps; under ZeRO its parameters are flat pieces."""
+        ...
+
+    @property
+    def sliced(self) -> bool:
+        """Whether each rank's slices are its own, rather than the same on all."""
+        ...
+
+    def slices(self) -> Iterator[tuple[str, int, Tensor]]:
+        """Live views in a fixed order; writing there changes nothing that a layout promises."""
+        ...
+
+    def whole(self, slices: Sequence[tuple[str, int, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        """Slices of all ranks put together, one parameter at a time, in its shape."""
+        ...
+
+    def put(self, slices: Sequence[tuple[str, int, Tensor]]) -> None:
+        """The model has these values from now on."""
+        ...
+
+    def replaced(self, slices: Sequence[tuple[str, int, Tensor]]) -> AbstractContextManager[None]:
+        """The model has these values inside, and its own again afterwards, bit for bit."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallbackContext:
+    """What a callback sees. Fields may be added; they are never removed without a deprecation.
+
+    ``step`` counts finished optimizer steps. ``config`` is the content of ``run.yaml``; ``evaluates`` tells whether rows are
+    held out; ``finished`` (in ``on_run_end``) whether the run is complete, rather than stopped to be resumed. ``batches`` are
+    this rank's micro-batches, from ``on_step_start`` to ``on_after_optimizer_step``; ``predictions`` are rank 0's texts of
+    an evaluation (``samples.jsonl``).
+    """
+
+    step: int
+    total_steps: int
+    output: Path | None
+    model: Any = None
+    weights: TrainedWeights | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    evaluates: bool = False
+    finished: bool = False
+    epoch: int = 0
+    batches: Sequence[Batch] = ()
+    record: StepRecord | None = None
+    predictions: Sequence[Mapping[str, Any]] = ()
+    checkpoint: Path | None = None
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackedRun:
+    """What a tracker is told of a run. ``config`` is the content of ``run.yaml``, which never holds a secret.
+
+    ``first_step`` is 0, or the step that a resumed run goes on from: what was told of later ones is told again.
+    """
+
+    name: str
+    output: Path | None
+    config: Mapping[str, Any]
+    first_step: int
+
+
+class Tracker(Protocol):
+    """Takes the figures of a run elsewhere, on rank 0. Whatever it raises is one warning, and the run goes on without it."""
+
+    def log(self, record: StepRecord) -> None:
+        """The figures of one step: every ``log.every_steps`` steps, and of each evaluation."""
+        ...
+
+    def close(self, *, failed: bool) -> None:
+        """The run has ended, well or not."""
+        ...

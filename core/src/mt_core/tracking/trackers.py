@@ -1,0 +1,47 @@
+"""Trackers of plugins: what one of them raises is one warning, and the run goes on without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mt_core.config.secrets import redact
+from mt_core.errors import MtError
+from mt_core.events import Tracker
+from mt_core.protocols import StepRecord
+from mt_core.tracking.logs import notice
+
+
+class GuardedTracker:
+    """A tracker that never stops a run: after its first failure it is left out.
+
+    An ``MtError`` of ``make`` is raised: before the first step a missing package or a wrong option can still be put right.
+    """
+
+    def __init__(self, name: str, make: Callable[[], Tracker]) -> None:
+        self._name = name
+        self._tracker: Tracker | None = None
+        self._guarded("build", lambda: setattr(self, "_tracker", make()), raised=MtError)
+
+    def log(self, record: StepRecord) -> None:
+        """Hand on the figures of one step."""
+        if (tracker := self._tracker) is not None:
+            self._guarded("log", lambda: tracker.log(record))
+
+    def close(self, *, failed: bool) -> None:
+        """The run has ended."""
+        if (tracker := self._tracker) is not None:
+            self._guarded("close", lambda: tracker.close(failed=failed))
+        self._tracker = None
+
+    def _guarded(self, what: str, action: Callable[[], object], *, raised: type[Exception] | tuple[()] = ()) -> None:
+        try:
+            action()
+        except raised:
+            raise
+        except Exception as error:  # noqa: BLE001 - a tracker's code and its network may raise anything; it is said below
+            self._tracker = None
+            said = redact(f"{type(error).__name__}: {error}")
+            notice(
+                f"warning: tracker {self._name} failed ({what}): {said}; the run goes on without it, and metrics.jsonl has"
+                " all figures"
+            )

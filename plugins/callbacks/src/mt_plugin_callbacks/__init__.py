@@ -1,0 +1,1 @@
+"""Callbacks and metric printers for mt-core."""

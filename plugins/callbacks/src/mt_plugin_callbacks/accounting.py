@@ -1,0 +1,123 @@
+"""What a run costs: tokens, floating-point operations, memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from mt_core import CallbackContext, Control, MtConfig
+
+PEAK_TERAFLOPS = {
+    "H100 PCIe": 756.0,  # https://www.nvidia.com/en-us/data-center/h100, dense, as all here
+    "H100": 989.0,
+    "H200": 989.0,  # https://www.nvidia.com/en-us/data-center/h200
+    "A100": 312.0,  # https://www.nvidia.com/en-us/data-center/a100
+    "L40S": 362.0,  # https://www.nvidia.com/en-us/data-center/l40s
+    "L4": 121.0,  # https://www.nvidia.com/en-us/data-center/l4
+}
+"""Peak of bf16 in teraFLOP/s by a part of the device's name; the first that fits holds."""
+
+
+class FlopsConfig(MtConfig):
+    """What the device could do at best."""
+
+    peak_teraflops: float | None = Field(
+        None,
+        gt=0,
+        description="peak of one device (teraFLOP/s, dense); default is that of well-known GPUs in bf16, else no mfu",
+    )
+
+
+class Flops:
+    """Adds to each record ``tokens_seen`` (places computed so far, prompts and padding included), ``petaflop`` (so far, all
+    devices), ``teraflops`` (per second and device) and ``mfu`` (share of the peak, https://arxiv.org/abs/2204.02311).
+
+    The operations are the model's own count (``flops_per_token``): forward and backward of every weight, without recomputation.
+    The other ranks are taken to compute as many places as this one.
+    """
+
+    def __init__(self, config: FlopsConfig) -> None:
+        self._peak = config.peak_teraflops
+        self._began = 0.0
+        self._seen, self._petaflop = 0, 0.0
+
+    def on_model_built(self, context: CallbackContext) -> None:
+        """Look the peak up."""
+        if self._peak is None:
+            self._peak = _known_peak()
+
+    def on_step_start(self, context: CallbackContext) -> None:
+        """From here on the step computes."""
+        self._began = time.perf_counter()
+
+    def on_after_optimizer_step(self, context: CallbackContext) -> Control:
+        """Count this step."""
+        assert context.weights is not None, "a run has weights"
+        seconds = max(time.perf_counter() - self._began, 1e-9)
+        places = sum(batch.input_ids.numel() for batch in context.batches)
+        flop = sum(
+            batch.input_ids.numel() * context.model.flops_per_token(batch.document_ids.shape[1])
+            for batch in context.batches
+        )
+        self._seen += places * context.weights.world
+        self._petaflop += flop * context.weights.world / 1e15
+        rate = flop / seconds / 1e12
+        figures = {"tokens_seen": self._seen, "petaflop": self._petaflop, "teraflops": rate}
+        return Control(metrics=figures if self._peak is None else {**figures, "mfu": rate / self._peak})
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was counted so far."""
+        return {"tokens_seen": self._seen, "petaflop": self._petaflop}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on counting."""
+        self._seen, self._petaflop = state["tokens_seen"], state["petaflop"]
+
+
+def _known_peak() -> float | None:
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    name = torch.cuda.get_device_name()
+    return next((peak for part, peak in PEAK_TERAFLOPS.items() if part in name), None)
+
+
+class MemoryConfig(MtConfig):
+    """The memory tracker has no options."""
+
+
+class Memory:
+    """Adds to each record, of rank 0: ``resident_gib`` (of the process, now), and on a GPU ``allocated_gib`` (now) and
+    ``reserved_gib`` (held by torch). ``memory_gib``, which is always there, only ever grows.
+    """
+
+    def __init__(self, config: MemoryConfig) -> None:
+        pass
+
+    def on_after_optimizer_step(self, context: CallbackContext) -> Control:
+        """Read what the system says."""
+        import torch
+
+        figures = {}
+        if (resident := _resident_gib()) is not None:
+            figures["resident_gib"] = resident
+        if torch.cuda.is_available():
+            figures["allocated_gib"] = torch.cuda.memory_allocated() / 2**30
+            figures["reserved_gib"] = torch.cuda.memory_reserved() / 2**30
+        return Control(metrics=figures)
+
+
+def _resident_gib() -> float | None:
+    """Linux only."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    except (OSError, ValueError):
+        return None
+    import resource
+
+    return pages * resource.getpagesize() / 2**30

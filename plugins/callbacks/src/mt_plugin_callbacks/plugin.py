@@ -1,0 +1,144 @@
+"""Entry point of the callbacks plugin: says what it offers, holds no logic, imports no torch."""
+
+from __future__ import annotations
+
+from mt_core import ANY, ZERO, Component, hookimpl
+
+from .accounting import Flops, FlopsConfig, Memory, MemoryConfig
+from .averaging import EmaConfig, SwaConfig, build_ema, build_swa
+from .neftune import Neftune, NeftuneConfig
+from .noise import GradientNoise, GradientNoiseConfig
+from .predictions import Predictions, PredictionsConfig
+from .printers import LineConfig, build_classification, build_perplexity
+from .spikes import SpikeRollback, SpikeRollbackConfig
+from .stopping import Best, BestConfig, EarlyStopping, EarlyStoppingConfig
+from .upload import Upload, UploadConfig
+
+
+@hookimpl
+def mt_callbacks() -> list[Component]:
+    return [*_decisions(), *_weights(), *_noise(), *_accounts()]
+
+
+def _decisions() -> list[Component]:
+    return [
+        Component(
+            name="early-stopping",
+            config=EarlyStoppingConfig,
+            build=EarlyStopping,
+            summary="ends the run when a figure has not become better for some time",
+            source="https://doi.org/10.1007/978-3-642-35289-8_5",
+            layouts=ANY,
+        ),
+        Component(
+            name="best",
+            config=BestConfig,
+            build=Best,
+            summary="saves whenever checkpoint.best improves, and ends the run with that checkpoint",
+            source="https://doi.org/10.1007/978-3-642-35289-8_5",
+            layouts=ANY,
+        ),
+        Component(
+            name="spike-rollback",
+            config=SpikeRollbackConfig,
+            build=SpikeRollback,
+            summary="goes back to the last good weights and optimizer state when the loss jumps",
+            source="https://arxiv.org/abs/2204.02311",
+        ),
+    ]
+
+
+def _weights() -> list[Component]:
+    return [
+        Component(
+            name="ema",
+            config=EmaConfig,
+            build=build_ema,
+            summary="exponential average of the weights, to evaluate and generate with",
+            source="https://doi.org/10.1137/0330046",
+        ),
+        Component(
+            name="swa",
+            config=SwaConfig,
+            build=build_swa,
+            summary="plain average of the weights over the last part of the run",
+            source="https://arxiv.org/abs/1803.05407",
+        ),
+    ]
+
+
+def _noise() -> list[Component]:
+    return [
+        Component(
+            name="neftune",
+            config=NeftuneConfig,
+            build=Neftune,
+            summary="noise on the embeddings while training",
+            source="https://arxiv.org/abs/2310.05914",
+        ),
+        Component(
+            name="gradient-noise",
+            config=GradientNoiseConfig,
+            build=GradientNoise,
+            summary="fading Gaussian noise on the gradients",
+            source="https://arxiv.org/abs/1511.06807",
+        ),
+    ]
+
+
+def _accounts() -> list[Component]:
+    return [
+        Component(
+            name="flops",
+            config=FlopsConfig,
+            build=Flops,
+            summary="tokens and operations so far, operations a second, share of the device's peak (MFU)",
+            source="https://arxiv.org/abs/2204.02311",
+            layouts=ZERO | {"sequence", "offload"},
+        ),
+        Component(
+            name="memory",
+            config=MemoryConfig,
+            build=Memory,
+            summary="memory of the process and of the device, at each step",
+            source="https://docs.kernel.org/filesystems/proc.html",
+            layouts=ANY,
+        ),
+        Component(
+            name="predictions",
+            config=PredictionsConfig,
+            build=Predictions,
+            summary="what the model writes at each evaluation, with exact match and shared words",
+            source="https://arxiv.org/abs/1606.05250",
+        ),
+        Component(
+            name="upload",
+            config=UploadConfig,
+            build=Upload,
+            summary="copies checkpoints and figures to S3, GCS, SSH … by fsspec (needs mt-plugin-callbacks[upload])",
+            source="https://filesystem-spec.readthedocs.io",
+            layouts=ANY,
+        ),
+    ]
+
+
+@hookimpl
+def mt_task_prints() -> list[Component]:
+    return [
+        Component(
+            name="perplexity",
+            config=LineConfig,
+            build=build_perplexity,
+            summary="one line: perplexity, evaluation, token accuracy, rate, tokens/s",
+            source="https://doi.org/10.1121/1.2016299",
+            layouts=ANY,
+        ),
+        Component(
+            name="classification",
+            config=LineConfig,
+            build=build_classification,
+            summary="one line: accuracy, precision, recall, F1 and MCC of --objective.answers",
+            source="https://doi.org/10.1186/s12864-019-6413-7",
+            layouts=ANY,
+        ),
+    ]

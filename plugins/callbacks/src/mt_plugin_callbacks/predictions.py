@@ -1,0 +1,64 @@
+"""``predictions.jsonl``: what the model wrote at each evaluation, beside what was expected."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from mt_core import CallbackContext, MtConfig, MtError
+
+FILE = "predictions.jsonl"
+
+
+class PredictionsConfig(MtConfig):
+    """The predictions have no options: ``eval.samples`` says how many held-out prompts, ``eval.sample_tokens`` how long."""
+
+
+class Predictions:
+    """Scores the texts of each evaluation. Lines have step, row_id, prompt, expected, text, ``match`` (the same, but for white
+    space around it) and ``overlap`` (F1 of the words, as SQuAD has it, https://arxiv.org/abs/1606.05250)."""
+
+    def __init__(self, config: PredictionsConfig) -> None:
+        pass
+
+    def on_run_start(self, context: CallbackContext) -> None:
+        """A resumed run writes later lines again. Raises ``MtError`` where no texts will come."""
+        if not context.evaluates or not context.config["eval"]["samples"] or context.output is None:
+            raise MtError(
+                "callback predictions needs held-out rows, a run folder and --eval.samples 1 or more; this run lacks one of them"
+            )
+        path = context.output / FILE
+        if _is_first(context) and path.exists():
+            kept = [
+                line
+                for line in path.read_text("utf-8").split("\n")
+                if line and json.loads(line)["step"] <= context.step
+            ]
+            path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+
+    def on_predict_end(self, context: CallbackContext) -> None:
+        """Write the lines of one evaluation; on rank 0, which has the texts."""
+        if context.output is None or not context.predictions:
+            return
+        lines = [json.dumps({**each, **scores(each)}, ensure_ascii=False) + "\n" for each in context.predictions]
+        with (context.output / FILE).open("a", encoding="utf-8") as file:
+            file.write("".join(lines))
+
+
+def scores(prediction: Mapping[str, Any]) -> dict[str, float | bool]:
+    """Whether text and expectation are the same, and how many words they share."""
+    text, expected = str(prediction["text"]).strip(), str(prediction["expected"]).strip()
+    return {"match": text == expected, "overlap": _word_f1(text.split(), expected.split())}
+
+
+def _word_f1(found: list[str], wanted: list[str]) -> float:
+    if not found or not wanted:
+        return float(found == wanted)
+    shared = sum((Counter(found) & Counter(wanted)).values())
+    return 2 * shared / (len(found) + len(wanted))
+
+
+def _is_first(context: CallbackContext) -> bool:
+    return context.weights is None or context.weights.rank == 0

@@ -1,0 +1,108 @@
+"""Going back when the loss jumps, as PaLM's training did (https://arxiv.org/abs/2204.02311, section 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from mt_core import CallbackContext, Control, MtConfig, MtError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class SpikeRollbackConfig(MtConfig):
+    """What a spike is, and how far the run goes back."""
+
+    ratio: float = Field(
+        2.0, gt=1, description="a loss is a spike when it is more than so many times the median of those before"
+    )
+    window: int = Field(32, gt=0, description="losses that the median is taken of (optimizer steps)")
+    patience: int = Field(8, gt=0, description="losses that are needed before one can be a spike (optimizer steps)")
+    every_steps: int = Field(10, gt=0, description="optimizer steps between the states that the run can go back to")
+    most: int = Field(10, gt=0, description="times that the run goes back before it ends with an error")
+
+
+class SpikeRollback:
+    """Keeps a copy of weights and optimizer state in memory, and puts it back after a spike.
+
+    The steps since then count as done, and their rows are not read again: neither the schedule nor the length of the run
+    changes. Copies are also taken at each checkpoint, so that a resumed run has the same one.
+    """
+
+    def __init__(self, config: SpikeRollbackConfig) -> None:
+        self._config = config
+        self._losses: list[float] = []
+        self._times = 0
+        self._kept: tuple[int, list[tuple[str, int, Tensor]], list[Tensor]] | None = None
+
+    def on_run_start(self, context: CallbackContext) -> None:
+        """The first state to go back to. Raises ``MtError`` where checkpoints are not of the moment that they are announced in."""
+        if context.config["checkpoint"]["background"]:
+            raise MtError(
+                "callback spike-rollback works with checkpoints in the foreground; leave out checkpoint.background"
+            )
+        self._keep(context)
+
+    def on_step_end(self, context: CallbackContext) -> Control | None:
+        """Look at the loss; it is the same on all ranks."""
+        assert context.record is not None, "a step that has ended has a record"
+        loss = context.record.loss
+        usual = median(self._losses) if len(self._losses) >= self._config.patience else None
+        if usual is not None and not loss <= self._config.ratio * usual:
+            return self._go_back(context, loss, usual)
+        self._losses = [*self._losses, loss][-self._config.window :]
+        if context.step % self._config.every_steps == 0:
+            self._keep(context)
+        return None
+
+    def on_checkpoint_saved(self, context: CallbackContext) -> None:
+        """What a resumed run starts from."""
+        self._keep(context)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The losses before, and how often the run went back."""
+        return {"losses": self._losses, "times": self._times}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on watching."""
+        self._losses, self._times = list(state["losses"]), state["times"]
+
+    def _keep(self, context: CallbackContext) -> None:
+        assert context.weights is not None, "a run has weights"
+        slices = [(name, start, values.clone()) for name, start, values in context.weights.slices()]
+        self._kept = context.step, slices, [value.clone() for value in _state(context)]
+
+    def _go_back(self, context: CallbackContext, loss: float, usual: float) -> Control:
+        assert context.weights is not None, "a run has weights"
+        assert self._kept is not None, "on_run_start comes first"
+        step, slices, state = self._kept
+        self._times += 1
+        if self._times > self._config.most:
+            raise MtError(
+                f"step {context.step}: loss {loss:.4f} is spike number {self._times} (median {usual:.4f}); lower the learning rate,"
+                " or look at the rows"
+            )
+        context.weights.put(slices)
+        now = _state(context)
+        for place, live in enumerate(now):
+            if place < len(state):
+                live.copy_(state[place])
+            else:
+                live.zero_()  # the optimizer had no state yet
+        return Control(
+            say=f"step {context.step}: loss {loss:.4f} is a spike (median {usual:.4f}); weights and optimizer state are those of"
+            f" step {step} again, and the rows since then are passed over"
+        )
+
+
+def _state(context: CallbackContext) -> list[Tensor]:
+    """The tensors of the optimizer's state, step counts included, in a fixed order."""
+    import torch
+
+    assert context.weights is not None, "a run has weights"
+    states = context.weights.optimizer.state.values()
+    return [value for state in states for _, value in sorted(state.items()) if isinstance(value, torch.Tensor)]

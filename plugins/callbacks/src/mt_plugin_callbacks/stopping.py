@@ -1,0 +1,161 @@
+"""Early stopping, and the best checkpoint at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field
+
+from mt_core import CallbackContext, Control, MtConfig, MtError, StepRecord, did_you_mean
+
+OWN = frozenset({"tokens_per_second", "memory_gib", "data_wait_seconds", "step", "lr", "tokens"})
+"""Figures that tell nothing of the model, or differ between processes: no decision of all ranks can rest on them."""
+
+
+class EarlyStoppingConfig(MtConfig):
+    """When enough is enough."""
+
+    metric: str | None = Field(
+        None, pattern=r"^[a-z][a-z0-9_]*$", description="a figure of metrics.jsonl; default is that of checkpoint.best"
+    )
+    mode: Literal["min", "max"] | None = Field(
+        None,
+        description="whether less or more of it is better; default is that of checkpoint.best, min for another metric",
+    )
+    patience: int = Field(3, gt=0, description="times in a row that the figure may come without a new best")
+    min_delta: float = Field(0.0, ge=0, description="least change that counts as better (in units of the figure)")
+
+
+class BestConfig(MtConfig):
+    """The best checkpoint has no options: ``checkpoint.best`` says what best means."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure, and whether less or more of it is better."""
+
+    metric: str
+    sign: int
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], metric: str | None = None, mode: str | None = None) -> Goal:
+        """What is asked for, else what ``checkpoint.best`` of the run says. Raises ``MtError`` for one that cannot decide."""
+        best, _, direction = str(config["checkpoint"]["best"]).partition(":")
+        name = metric or best
+        if name in OWN:
+            raise MtError(
+                f"{name} cannot say whether a model is good: it is the same for all, or differs between processes; choose"
+                " another figure, such as eval_loss"
+            )
+        chosen = mode or (direction if name == best else "min")
+        return cls(name, -1 if chosen == "max" else 1)
+
+    def check(self, context: CallbackContext, who: str) -> None:
+        """Raises ``MtError`` before the first step where the figure can never come."""
+        if self.metric.startswith("eval_") and not context.evaluates:
+            raise MtError(
+                f"callback {who} waits for {self.metric}, and this run holds no rows out: set data.eval, or take a figure of"
+                " the training, such as loss"
+            )
+
+    def value(self, record: StepRecord, who: str) -> float | None:
+        """The figure, smaller being better; ``None`` on steps that are not evaluated.
+
+        Raises ``MtError`` where an evaluation lacks it, with those that there are.
+        """
+        values = record.as_dict()
+        found = values.get(self.metric)
+        if found is not None:
+            return self.sign * float(found)
+        if record.evaluation or not self.metric.startswith("eval_"):
+            known = sorted(values.keys() - OWN)
+            hint = did_you_mean(self.metric, known)
+            raise MtError(
+                f"callback {who} waits for {self.metric}, which never comes. {hint}There are: {', '.join(known)}."
+            )
+        return None
+
+
+class EarlyStopping:
+    """Ends the run when the figure has not become better for ``patience`` times."""
+
+    def __init__(self, config: EarlyStoppingConfig) -> None:
+        self._config = config
+        self._goal: Goal | None = None
+        self._best, self._waited = math.inf, 0
+
+    def on_run_start(self, context: CallbackContext) -> None:
+        """Find out what to look at."""
+        self._goal = Goal.of(context.config, self._config.metric, self._config.mode)
+        self._goal.check(context, "early-stopping")
+
+    def on_step_end(self, context: CallbackContext) -> Control | None:
+        """Look at the figure, where the step has it; one that is no number counts as worse."""
+        assert self._goal is not None, "on_run_start comes first"
+        assert context.record is not None, "a step that has ended has a record"
+        value = self._goal.value(context.record, "early-stopping")
+        if value is None:
+            return None
+        if value < self._best - self._config.min_delta:
+            self._best, self._waited = value, 0
+        else:
+            self._waited += 1
+        if self._waited < self._config.patience:
+            return None
+        best = self._goal.sign * self._best
+        return Control(
+            stop=True, say=f"{self._goal.metric} was not better than {best:.4f} for {self._waited} times; the run ends"
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The best so far, and how long ago it was."""
+        return {"best": self._best if math.isfinite(self._best) else None, "waited": self._waited}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on waiting."""
+        self._best, self._waited = math.inf if state["best"] is None else state["best"], state["waited"]
+
+
+class Best:
+    """Saves at each evaluation that is the best so far, and ends the run with that checkpoint as its ``latest``."""
+
+    def __init__(self, config: BestConfig) -> None:
+        self._goal: Goal | None = None
+        self._best: float = math.inf
+        self._name, self._step = "", -1
+
+    def on_run_start(self, context: CallbackContext) -> None:
+        """Find out what to look at."""
+        self._goal = Goal.of(context.config)
+        self._goal.check(context, "best")
+        if int(context.config["checkpoint"]["keep_best"]) < 1:
+            raise MtError("callback best needs the best checkpoint to be kept; set --checkpoint.keep-best 1 or more")
+
+    def on_evaluate_end(self, context: CallbackContext) -> Control | None:
+        """Ask for a save where the figure is better than ever."""
+        assert self._goal is not None, "on_run_start comes first"
+        assert context.record is not None, "an evaluation has a record"
+        value = self._goal.value(context.record, "best")
+        if value is None or not value < self._best:
+            return None
+        self._best, self._step = value, context.step
+        self._name = f"step-{context.step:08d}"
+        return Control(save=True)
+
+    def on_run_end(self, context: CallbackContext) -> Control | None:
+        """Whatever reads the run from now on finds the best one; a run that is to be resumed keeps its last."""
+        if context.output is None or not self._name or not context.finished:
+            return None
+        return Control(latest=context.output / "checkpoints" / self._name)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The best so far, and its checkpoint."""
+        return {"best": self._best if math.isfinite(self._best) else None, "step": self._step, "name": self._name}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on comparing."""
+        self._best = math.inf if state["best"] is None else state["best"]
+        self._step, self._name = state["step"], state["name"]

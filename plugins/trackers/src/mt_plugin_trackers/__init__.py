@@ -1,0 +1,1 @@
+"""Trackers for mt-core."""

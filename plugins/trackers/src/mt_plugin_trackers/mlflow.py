@@ -1,0 +1,65 @@
+"""MLflow. Credentials come from its own environment variables, never from a config."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pydantic import Field
+
+from mt_core import MtConfig, StepRecord, TrackedRun
+
+from .service import figures, flat, keep_id, kept_id, package
+
+MOST_PARAMS = 100
+"""Params that one request of MLflow may hold."""
+LONGEST = 500
+"""Characters of a param that every version of MLflow takes."""
+
+
+class MlflowConfig(MtConfig):
+    """Where the run belongs."""
+
+    experiment: str = Field("mt", min_length=1, description="experiment of the run, made where there is none")
+    tracking_uri: str | None = Field(
+        None, min_length=1, description="server, or sqlite:///FILE; default is MLFLOW_TRACKING_URI, else MLflow's own"
+    )
+
+
+class MlflowTracker:
+    """Sends figures and the config, by a client of its own: nothing global of MLflow is touched."""
+
+    def __init__(self, config: MlflowConfig, run: TrackedRun) -> None:
+        package("mlflow", "mlflow")
+        self._entities = package("mlflow.entities", "mlflow")
+        self._client = package("mlflow.tracking", "mlflow").MlflowClient(tracking_uri=config.tracking_uri)
+        known = kept_id(run.output, "mlflow")
+        if known is not None:
+            self._id = known
+            self._client.update_run(known, status="RUNNING")
+            return
+        experiment = self._client.get_experiment_by_name(config.experiment)
+        place = experiment.experiment_id if experiment else self._client.create_experiment(config.experiment)
+        self._id = str(self._client.create_run(place, run_name=run.name).info.run_id)
+        keep_id(run.output, "mlflow", self._id)
+        self._send_config(run)
+
+    def log(self, record: StepRecord) -> None:
+        """Send one step."""
+        now = int(time.time() * 1000)
+        metrics = [self._entities.Metric(name, value, now, record.step) for name, value in figures(record).items()]
+        self._client.log_batch(self._id, metrics=metrics)
+
+    def close(self, *, failed: bool) -> None:
+        """Say how it ended."""
+        self._client.set_terminated(self._id, "FAILED" if failed else "FINISHED")
+
+    def _send_config(self, run: TrackedRun) -> None:
+        params = [self._entities.Param(key, str(value)[:LONGEST]) for key, value in flat(run.config)]
+        for start in range(0, len(params), MOST_PARAMS):
+            self._client.log_batch(self._id, params=params[start : start + MOST_PARAMS])
+
+
+def build_mlflow(config: MlflowConfig, *, run: TrackedRun) -> Any:
+    """The tracker. Raises ``MtError`` where MLflow is not installed."""
+    return MlflowTracker(config, run)

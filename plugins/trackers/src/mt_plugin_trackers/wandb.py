@@ -1,0 +1,61 @@
+"""Weights & Biases. The key comes from ``WANDB_API_KEY`` or ``wandb login``, never from a config."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from mt_core import MtConfig, StepRecord, TrackedRun
+
+from .service import figures, keep_id, kept_id, package
+
+
+class WandbConfig(MtConfig):
+    """Where the run belongs."""
+
+    project: str = Field("mt", min_length=1, description="project of the run")
+    entity: str | None = Field(None, min_length=1, description="user or team; default is that of the key")
+    group: str | None = Field(None, min_length=1, description="runs that belong together")
+    tags: tuple[str, ...] = Field((), description="words to find the run by")
+    mode: Literal["online", "offline", "disabled"] | None = Field(
+        None,
+        description="offline writes into the run's folder, to be sent with `wandb sync`; default is WANDB_MODE, else online",
+    )
+
+
+class WandbTracker:
+    """Sends figures, the config and nothing else: no console output, no code, no address of a repository."""
+
+    def __init__(self, config: WandbConfig, run: TrackedRun) -> None:
+        wandb = package("wandb", "wandb")
+        self._run = wandb.init(
+            project=config.project,
+            entity=config.entity,
+            group=config.group,
+            tags=list(config.tags) or None,
+            name=run.name,
+            id=kept_id(run.output, "wandb"),
+            resume="allow",
+            dir=None if run.output is None else str(run.output),
+            config=dict(run.config),
+            mode=config.mode,
+            reinit="create_new",
+            settings=wandb.Settings(console="off", save_code=False, disable_git=True, disable_code=True, silent=True),
+        )
+        keep_id(run.output, "wandb", self._run.id)
+        # Not wandb's own count, which only grows: a resumed run writes the steps after its checkpoint again.
+        self._run.define_metric("*", step_metric="step")
+
+    def log(self, record: StepRecord) -> None:
+        """Send one step."""
+        self._run.log({"step": record.step, **figures(record)})
+
+    def close(self, *, failed: bool) -> None:
+        """Send what is left, and say how it ended."""
+        self._run.finish(exit_code=int(failed))
+
+
+def build_wandb(config: WandbConfig, *, run: TrackedRun) -> Any:
+    """The tracker. Raises ``MtError`` where wandb is not installed."""
+    return WandbTracker(config, run)

@@ -1,0 +1,116 @@
+"""Averages of weights: against torch's own, at every ZeRO stage, and what they are used for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
+from zero_worker import raw
+
+from mt_core import CheckpointError, load_run, train
+from mt_core.checkpoint.tensors import open_model
+from mt_core.cli.eval import main as mt_eval
+from mt_core.cli.generate import main as mt_generate
+
+EVERY_STEP = {"checkpoint": {"every_steps": 1, "keep_last": 9}}
+
+
+def weights(run: Path, step: int, folder: str = "model") -> dict[str, Tensor]:
+    tensors = open_model(run / f"checkpoints/step-{step:08d}" / folder)
+    return {name: load().float() for name, load in tensors.items()}
+
+
+def test_ema_is_what_torch_makes_of_the_saved_weights(runs: Any) -> None:
+    run = runs.train("run", callbacks={"ema": {"decay": 0.6, "warmup": False}}, **EVERY_STEP)
+    average, update = weights(run, 1), get_ema_multi_avg_fn(0.6)
+    for step in range(2, 7):
+        update(list(average.values()), list(weights(run, step).values()), step)
+    saved = weights(run, 6, "callbacks/ema")
+    for name, value in average.items():
+        torch.testing.assert_close(saved[name], value, rtol=1e-6, atol=1e-7)
+
+
+def test_the_average_follows_fast_at_first(runs: Any) -> None:
+    """After n updates 1 - (1 + n) / (10 + n) of the new weights are taken (TensorFlow's ``num_updates``)."""
+    run = runs.train("run", steps=2, callbacks={"ema": {}}, **EVERY_STEP)
+    first, second, average = weights(run, 1), weights(run, 2), weights(run, 2, "callbacks/ema")
+    for name, value in average.items():
+        torch.testing.assert_close(value, first[name] * 2 / 11 + second[name] * 9 / 11, rtol=1e-5, atol=1e-7)
+
+
+def test_swa_is_what_torch_makes_of_the_last_weights(runs: Any) -> None:
+    run = runs.train("run", callbacks={"swa": {"start": 0.5, "every_steps": 1}}, **EVERY_STEP)
+    average, update = weights(run, 3), get_swa_multi_avg_fn()
+    for count, step in enumerate((4, 5, 6), start=1):
+        update(list(average.values()), list(weights(run, step).values()), torch.tensor(count))
+    saved = weights(run, 6, "callbacks/swa")
+    for name, value in average.items():
+        torch.testing.assert_close(saved[name], value, rtol=1e-6, atol=1e-7)
+
+
+def test_evaluations_are_of_the_average_and_leave_training_alone(runs: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = runs.train("plain")
+    run = runs.train("run", callbacks={"ema": {"decay": 0.9}}, eval={"samples": 1})
+    assert [r["loss"] for r in runs.records(run)] == [r["loss"] for r in runs.records(plain)]
+    assert {name: sha for name, sha in runs.content(run).items() if not name.startswith("callbacks")} == runs.content(
+        plain
+    )
+    assert runs.records(run)[-1]["eval_loss"] != runs.records(plain)[-1]["eval_loss"]
+    capsys.readouterr()
+    assert mt_eval(["--run", str(run), "--averaged", "ema", "--output", "none"]) == 0
+    figures = capsys.readouterr().out.splitlines()[1].split()
+    assert float(figures[3]) == pytest.approx(runs.records(run)[-1]["eval_loss"], abs=1e-4)
+    alone = runs.train("alone", callbacks={"ema": {"evaluate": False}})
+    assert runs.records(alone) == runs.records(plain)
+
+
+def test_texts_come_from_the_average_where_it_is_named(runs: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    run = runs.train("run", callbacks={"ema": {"decay": 0.999, "warmup": False}}, optimizer={"lr": 0.1})
+    average = weights(run, 6, "callbacks/ema")
+    loaded = dict(load_run(run, averaged="ema").model.named_parameters())
+    assert all(torch.equal(loaded[name], value) for name, value in average.items())
+    words = ["--run", str(run), "--prompt", "The ", "--greedy", "--max-new-tokens", "8"]
+    capsys.readouterr()
+    assert mt_generate([*words, "--averaged", "ema"]) == 0
+    assert mt_generate(words) == 0
+    with pytest.raises(CheckpointError, match="no averaged weights named 'swa'; there are: ema"):
+        load_run(run, averaged="swa")
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run at every stage on two processes, in one launch."""
+    folder = tmp_path_factory.mktemp("two")
+    base = {**os.environ, "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(Path(__file__).with_name("zero_worker.py")), str(folder), "2"]
+    processes = [
+        subprocess.Popen(command, env={**base, "RANK": str(r), "LOCAL_RANK": str(r)}, stderr=subprocess.PIPE)
+        for r in range(2)
+    ]
+    said = [process.communicate(timeout=250)[1].decode()[-3000:] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(said)
+    return folder
+
+
+def test_the_average_is_the_same_at_every_zero_stage(two: Path, tmp_path: Path) -> None:
+    train(raw(1, 0), output=tmp_path / "one")
+    one = weights(tmp_path / "one", 4, "callbacks/ema")
+    for stage in range(4):
+        average = weights(two / f"zero-{stage}", 4, "callbacks/ema")
+        assert average.keys() == one.keys()
+        for name, value in one.items():
+            torch.testing.assert_close(average[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_in_half_precision_the_average_is_of_the_fp32_masters(two: Path) -> None:
+    average, live = weights(two / "bf16", 4, "callbacks/ema"), weights(two / "bf16", 4)
+    name = "lm_head.weight"
+    assert not torch.equal(average[name], average[name].bfloat16().float()), "finer than bf16"
+    torch.testing.assert_close(average[name], live[name], rtol=0.1, atol=0.05)

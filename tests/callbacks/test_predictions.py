@@ -1,0 +1,33 @@
+"""What the model writes at each evaluation."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mt_core import MtError
+from mt_plugin_callbacks.predictions import scores
+
+
+def test_each_evaluation_adds_its_texts_with_scores(runs: Any) -> None:
+    run = runs.train("run", steps=4, eval={"samples": 2}, callbacks=["predictions"])
+    lines = [json.loads(line) for line in (run / "predictions.jsonl").read_text().splitlines()]
+    samples = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [2, 2, 4, 4]
+    assert [{key: line[key] for key in samples[0]} for line in lines] == samples
+    before = (run / "predictions.jsonl").read_bytes()
+    runs.resume(run, "step-00000003")
+    assert (run / "predictions.jsonl").read_bytes() == before, "later lines are written again, not twice"
+
+
+def test_scores_are_exact_match_and_the_f1_of_words() -> None:
+    assert scores({"text": " a b\n", "expected": "a b"}) == {"match": True, "overlap": 1.0}
+    assert scores({"text": "a b c", "expected": "b d"}) == {"match": False, "overlap": pytest.approx(2 * 1 / 5)}
+    assert scores({"text": "", "expected": "b"}) == {"match": False, "overlap": 0.0}
+
+
+def test_a_run_without_texts_is_refused(runs: Any) -> None:
+    with pytest.raises(MtError, match=r"needs held-out rows, a run folder and --eval.samples"):
+        runs.train("run", eval={"samples": 0}, callbacks=["predictions"])

@@ -1,0 +1,89 @@
+"""A batch that is a hundred times too strong: the run goes back, passes over its rows, and ends where a clean one does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt_core import MtError
+from mt_core.engine.engine import Engine
+from mt_core.nn import LossSums, TokenObjective
+
+STEPS, BAD = 60, 25
+PLAIN = {"steps": STEPS, "micro_batch_size": 4, "clip_norm": None}
+
+
+@pytest.fixture
+def spoil(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """``spoil(steps)``: in these steps loss and gradient are a hundred times what they should be."""
+
+    def at(*bad: int) -> None:
+        step, steps, loss = Engine.train_step, [0], TokenObjective.loss
+
+        def counted(self: Engine, *arguments: Any) -> Any:
+            steps[0] += 1
+            return step(self, *arguments)
+
+        def spoiled(self: Any, hidden: Any, head: Any, batch: Any) -> LossSums:
+            sums = loss(self, hidden, head, batch)
+            wrong = head.training and steps[0] in bad
+            return replace(sums, loss_sum=sums.loss_sum * 100) if wrong else sums
+
+        monkeypatch.setattr(Engine, "train_step", counted)
+        monkeypatch.setattr(TokenObjective, "loss", spoiled)
+
+    return at
+
+
+def held_out(runs: Any, run: Path) -> float:
+    return runs.records(run)[-1]["eval_loss"]
+
+
+def test_the_run_goes_back_and_ends_within_one_percent_of_a_clean_one(
+    runs: Any, spoil: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = {"train": PLAIN, "eval": {"every_steps": STEPS}, "model": {"dropout": 0.0}, "optimizer": {"lr": 0.01}}
+    clean = held_out(runs, runs.train("clean", steps=STEPS, **words))
+    with monkeypatch.context():
+        spoil(BAD)
+        without = held_out(runs, runs.train("without", steps=STEPS, **words))
+    monkeypatch.undo()
+    spoil(BAD)
+    capsys.readouterr()
+    run = runs.train("run", steps=STEPS, callbacks={"spike-rollback": {"every_steps": 5}}, **words)
+    assert f"spike-rollback: step {BAD}: loss" in capsys.readouterr().err
+    assert len(runs.records(run)) == STEPS
+    assert abs(held_out(runs, run) - clean) <= 0.01 * clean
+    assert abs(without - clean) > 0.01 * clean, "the spike does harm"
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_weights_and_moments_are_those_of_the_kept_step_at_every_stage(runs: Any, spoil: Any, stage: int) -> None:
+    """With a rate that does not change, steps after going back are those after the kept step, on other rows."""
+    words = {
+        "parallel": {"zero_stage": stage},
+        "schedule": "constant",
+        "model": {"dropout": 0.0},
+        "eval": {"every_steps": None},
+    }
+    words["checkpoint"] = {"every_steps": 4, "keep_last": 9}
+    clean = runs.train("clean", steps=4, **words)
+    spoil(5)
+    run = runs.train("run", steps=5, callbacks={"spike-rollback": {"every_steps": 4, "patience": 2}}, **words)
+    before, after = runs.content(clean), runs.content(run)
+    for name in ("model/model-00001.safetensors", "state/rank-0000.safetensors"):
+        assert after[name] == before[name]
+
+
+def test_too_many_spikes_end_the_run(runs: Any, spoil: Any) -> None:
+    spoil(4, 5)
+    with pytest.raises(MtError, match=r"step 5: loss .* is spike number 2"):
+        runs.train("run", steps=6, callbacks={"spike-rollback": {"patience": 2, "most": 1}})
+
+
+def test_checkpoints_in_the_background_are_refused(runs: Any) -> None:
+    with pytest.raises(MtError, match=r"leave out checkpoint.background"):
+        runs.train("run", callbacks=["spike-rollback"], checkpoint={"background": True})

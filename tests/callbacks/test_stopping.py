@@ -1,0 +1,93 @@
+"""Early stopping and the best checkpoint: by any figure, and the same after a resume."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mt_core import CallbackContext, Control, MtError, StepRecord
+from mt_core.checkpoint.store import find
+from mt_plugin_callbacks.stopping import Best, BestConfig, EarlyStopping, EarlyStoppingConfig
+
+
+def scene(callback: Any, best: str = "eval_loss:min", *, evaluates: bool = True) -> Any:
+    context = CallbackContext(
+        step=0, total_steps=99, output=None, config={"checkpoint": {"best": best, "keep_best": 1}}, evaluates=evaluates
+    )
+    callback.on_run_start(context)
+    return callback
+
+
+def after(step: int, loss: float = 1.0, **evaluation: float) -> CallbackContext:
+    record = StepRecord(step, loss, 0.1, 1.0, 9, 1.0, 1.0, 0.0, {"accuracy": 0.5}, evaluation)
+    return CallbackContext(step=step, total_steps=99, output=None, record=record)
+
+
+def stops(callback: EarlyStopping, values: list[float]) -> int | None:
+    """The place of the value at which the run ends."""
+    for place, value in enumerate(values):
+        answer = callback.on_step_end(after(place, eval_loss=value))
+        if isinstance(answer, Control) and answer.stop:
+            return place
+    return None
+
+
+def test_the_run_ends_when_patience_is_used_up() -> None:
+    assert stops(scene(EarlyStopping(EarlyStoppingConfig(patience=2))), [3, 2, 2.5, 1, 1.5, 1.2, 0.5]) == 5
+    assert stops(scene(EarlyStopping(EarlyStoppingConfig(patience=2))), [3, 2, 1, 0.5]) is None
+    assert stops(scene(EarlyStopping(EarlyStoppingConfig(patience=1, min_delta=0.5))), [3, 2, 1.6, 1]) == 2
+    assert stops(scene(EarlyStopping(EarlyStoppingConfig(patience=1)), "eval_loss:max"), [1, 2, 1.5]) == 2
+    assert stops(scene(EarlyStopping(EarlyStoppingConfig(patience=2))), [3, float("nan"), float("nan")]) == 2
+
+
+def test_steps_without_an_evaluation_do_not_count() -> None:
+    callback = scene(EarlyStopping(EarlyStoppingConfig(patience=1)))
+    assert callback.on_step_end(after(1, eval_loss=1.0)) is None
+    assert callback.on_step_end(after(2)) is None
+
+
+def test_a_figure_of_the_training_is_looked_at_after_every_step() -> None:
+    callback = scene(EarlyStopping(EarlyStoppingConfig(metric="loss", patience=2)), evaluates=False)
+    assert [bool(callback.on_step_end(after(step, loss=loss))) for step, loss in enumerate([1.0, 2.0, 2.0])] == [
+        False,
+        False,
+        True,
+    ]
+
+
+def test_a_figure_that_never_comes_is_one_clear_error() -> None:
+    with pytest.raises(MtError, match=r"holds no rows out: set data.eval"):
+        scene(EarlyStopping(EarlyStoppingConfig()), evaluates=False)
+    callback = scene(EarlyStopping(EarlyStoppingConfig(metric="eval_los")))
+    assert callback.on_step_end(after(1)) is None
+    with pytest.raises(
+        MtError,
+        match=r"waits for eval_los, which never comes. Did you mean 'eval_loss'\? There are: accuracy, eval_loss",
+    ):
+        callback.on_step_end(after(2, eval_loss=1.0))
+    with pytest.raises(MtError, match="never comes"):
+        scene(EarlyStopping(EarlyStoppingConfig(metric="accurracy"))).on_step_end(after(1))
+    with pytest.raises(MtError, match="tokens_per_second cannot say whether a model is good"):
+        scene(EarlyStopping(EarlyStoppingConfig(metric="tokens_per_second")))
+
+
+def test_a_better_model_is_saved_at_once() -> None:
+    callback = scene(Best(BestConfig()))
+    asked = [
+        bool(callback.on_evaluate_end(after(step, eval_loss=v))) for step, v in enumerate([3.0, 2.0, 2.0, 2.5, 1.0])
+    ]
+    assert asked == [True, True, False, False, True]
+
+
+def test_a_run_that_learns_nothing_more_ends_early_with_its_best_checkpoint(
+    runs: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rate is so high that the loss goes up after a while."""
+    words = {"callbacks": {"early-stopping": {"patience": 2}, "best": {}}, "optimizer": {"lr": 1.0}}
+    run = runs.train("run", steps=30, eval={"every_steps": 1}, checkpoint={"every_steps": 50}, **words)
+    losses = [record["eval_loss"] for record in runs.records(run)]
+    assert len(losses) < 30
+    assert min(losses) == losses[-3], "two evaluations without a new best"
+    assert find(run).name == f"step-{len(losses) - 2:08d}"
+    assert "early-stopping: eval_loss was not better than" in capsys.readouterr().err

@@ -1,0 +1,51 @@
+"""Averages the weights of the same run at every ZeRO stage, in one launch, and saves what came of each. Run by test_averaging.py."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from mt_core import train
+
+
+def raw(world: int, stage: int, dtype: str = "fp32") -> dict[str, Any]:
+    return {
+        "model": {"name": "llama", "n_layers": 1, "dim": 32, "n_heads": 2, "n_kv_heads": 1},
+        "train": {
+            "steps": 4,
+            "micro_batch_size": 4 // world,
+            "global_batch_size": 4,
+            "sequence_len": 64,
+            "dtype": dtype,
+        },
+        "parallel": {"zero_stage": stage},
+        "data": {"eval": 4, "read_rows": 12},
+        "eval": {"every_steps": 2, "samples": 0},
+        "checkpoint": {"every_steps": 2},
+        "callbacks": {"ema": {"decay": 0.5, "warmup": False}},
+    }
+
+
+def main(folder: Path, world: int) -> None:
+    for stage in range(4):
+        anew(folder)
+        train(raw(world, stage), output=folder / f"zero-{stage}")
+    anew(folder)
+    train(raw(world, 1, "bf16"), output=folder / "bf16")
+    anew(folder)
+    train(raw(world, 3), resume=folder / "zero-2/checkpoints/step-00000002")  # on another stage
+
+
+def anew(folder: Path) -> None:
+    """Each run's processes meet at a place of their own."""
+    anew.count += 1
+    os.environ["MT_STORE"] = str(folder / f"store-{anew.count}")
+
+
+anew.count = 0
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
