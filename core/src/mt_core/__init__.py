@@ -30,6 +30,7 @@ _PUBLIC = {
     "MtError": "mt_core.errors",
     "Outcome": "mt_core.assemble.outcome",
     "DatasetComponent": "mt_core.components",
+    "GroupOptions": "mt_core.groups",
     "ManyTexts": "mt_core.protocols",
     "ObjectiveComponent": "mt_core.components",
     "OptimizerComponent": "mt_core.components",
@@ -44,6 +45,7 @@ _PUBLIC = {
     "Tokenizer": "mt_core.protocols",
     "StoppedError": "mt_core.errors",
     "UsageError": "mt_core.errors",
+    "WarmupOptions": "mt_core.warmup",
     "WeightsError": "mt_core.errors",
     "WeightsFormat": "mt_core.components",
     "ZERO": "mt_core.config.base",
@@ -51,6 +53,7 @@ _PUBLIC = {
     "did_you_mean": "mt_core.errors",
     "conversation": "mt_core.data.shapes",
     "is_conversation": "mt_core.data.shapes",
+    "peak_update": "mt_core.warmup",
     "preference": "mt_core.data.shapes",
     "hookimpl": "mt_core.hookspecs",
     "generate": "mt_core.api",
@@ -59,8 +62,9 @@ _PUBLIC = {
     "text_field": "mt_core.data.shapes",
     "train": "mt_core.api",
     "renamed": "mt_core.data.encoding",
-    "split_decay": "mt_core.components",
-    "whole_shape": "mt_core.components",
+    "split_decay": "mt_core.groups",
+    "warmed": "mt_core.warmup",
+    "whole_shape": "mt_core.groups",
 }
 
 __all__ = [
@@ -77,6 +81,7 @@ __all__ = [
     "Dataset",
     "DatasetComponent",
     "Encoded",
+    "GroupOptions",
     "Layout",
     "ManyTexts",
     "Message",
@@ -98,6 +103,7 @@ __all__ = [
     "Template",
     "Tokenizer",
     "UsageError",
+    "WarmupOptions",
     "WeightsError",
     "WeightsFormat",
     "conversation",
@@ -108,11 +114,13 @@ __all__ = [
     "is_conversation",
     "load_config",
     "load_run",
+    "peak_update",
     "preference",
     "renamed",
     "split_decay",
     "text_field",
     "train",
+    "warmed",
     "whole_shape",
 ]
 
@@ -128,8 +136,6 @@ if TYPE_CHECKING:
         ObjectiveComponent,
         OptimizerComponent,
         WeightsFormat,
-        split_decay,
-        whole_shape,
     )
     from mt_core.config.base import ANY, ZERO, Layout, ModelConfig, MtConfig
     from mt_core.config.run import RunConfig
@@ -147,6 +153,7 @@ if TYPE_CHECKING:
         did_you_mean,
         first_line,
     )
+    from mt_core.groups import GroupOptions, split_decay, whole_shape
     from mt_core.hookspecs import hookimpl
     from mt_core.protocols import (
         Control,
@@ -163,6 +170,7 @@ if TYPE_CHECKING:
         Template,
         Tokenizer,
     )
+    from mt_core.warmup import WarmupOptions, peak_update, warmed
 
 
 def __getattr__(name: str) -> Any:
