@@ -49,6 +49,7 @@ _PUBLIC = {
     "WeightsError": "mt_core.errors",
     "WeightsFormat": "mt_core.components",
     "ZERO": "mt_core.config.base",
+    "block_number": "mt_core.groups",
     "first_line": "mt_core.errors",
     "did_you_mean": "mt_core.errors",
     "conversation": "mt_core.data.shapes",
@@ -106,6 +107,7 @@ __all__ = [
     "WarmupOptions",
     "WeightsError",
     "WeightsFormat",
+    "block_number",
     "conversation",
     "did_you_mean",
     "first_line",
@@ -153,7 +155,7 @@ if TYPE_CHECKING:
         did_you_mean,
         first_line,
     )
-    from mt_core.groups import GroupOptions, split_decay, whole_shape
+    from mt_core.groups import GroupOptions, block_number, split_decay, whole_shape
     from mt_core.hookspecs import hookimpl
     from mt_core.protocols import (
         Control,

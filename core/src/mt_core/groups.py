@@ -83,6 +83,12 @@ def whole_shape(parameter: Tensor) -> tuple[int, ...]:
     return tuple(getattr(parameter, "ds_shape", parameter.shape))
 
 
+def block_number(name: str) -> int | None:
+    """The number of the block that a parameter is in, by its name; ``None`` for embedding, last norm and head."""
+    found = _BLOCK.search(name)
+    return int(found[1]) if found else None
+
+
 def group_sizes(groups: Sequence[Mapping[str, Any]], options: MtConfig) -> list[GroupSize]:
     """What stands in groups before an optimizer has them; ``options`` fill what a group leaves open."""
     return [
@@ -149,7 +155,7 @@ def _distances(names: Sequence[str]) -> dict[str, int]:
 
     As in BEiT's fine-tuning (https://arxiv.org/abs/2106.08254): embedding, blocks, and what follows them.
     """
-    numbers = [int(found[1]) if (found := _BLOCK.search(name)) else None for name in names]
+    numbers = [block_number(name) for name in names]
     blocks = [number for number in numbers if number is not None]
     last, seen, distances = max(blocks, default=-1) + 1, False, {}
     for name, number in zip(names, numbers, strict=True):

@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
-from mt_core import ZERO, OptimizerComponent
+from mt_core import ZERO, Layout, OptimizerComponent
 
-from .builds import from_torch, rule
-from .options import LionConfig, SgdConfig
+from .builds import build_adafactor, build_muon, from_bitsandbytes, from_torch, rule
+from .options import (
+    AdafactorConfig,
+    AdamaxConfig,
+    AdamConfig,
+    ApolloConfig,
+    BAdamConfig,
+    DecayedAdamConfig,
+    EightBitConfig,
+    GaLoreConfig,
+    LambConfig,
+    LionConfig,
+    LisaConfig,
+    MuonConfig,
+    RmspropConfig,
+    ScheduleFreeConfig,
+    SgdConfig,
+    SoapConfig,
+    SparseAdamConfig,
+)
+from .policy import split_blocks, split_hidden
+
+_WHOLE: frozenset[Layout] = frozenset({"zero0"})
+"""For rules that look at a whole tensor, or keep state that no slice of it has."""
+
+_GPU = frozenset({"cuda"})
 
 OPTIMIZERS = (
     OptimizerComponent(
@@ -18,6 +42,33 @@ OPTIMIZERS = (
         source="https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html",
     ),
     OptimizerComponent(
+        name="rmsprop",
+        config=RmspropConfig,
+        build=from_torch("RMSprop", foreach=False),
+        form="elementwise",
+        layouts=ZERO,
+        summary="gradients over the root of their mean square",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.optim.RMSprop.html",
+    ),
+    OptimizerComponent(
+        name="adam",
+        config=AdamConfig,
+        build=from_torch("Adam", foreach=False),
+        form="elementwise",
+        layouts=ZERO,
+        summary="Adam, its weight decay in the gradient",
+        source="https://arxiv.org/abs/1412.6980",
+    ),
+    OptimizerComponent(
+        name="adamax",
+        config=AdamaxConfig,
+        build=from_torch("Adamax", foreach=False),
+        form="elementwise",
+        layouts=ZERO,
+        summary="Adam with the largest gradient instead of a mean square",
+        source="https://arxiv.org/abs/1412.6980",
+    ),
+    OptimizerComponent(
         name="lion",
         config=LionConfig,
         build=rule("lion", "Lion"),
@@ -25,5 +76,139 @@ OPTIMIZERS = (
         layouts=ZERO,
         summary="the sign of a momentum: half of AdamW's state",
         source="https://arxiv.org/abs/2302.06675",
+    ),
+    OptimizerComponent(
+        name="schedule-free-adamw",
+        config=ScheduleFreeConfig,
+        build=rule("schedule_free", "ScheduleFreeAdamW"),
+        form="elementwise",
+        layouts=ZERO,
+        summary="AdamW that averages its weights instead of decaying the rate",
+        source="https://arxiv.org/abs/2405.15682",
+    ),
+    OptimizerComponent(
+        name="sparse-adam",
+        config=SparseAdamConfig,
+        build=rule("sparse_adam", "SparseAdam"),
+        form="whole_parameter",
+        layouts=_WHOLE,
+        summary="Adam that leaves rows without a gradient alone",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.optim.SparseAdam.html",
+    ),
+    OptimizerComponent(
+        name="adafactor",
+        config=AdafactorConfig,
+        build=build_adafactor,
+        form="whole_parameter",
+        layouts=_WHOLE,
+        summary="a second moment for each row and column, none for the gradient",
+        source="https://arxiv.org/abs/1804.04235",
+    ),
+    OptimizerComponent(
+        name="lamb",
+        config=LambConfig,
+        build=rule("lamb", "Lamb"),
+        form="whole_parameter",
+        layouts=_WHOLE,
+        summary="AdamW's update, as long as the tensor: large batches",
+        source="https://arxiv.org/abs/1904.00962",
+    ),
+    OptimizerComponent(
+        name="adam-mini",
+        config=DecayedAdamConfig,
+        build=rule("adam_mini", "AdamMini"),
+        form="whole_parameter",
+        layouts=_WHOLE,
+        summary="AdamW with one second moment for each row: half of its state",
+        source="https://arxiv.org/abs/2406.16793",
+    ),
+    OptimizerComponent(
+        name="muon",
+        config=MuonConfig,
+        build=build_muon,
+        form="whole_parameter",
+        layouts=_WHOLE,
+        split=split_hidden,
+        summary="orthogonalised momentum for matrices of blocks, AdamW for the rest",
+        source="https://kellerjordan.github.io/posts/muon",
+    ),
+    OptimizerComponent(
+        name="soap",
+        config=SoapConfig,
+        build=rule("soap", "Soap"),
+        form="whole_parameter",
+        layouts=_WHOLE,
+        split=split_hidden,
+        summary="Adam in the eigenbasis of Shampoo's preconditioner",
+        source="https://arxiv.org/abs/2409.11321",
+    ),
+    OptimizerComponent(
+        name="galore",
+        config=GaLoreConfig,
+        build=rule("low_rank", "GaLore"),
+        form="whole_parameter",
+        layouts=_WHOLE,
+        split=split_hidden,
+        summary="Adam on gradients projected to their largest directions",
+        source="https://arxiv.org/abs/2403.03507",
+    ),
+    OptimizerComponent(
+        name="apollo",
+        config=ApolloConfig,
+        build=rule("low_rank", "Apollo"),
+        form="whole_parameter",
+        layouts=_WHOLE,
+        split=split_hidden,
+        summary="gradients as long as Adam's update of a random projection",
+        source="https://arxiv.org/abs/2412.05270",
+    ),
+    OptimizerComponent(
+        name="badam",
+        config=BAdamConfig,
+        build=rule("blocks", "BAdam"),
+        form="elementwise",
+        layouts=_WHOLE,
+        split=split_blocks,
+        summary="AdamW for one block after the other",
+        source="https://arxiv.org/abs/2404.02827",
+    ),
+    OptimizerComponent(
+        name="lisa",
+        config=LisaConfig,
+        build=rule("blocks", "Lisa"),
+        form="elementwise",
+        layouts=_WHOLE,
+        split=split_blocks,
+        summary="AdamW for some blocks at a time, drawn at random",
+        source="https://arxiv.org/abs/2403.17919",
+    ),
+    OptimizerComponent(
+        name="adamw-8bit",
+        config=EightBitConfig,
+        build=from_bitsandbytes("AdamW8bit"),
+        form="whole_parameter",
+        layouts=_WHOLE,
+        summary="AdamW with moments of 8 bits (bitsandbytes)",
+        source="https://arxiv.org/abs/2110.02861",
+    ),
+    OptimizerComponent(
+        name="paged-adamw",
+        config=DecayedAdamConfig,
+        build=from_bitsandbytes("PagedAdamW"),
+        form="whole_parameter",
+        layouts=_WHOLE,
+        devices=_GPU,
+        summary="AdamW whose state moves to host memory when a GPU's is full (bitsandbytes)",
+        source="https://arxiv.org/abs/2305.14314",
+    ),
+    OptimizerComponent(
+        name="paged-adamw-8bit",
+        config=EightBitConfig,
+        build=from_bitsandbytes("PagedAdamW8bit"),
+        form="whole_parameter",
+        layouts=_WHOLE,
+        devices=_GPU,
+        summary="the same with moments of 8 bits (bitsandbytes)",
+        source="https://arxiv.org/abs/2305.14314",
     ),
 )

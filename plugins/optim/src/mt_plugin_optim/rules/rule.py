@@ -58,3 +58,30 @@ def decayed(weight: Tensor, group: Group) -> None:
     """Decoupled weight decay (https://arxiv.org/abs/1711.05101): a share ``lr * weight_decay`` is taken away."""
     if group["weight_decay"]:
         weight.mul_(1 - group["lr"] * group["weight_decay"])
+
+
+def start_moments(state: State, like: Tensor) -> None:
+    """Adam's two running means, of the gradient and of its square."""
+    state["exp_avg"] = torch.zeros_like(like)
+    state["exp_avg_sq"] = torch.zeros_like(like)
+
+
+def moments(state: State, gradient: Tensor, group: Group) -> tuple[Tensor, Tensor]:
+    """Adam's means with this gradient in them (https://arxiv.org/abs/1412.6980, algorithm 1), not corrected for their start."""
+    mean, square = state["exp_avg"], state["exp_avg_sq"]
+    mean.lerp_(gradient, 1 - group["beta1"])
+    square.mul_(group["beta2"]).addcmul_(gradient, gradient, value=1 - group["beta2"])
+    return mean, square
+
+
+def corrections(state: State, group: Group) -> tuple[float, float]:
+    """What the means lack for having started at zero: divide them by these."""
+    step = int(state["step"])
+    return 1 - group["beta1"] ** step, 1 - group["beta2"] ** step
+
+
+def adam_direction(state: State, gradient: Tensor, group: Group) -> Tensor:
+    """Adam's update for a rate of 1, epsilon beside the corrected root as in torch."""
+    mean, square = moments(state, gradient, group)
+    first, second = corrections(state, group)
+    return (mean / first).div_((square / second).sqrt_().add_(group["eps"]))
