@@ -51,10 +51,10 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def launch(rows: Path) -> Callable[..., dict[str, Any]]:
-    """``launch(worker, world, folder, cases)``: a worker of this folder in so many processes, and what it wrote."""
+    """``launch(worker, world, folder, cases)``: a worker, of this folder or by its path, in so many processes, and what it wrote."""
 
     def launched(worker: str, world: int, folder: Path, cases: dict[str, Any], timeout: int = 280) -> dict[str, Any]:
-        out, script = folder / f"results-{world}.json", Path(__file__).with_name(worker)
+        out, script = folder / f"results-{world}.json", Path(__file__).parent / worker
         command = [sys.executable, str(script), json.dumps(cases), str(rows), str(out)]
         base = {**os.environ, "WORLD_SIZE": str(world), "MT_STORE": str(folder / f"store-{world}")}
         base |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}

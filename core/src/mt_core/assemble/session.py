@@ -165,8 +165,9 @@ class Session:
         return self.stopper.wanted() or (self.saver is not None and self.saver.failed)
 
     def _write_samples(self, step: int) -> None:
-        if self.samples is not None:
-            self.samples.write(self.engine.module.model, step, longest=self.config.model.options.max_seq_len)
+        with self.engine.averaged():  # on every rank, even if only the first one writes
+            if self.samples is not None:
+                self.samples.write(self.engine.module.model, step, longest=self.config.model.options.max_seq_len)
 
     def _sample_writer(self) -> SampleWriter | None:
         """On rank 0, where it can run the model by itself, with blocks that are not compiled for one shape."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mt_core.engine.averaging import averaged_weights
 from mt_core.engine.build import gathered
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process, agree, all_reduce, kept_quiet
@@ -171,6 +173,10 @@ class Engine:
 
         Every rank brings equally many batches. ``None`` when some rank wanted to stop before the end.
         """
+        with self.averaged():
+            return self._evaluate(batches, stop)
+
+    def _evaluate(self, batches: Iterable[Batch], stop: Callable[[], bool]) -> dict[str, float] | None:
         self._engine.eval()
         sums: Tensor | None = None
         for batch in batches:
@@ -189,16 +195,26 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------------------ parameters
 
+    @property
+    def inner_optimizer(self) -> torch.optim.Optimizer:
+        """The optimizer that we made, under DeepSpeed's wrapper."""
+        return self.zero_optimizer if self.plan.zero_stage == 0 else self.zero_optimizer.optimizer  # type: ignore[no-any-return]
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Inside, the weights to use where those that are trained are others; every rank must enter and leave."""
+        return averaged_weights(self.zero_optimizer, self.inner_optimizer)
+
     def named_parameters(self) -> Iterable[tuple[str, nn.Parameter]]:
         """The model's parameters under its own names."""
         return self.module.model.named_parameters()
 
     def whole_weights(self, *, trainable_only: bool = False) -> Iterator[tuple[str, Tensor]]:
         """Live weights by name, one at a time; every rank must walk through all of them."""
-        for name, parameter in self.named_parameters():
-            if parameter.requires_grad or not trainable_only:
-                with gathered([parameter]):
-                    yield name, parameter.detach()
+        with self.averaged():
+            for name, parameter in self.named_parameters():
+                if parameter.requires_grad or not trainable_only:
+                    with gathered([parameter]):
+                        yield name, parameter.detach()
 
     @property
     def stages(self) -> tuple[str, ...]:

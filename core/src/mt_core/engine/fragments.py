@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from mt_core.engine.averaging import Averaging, spread
 from mt_core.engine.build import is_partitioned
 from mt_core.engine.engine import Engine
 from mt_core.errors import CheckpointError
@@ -103,6 +104,8 @@ def restore(engine: Engine, saved: Saved, numbers: dict[str, Any]) -> None:
             continue
         for key in keys:
             _view(engine, parameter, key)[: place[1]].copy_(saved.read(name, key, *place))
+    if isinstance(_inner(engine), Averaging):
+        spread(engine.zero_optimizer)
 
 
 def loss_scale(engine: Engine) -> dict[str, float]:
@@ -125,8 +128,12 @@ def restore_loss_scale(engine: Engine, numbers: dict[str, float]) -> None:
 
 
 def _inner(engine: Engine) -> torch.optim.Optimizer:
-    """The optimizer that we made, under DeepSpeed's wrapper."""
-    return engine.zero_optimizer if engine.plan.zero_stage == 0 else engine.zero_optimizer.optimizer  # type: ignore[no-any-return]
+    return engine.inner_optimizer
+
+
+def _keeps_masters(engine: Engine) -> bool:
+    """Whether the trained weights are not those of ``model/``: in half precision, or where those are averages."""
+    return engine.plan.dtype != "fp32" or isinstance(_inner(engine), Averaging)
 
 
 def _place(engine: Engine, parameter: nn.Parameter) -> tuple[int, int] | None:
@@ -146,10 +153,11 @@ def _place(engine: Engine, parameter: nn.Parameter) -> tuple[int, int] | None:
 
 
 def _keys(engine: Engine, parameter: nn.Parameter) -> list[str]:
+    own = [MASTER] if _keeps_masters(engine) else []
     if engine.plan.zero_stage == 0:
         state = _inner(engine).state[parameter]
-        return [key for key, value in state.items() if isinstance(value, Tensor) and value.shape == parameter.shape]
-    own = [] if engine.plan.dtype == "fp32" else [MASTER]
+        alike = [key for key, value in state.items() if isinstance(value, Tensor) and value.shape == parameter.shape]
+        return own + alike
     first: dict[str, Any] = next(iter(_inner(engine).state.values()), {})
     return own + [key for key, value in first.items() if isinstance(value, Tensor) and value.dim() > 0]
 
@@ -175,7 +183,8 @@ def _unlike(engine: Engine, parameter: nn.Parameter) -> dict[str, Tensor]:
 def _view(engine: Engine, parameter: nn.Parameter, key: str) -> Tensor:
     """The live tensor of this rank's slice, flat."""
     if engine.plan.zero_stage == 0:
-        return _inner(engine).state[parameter][key].view(-1)  # type: ignore[no-any-return]
+        whole: Tensor = parameter.detach() if key == MASTER else _inner(engine).state[parameter][key]
+        return whole.view(-1)
     state_key = None if key == MASTER else key
     if is_partitioned(parameter):
         view, _ = engine.zero_optimizer._get_fp32_opt_state_partition(parameter, False, optim_state_key=state_key)
@@ -207,7 +216,8 @@ def _restore_whole(engine: Engine, saved: Saved, numbers: dict[str, Any]) -> Non
     for number, group in enumerate(inner.param_groups):
         for parameter in group["params"]:
             tensors = saved.whole(names[parameter])
-            tensors.pop(MASTER, None)
+            if (trained := tensors.pop(MASTER, None)) is not None:
+                parameter.copy_(trained.view_as(parameter))
             inner.state[parameter] = _numbers_of(_title(group, number), numbers) | {
                 key: value.view_as(parameter) if value.shape == (parameter.numel(),) else value
                 for key, value in ((key, value.to(parameter.device)) for key, value in tensors.items())

@@ -56,10 +56,13 @@ def take_snapshot(engine: Engine, *, copied: bool = False, trainable_only: bool 
         kept = [(name, _host_copy(weight)) if process.is_main else None for name, weight in weights]
         weights = [each for each in kept if each is not None]
     state, places = random_tensors(process.device), {}
+    taken: set[int] = set()
     for fragment in fragments.fragments(engine):
         places[fragment.name] = [fragment.start, fragment.length]
         for key, value in fragment.tensors.items():
-            state[f"{key}::{fragment.name}"] = _host_copy(value) if copied else value.detach().cpu().contiguous()
+            alone = not copied and value.data_ptr() not in taken  # several parameters may share one table
+            taken.add(value.data_ptr())
+            state[f"{key}::{fragment.name}"] = value.detach().cpu().contiguous() if alone else _host_copy(value)
     numbers = {
         "fragments": places,
         "scalars": fragments.scalars(engine),

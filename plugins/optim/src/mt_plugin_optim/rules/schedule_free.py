@@ -40,4 +40,4 @@ class ScheduleFreeAdamW(RuleOptimizer):
     def averaged(self, parameter: Tensor) -> Tensor:
         """x, of which ``parameter`` is y: ``y = (1 - beta1) z + beta1 x``."""
         state: dict[str, Any] = self.state[parameter]
-        return parameter.lerp(state["z"], 1 - 1 / self.defaults["beta1"])
+        return parameter.detach().lerp(state["z"], 1 - 1 / self.defaults["beta1"])
