@@ -89,15 +89,15 @@ def block_number(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def group_sizes(groups: Sequence[Mapping[str, Any]], options: MtConfig) -> list[GroupSize]:
-    """What stands in groups before an optimizer has them; ``options`` fill what a group leaves open."""
+def group_sizes(groups: Sequence[Mapping[str, Any]], lr: float = 0.0, weight_decay: float = 0.0) -> list[GroupSize]:
+    """The groups for people; rate and decay are those of groups that have none of their own."""
     return [
         GroupSize(
             name=str(group.get("name", number)),
             tensors=len(group["params"]),
             numbers=sum(math.prod(whole_shape(parameter)) for parameter in group["params"]),
-            lr=float(group.get("lr", getattr(options, "lr", 0.0))),
-            weight_decay=float(group.get("weight_decay", getattr(options, "weight_decay", 0.0))),
+            lr=float(group.get("lr", lr)),
+            weight_decay=float(group.get("weight_decay", weight_decay)),
         )
         for number, group in enumerate(groups)
     ]
@@ -135,7 +135,7 @@ def require_matches(key: str, patterns: Iterable[str], names: Sequence[str]) -> 
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise UsageError(
-                f"{key}: {pattern!r} matches none of {len(names)} parameters.{did_you_mean(pattern, names)} Patterns have"
+                f"{key}: {pattern!r} matches none of {len(names)} parameters. {did_you_mean(pattern, names)}Patterns have"
                 f" * and ?, and fit whole names, such as {names[0] if names else 'none'}"
             )
 

@@ -22,6 +22,7 @@ from mt_core.engine.build import gathered
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process, agree, all_reduce, kept_quiet
 from mt_core.engine.step import Trained
+from mt_core.groups import group_sizes
 from mt_core.nn import Batch
 
 
@@ -61,6 +62,7 @@ class Engine:
         self.plan = plan
         self.process = process
         self.module = module
+        self.groups = group_sizes(optimizer.param_groups)  # before ZeRO puts flat pieces into them
         self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
         with kept_quiet():
             self._engine, self.optimizer, _, _ = deepspeed.initialize(
