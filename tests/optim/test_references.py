@@ -251,3 +251,20 @@ def test_eight_bits_stay_near_adamw(build: Any) -> None:
     assert own.state[mine]["state1"].dtype == torch.uint8
     apart, way = (mine - theirs).detach(), (theirs - start).detach()
     assert apart.norm() < 0.1 * way.norm()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="paged memory is CUDA's")
+@pytest.mark.parametrize(("name", "near"), [("paged-adamw", 1e-5), ("paged-adamw-8bit", 0.1)])
+def test_paged_state_stays_near_adamw(build: Any, name: str, near: float) -> None:
+    pytest.importorskip("bitsandbytes")
+    start = torch.randn(256, 256, generator=torch.Generator().manual_seed(0)).cuda()
+    mine, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    own = build(name, {"lr": 1e-2, "beta2": 0.95, "weight_decay": 0.1}, [{"params": [mine]}])
+    other = torch.optim.AdamW([theirs], lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1)
+    for _ in range(10):
+        mine.grad = torch.randn_like(start)
+        theirs.grad = mine.grad.clone()
+        own.step()
+        other.step()
+    apart, way = (mine - theirs).detach(), (theirs - start).detach()
+    assert apart.norm() < near * way.norm()

@@ -126,6 +126,14 @@ class OptimizerComponent(Component):
     form: Literal["elementwise", "gradient_transform", "whole_parameter"]
     split: Callable[[Sequence[tuple[str, Tensor]], Any], list[dict[str, Any]]] = split_decay
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.form == "gradient_transform":
+            raise ComponentError(
+                f"{self.name!r} is a gradient_transform, which the engine does not apply yet; declare it whole_parameter, for"
+                " layouts={'zero0'}"
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetComponent(Component):

@@ -73,7 +73,7 @@ class GroupSize:
 
     def __str__(self) -> str:
         return (
-            f"{self.name}: {self.tensors:,} tensors, {self.numbers:,} numbers, rate {self.lr:g}, weight decay"
+            f"{self.name}: {self.tensors:,} tensor{'s'[: self.tensors != 1]}, {self.numbers:,} numbers, rate {self.lr:g}, weight decay"
             f" {self.weight_decay:g}"
         )
 

@@ -71,6 +71,7 @@ def test_components_are_a_sorted_table_and_failures_come_with_their_cause(instal
         "failed   import (acme-import 1.1): ModuleNotFoundError: No module named 'a_module_that_nobody_has'\n"
         "blocked  datasets (mt-plugin-datasets 0.1.0)\n"
         "blocked  llama (mt-plugin-llama 0.1.0)\n"
+        "blocked  optim (mt-plugin-optim 0.1.0)\n"
     )
 
 
@@ -139,9 +140,9 @@ def test_an_unknown_name_ends_with_2_and_the_nearest(
     assert main(words) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    known = "exit, good, core, datasets, llama"
+    known = "exit, good, core, datasets, llama, optim"
     assert f"is named {words[1]!r}. Did you mean {near!r}? Installed plugins: {known}." in printed.err
-    blocked = "datasets (mt-plugin-datasets 0.1.0), llama (mt-plugin-llama 0.1.0)"
+    blocked = "datasets (mt-plugin-datasets 0.1.0), llama (mt-plugin-llama 0.1.0), optim (mt-plugin-optim 0.1.0)"
     assert f"Failed or blocked: exit (acme-exit 1.2), {blocked}." in printed.err
 
 

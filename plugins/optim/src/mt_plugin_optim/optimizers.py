@@ -29,6 +29,9 @@ from .policy import split_blocks, split_hidden
 _WHOLE: frozenset[Layout] = frozenset({"zero0"})
 """For rules that look at a whole tensor, or keep state that no slice of it has."""
 
+_PIECES: frozenset[Layout] = ZERO | {"pipeline"}
+"""For rules that change each number by itself."""
+
 _GPU = frozenset({"cuda"})
 
 OPTIMIZERS = (
@@ -37,7 +40,7 @@ OPTIMIZERS = (
         config=SgdConfig,
         build=from_torch("SGD", foreach=False),
         form="elementwise",
-        layouts=ZERO,
+        layouts=_PIECES,
         summary="stochastic gradient descent, with momentum where asked for",
         source="https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html",
     ),
@@ -46,7 +49,7 @@ OPTIMIZERS = (
         config=RmspropConfig,
         build=from_torch("RMSprop", foreach=False),
         form="elementwise",
-        layouts=ZERO,
+        layouts=_PIECES,
         summary="gradients over the root of their mean square",
         source="https://docs.pytorch.org/docs/stable/generated/torch.optim.RMSprop.html",
     ),
@@ -55,7 +58,7 @@ OPTIMIZERS = (
         config=AdamConfig,
         build=from_torch("Adam", foreach=False),
         form="elementwise",
-        layouts=ZERO,
+        layouts=_PIECES,
         summary="Adam, its weight decay in the gradient",
         source="https://arxiv.org/abs/1412.6980",
     ),
@@ -64,7 +67,7 @@ OPTIMIZERS = (
         config=AdamaxConfig,
         build=from_torch("Adamax", foreach=False),
         form="elementwise",
-        layouts=ZERO,
+        layouts=_PIECES,
         summary="Adam with the largest gradient instead of a mean square",
         source="https://arxiv.org/abs/1412.6980",
     ),
@@ -73,7 +76,7 @@ OPTIMIZERS = (
         config=LionConfig,
         build=rule("lion", "Lion"),
         form="elementwise",
-        layouts=ZERO,
+        layouts=_PIECES,
         summary="the sign of a momentum: half of AdamW's state",
         source="https://arxiv.org/abs/2302.06675",
     ),
