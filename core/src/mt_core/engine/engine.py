@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mt_core.engine.averaging import averaged_weights
+from mt_core.engine.averaging import Averaging, averaged_weights
 from mt_core.engine.build import gathered
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process, agree, all_reduce, kept_quiet
@@ -212,11 +212,12 @@ class Engine:
 
     def whole_weights(self, *, trainable_only: bool = False) -> Iterator[tuple[str, Tensor]]:
         """Live weights by name, one at a time; every rank must walk through all of them."""
+        passing = isinstance(self.inner_optimizer, Averaging)  # whoever keeps them would find others there
         with self.averaged():
             for name, parameter in self.named_parameters():
                 if parameter.requires_grad or not trainable_only:
                     with gathered([parameter]):
-                        yield name, parameter.detach()
+                        yield name, parameter.detach().clone() if passing else parameter.detach()
 
     @property
     def stages(self) -> tuple[str, ...]:
