@@ -19,4 +19,4 @@ class Lamb(RuleOptimizer):
         length, own = torch.linalg.vector_norm(direction), torch.linalg.vector_norm(weight)
         # a tensor of zeros, or an update of zeros, has no ratio
         ratio = torch.where((length > 0) & (own > 0), own.clamp(max=group["max_norm"]) / length, 1.0)
-        weight.sub_(direction.mul_(ratio), alpha=group["lr"])
+        weight.addcmul_(direction, ratio, value=-group["lr"])

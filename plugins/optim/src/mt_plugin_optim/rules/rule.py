@@ -6,6 +6,7 @@ each piece of the weights. Here all state is tensors, and each tensor counts its
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -84,4 +85,6 @@ def adam_direction(state: State, gradient: Tensor, group: Group) -> Tensor:
     """Adam's update for a rate of 1, epsilon beside the corrected root as in torch."""
     mean, square = moments(state, gradient, group)
     first, second = corrections(state, group)
-    return (mean / first).div_((square / second).sqrt_().add_(group["eps"]))
+    # mean / first, over the root of square / second plus epsilon, with a single temporary tensor
+    root = square.sqrt().mul_(first / math.sqrt(second)).add_(first * group["eps"])
+    return torch.div(mean, root, out=root)
