@@ -21,7 +21,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "badam": {"switch_steps": 1},
     "lisa": {"switch_steps": 1, "active": 1},
     "adamw-8bit": {"min_8bit_size": 512},
-    "schedule-free-adamw": {"rates": {"*embed*": {"scale": 0.5}}},
+    "schedule-free-adamw": {"rates": {"*embed*": {"scale": 0.3}}},
 }
 """Options with which four steps of a small model show what is special. The rest has one rate for all."""
 

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from mt_core import CheckpointError, train
+from mt_core.cli.eval import main as mt_eval
 from mt_core.engine.fragments import _unlike
 
 SMALL = {"name": "llama", "dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
@@ -32,6 +33,10 @@ def test_a_schedule_free_run_publishes_the_average_and_keeps_what_it_trains(tmp_
         trained, fast = (state[f"{key}::{name}"].view_as(published) for key in ("master", "z"))
         torch.testing.assert_close(published, trained.lerp(fast, 1 - 1 / 0.9), rtol=0, atol=0)
         assert not torch.equal(published, trained)
+    assert mt_eval(["--run", str(tmp_path / "run")]) == 0
+    figures = json.loads(next(tmp_path.glob("run/eval/*/metrics.json")).read_text())
+    while_training = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert while_training["eval_loss"] == pytest.approx(figures["results"][0]["loss"], rel=1e-6), "evaluated is what is published"
 
 
 def test_parameters_that_are_disabled_stay_as_they_are(tmp_path: Path) -> None:
