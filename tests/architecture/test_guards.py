@@ -20,7 +20,19 @@ CORE = ROOT / "core/src/mt_core"
 STEP_DATA = ["data/encoded.py", "data/loader.py", "data/order.py", "data/packing.py"]
 MOST_LINES = {
     "training path": (
-        ["config", "nn", "adapters", *STEP_DATA, "engine", "checkpoint", "loop.py", "components.py", "protocols.py"],
+        [
+            "config",
+            "nn",
+            "adapters",
+            *STEP_DATA,
+            "engine",
+            "checkpoint",
+            "loop.py",
+            "components.py",
+            "groups.py",
+            "protocols.py",
+            "warmup.py",
+        ],
         5000,
     ),
     "start-up": (["assemble"], 2000),

@@ -36,7 +36,9 @@ def test_a_schedule_free_run_publishes_the_average_and_keeps_what_it_trains(tmp_
     assert mt_eval(["--run", str(tmp_path / "run")]) == 0
     figures = json.loads(next(tmp_path.glob("run/eval/*/metrics.json")).read_text())
     while_training = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
-    assert while_training["eval_loss"] == pytest.approx(figures["results"][0]["loss"], rel=1e-6), "evaluated is what is published"
+    assert while_training["eval_loss"] == pytest.approx(figures["results"][0]["loss"], rel=1e-6), (
+        "evaluated is what is published"
+    )
 
 
 def test_parameters_that_are_disabled_stay_as_they_are(tmp_path: Path) -> None:
