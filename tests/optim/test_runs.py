@@ -52,6 +52,14 @@ def test_parameters_that_are_disabled_stay_as_they_are(tmp_path: Path) -> None:
     assert [(group["name"], group["tensors"]) for group in about["groups"]] == [("decay", 15)]
 
 
+def test_the_rate_that_is_recorded_is_that_of_groups_without_one_of_their_own(tmp_path: Path) -> None:
+    for name in ("muon", "lion"):
+        optimizer = {"name": name, "lr": 1e-2, "rates": {"*embed*": {"scale": 0.5}}}
+        run(tmp_path / name, 1, optimizer=optimizer, schedule="constant")
+        record = json.loads((tmp_path / name / "metrics.jsonl").read_text())
+        assert record["lr"] == 1e-2
+
+
 def test_state_that_is_no_tensor_is_refused_by_name() -> None:
     class Engine:
         class plan:  # noqa: N801

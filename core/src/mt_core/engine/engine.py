@@ -64,6 +64,7 @@ class Engine:
         self.module = module
         self.groups = group_sizes(optimizer.param_groups)  # before ZeRO puts flat pieces into them
         self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
+        self.rate = float(optimizer.defaults.get("lr", self.base_rates[0]))
         with kept_quiet():
             self._engine, self.optimizer, _, _ = deepspeed.initialize(
                 model=module, optimizer=optimizer, config=settings, dist_init_required=False
@@ -85,10 +86,10 @@ class Engine:
         return self._engine.optimizer
 
     def set_rate(self, factor: float) -> float:
-        """Set every group to ``factor`` times its base rate; returns the first group's rate."""
+        """Set every group to ``factor`` times its base rate; returns that of groups without a rate of their own."""
         for group, base in zip(self._engine.optimizer.param_groups, self.base_rates, strict=True):
             group["lr"] = base * factor
-        return float(self._engine.optimizer.param_groups[0]["lr"])
+        return self.rate * factor
 
     # ------------------------------------------------------------------------------------------------------- training
 

@@ -12,7 +12,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
     """Two optimizers with one list of groups and one state."""
 
     def __init__(self, groups: list[dict[str, Any]], muon: dict[str, Any], adamw: dict[str, Any]) -> None:
-        super().__init__(groups, {})
+        super().__init__(groups, {"lr": muon["lr"]})
         hidden, others = ([group for group in groups if group["hidden"] is wanted] for wanted in (True, False))
         made: list[torch.optim.Optimizer] = []
         if hidden:
