@@ -36,6 +36,7 @@ _PUBLIC = {
     "DatasetComponent": "mt_core.components",
     "ManyConversations": "mt_core.protocols",
     "ManyOffsets": "mt_core.protocols",
+    "GroupOptions": "mt_core.groups",
     "ManyTexts": "mt_core.protocols",
     "ObjectiveComponent": "mt_core.components",
     "OptimizerComponent": "mt_core.components",
@@ -53,13 +54,16 @@ _PUBLIC = {
     "StoppedError": "mt_core.errors",
     "Stream": "mt_core.protocols",
     "UsageError": "mt_core.errors",
+    "WarmupOptions": "mt_core.warmup",
     "WeightsError": "mt_core.errors",
     "WeightsFormat": "mt_core.components",
     "ZERO": "mt_core.config.base",
+    "block_number": "mt_core.groups",
     "first_line": "mt_core.errors",
     "did_you_mean": "mt_core.errors",
     "conversation": "mt_core.data.shapes",
     "is_conversation": "mt_core.data.shapes",
+    "peak_update": "mt_core.warmup",
     "preference": "mt_core.data.shapes",
     "hookimpl": "mt_core.hookspecs",
     "generate": "mt_core.api",
@@ -69,8 +73,9 @@ _PUBLIC = {
     "text_field": "mt_core.data.shapes",
     "train": "mt_core.api",
     "renamed": "mt_core.data.encoding",
-    "split_decay": "mt_core.components",
-    "whole_shape": "mt_core.components",
+    "split_decay": "mt_core.groups",
+    "warmed": "mt_core.warmup",
+    "whole_shape": "mt_core.groups",
 }
 
 __all__ = [
@@ -88,6 +93,7 @@ __all__ = [
     "Dataset",
     "DatasetComponent",
     "Encoded",
+    "GroupOptions",
     "Layout",
     "ManyConversations",
     "ManyOffsets",
@@ -117,8 +123,10 @@ __all__ = [
     "Tracker",
     "TrainedWeights",
     "UsageError",
+    "WarmupOptions",
     "WeightsError",
     "WeightsFormat",
+    "block_number",
     "conversation",
     "did_you_mean",
     "first_line",
@@ -127,12 +135,14 @@ __all__ = [
     "is_conversation",
     "load_config",
     "load_run",
+    "peak_update",
     "preference",
     "renamed",
     "split_decay",
     "text_encoder",
     "text_field",
     "train",
+    "warmed",
     "whole_shape",
 ]
 
@@ -149,8 +159,6 @@ if TYPE_CHECKING:
         OptimizerComponent,
         TokenizerComponent,
         WeightsFormat,
-        split_decay,
-        whole_shape,
     )
     from mt_core.config.base import ANY, ZERO, Layout, ModelConfig, MtConfig
     from mt_core.config.rope import RopeScaling
@@ -171,6 +179,7 @@ if TYPE_CHECKING:
         first_line,
     )
     from mt_core.events import CallbackContext, Control, TrackedRun, Tracker, TrainedWeights
+    from mt_core.groups import GroupOptions, block_number, split_decay, whole_shape
     from mt_core.hookspecs import hookimpl
     from mt_core.protocols import (
         Dataset,
@@ -189,6 +198,7 @@ if TYPE_CHECKING:
         Template,
         Tokenizer,
     )
+    from mt_core.warmup import WarmupOptions, peak_update, warmed
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mt_core.config.base import ANY, ZERO, Layout, MtConfig
 from mt_core.errors import ComponentError
+from mt_core.groups import split_decay
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,26 +26,6 @@ RESERVED_IN_MODEL = frozenset({"name", "variant", "weights", "overlay", "allow_m
 def identity(value: Any) -> Any:
     """The ``build`` of a component that is only data."""
     return value
-
-
-def whole_shape(parameter: Tensor) -> tuple[int, ...]:
-    """The shape of a parameter, also where ZeRO 3 has left only a flat slice of it here."""
-    return tuple(getattr(parameter, "ds_shape", parameter.shape))
-
-
-def split_decay(named: Sequence[tuple[str, Tensor]], config: MtConfig) -> list[dict[str, Any]]:
-    """Two groups: matrices with weight decay, vectors (norms, biases) without.
-
-    The usual split of the field (https://github.com/karpathy/nanoGPT/blob/master/model.py). Empty groups are left out.
-    """
-    decay = float(getattr(config, "weight_decay", 0.0))
-    matrices = [parameter for _, parameter in named if len(whole_shape(parameter)) >= 2]
-    vectors = [parameter for _, parameter in named if len(whole_shape(parameter)) < 2]
-    groups = [
-        {"name": "decay", "params": matrices, "weight_decay": decay},
-        {"name": "no_decay", "params": vectors, "weight_decay": 0.0},
-    ]
-    return [group for group in groups if group["params"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +126,14 @@ class OptimizerComponent(Component):
 
     form: Literal["elementwise", "gradient_transform", "whole_parameter"]
     split: Callable[[Sequence[tuple[str, Tensor]], Any], list[dict[str, Any]]] = split_decay
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.form == "gradient_transform":
+            raise ComponentError(
+                f"{self.name!r} is a gradient_transform, which the engine does not apply yet; declare it whole_parameter, for"
+                " layouts={'zero0'}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -148,3 +148,27 @@ def test_seeds_are_planned_once(empty_folder: Path, capsys: pytest.CaptureFixtur
     assert main([*LLAMA, "--train.seeds", "1,2"]) == 0
     assert capsys.readouterr().out.count("layout") == 1
     assert list(empty_folder.iterdir()) == []
+
+
+def test_the_rate_and_the_groups_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--train.steps", "100", "--optimizer.lr", "0.01", "--schedule.warmup-steps", "20")
+    about = planned(capsys, *words)
+    rates = {each["step"]: each["lr"] for each in about["rates"]}
+    assert (min(rates), max(rates)) == (1, 100)
+    assert rates[1] == pytest.approx(0.01 / 21)
+    assert rates[100] == pytest.approx(0.001)
+    assert [(group["name"], group["tensors"]) for group in about["groups"]] == [("decay", 30), ("no_decay", 9)]
+    assert sum(group["numbers"] for group in about["groups"]) == about["parameters"]["trained"]
+    assert main([*LLAMA, *words]) == 0
+    out = capsys.readouterr().out
+    assert "no_decay: 9 tensors, 1,152 numbers, rate 0.01, weight decay 0" in out
+    curve = next(line for line in out.splitlines() if line.startswith("rate ")).split()[1]
+    assert curve.count("█") >= 1
+    assert (curve[0], curve[-1]) == ("▁", "▂")
+
+
+def test_a_pattern_of_parameters_that_matches_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for key in ("--train.disable", "--train.enable", "--optimizer.no-decay"):
+        said = refused(capsys, key, '["*embd*"]')
+        assert f"{key[2:].replace('-', '_')}: '*embd*' matches none of 39 parameters" in said
+    assert "leaves no parameter to train" in refused(capsys, "--train.disable", '["*"]')

@@ -94,7 +94,8 @@ class Bench:
             "model": case.get("family") or {**MODEL, **case.get("model", {})},
             "dataset": {"name": "jsonl", "path": str(self.rows)},
             "objective": case.get("objective", "sft"),
-            "optimizer": {"name": "adamw", "lr": 1e-2},
+            "optimizer": case.get("optimizer", {"name": "adamw", "lr": 1e-2}),
+            "schedule": case.get("schedule", "cosine"),
             "data": {"eval": 5},
             "train": {
                 "steps": case.get("steps", STEPS),

@@ -19,7 +19,8 @@ from mt_core.engine.sequence import UlyssesAttention, sequence_group
 from mt_core.engine.settings import deepspeed_settings
 from mt_core.engine.stages import build_stage
 from mt_core.engine.step import TrainStep
-from mt_core.errors import ComponentError
+from mt_core.errors import ComponentError, UsageError
+from mt_core.groups import matching, require_matches
 from mt_core.nn import LayerSpec, SdpaAttention, TrainModel
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Objective
@@ -75,7 +76,7 @@ def parameter_groups(resolved: Resolved, model: TrainModel, adapter: Adapter) ->
     """The adapter's groups, then the optimizer's policy for the rest; each trainable parameter is in exactly one."""
     component = resolved.offers["optimizer"].component
     assert isinstance(component, OptimizerComponent), "the host checks what mt_optimizers returns"
-    trained = set(adapter.trainable_parameters(model))
+    trained = _trained(resolved, model, adapter)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in trained)
     options = resolved.config.optimizer.options
@@ -92,3 +93,18 @@ def parameter_groups(resolved: Resolved, model: TrainModel, adapter: Adapter) ->
             " trained parameter belongs in exactly one group"
         )
     return groups
+
+
+def _trained(resolved: Resolved, model: TrainModel, adapter: Adapter) -> set[str]:
+    """The adapter's parameters, and what ``train.enable`` and ``train.disable`` say of others.
+
+    Raises ``UsageError`` for a pattern that matches nothing, and where nothing is left.
+    """
+    train, names = resolved.config.train, [name for name, _ in model.named_parameters()]
+    require_matches("train.enable", train.enable, names)
+    require_matches("train.disable", train.disable, names)
+    offered = set(adapter.trainable_parameters(model)) | {name for name in names if matching(name, train.enable)}
+    trained = {name for name in offered if not matching(name, train.disable)}
+    if not trained:
+        raise UsageError(f"train.disable={list(train.disable)} leaves no parameter to train; disable fewer")
+    return trained

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from mt_core.config.sections import DataConfig
 from mt_core.data.report import DataReport
 from mt_core.engine.engine import Engine
 from mt_core.engine.plan import Plan
+from mt_core.groups import GroupSize
 from mt_core.nn import Batch
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Tokenizer
@@ -28,6 +30,7 @@ def describe_run(about: Mapping[str, Any], data: RunData) -> str:
     lines = [
         ("model", about["model"]),
         *(("parameters", _parameters(part)) for part in about["parameters"]),
+        *(("groups" if not number else "", str(GroupSize(**group))) for number, group in enumerate(about["groups"])),
         ("training", data.train.report.describe()),
         ("held out", data.held_out.report.describe() if len(data.held_out) else "nothing"),
         ("batching", about["batching"]),
@@ -71,6 +74,7 @@ def about_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: in
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "model": model_title(resolved),
         "parameters": parameter_counts(engine),
+        "groups": [asdict(group) for group in engine.groups],
         "data": {
             "train": data.train.report.as_dict(),
             "held_out": data.held_out.report.as_dict() if len(data.held_out) else None,

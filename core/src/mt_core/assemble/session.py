@@ -197,9 +197,10 @@ class Session:
             if figures is None:
                 return None
             texts: Sequence[Mapping[str, Any]] = ()
-            if self.samples is not None:
-                longest = self.config.model.options.max_seq_len
-                texts = self.samples.write(self.engine.module.model, step, longest=longest)
+            with self.engine.averaged():  # on every rank, even if only the first one writes
+                if self.samples is not None:
+                    longest = self.config.model.options.max_seq_len
+                    texts = self.samples.write(self.engine.module.model, step, longest=longest)
         self._event("on_predict_end", step, predictions=texts)
         return figures
 

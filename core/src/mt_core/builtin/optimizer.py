@@ -6,18 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from mt_core import MtConfig
+from mt_core import GroupOptions
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 
-class AdamWConfig(MtConfig):
+class AdamWConfig(GroupOptions):
     """The defaults are those of Llama's training, but for the rate (https://arxiv.org/abs/2302.13971, section 2.3)."""
 
-    lr: float = Field(
-        3e-4, gt=0, le=1, description="base learning rate, multiplied by the schedule's factor (per update)"
-    )
     beta1: float = Field(0.9, ge=0, lt=1, description="decay of the gradient's mean (per update)")
     beta2: float = Field(0.95, ge=0, lt=1, description="decay of the squared gradient's mean (per update)")
     eps: float = Field(

@@ -8,9 +8,11 @@ from typing import Any
 
 from mt_core.assemble.run import RunOptions
 from mt_core.config.secrets import redact
+from mt_core.groups import GroupSize
 from mt_core.plugins.resolve import Resolved
 from mt_core.tracking.logs import is_first, notice, show
 
+BARS = "▁▂▃▄▅▆▇█"
 PARTS = ("weights", "gradients", "optimizer", "buffers", "activations")
 
 
@@ -46,6 +48,8 @@ def describe(about: Mapping[str, Any]) -> str:
         ("layout", about["layout"]),
         ("batch", f"{batch['rows']:,} rows of {batch['row_tokens']:,} tokens = {batch['tokens']:,} tokens a step"),
         ("steps", f"{about['steps']:,} optimizer steps, {_epochs(about['epochs'])}"),
+        ("rate", _rates(about["rates"])),
+        *(("groups" if not number else "", str(GroupSize(**group))) for number, group in enumerate(about["groups"])),
         *((_title(number, about["stages"], "layers"), _stage(stage)) for number, stage in enumerate(about["stages"])),
     ]
     text = "\n".join(f"{title:<11}{' '.join(text.split())}" for title, text in lines)
@@ -54,6 +58,15 @@ def describe(about: Mapping[str, Any]) -> str:
 
 def _epochs(count: float | None) -> str:
     return "of a stream, whose length nobody knows" if count is None else f"{count:,.1f} epochs"
+
+
+def _rates(rates: Sequence[Mapping[str, Any]]) -> str:
+    """A small curve of the learning rate over the run, and its values at some steps."""
+    most = max(each["lr"] for each in rates) or 1.0
+    curve = "".join(BARS[round(each["lr"] / most * (len(BARS) - 1))] for each in rates)
+    places = sorted({round((len(rates) - 1) * part / 4) for part in range(5)})
+    shown = ", ".join(f"{rates[place]['lr']:.3g} at {rates[place]['step']:,}" for place in places)
+    return f"{curve} {shown}"
 
 
 def _title(number: int, stages: Sequence[Any], alone: str) -> str:

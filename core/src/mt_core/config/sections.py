@@ -165,6 +165,12 @@ class TrainConfig(MtConfig):
     clip_norm: float | None = Field(1.0, gt=0, description="largest norm of the whole gradient; none switches it off")
     dtype: Literal["auto", "fp32", "bf16", "fp16"] = Field("auto", description="auto is bf16 on a GPU, fp32 on a CPU")
     seed: int = Field(0, ge=0, description="seed of weights, order and dropout")
+    enable: tuple[str, ...] = Field(
+        (), description="patterns (* and ?) of parameters that are trained besides those of the adapter"
+    )
+    disable: tuple[str, ...] = Field(
+        (), description="patterns (* and ?) of parameters that stay as they are; wins over enable"
+    )
     deterministic: bool = Field(False, description="only kernels that give the same bits each time")
     on_nonfinite: Literal["stop", "skip"] = Field(
         "stop", description="a loss or gradient that is no number ends the run, or passes over its rows"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -16,10 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mt_core.engine.averaging import Averaging, averaged_weights
 from mt_core.engine.build import gathered
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process, agree, all_reduce, kept_quiet
 from mt_core.engine.step import Trained
+from mt_core.groups import group_sizes
 from mt_core.nn import Batch
 
 
@@ -60,7 +63,9 @@ class Engine:
         self.process = process
         self.module = module
         self.before_update: Callable[[], object] = lambda: None
+        self.groups = group_sizes(optimizer.param_groups)  # before ZeRO puts flat pieces into them
         self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
+        self.rate = float(optimizer.defaults.get("lr", self.base_rates[0]))
         with kept_quiet():
             self._engine, self.optimizer, _, _ = deepspeed.initialize(
                 model=module, optimizer=optimizer, config=settings, dist_init_required=False
@@ -82,10 +87,10 @@ class Engine:
         return self._engine.optimizer
 
     def set_rate(self, factor: float) -> float:
-        """Set every group to ``factor`` times its base rate; returns the first group's rate."""
+        """Set every group to ``factor`` times its base rate; returns that of groups without a rate of their own."""
         for group, base in zip(self._engine.optimizer.param_groups, self.base_rates, strict=True):
             group["lr"] = base * factor
-        return float(self._engine.optimizer.param_groups[0]["lr"])
+        return self.rate * factor
 
     # ------------------------------------------------------------------------------------------------------- training
 
@@ -173,6 +178,10 @@ class Engine:
 
         Every rank brings equally many batches. ``None`` when some rank wanted to stop before the end.
         """
+        with self.averaged():
+            return self._evaluate(batches, stop)
+
+    def _evaluate(self, batches: Iterable[Batch], stop: Callable[[], bool]) -> dict[str, float] | None:
         self._engine.eval()
         sums: Tensor | None = None
         for batch in batches:
@@ -191,16 +200,27 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------------------ parameters
 
+    @property
+    def inner_optimizer(self) -> torch.optim.Optimizer:
+        """The optimizer that we made, under DeepSpeed's wrapper."""
+        return self.zero_optimizer if self.plan.zero_stage == 0 else self.zero_optimizer.optimizer  # type: ignore[no-any-return]
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Inside, the weights to use where those that are trained are others; every rank must enter and leave."""
+        return averaged_weights(self.zero_optimizer, self.inner_optimizer)
+
     def named_parameters(self) -> Iterable[tuple[str, nn.Parameter]]:
         """The model's parameters under its own names."""
         return self.module.model.named_parameters()
 
     def whole_weights(self, *, trainable_only: bool = False) -> Iterator[tuple[str, Tensor]]:
         """Live weights by name, one at a time; every rank must walk through all of them."""
-        for name, parameter in self.named_parameters():
-            if parameter.requires_grad or not trainable_only:
-                with gathered([parameter]):
-                    yield name, parameter.detach()
+        passing = isinstance(self.inner_optimizer, Averaging)  # whoever keeps them would find others there
+        with self.averaged():
+            for name, parameter in self.named_parameters():
+                if parameter.requires_grad or not trainable_only:
+                    with gathered([parameter]):
+                        yield name, parameter.detach().clone() if passing else parameter.detach()
 
     @property
     def stages(self) -> tuple[str, ...]:

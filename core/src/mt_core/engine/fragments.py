@@ -8,22 +8,21 @@ Starts and lengths count elements of the flattened parameter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from mt_core.engine.averaging import Averaging, spread
 from mt_core.engine.build import is_partitioned
 from mt_core.engine.engine import Engine
+from mt_core.errors import CheckpointError
 
 MASTER = "master"
 """Key of the fp32 copy of a half-precision weight, beside the optimizer's own keys (``exp_avg`` …)."""
-
-ReadSlice = Callable[[str, str, int, int], Tensor]
-"""(parameter, key, start, length) -> the saved values there, flat."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,11 @@ class Fragment:
 
 
 def fragments(engine: Engine) -> Iterator[Fragment]:
-    """The slices that this rank owns; the optimizer must have made its state."""
+    """The slices that this rank owns; the optimizer must have made its state.
+
+    At stage 0 an optimizer of whole parameters may also keep tensors of other shapes, which come as they are.
+    Raises ``CheckpointError`` for state that is neither tensor nor number.
+    """
     _link_state(engine)
     for name, parameter in engine.named_parameters():
         if not parameter.requires_grad:
@@ -46,34 +49,63 @@ def fragments(engine: Engine) -> Iterator[Fragment]:
         if place is not None:
             start, length = place
             tensors = {key: _view(engine, parameter, key)[:length] for key in _keys(engine, parameter)}
-            yield Fragment(name, start, length, tensors)
+            yield Fragment(name, start, length, tensors | _unlike(engine, parameter))
 
 
-def scalars(engine: Engine) -> dict[str, float]:
-    """Zero-dimensional optimizer state (Adam's step count), which is the same for all parameters."""
-    found: dict[str, set[float]] = {}
-    for state in inner_optimizer(engine).state.values():
-        for key, value in state.items():
-            if not isinstance(value, Tensor) or value.dim() == 0:
-                found.setdefault(key, set()).add(float(value))
-    for key, values in found.items():
-        assert len(values) == 1, f"optimizer state {key!r} differs between parameters: {sorted(values)}"
-    return {key: values.pop() for key, values in found.items()}
+def scalars(engine: Engine) -> dict[str, dict[str, float]]:
+    """Zero-dimensional optimizer state (Adam's step count) of each group, the same for all of its parameters."""
+    found: dict[str, dict[str, float]] = {}
+    inner = _inner(engine)
+    for number, group in enumerate(inner.param_groups):
+        values: dict[str, set[float]] = {}
+        for parameter in _flat_parameters(engine, number):
+            for key, value in inner.state.get(parameter, {}).items():
+                if isinstance(value, int | float) or (isinstance(value, Tensor) and value.dim() == 0):
+                    values.setdefault(key, set()).add(value if isinstance(value, int) else float(value))
+        for key, each in values.items():
+            assert len(each) == 1, (
+                f"optimizer state {key!r} differs within group {_title(group, number)}: {sorted(each)}"
+            )
+        found[_title(group, number)] = {key: each.pop() for key, each in values.items()}
+    return found
+
+
+class Saved(Protocol):
+    """Saved optimizer state by name, whichever ranks wrote it."""
+
+    @property
+    def keys(self) -> list[str]:
+        """Of the state that has a number for each weight."""
+        ...
+
+    def read(self, name: str, key: str, start: int, length: int) -> Tensor:
+        """The values of a parameter's state there, flat."""
+        ...
+
+    def whole(self, parameter: str) -> dict[str, Tensor]:
+        """All tensors of a parameter: flat where they have a number for each weight, else as they were."""
+        ...
 
 
 @torch.no_grad()
-def restore(engine: Engine, read: ReadSlice, keys: list[str], numbers: dict[str, float]) -> None:
-    """Put saved state into a fresh engine that was made over the saved weights.
+def restore(engine: Engine, saved: Saved, numbers: dict[str, Any]) -> None:
+    """Put saved state into a fresh engine that was made over the saved weights; ``numbers`` are what ``scalars`` gave.
 
-    In fp32 the master weights are those weights already; in half precision they are among ``keys``.
+    In fp32 the master weights are those weights already; in half precision they are among the keys.
     """
+    if engine.plan.zero_stage == 0:
+        _restore_whole(engine, saved, numbers)
+        return
+    keys = saved.keys
     _create_state(engine, [key for key in keys if key != MASTER], numbers)
     for name, parameter in engine.named_parameters():
         place = _place(engine, parameter) if parameter.requires_grad else None
         if place is None:
             continue
         for key in keys:
-            _view(engine, parameter, key)[: place[1]].copy_(read(name, key, *place))
+            _view(engine, parameter, key)[: place[1]].copy_(saved.read(name, key, *place))
+    if isinstance(_inner(engine), Averaging):
+        spread(engine.zero_optimizer)
 
 
 def loss_scale(engine: Engine) -> dict[str, float]:
@@ -104,9 +136,13 @@ def master_slice(engine: Engine, parameter: nn.Parameter) -> tuple[int, Tensor] 
 # --------------------------------------------------------------------------------------------------- DeepSpeed's insides
 
 
-def inner_optimizer(engine: Engine) -> torch.optim.Optimizer:
-    """The optimizer that we made, under DeepSpeed's wrapper."""
-    return engine.zero_optimizer if engine.plan.zero_stage == 0 else engine.zero_optimizer.optimizer  # type: ignore[no-any-return]
+def _inner(engine: Engine) -> torch.optim.Optimizer:
+    return engine.inner_optimizer
+
+
+def _keeps_masters(engine: Engine) -> bool:
+    """Whether the trained weights are not those of ``model/``: in half precision, or where those are averages."""
+    return engine.plan.dtype != "fp32" or isinstance(_inner(engine), Averaging)
 
 
 def _place(engine: Engine, parameter: nn.Parameter) -> tuple[int, int] | None:
@@ -126,18 +162,38 @@ def _place(engine: Engine, parameter: nn.Parameter) -> tuple[int, int] | None:
 
 
 def _keys(engine: Engine, parameter: nn.Parameter) -> list[str]:
+    own = [MASTER] if _keeps_masters(engine) else []
     if engine.plan.zero_stage == 0:
-        state = inner_optimizer(engine).state[parameter]
-        return [key for key, value in state.items() if isinstance(value, Tensor) and value.shape == parameter.shape]
-    own = [] if engine.plan.dtype == "fp32" else [MASTER]
-    first = next(iter(inner_optimizer(engine).state.values()))
+        state = _inner(engine).state[parameter]
+        alike = [key for key, value in state.items() if isinstance(value, Tensor) and value.shape == parameter.shape]
+        return own + alike
+    first: dict[str, Any] = next(iter(_inner(engine).state.values()), {})
     return own + [key for key, value in first.items() if isinstance(value, Tensor) and value.dim() > 0]
+
+
+def _unlike(engine: Engine, parameter: nn.Parameter) -> dict[str, Tensor]:
+    """State of a whole parameter that has another shape, such as a sum of each row."""
+    if engine.plan.zero_stage > 0:
+        return {}
+    state = _inner(engine).state[parameter]
+    for key, value in state.items():
+        if not isinstance(value, Tensor | int | float) and value is not None:
+            raise CheckpointError(
+                f"{type(_inner(engine)).__name__} keeps {key!r}, a {type(value).__name__}, in its state, and a checkpoint holds"
+                " tensors and numbers; use another optimizer, or ask its author to keep tensors"
+            )
+    return {
+        key: value
+        for key, value in state.items()
+        if isinstance(value, Tensor) and value.dim() > 0 and value.shape != parameter.shape
+    }
 
 
 def _view(engine: Engine, parameter: nn.Parameter, key: str) -> Tensor:
     """The live tensor of this rank's slice, flat."""
     if engine.plan.zero_stage == 0:
-        return inner_optimizer(engine).state[parameter][key].view(-1)  # type: ignore[no-any-return]
+        whole: Tensor = parameter.detach() if key == MASTER else _inner(engine).state[parameter][key]
+        return whole.view(-1)
     state_key = None if key == MASTER else key
     if is_partitioned(parameter):
         view, _ = engine.zero_optimizer._get_fp32_opt_state_partition(parameter, False, optim_state_key=state_key)
@@ -147,14 +203,34 @@ def _view(engine: Engine, parameter: nn.Parameter, key: str) -> Tensor:
     return view.view(-1)  # type: ignore[no-any-return]
 
 
-def _create_state(engine: Engine, keys: list[str], numbers: dict[str, float]) -> None:
+def _create_state(engine: Engine, keys: list[str], numbers: dict[str, Any]) -> None:
     """The state that the optimizer would make in its first step."""
-    inner = inner_optimizer(engine)
-    for group in inner.param_groups:
-        for parameter in _flat_parameters(engine, group):
+    inner = _inner(engine)
+    for number, group in enumerate(inner.param_groups):
+        for parameter in _flat_parameters(engine, number):
             zeros = {key: torch.zeros_like(parameter) for key in keys}
-            inner.state[parameter] = {**{key: torch.tensor(value) for key, value in numbers.items()}, **zeros}
+            inner.state[parameter] = {**_numbers_of(_title(group, number), numbers), **zeros}
     _link_state(engine)
+
+
+def _numbers_of(title: str, numbers: dict[str, Any]) -> dict[str, Any]:
+    """The scalars of a group as optimizers keep them; checkpoints before there were groups have one set for all."""
+    own = numbers.get(title, {}) if all(isinstance(each, dict) for each in numbers.values()) else numbers
+    return {key: value if isinstance(value, int) else torch.tensor(value) for key, value in own.items()}
+
+
+def _restore_whole(engine: Engine, saved: Saved, numbers: dict[str, Any]) -> None:
+    inner = _inner(engine)
+    names = {parameter: name for name, parameter in engine.named_parameters()}
+    for number, group in enumerate(inner.param_groups):
+        for parameter in group["params"]:
+            tensors = saved.whole(names[parameter])
+            if (trained := tensors.pop(MASTER, None)) is not None:
+                parameter.copy_(trained.view_as(parameter))
+            inner.state[parameter] = _numbers_of(_title(group, number), numbers) | {
+                key: value.view_as(parameter) if value.shape == (parameter.numel(),) else value
+                for key, value in ((key, value.to(parameter.device)) for key, value in tensors.items())
+            }
 
 
 def _link_state(engine: Engine) -> None:
@@ -168,9 +244,15 @@ def _link_state(engine: Engine) -> None:
         wrapper._lazy_init_hp_params_optimizer_state()
 
 
-def _flat_parameters(engine: Engine, group: dict[str, Any]) -> list[Tensor]:
+def _title(group: dict[str, Any], number: int) -> str:
+    """The name of a group, by which other layouts know it."""
+    return str(group.get("name", number))
+
+
+def _flat_parameters(engine: Engine, number: int) -> list[Tensor]:
+    """What the optimizer sees of a group: under ZeRO flat pieces, at stage 3 perhaps several."""
     if engine.plan.zero_stage < 3:
-        return list(group["params"])
-    if group is not engine.zero_optimizer.optimizer.param_groups[0]:
-        return []
-    return list(engine.zero_optimizer.fp32_partitioned_groups_flat)
+        return list(_inner(engine).param_groups[number]["params"])
+    wrapper = engine.zero_optimizer
+    groups = wrapper.sub_group_to_group_id
+    return [flat for piece, flat in enumerate(wrapper.fp32_partitioned_groups_flat) if groups[piece] == number]

@@ -74,10 +74,13 @@ def take_snapshot(
         weights = _kept(weights, process)
         others = {name: _kept(tensors, process) for name, tensors in others.items()}
     state, places = random_tensors(process.device), {}
+    taken: set[int] = set()
     for fragment in fragments.fragments(engine):
         places[fragment.name] = [fragment.start, fragment.length]
         for key, value in fragment.tensors.items():
-            state[f"{key}::{fragment.name}"] = _host_copy(value) if copied else value.detach().cpu().contiguous()
+            alone = not copied and value.data_ptr() not in taken  # several parameters may share one table
+            taken.add(value.data_ptr())
+            state[f"{key}::{fragment.name}"] = value.detach().cpu().contiguous() if alone else _host_copy(value)
     numbers = {
         "fragments": places,
         "scalars": fragments.scalars(engine),
@@ -103,7 +106,7 @@ def read_snapshot(engine: Engine, folder: Path) -> bool:
     They can when this rank existed in the run that saved. Raises ``CheckpointError`` when slices are missing.
     """
     saved = SavedState(folder / "state")
-    fragments.restore(engine, saved.read, saved.keys, saved.content[0]["scalars"])
+    fragments.restore(engine, saved, saved.scalars)
     fragments.restore_loss_scale(engine, saved.content[0]["loss_scale"])
     rank = engine.process.rank
     if rank >= len(saved.content) or len(saved.content) != engine.process.world:
@@ -141,12 +144,30 @@ class SavedState:
         for rank, content in enumerate(self.content):
             for name, (start, length) in content["fragments"].items():
                 self._index.setdefault(name, []).append((start, length, rank))
+        self._keys_of: dict[str, set[str]] = {name: set() for name in self._index}
+        for key, _, name in (full.partition("::") for rank in range(len(self.content)) for full in self.names(rank)):
+            if name in self._keys_of:
+                self._keys_of[name].add(key)
+
+    @property
+    def scalars(self) -> dict[str, Any]:
+        """Of all groups, whichever stage of a pipeline has them."""
+        return {name: value for content in self.content for name, value in content["scalars"].items()}
 
     @property
     def keys(self) -> list[str]:
-        """Keys of the saved state, such as ``exp_avg``."""
-        found = {name.partition("::")[0] for rank in range(len(self.content)) for name in self.names(rank)}
-        return sorted(found - {"rng"})
+        """Keys of the saved state that has a number for each weight, such as ``exp_avg``."""
+        return sorted(set().union(*self._keys_of.values()))
+
+    def whole(self, parameter: str) -> dict[str, Tensor]:
+        """All tensors of a parameter: flat where they have a number for each weight, else as they were."""
+        _, length, rank = self._index[parameter][0]
+        size = max(start + length for start, length, _ in self._index[parameter])
+        found = {key: self.tensor(rank, f"{key}::{parameter}") for key in self._keys_of[parameter]}
+        return {
+            key: self.read(parameter, key, 0, size) if value.shape == (length,) else value
+            for key, value in found.items()
+        }
 
     def names(self, rank: int) -> list[str]:
         """Names of one rank's tensors."""

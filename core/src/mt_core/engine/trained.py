@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mt_core.components import whole_shape
 from mt_core.engine.build import is_partitioned
 from mt_core.engine.engine import Engine
-from mt_core.engine.fragments import inner_optimizer, master_slice
+from mt_core.engine.fragments import master_slice
 from mt_core.engine.processes import all_reduce
+from mt_core.groups import whole_shape
 
 Slices = Sequence[tuple[str, int, Tensor]]
 
@@ -45,7 +45,7 @@ class LiveWeights:
     @property
     def optimizer(self) -> torch.optim.Optimizer:
         """The one that we made, under DeepSpeed's wrapper."""
-        return inner_optimizer(self._engine)
+        return self._engine.inner_optimizer
 
     def slices(self) -> Iterator[tuple[str, int, Tensor]]:
         """(name, start, flat fp32 values): live views of what this rank holds."""

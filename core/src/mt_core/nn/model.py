@@ -17,8 +17,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from mt_core.components import whole_shape
 from mt_core.config.base import ModelConfig
+from mt_core.groups import whole_shape
 from mt_core.nn.attention import AttentionFn, SdpaAttention
 from mt_core.nn.batch import Batch, DocumentLengths
 

@@ -26,6 +26,7 @@ from mt_core.engine.plan import Plan, make_plan
 from mt_core.engine.processes import Process
 from mt_core.engine.stages import cut, without_memory
 from mt_core.errors import ConfigError, Fault, MtError
+from mt_core.groups import group_sizes
 from mt_core.nn import Layer, TrainModel
 from mt_core.nn.loss import CHUNK_TOKENS
 from mt_core.planning import memory
@@ -33,6 +34,9 @@ from mt_core.planning.activations import layer_activations
 from mt_core.planning.memory import Content, LayerActivations
 from mt_core.planning.moments import state_bytes
 from mt_core.plugins.resolve import Resolved
+
+SHOWN_RATES = 49
+"""Updates of a run whose learning rate is planned."""
 
 
 def dry_run(resolved: Resolved, options: RunOptions, *, world: int) -> dict[str, Any]:
@@ -148,7 +152,8 @@ def _about(resolved: Resolved, plan: Plan, data: RunData, drawn: Drawing) -> dic
     config = resolved.config
     loader = make_loader(config, data, plan, Process(0, plan.world, 0, torch.device("cpu")))
     steps = config.train.steps or loader.steps_in(config.train.epochs or 1.0)
-    resolved.build("schedule", config.schedule.options, total_steps=steps)  # which may refuse so few
+    schedule = resolved.build("schedule", config.schedule.options, total_steps=steps)  # which may refuse so few
+    rate = float(getattr(config.optimizer.options, "lr", 0.0))
     row_tokens = _row_tokens(resolved, data)
     parameters = list(drawn.model.parameters())
     return {
@@ -158,6 +163,8 @@ def _about(resolved: Resolved, plan: Plan, data: RunData, drawn: Drawing) -> dic
             "total": sum(parameter.numel() for parameter in parameters),
             "trained": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
         },
+        "groups": [asdict(group) for group in group_sizes(drawn.groups, lr=rate)],
+        "rates": [{"step": k + 1, "lr": rate * schedule(k)} for k in _marks(steps)],
         "data": {
             "train": data.train.report.as_dict(),
             "held_out": data.held_out.report.as_dict() if len(data.held_out) else None,
@@ -180,6 +187,12 @@ def _about(resolved: Resolved, plan: Plan, data: RunData, drawn: Drawing) -> dic
         "epochs": None if data.stream else steps * plan.global_batch_size / len(loader.rows(0)),
         "stages": _stages(resolved, plan, drawn, row_tokens),
     }
+
+
+def _marks(steps: int) -> list[int]:
+    """Updates at which the rate is shown: the first, the last, and others between, evenly."""
+    last = steps - 1
+    return sorted({round(last * part / (SHOWN_RATES - 1)) for part in range(SHOWN_RATES)})
 
 
 def _row_tokens(resolved: Resolved, data: RunData) -> int:

@@ -1,0 +1,163 @@
+"""Processor time of an optimizer's step and the state that it keeps, beside the library that it was compared with.
+
+    python benchmarks/optim.py [--pairs 5] [--steps 10] [--only lion,soap]
+
+Both sides update the same weights with the same gradients, in one process, alternating which goes first; the ratio is the
+median of the pairs' ratios. CPU-seconds count all threads. State bytes are those of all tensors that the optimizer keeps, for each number
+of the weights. Needs ``pip install pytorch-optimizer schedulefree galore-torch apollo-torch bitsandbytes``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mt_core import split_decay
+from mt_plugin_optim.optimizers import OPTIMIZERS
+from mt_plugin_optim.policy import split_hidden
+
+WIDTH, HIDDEN, VOCABULARY = 384, 1024, 4096
+SHAPES = {
+    "embed.weight": (VOCABULARY, WIDTH),
+    **{f"layers.{i}.attention.weight": (WIDTH, WIDTH) for i in range(4)},
+    **{f"layers.{i}.up.weight": (HIDDEN, WIDTH) for i in range(4)},
+    **{f"layers.{i}.down.weight": (WIDTH, HIDDEN) for i in range(4)},
+    **{f"layers.{i}.norm.weight": (WIDTH,) for i in range(4)},
+}
+Made = torch.optim.Optimizer
+Groups = list[dict[str, Any]]
+
+
+def library(module: str, name: str, **options: Any) -> Callable[[Groups], Made]:
+    def make(groups: Groups) -> Made:
+        made = getattr(import_module(module), name)(groups, **options)
+        if hasattr(made, "train"):
+            made.train()
+        return made  # type: ignore[no-any-return]
+
+    return make
+
+
+def soap(groups: Groups) -> Made:
+    """Rotates what ours rotates, and nothing else."""
+    for group in groups:
+        group["max_precondition_dim"] = 10_000 if group["hidden"] else 1
+    return import_module("pytorch_optimizer").SOAP(groups)  # type: ignore[no-any-return]
+
+
+def low_rank(module: str, name: str, **special: Any) -> Callable[[Groups], Made]:
+    """The authors' packages know a matrix that is projected by keys of its group."""
+
+    def make(groups: Groups) -> Made:
+        for group in groups:
+            if group["hidden"]:
+                group.update(special)
+        return getattr(import_module(module), name)(groups, no_deprecation_warning=True)  # type: ignore[no-any-return]
+
+    return make
+
+
+RANK = {"rank": 128, "update_proj_gap": 200, "proj_type": "std"}
+REFERENCES: dict[str, Callable[[Groups], Made]] = {
+    "sgd": library("torch.optim", "SGD", momentum=0.9),
+    "rmsprop": library("torch.optim", "RMSprop"),
+    "adam": library("torch.optim", "Adam"),
+    "adamax": library("torch.optim", "Adamax"),
+    "lion": library("pytorch_optimizer", "Lion"),
+    "schedule-free-adamw": library("schedulefree", "AdamWScheduleFree"),
+    "adafactor": library("torch.optim", "Adafactor"),
+    "lamb": library("pytorch_optimizer", "Lamb"),
+    "soap": soap,
+    "galore": low_rank("galore_torch", "GaLoreAdamW", scale=0.25, **RANK),
+    "apollo": low_rank("apollo_torch", "APOLLOAdamW", scale=1.0, proj="random", scale_type="channel", **RANK),
+    "adamw-8bit": library("bitsandbytes.optim", "AdamW8bit"),
+}
+OPTIONS: dict[str, dict[str, Any]] = {"sgd": {"momentum": 0.9}, "apollo": {"rank": 128}}
+
+
+def weights(seed: int = 0) -> list[tuple[str, nn.Parameter]]:
+    generator = torch.Generator().manual_seed(seed)
+    return [(name, nn.Parameter(torch.randn(shape, generator=generator) * 0.02)) for name, shape in SHAPES.items()]
+
+
+def ours(name: str, own: list[tuple[str, nn.Parameter]]) -> Made:
+    component = next(each for each in OPTIMIZERS if each.name == name)
+    config = component.config(**OPTIONS.get(name, {}))  # type: ignore[arg-type]
+    return component.build(config, component.split(own, config))  # type: ignore[no-any-return]
+
+
+def theirs(name: str, own: list[tuple[str, nn.Parameter]]) -> Made:
+    component = next(each for each in OPTIMIZERS if each.name == name)
+    split = split_hidden if component.split is split_hidden else split_decay
+    groups = [{**group, "name": None} for group in split(own, component.config())]
+    return REFERENCES[name](groups)
+
+
+def seconds(optimizer: Made, own: list[tuple[str, nn.Parameter]], gradients: list[Tensor], steps: int) -> float:
+    total = 0.0
+    for _ in range(steps):
+        for (_, weight), gradient in zip(own, gradients, strict=True):
+            weight.grad = gradient.clone()
+        began = time.process_time()
+        optimizer.step()
+        total += time.process_time() - began
+    return total / steps
+
+
+def state_bytes(optimizer: Made) -> float:
+    """For each number of the weights; the authors' objects are looked into, too."""
+    return sum(map(_bytes, optimizer.state.values())) / sum(each.numel() for _, each in weights())
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, Tensor):
+        return value.numel() * value.element_size() if value.dim() else 0
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return sum(map(_bytes, inner if inner else getattr(value, "__dict__", {}).values()))
+
+
+def measured(name: str, pairs: int, steps: int) -> str:
+    gradients = [torch.randn_like(each) * 1e-3 for _, each in weights(1)]
+    sides = []
+    for make in (ours, theirs) if name in REFERENCES else (ours,):
+        own = weights()
+        optimizer = make(name, own)
+        seconds(optimizer, own, gradients, 2)  # the first steps make the state
+        sides.append((optimizer, own))
+    times: list[list[float]] = [[] for _ in sides]
+    for pair in range(pairs):
+        order = range(len(sides)) if pair % 2 else reversed(range(len(sides)))
+        for side in order:
+            times[side].append(seconds(*sides[side], gradients, steps))
+    held = [f"{state_bytes(optimizer):.2f}" for optimizer, _ in sides]
+    milliseconds = [f"{1000 * statistics.median(each):.1f}" for each in times]
+    if len(sides) == 1:
+        return f"| {name} | {milliseconds[0]} | | | {held[0]} | |"
+    ratio = statistics.median(mine / other for mine, other in zip(*times, strict=True))
+    return f"| {name} | {milliseconds[0]} | {milliseconds[1]} | {ratio:.2f} | {held[0]} | {held[1]} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    print(
+        "| optimizer | ours, CPU-ms a step | library | ratio | state, bytes a number | library |\n|---|---|---|---|---|---|"
+    )
+    for component in OPTIMIZERS:
+        if "cpu" in component.devices and (not arguments.only or component.name in arguments.only.split(",")):
+            print(measured(component.name, arguments.pairs, arguments.steps), flush=True)
+
+
+if __name__ == "__main__":
+    main()

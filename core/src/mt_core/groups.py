@@ -1,0 +1,164 @@
+"""Parameter groups: which parameters share a rate and a weight decay. Imports no torch."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import Field, model_validator
+
+from mt_core.config.base import MtConfig
+from mt_core.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_BLOCK = re.compile(r"\.(\d+)\.")
+"""The number of a block in the name of its parameter, as in ``model.layers.3.mlp.up_proj.weight``."""
+
+
+class Rate(MtConfig):
+    """The rate of the parameters that a pattern names."""
+
+    scale: float | None = Field(None, gt=0, description="multiple of optimizer.lr")
+    value: float | None = Field(None, gt=0, le=1, description="base rate itself (per update)")
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.scale is None) == (self.value is None):
+            given = (
+                "neither is set" if self.scale is None else f"scale={self.scale} and value={self.value} are both set"
+            )
+            raise ValueError(f"a rate is a scale of optimizer.lr or a value, and {given}; keep one of them")
+        return self
+
+    def of(self, base: float) -> float:
+        """The rate itself."""
+        return self.value if self.value is not None else base * (self.scale or 1.0)
+
+
+class GroupOptions(MtConfig):
+    """Options of an optimizer that divide its parameters into groups; subclass it for those of the optimizer."""
+
+    lr: float = Field(
+        3e-4, gt=0, le=1, description="base learning rate, multiplied by the schedule's factor (per update)"
+    )
+    weight_decay: float = Field(
+        0.0, ge=0, description="share of a matrix taken away per update, times the learning rate; vectors keep all"
+    )
+    no_decay: tuple[str, ...] = Field(
+        (), description="patterns (* and ?) of matrices that weight decay leaves alone as well, such as *embed*"
+    )
+    rates: dict[str, Rate] = Field(
+        {}, description="pattern (* and ?) → {scale: …} or {value: …}; the first that matches a name counts"
+    )
+    layer_decay: float | None = Field(
+        None, gt=0, le=1, description="the rate of a block is that of the next one times this; none is one rate for all"
+    )
+
+
+@dataclass(frozen=True)
+class GroupSize:
+    """A parameter group for people: tensors and numbers, base rate and weight decay."""
+
+    name: str
+    tensors: int
+    numbers: int
+    lr: float
+    weight_decay: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.tensors:,} tensor{'s'[: self.tensors != 1]}, {self.numbers:,} numbers, rate {self.lr:g}, weight decay"
+            f" {self.weight_decay:g}"
+        )
+
+
+def whole_shape(parameter: Tensor) -> tuple[int, ...]:
+    """The shape of a parameter, also where ZeRO 3 has left only a flat slice of it here."""
+    return tuple(getattr(parameter, "ds_shape", parameter.shape))
+
+
+def block_number(name: str) -> int | None:
+    """The number of the block that a parameter is in, by its name; ``None`` for embedding, last norm and head."""
+    found = _BLOCK.search(name)
+    return int(found[1]) if found else None
+
+
+def group_sizes(groups: Sequence[Mapping[str, Any]], lr: float = 0.0, weight_decay: float = 0.0) -> list[GroupSize]:
+    """The groups for people; rate and decay are those of groups that have none of their own."""
+    return [
+        GroupSize(
+            name=str(group.get("name", number)),
+            tensors=len(group["params"]),
+            numbers=sum(math.prod(whole_shape(parameter)) for parameter in group["params"]),
+            lr=float(group.get("lr", lr)),
+            weight_decay=float(group.get("weight_decay", weight_decay)),
+        )
+        for number, group in enumerate(groups)
+    ]
+
+
+def split_decay(named: Sequence[tuple[str, Tensor]], config: MtConfig) -> list[dict[str, Any]]:
+    """Matrices with weight decay, vectors (norms, biases) without, each divided once more where ``GroupOptions`` say so.
+
+    The usual split of the field (https://github.com/karpathy/nanoGPT/blob/master/model.py). Empty groups are left out.
+    A config that is no ``GroupOptions`` may have a ``weight_decay``. Raises ``UsageError`` for a pattern that matches no name.
+    """
+    decay = float(getattr(config, "weight_decay", 0.0))
+    own = config if isinstance(config, GroupOptions) else GroupOptions(weight_decay=decay)
+    names = [name for name, _ in named]
+    require_matches("optimizer.no_decay", own.no_decay, names)
+    require_matches("optimizer.rates", tuple(own.rates), names)
+    matrices = {name for name, each in named if len(whole_shape(each)) >= 2 and not matching(name, own.no_decay)}
+    distances = _distances(names)
+    groups: dict[str, dict[str, Any]] = {}
+    for name, parameter in sorted(named, key=lambda each: each[0] not in matrices):
+        title, own_decay = ("decay", decay) if name in matrices else ("no_decay", 0.0)
+        label, rate = _rate(name, own, distances[name])
+        group = {"name": title + label, "params": [], "weight_decay": own_decay, **rate}
+        groups.setdefault(title + label, group)["params"].append(parameter)
+    return list(groups.values())
+
+
+def matching(name: str, patterns: Iterable[str]) -> str | None:
+    """The first of the patterns (* and ?) that the name fits."""
+    return next((pattern for pattern in patterns if fnmatchcase(name, pattern)), None)
+
+
+def require_matches(key: str, patterns: Iterable[str], names: Sequence[str]) -> None:
+    """Raises ``UsageError`` that names the key, the pattern and the nearest name, for a pattern that fits no name."""
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise UsageError(
+                f"{key}: {pattern!r} matches none of {len(names)} parameters. {did_you_mean(pattern, names)}Patterns have"
+                f" * and ?, and fit whole names, such as {names[0] if names else 'none'}"
+            )
+
+
+def _rate(name: str, options: GroupOptions, distance: int) -> tuple[str, dict[str, float]]:
+    """What is added to the group's name, and its own ``lr`` where it has one."""
+    pattern, label, rate = matching(name, options.rates), "", options.lr
+    if pattern is not None:
+        label, rate = f" {pattern}", options.rates[pattern].of(rate)
+    if options.layer_decay is not None:
+        label, rate = f"{label} {distance} from the head", rate * options.layer_decay**distance
+    return label, {"lr": rate} if label else {}
+
+
+def _distances(names: Sequence[str]) -> dict[str, int]:
+    """How many layers each parameter is away from the head; all that comes before the first block is one layer.
+
+    As in BEiT's fine-tuning (https://arxiv.org/abs/2106.08254): embedding, blocks, and what follows them.
+    """
+    numbers = [block_number(name) for name in names]
+    blocks = [number for number in numbers if number is not None]
+    last, seen, distances = max(blocks, default=-1) + 1, False, {}
+    for name, number in zip(names, numbers, strict=True):
+        seen = seen or number is not None
+        distances[name] = last - number if number is not None else 0 if seen or not blocks else last + 1
+    return distances

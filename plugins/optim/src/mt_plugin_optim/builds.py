@@ -1,0 +1,82 @@
+"""From options to an optimizer; torch and libraries load here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from mt_core import GroupOptions, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.optim import Optimizer
+
+    Build = Callable[[Any, list[dict[str, Any]]], Optimizer]
+
+_POLICY = frozenset(GroupOptions.model_fields) - {"lr", "weight_decay"}
+"""What divides the parameters into groups, and is no business of the optimizer."""
+
+
+def options_of(config: GroupOptions) -> dict[str, Any]:
+    """The config as arguments of an optimizer, or defaults of its groups."""
+    return {name: value for name, value in config.model_dump().items() if name not in _POLICY}
+
+
+def rule(module: str, name: str) -> Build:
+    """Builds a ``RuleOptimizer`` of this plugin, which reads the config's fields from its groups."""
+
+    def build(config: GroupOptions, groups: list[dict[str, Any]]) -> Optimizer:
+        chosen = getattr(import_module(f"{__package__}.rules.{module}"), name)
+        return chosen(groups, options_of(config))  # type: ignore[no-any-return]
+
+    return build
+
+
+def from_torch(name: str, **fixed: Any) -> Build:
+    """Builds an optimizer of torch. Plain operations: each number is treated alike, however ZeRO cuts the weights."""
+
+    def build(config: GroupOptions, groups: list[dict[str, Any]]) -> Optimizer:
+        import torch
+
+        options = options_of(config)
+        if "beta1" in options:
+            options["betas"] = (options.pop("beta1"), options.pop("beta2"))
+        return getattr(torch.optim, name)(groups, **options, **fixed)  # type: ignore[no-any-return]
+
+    return build
+
+
+def build_adafactor(config: Any, groups: list[dict[str, Any]]) -> Optimizer:
+    """torch's Adafactor, with the library's own least gradient."""
+    import torch
+
+    options = options_of(config)
+    return torch.optim.Adafactor(groups, **{**options, "eps": (None, options["eps"])}, foreach=False)
+
+
+def build_muon(config: Any, groups: list[dict[str, Any]]) -> Optimizer:
+    """torch's Muon and AdamW side by side."""
+    from .rules.muon import MuonWithAdamW
+
+    shared = {"lr": config.lr, "weight_decay": config.weight_decay}
+    muon = {"momentum": config.momentum, "nesterov": config.nesterov, "ns_steps": config.ns_steps}
+    adamw = {"betas": (config.beta1, config.beta2), "eps": config.eps}
+    return MuonWithAdamW(groups, {**shared, **muon, "adjust_lr_fn": config.adjust}, {**shared, **adamw})
+
+
+def from_bitsandbytes(name: str) -> Build:
+    """Builds an optimizer of bitsandbytes. Raises ``UsageError`` where that is not installed."""
+
+    def build(config: Any, groups: list[dict[str, Any]]) -> Optimizer:
+        try:
+            from bitsandbytes import optim
+        except ImportError as error:
+            raise UsageError(
+                f"this optimizer needs bitsandbytes: pip install 'mt-plugin-optim[bitsandbytes]' ({error})"
+            ) from error
+        options = options_of(config)
+        betas = (options.pop("beta1"), options.pop("beta2"))
+        return getattr(optim, name)(groups, betas=betas, **options)  # type: ignore[no-any-return]
+
+    return build

@@ -1,0 +1,1 @@
+"""Update rules: what an optimizer does to one tensor."""

@@ -1,0 +1,33 @@
+"""Adam-mini (https://arxiv.org/abs/2406.16793): one second moment for each row instead of each number.
+
+The paper's partition: output neurons of projections, tokens of embedding and head; its heads of queries and keys are divided
+into rows here, which needs no shape of the model. A vector has one second moment.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .rule import Group, RuleOptimizer, State, corrections, decayed
+
+
+class AdamMini(RuleOptimizer):
+    """AdamW with half of its state."""
+
+    def start(self, weight: Tensor, state: State, group: Group) -> None:
+        state["exp_avg"] = torch.zeros_like(weight)
+        state["row_avg_sq"] = _row_means(torch.zeros_like(weight))
+
+    def update(self, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
+        decayed(weight, group)
+        mean, square = state["exp_avg"], state["row_avg_sq"]
+        mean.lerp_(gradient, 1 - group["beta1"])
+        square.lerp_(_row_means(gradient.square()), 1 - group["beta2"])
+        first, second = corrections(state, group)
+        weight.addcdiv_(mean, (square / second).sqrt_().add_(group["eps"]), value=-group["lr"] / first)
+
+
+def _row_means(squares: Tensor) -> Tensor:
+    """(rows, …) -> (rows, 1, …), and (n,) -> (1,)."""
+    return squares.mean(dim=tuple(range(min(1, squares.dim() - 1), squares.dim())), keepdim=True)

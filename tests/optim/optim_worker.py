@@ -1,0 +1,61 @@
+"""Trains the same rows with many optimizers in one launch, each stopped in the middle and resumed. Run by test_layouts.py."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "core" / "engine"))
+
+from layout_worker import Bench, Losses, main, state_hash
+
+from mt_core import Control
+from mt_core.assemble.callbacks import CallbackContext, Callbacks
+from mt_core.checkpoint.store import find, verify
+from mt_core.engine.random_state import seed_everything
+from mt_core.loop import Progress
+
+
+class SaveAfter:
+    """A callback that saves in the middle of a run."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, context: CallbackContext) -> Control:
+        return Control(save=context.step == self.step)
+
+
+class OptimBench(Bench):
+    """What came of a run, and of its second half after a resume."""
+
+    def halves(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Four steps, saved after the second, and the last two again in a fresh engine."""
+        with tempfile.TemporaryDirectory() as folder:
+            shared = [folder]
+            dist.broadcast_object_list(shared)
+            output = Path(shared[0])
+            whole, losses = self.session(case, output), Losses()
+            whole.callbacks = Callbacks({"save": SaveAfter(2)})
+            whole.loop(Progress(), losses)
+            checkpoint = find(output / "checkpoints" / "step-00000002")
+            self.deepspeed.utils.groups.mpu = None
+            resumed, again = self.session({**case, **case.get("then", {})}, None, checkpoint), Losses()
+            seed_everything(99, self.process.rank)
+            resumed.loop(resumed.restore(checkpoint, verify(checkpoint)), again)
+            dist.barrier()
+            return {
+                "losses": [record.loss for record in losses.records],
+                "eval": [value for record in losses.records for value in record.evaluation.values()],
+                "again": [record.loss for record in again.records],
+                "eval_again": [value for record in again.records for value in record.evaluation.values()],
+                "equal": state_hash(whole.engine) == state_hash(resumed.engine),
+            }
+
+
+if __name__ == "__main__":
+    main(OptimBench)

@@ -1,0 +1,92 @@
+"""Every optimizer on every layout that it declares: trained, saved, resumed to the bit, in one launch of two processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt_plugin_optim.optimizers import OPTIMIZERS
+
+WORKER = str(Path(__file__).with_name("optim_worker.py"))
+SMALL: dict[str, dict[str, Any]] = {
+    "sgd": {"momentum": 0.9, "lr": 0.1},
+    "rmsprop": {"momentum": 0.5},
+    "galore": {"rank": 8, "update_steps": 2, "lr": 1e-2},
+    "apollo": {"rank": 8, "update_steps": 2, "lr": 1e-2},
+    "soap": {"update_steps": 2},
+    "badam": {"switch_steps": 1},
+    "lisa": {"switch_steps": 1, "active": 1},
+    "adamw-8bit": {"min_8bit_size": 512},
+    "schedule-free-adamw": {"rates": {"*embed*": {"scale": 0.3}}},
+}
+"""Options with which four steps of a small model show what is special. The rest has one rate for all."""
+
+GROUPED = {"no_decay": ["*embed*"], "rates": {"*down_proj*": {"value": 0.003}}, "layer_decay": 0.9}
+"""What divides parameters into many groups, beside the plain two."""
+
+
+def case(name: str, layout: str) -> dict[str, Any]:
+    """A layout as the worker takes it."""
+    parallel: dict[str, Any] = {"stage": "auto", "pipeline": 2} if layout == "pipeline" else {"stage": int(layout[-1])}
+    return {"do": "halves", "optimizer": {"name": name, **SMALL.get(name, {})}, **parallel}
+
+
+TESTED = {
+    f"{component.name} {layout}": case(component.name, layout)
+    for component in OPTIMIZERS
+    if "cpu" in component.devices and (component.name != "adamw-8bit" or find_spec("bitsandbytes"))
+    for layout in sorted(component.layouts)
+}
+CASES = TESTED | {
+    "adam to another": {**case("adam", "zero0"), "then": {"stage": 3}},
+    "lion to another": {**case("lion", "zero3"), "then": {"stage": 0}},
+    "schedule-free-adamw to another": {**case("schedule-free-adamw", "zero3"), "then": {"stage": 2}},
+    "adamw bf16": {**case("adamw", "zero1"), "optimizer": {"name": "adamw", **GROUPED}, "dtype": "bf16"},
+    **{
+        f"adamw grouped {stage}": {**case("adamw", f"zero{stage}"), "optimizer": {"name": "adamw", **GROUPED}}
+        for stage in range(4)
+    },
+    "schedule-free-adamw bf16": {**case("schedule-free-adamw", "zero1"), "dtype": "bf16"},
+    "schedule-free-adamw bf16 3": {**case("schedule-free-adamw", "zero3"), "dtype": "bf16"},
+}
+SAME = [name for name in CASES if not name.endswith("another")]
+
+
+@pytest.fixture(scope="module")
+def trained(launch: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return launch(WORKER, 2, tmp_path_factory.mktemp("optim"), CASES)
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_resumed_run_is_the_one_that_was_not_stopped(trained: dict[str, Any], name: str) -> None:
+    """To the bit: losses, evaluations, weights and the optimizer's state of every rank."""
+    result = trained[name]
+    assert result["again"] == result["losses"][2:]
+    assert result["eval_again"] == result["eval"][1:]
+    assert result["equal"]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.endswith("another")])
+def test_another_layout_takes_over(trained: dict[str, Any], name: str) -> None:
+    result = trained[name]
+    assert result["again"] == pytest.approx(result["losses"][2:], rel=1e-6)
+    assert result["eval_again"] == pytest.approx(result["eval"][1:], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in TESTED if not name.endswith("zero0")])
+def test_flat_pieces_train_as_whole_parameters_do(trained: dict[str, Any], name: str) -> None:
+    whole, pieces = trained[f"{name.partition(' ')[0]} zero0"], trained[name]
+    assert pieces["losses"] == pytest.approx(whole["losses"], rel=1e-6)
+    assert pieces["eval"] == pytest.approx(whole["eval"], rel=1e-6)
+
+
+def test_every_optimizer_changes_the_loss(trained: dict[str, Any]) -> None:
+    still = [name for name in TESTED if trained[name]["losses"][3] == trained[name]["losses"][2]]
+    assert not still
+    assert len({str(trained[name]["losses"]) for name in TESTED if name.endswith("zero0")}) == sum(
+        name.endswith("zero0") for name in TESTED
+    ), "no two of them are the same"

@@ -1,0 +1,82 @@
+"""What the plugin offers: every option has a unit and a bound, and the page says what is declared."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for support_table, which is also a command
+
+from support_table import PAGE, page
+
+from mt_core.config.run import RunConfig
+from mt_core.engine.plan import make_plan
+from mt_core.errors import ConfigError
+from mt_core.plugins.host import PluginHost
+from mt_core.plugins.resolve import resolve
+from mt_plugin_optim import plugin
+
+OFFERED = [*plugin.mt_optimizers(), *plugin.mt_schedules()]
+
+
+def test_the_page_has_the_table_of_what_is_declared() -> None:
+    assert PAGE.read_text() == page(), "run python tests/optim/support_table.py"
+
+
+def test_listing_imports_neither_torch_nor_a_library() -> None:
+    code = "import sys, mt_plugin_optim.plugin as p; p.mt_optimizers(); p.mt_schedules();"
+    code += "assert not {'torch', 'bitsandbytes', 'schedulefree'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("component", OFFERED, ids=lambda each: each.name)
+def test_every_option_says_what_it_is_and_every_optimizer_where_it_comes_from(component: Any) -> None:
+    for name, field in component.config.model_fields.items():
+        assert field.description, name
+        if field.annotation in (int, float):
+            assert field.metadata, f"{name} has no bound"
+    assert component in plugin.mt_schedules() or component.source.startswith("https://")
+
+
+def planned(optimizer: str, **parallel: Any) -> tuple[RunConfig, Any]:
+    resolved = resolve({"model": "llama", "optimizer": optimizer, "parallel": parallel}, PluginHost.discover())
+    return resolved.config, resolved.offers.values()
+
+
+@pytest.mark.parametrize("component", plugin.mt_optimizers(), ids=lambda each: each.name)
+def test_a_layout_that_is_not_declared_is_refused_on_paper_with_the_nearest_that_works(component: Any) -> None:
+    device = sorted(component.devices)[0]
+    for stage in range(4):
+        config, offers = planned(component.name, zero_stage=stage)
+        config = config.model_copy(update={"train": config.train.model_copy(update={"dtype": "fp32"})})
+        if f"zero{stage}" in component.layouts:
+            assert make_plan(config, world=2, device=device, offers=offers).zero_stage == stage
+        else:
+            with pytest.raises(ConfigError, match=rf"{component.name} .*zero.*(?s:.*)--parallel\.zero-stage 0"):
+                make_plan(config, world=2, device=device, offers=offers)
+
+
+def test_what_needs_a_gpu_is_refused_elsewhere() -> None:
+    config, offers = planned("paged-adamw-8bit")
+    with pytest.raises(ConfigError, match="paged-adamw-8bit does not run on cpu; it runs on cuda"):
+        make_plan(config, world=1, device="cpu", offers=offers)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "said"),
+    [
+        ({"name": "sgd", "nesterov": True}, "nesterov needs momentum above 0"),
+        ({"name": "lion", "beta3": 0.9}, "beta3"),
+        ({"name": "muon", "ns_steps": 0}, "ns-steps: should be greater than 0"),
+        ({"name": "adam", "rates": {"*": {"scale": 2, "value": 0.1}}}, "keep one of them"),
+        ({"name": "linon"}, "Did you mean 'lion'"),
+        ({"name": "sparse-adam", "weight_decay": 0.1}, "weight-decay: should be less than or equal to 0"),
+    ],
+)
+def test_bad_options_are_one_clear_message(optimizer: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        resolve({"model": "llama", "optimizer": optimizer}, PluginHost.discover())

@@ -1,0 +1,270 @@
+"""Ten steps of every optimizer beside a library, or the paper's formula, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+RATES = [1e-2, 3e-2, 3e-2, 2e-2, 1e-2, 1e-2, 5e-3, 5e-3, 2e-3, 1e-3]
+MATRICES = [(24, 10), (9, 17), (12, 12)]
+VECTORS = [(7,), (1,)]
+
+
+def weights(shapes: list[tuple[int, ...]], seed: int = 0) -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(seed)
+    return [nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64)) for shape in shapes]
+
+
+def gradients(shapes: list[tuple[int, ...]], seed: int = 1) -> list[list[Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+    return [[torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes] for _ in RATES]
+
+
+def take_steps(optimizer: torch.optim.Optimizer, own: list[nn.Parameter], steps: list[list[Tensor]]) -> None:
+    for rate, step in zip(RATES, steps, strict=True):
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        for weight, gradient in zip(own, step, strict=True):
+            weight.grad = gradient.clone()
+        optimizer.step()
+
+
+def agree(
+    build: Any,
+    name: str,
+    values: dict[str, Any],
+    reference: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+    shapes: list[tuple[int, ...]],
+    *,
+    dtype: torch.dtype = torch.float64,
+    **group: Any,
+) -> None:
+    """The same weights, to 1e-6 of their size, after steps of different rates."""
+    mine, theirs = ([nn.Parameter(each.to(dtype)) for each in weights(shapes)] for _ in range(2))
+    start, steps = [each.detach().clone() for each in mine], [[g.to(dtype) for g in s] for s in gradients(shapes)]
+    take_steps(build(name, values, [{"name": "all", "params": mine, **group}]), mine, steps)
+    take_steps(reference(theirs), theirs, steps)
+    for a, b, before in zip(mine, theirs, start, strict=True):
+        assert not torch.equal(a, before), "it moves at all"
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9 if dtype == torch.float64 else 1e-6)
+
+
+ADAM = {"beta1": 0.8, "beta2": 0.95, "eps": 1e-6}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "theirs", "arguments"),
+    [
+        ("sgd", {"momentum": 0.9, "nesterov": True}, "SGD", {"momentum": 0.9, "nesterov": True}),
+        ("sgd", {"weight_decay": 0.1}, "SGD", {"weight_decay": 0.1}),
+        ("sgd", {"momentum": 0.5, "dampening": 0.3}, "SGD", {"momentum": 0.5, "dampening": 0.3}),
+        ("rmsprop", {"alpha": 0.9, "centered": True}, "RMSprop", {"alpha": 0.9, "centered": True}),
+        ("rmsprop", {"momentum": 0.4, "weight_decay": 0.1}, "RMSprop", {"momentum": 0.4, "weight_decay": 0.1}),
+        ("adam", {**ADAM, "weight_decay": 0.1}, "Adam", {"betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1}),
+        ("adamax", ADAM, "Adamax", {"betas": (0.8, 0.95), "eps": 1e-6}),
+        ("adafactor", {"d": 1.5, "weight_decay": 0.1}, "Adafactor", {"d": 1.5, "weight_decay": 0.1}),
+        ("adafactor", {"eps": 1e-2, "beta2_decay": -0.5}, "Adafactor", {"eps": (None, 1e-2), "beta2_decay": -0.5}),
+    ],
+)
+def test_torchs_optimizers_get_the_options_that_were_set(
+    build: Any, name: str, values: dict[str, Any], theirs: str, arguments: dict[str, Any]
+) -> None:
+    make = getattr(torch.optim, theirs)
+    agree(build, name, values, lambda own: make(own, lr=1.0, foreach=True, **arguments), MATRICES + VECTORS)
+
+
+def test_lion_is_that_of_pytorch_optimizer(build: Any) -> None:
+    library = pytest.importorskip("pytorch_optimizer")
+    values = {"beta1": 0.8, "beta2": 0.95, "weight_decay": 0.3}
+    agree(build, "lion", values, lambda own: library.Lion(own, betas=(0.8, 0.95), weight_decay=0.3), MATRICES + VECTORS)
+
+
+@pytest.mark.parametrize("power", [0.0, 1.5])
+def test_schedule_free_adamw_is_that_of_its_authors(build: Any, power: float) -> None:
+    library = pytest.importorskip("schedulefree")
+    shapes, values = MATRICES + VECTORS, {"beta1": 0.9, "beta2": 0.95, "weight_decay": 0.2, "power": power}
+
+    def reference(own: list[nn.Parameter]) -> torch.optim.Optimizer:
+        made = library.AdamWScheduleFree(own, betas=(0.9, 0.95), weight_decay=0.2, r=power)
+        made.train()
+        return made  # type: ignore[no-any-return]
+
+    agree(build, "schedule-free-adamw", values, reference, shapes)
+    mine, theirs, steps = weights(shapes), weights(shapes), gradients(shapes)
+    own, other = build("schedule-free-adamw", values, [{"params": mine}]), reference(theirs)
+    take_steps(own, mine, steps)
+    take_steps(other, theirs, steps)
+    other.eval()  # type: ignore[attr-defined]
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(own.averaged(a), b.detach(), rtol=1e-6, atol=1e-9)
+
+
+def test_sparse_adam_is_that_of_torch_on_sparse_gradients(build: Any) -> None:
+    mine, theirs = weights([(50, 6)]), weights([(50, 6)])
+    own = build("sparse-adam", ADAM, [{"params": mine}])
+    other = torch.optim.SparseAdam(theirs, betas=(0.8, 0.95), eps=1e-6)
+    generator = torch.Generator().manual_seed(2)
+    for rate in RATES:
+        rows = torch.randperm(50, generator=generator)[:5]
+        gradient = torch.zeros(50, 6, dtype=torch.float64)
+        gradient[rows] = torch.randn(5, 6, generator=generator, dtype=torch.float64)
+        own.param_groups[0]["lr"] = other.param_groups[0]["lr"] = rate
+        mine[0].grad, theirs[0].grad = gradient.clone(), gradient.to_sparse(1)
+        before = mine[0].detach().clone()
+        own.step()
+        other.step()
+        assert (mine[0] != before).any(dim=1).sum() == 5
+    torch.testing.assert_close(mine[0], theirs[0], rtol=1e-6, atol=1e-9)
+
+
+def test_soap_is_that_of_pytorch_optimizer(build: Any) -> None:
+    library = pytest.importorskip("pytorch_optimizer")
+    values = {"weight_decay": 0.1, "update_steps": 3, "max_side": 20}
+    options = {"weight_decay": 0.1, "precondition_frequency": 3, "max_precondition_dim": 20}
+    agree(build, "soap", values, lambda own: library.SOAP(own, **options), MATRICES, hidden=True)
+    agree(build, "soap", values, lambda own: library.SOAP(own, **options), VECTORS, hidden=False)
+
+
+def test_galore_is_that_of_its_authors(build: Any) -> None:
+    library = pytest.importorskip("galore_torch.adamw")
+    special = {"rank": 4, "update_proj_gap": 4, "scale": 0.5, "proj_type": "std"}
+
+    def reference(own: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return library.AdamW([{"params": own, **special}], weight_decay=0.1, no_deprecation_warning=True)  # type: ignore[no-any-return]
+
+    values = {"rank": 4, "update_steps": 4, "scale": 0.5, "weight_decay": 0.1}
+    agree(build, "galore", values, reference, MATRICES, dtype=torch.float32, hidden=True)  # theirs decomposes in fp32
+
+
+@pytest.mark.parametrize("scaled", ["channel", "tensor"])
+def test_apollo_is_that_of_its_authors(build: Any, scaled: str) -> None:
+    library = pytest.importorskip("apollo_torch")
+    special = {
+        "rank": 4,
+        "update_proj_gap": 4,
+        "scale": 2.0,
+        "proj_type": "std",
+        "proj": "random",
+        "scale_type": scaled,
+    }
+
+    def reference(own: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return library.APOLLOAdamW([{"params": own, **special}], weight_decay=0.1)  # type: ignore[no-any-return]
+
+    values = {"rank": 4, "update_steps": 4, "scale": 2.0, "weight_decay": 0.1, "scaled": scaled}
+    agree(build, "apollo", values, reference, MATRICES, hidden=True)
+
+
+def test_muon_is_that_of_torch_for_matrices_and_adamw_for_the_rest(build: Any) -> None:
+    values = {"weight_decay": 0.2, "momentum": 0.9, "nesterov": False, "beta1": 0.8, "beta2": 0.9}
+    muon = {"weight_decay": 0.2, "momentum": 0.9, "nesterov": False, "adjust_lr_fn": "match_rms_adamw"}
+    adamw = {"betas": (0.8, 0.9), "weight_decay": 0.2}
+    agree(build, "muon", values, lambda own: torch.optim.Muon(own, **muon), MATRICES, hidden=True)
+    agree(build, "muon", values, lambda own: torch.optim.AdamW(own, **adamw), MATRICES + VECTORS, hidden=False)
+
+
+def formula(build: Any, name: str, values: dict[str, Any], change: Callable[..., Tensor]) -> None:
+    """``change(weight, corrected mean, corrected squares, rate)`` is the update of a step."""
+    shapes = MATRICES + VECTORS
+    mine, expected, steps = weights(shapes), [each.detach().clone() for each in weights(shapes)], gradients(shapes)
+    take_steps(build(name, {**ADAM, **values}, [{"params": mine}]), mine, steps)
+    means, squares = ([torch.zeros_like(each) for each in expected] for _ in range(2))
+    for t, (rate, step) in enumerate(zip(RATES, steps, strict=True), start=1):
+        for i, gradient in enumerate(step):
+            means[i] = 0.8 * means[i] + 0.2 * gradient
+            squares[i] = 0.95 * squares[i] + 0.05 * gradient**2
+            expected[i] = expected[i] - change(expected[i], means[i] / (1 - 0.8**t), squares[i] / (1 - 0.95**t), rate)
+    for a, b in zip(mine, expected, strict=True):
+        torch.testing.assert_close(a.detach(), b, rtol=1e-6, atol=1e-9)
+
+
+def test_lamb_is_algorithm_2_of_its_paper(build: Any) -> None:
+    def change(weight: Tensor, mean: Tensor, square: Tensor, rate: float) -> Tensor:
+        direction = mean / (square.sqrt() + 1e-6) + 0.1 * weight
+        return rate * min(float(weight.norm()), 2.0) / float(direction.norm()) * direction
+
+    formula(build, "lamb", {"weight_decay": 0.1, "max_norm": 2.0}, change)
+
+
+def test_adam_mini_divides_a_row_by_the_mean_of_its_squares(build: Any) -> None:
+    """The mean of the squares' running means is the running mean of the squares' mean."""
+
+    def change(weight: Tensor, mean: Tensor, square: Tensor, rate: float) -> Tensor:
+        row = square.mean(dim=-1, keepdim=True)
+        return rate * (mean / (row.sqrt() + 1e-6)) + rate * 0.1 * weight
+
+    formula(build, "adam-mini", {"weight_decay": 0.1}, change)
+
+
+@pytest.mark.parametrize("name", ["badam", "lisa"])
+def test_blocks_that_are_always_on_are_adamws(build: Any, name: str) -> None:
+    values = {**ADAM, "weight_decay": 0.1, "switch_steps": 100}
+    options = {"betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1}
+    agree(build, name, values, lambda own: torch.optim.AdamW(own, **options), MATRICES + VECTORS, block=None)
+
+
+def moved(build: Any, name: str, values: dict[str, Any]) -> list[list[Any]]:
+    """For each step the blocks whose weights changed, of blocks 0, 1, 2 and none."""
+    own = {block: nn.Parameter(torch.ones(3)) for block in (0, 1, 2, None)}
+    groups = [{"name": str(block), "params": [weight], "block": block} for block, weight in own.items()]
+    optimizer, steps = build(name, values, groups), []
+    for _ in range(12):
+        before = {block: weight.detach().clone() for block, weight in own.items()}
+        for weight in own.values():
+            weight.grad = torch.ones(3)
+        optimizer.step()
+        steps.append([block for block, weight in own.items() if not torch.equal(weight, before[block])])
+        kept = [block for block, weight in own.items() if "exp_avg" in optimizer.state[weight]]
+        assert kept == steps[-1], "only what is trained has moments"
+    return steps
+
+
+def test_badam_trains_one_block_after_the_other(build: Any) -> None:
+    assert moved(build, "badam", {"switch_steps": 3}) == [[2]] * 3 + [[1]] * 3 + [[0]] * 3 + [[None]] * 3
+
+
+def test_lisa_draws_blocks_and_always_trains_what_is_in_none(build: Any) -> None:
+    steps = moved(build, "lisa", {"switch_steps": 2, "active": 2})
+    assert all(len(step) == 3 and None in step for step in steps)
+    assert [steps[i] for i in range(0, 12, 2)] == [steps[i] for i in range(1, 12, 2)]
+    assert len({str(step) for step in steps}) > 1
+    assert steps != moved(build, "lisa", {"switch_steps": 2, "active": 2, "seed": 1})
+
+
+def test_eight_bits_stay_near_adamw(build: Any) -> None:
+    pytest.importorskip("bitsandbytes")
+    start = torch.randn(128, 128, generator=torch.Generator().manual_seed(0))
+    mine, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    values = {"lr": 1e-2, "beta1": 0.9, "beta2": 0.95, "weight_decay": 0.1}
+    own = build("adamw-8bit", values, [{"params": [mine]}])
+    other = torch.optim.AdamW([theirs], lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(10):
+        mine.grad = torch.randn(128, 128, generator=generator)
+        theirs.grad = mine.grad.clone()
+        own.step()
+        other.step()
+    assert own.state[mine]["state1"].dtype == torch.uint8
+    apart, way = (mine - theirs).detach(), (theirs - start).detach()
+    assert apart.norm() < 0.1 * way.norm()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="paged memory is CUDA's")
+@pytest.mark.parametrize(("name", "near"), [("paged-adamw", 1e-5), ("paged-adamw-8bit", 0.1)])
+def test_paged_state_stays_near_adamw(build: Any, name: str, near: float) -> None:
+    pytest.importorskip("bitsandbytes")
+    start = torch.randn(256, 256, generator=torch.Generator().manual_seed(0)).cuda()
+    mine, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    own = build(name, {"lr": 1e-2, "beta2": 0.95, "weight_decay": 0.1}, [{"params": [mine]}])
+    other = torch.optim.AdamW([theirs], lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1)
+    for _ in range(10):
+        mine.grad = torch.randn_like(start)
+        theirs.grad = mine.grad.clone()
+        own.step()
+        other.step()
+    apart, way = (mine - theirs).detach(), (theirs - start).detach()
+    assert apart.norm() < near * way.norm()

@@ -1,0 +1,73 @@
+"""Whole runs, as a user starts them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mt_core import CheckpointError, train
+from mt_core.cli.eval import main as mt_eval
+from mt_core.engine.fragments import _unlike
+
+SMALL = {"name": "llama", "dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
+
+
+def run(folder: Path, steps: int = 3, **keys: Any) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Weights and optimizer state of the last checkpoint."""
+    more = keys.pop("train", {})
+    sections = {"train": {"steps": steps, "sequence_len": 32, "micro_batch_size": 2, **more}, "eval": {"samples": 0}}
+    train({"model": SMALL, **sections, **keys}, output=folder)
+    checkpoint = folder / "checkpoints" / f"step-{steps:08d}"
+    weights = {name: each for file in checkpoint.glob("model/*.safetensors") for name, each in load_file(file).items()}
+    return weights, load_file(checkpoint / "state" / "rank-0000.safetensors")
+
+
+def test_a_schedule_free_run_publishes_the_average_and_keeps_what_it_trains(tmp_path: Path) -> None:
+    weights, state = run(tmp_path / "run", optimizer="schedule-free-adamw", schedule="constant")
+    for name, published in weights.items():
+        trained, fast = (state[f"{key}::{name}"].view_as(published) for key in ("master", "z"))
+        torch.testing.assert_close(published, trained.lerp(fast, 1 - 1 / 0.9), rtol=0, atol=0)
+        assert not torch.equal(published, trained)
+    assert mt_eval(["--run", str(tmp_path / "run")]) == 0
+    figures = json.loads(next(tmp_path.glob("run/eval/*/metrics.json")).read_text())
+    while_training = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert while_training["eval_loss"] == pytest.approx(figures["results"][0]["loss"], rel=1e-6), (
+        "evaluated is what is published"
+    )
+
+
+def test_parameters_that_are_disabled_stay_as_they_are(tmp_path: Path) -> None:
+    off = {"disable": ["*embed*", "*norm*"], "enable": ["model.norm.weight"]}
+    one, _ = run(tmp_path / "one", 1, train=off, optimizer={"name": "lion", "lr": 1e-2}, schedule="constant")
+    two, state = run(tmp_path / "two", 2, train=off, optimizer={"name": "lion", "lr": 1e-2}, schedule="constant")
+    same = {name for name in one if torch.equal(one[name], two[name])}
+    assert same == {name for name in one if "embed" in name or "norm" in name}, "disable wins"
+    assert not [key for key in state if "embed" in key]
+    about = json.loads((tmp_path / "two" / "about.json").read_text())
+    assert [(group["name"], group["tensors"]) for group in about["groups"]] == [("decay", 15)]
+
+
+def test_the_rate_that_is_recorded_is_that_of_groups_without_one_of_their_own(tmp_path: Path) -> None:
+    for name in ("muon", "lion"):
+        optimizer = {"name": name, "lr": 1e-2, "rates": {"*embed*": {"scale": 0.5}}}
+        run(tmp_path / name, 1, optimizer=optimizer, schedule="constant")
+        record = json.loads((tmp_path / name / "metrics.jsonl").read_text())
+        assert record["lr"] == 1e-2
+
+
+def test_state_that_is_no_tensor_is_refused_by_name() -> None:
+    class Engine:
+        class plan:  # noqa: N801
+            zero_stage = 0
+
+        inner_optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=1.0)
+
+    weight = Engine.inner_optimizer.param_groups[0]["params"][0]
+    Engine.inner_optimizer.state[weight]["projector"] = object()
+    with pytest.raises(CheckpointError, match="SGD keeps 'projector', a object, in its state"):
+        _unlike(Engine(), weight)  # type: ignore[arg-type]
