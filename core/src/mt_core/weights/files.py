@@ -120,16 +120,16 @@ def _load(path: Path, name: str) -> Tensor:
         return file.get_tensor(name)  # type: ignore[no-any-return]
 
 
-def open_pickle(path: Path) -> Loaders:
-    """One loader a tensor of a ``.bin`` or ``.pth`` file."""
+def open_pickle(path: Path, *, within: str | None = None) -> Loaders:
+    """One loader a tensor of a ``.bin`` or ``.pth`` file; ``within`` is the key that holds them, where the file holds more."""
 
     def loader(tensor: Tensor) -> Callable[[], Tensor]:
         return lambda: tensor
 
-    return {name: loader(tensor) for name, tensor in _pickled(path).items()}
+    return {name: loader(tensor) for name, tensor in _pickled(path, within).items()}
 
 
-def _pickled(path: Path) -> Mapping[str, Tensor]:
+def _pickled(path: Path, within: str | None) -> Mapping[str, Tensor]:
     """The tensors of a pickle, mapped into memory where its form allows it; anything but tensors in it is refused."""
     import pickle
     import zipfile
@@ -145,6 +145,8 @@ def _pickled(path: Path) -> Mapping[str, Tensor]:
         raise WeightsError(
             f"cannot read {path}: {first}; only plain tensors are loaded, nothing is executed. Fetch the file again"
         ) from error
+    if within is not None and isinstance(content, dict):
+        content = content.get(within)
     if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):
         raise WeightsError(f"{path} holds more than named tensors; it is no file of weights")
     return content

@@ -6,8 +6,6 @@ https://github.com/huggingface/transformers.
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -30,6 +28,7 @@ from .names import (
     PREFIXES,
     VISION,
 )
+from .notices import say_vision
 from .shapes import EMBEDDING, HEAD
 
 
@@ -153,9 +152,7 @@ def tensors(path: Path, config: GemmaConfig) -> Loaders:
     found = open_folder(path)
     vision = [name for name in found if any(fnmatchcase(name, pattern) for pattern in VISION)]
     if vision:
-        level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.DEBUG
-        said = f"notice: {len(vision)} tensors of {path} see images and are left out ({', '.join(VISION)})"
-        logging.getLogger("mt_core.gemma").log(level, said)
+        say_vision(path, len(vision), VISION)
     seen = set(vision)
     loaders = {_ours(name): load for name, load in found.items() if name not in seen}
     return without_tied_head(loaders, path, embedding=EMBEDDING, head=HEAD)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mt_core import ZERO, Component, ModelFamily, hookimpl
 
 from .config import GemmaConfig
+from .google import GOOGLE
 from .huggingface import HUGGINGFACE
 from .names import ARCHITECTURES, MULTIMODAL
 from .variants import VARIANT_DEFAULTS, VARIANTS
@@ -27,7 +28,7 @@ def mt_model_configs() -> list[ModelFamily]:
             variant_defaults=VARIANT_DEFAULTS,
             default_variant="3-tiny",
             architectures=(*ARCHITECTURES.values(), MULTIMODAL),
-            formats=(HUGGINGFACE,),
+            formats=(HUGGINGFACE, GOOGLE),
             summary="Gemma 1, 2 and 3, text only",
             source=_SOURCE,
         )
