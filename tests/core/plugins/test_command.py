@@ -72,6 +72,7 @@ def test_components_are_a_sorted_table_and_failures_come_with_their_cause(instal
         "blocked  datasets (mt-plugin-datasets 0.1.0)\n"
         "blocked  gemma (mt-plugin-gemma 0.1.0)\n"
         "blocked  llama (mt-plugin-llama 0.1.0)\n"
+        "blocked  qwen (mt-plugin-qwen 0.1.0)\n"
     )
 
 
@@ -140,9 +141,9 @@ def test_an_unknown_name_ends_with_2_and_the_nearest(
     assert main(words) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    known = "exit, good, core, datasets, gemma, llama"
+    known = "exit, good, core, datasets, gemma, llama, qwen"
     assert f"is named {words[1]!r}. Did you mean {near!r}? Installed plugins: {known}." in printed.err
-    blocked = "datasets (mt-plugin-datasets 0.1.0), gemma (mt-plugin-gemma 0.1.0), llama (mt-plugin-llama 0.1.0)"
+    blocked = ", ".join(f"{name} (mt-plugin-{name} 0.1.0)" for name in ("datasets", "gemma", "llama", "qwen"))
     assert f"Failed or blocked: exit (acme-exit 1.2), {blocked}." in printed.err
 
 

@@ -43,8 +43,8 @@ def test_an_unknown_name_gets_the_nearest_what_is_installed_and_what_failed(inst
     assert str(error) == (
         "no schedule named 'stedy'. Did you mean 'steady'? Installed: steady (acme-good 1.0), constant (mt-core 0.1.0),"
         " cosine (mt-core 0.1.0). Plugin 'exit' (acme-exit 1.2) failed to load and may offer it: SystemExit: bye."
-        " Blocked: 'datasets' (mt-plugin-datasets 0.1.0), 'gemma' (mt-plugin-gemma 0.1.0), 'llama' (mt-plugin-llama 0.1.0)."
-        " `mt-plugins list --components` shows what each distribution offers."
+        " Blocked: 'datasets' (mt-plugin-datasets 0.1.0), 'gemma' (mt-plugin-gemma 0.1.0), 'llama' (mt-plugin-llama 0.1.0),"
+        " 'qwen' (mt-plugin-qwen 0.1.0). `mt-plugins list --components` shows what each distribution offers."
     )
 
 
