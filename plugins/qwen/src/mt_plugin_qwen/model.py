@@ -76,7 +76,8 @@ class Block(nn.Module):
     def forward(self, hidden_BTD: Tensor, context: BlockContext) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         hidden_BTD = hidden_BTD + self.self_attn(self.input_layernorm(hidden_BTD), context)
-        return hidden_BTD + self.mlp(self.post_attention_layernorm(hidden_BTD))
+        added_BTD: Tensor = self.mlp(self.post_attention_layernorm(hidden_BTD))
+        return hidden_BTD + added_BTD
 
 
 class Attention(nn.Module):
@@ -104,7 +105,8 @@ class Attention(nn.Module):
         if context.cache is not None:
             k_BSKH, v_BSKH = context.cache.append(self.index, k_BSKH, v_BSKH)
         heads_BTNH = context.attention(q_BTNH, k_BSKH, v_BSKH, context, window=self.window)
-        return self.o_proj(heads_BTNH.flatten(2))
+        out_BTD: Tensor = self.o_proj(heads_BTNH.flatten(2))
+        return out_BTD
 
     def _heads(self, x_BTE: Tensor) -> Tensor:
         return x_BTE.view(*x_BTE.shape[:-1], -1, self.width)
@@ -121,4 +123,5 @@ class MLP(nn.Module):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        return self.down_proj(swiglu(self.gate_proj(x_BTD), self.up_proj(x_BTD)))
+        out_BTD: Tensor = self.down_proj(swiglu(self.gate_proj(x_BTD), self.up_proj(x_BTD)))
+        return out_BTD
