@@ -27,7 +27,8 @@ SHAPE: dict[str, Any] = {
     "n_kv_heads": 2,
     "head_dim": 16,
     "ffn_dim": 96,
-    "rope_theta": 1e4,
+    "norm_eps": 1e-3,
+    "rope_theta": 2e4,
 }
 YARN = {"type": "yarn", "factor": 4.0, "original_max_seq_len": 16}
 MODELS: dict[str, dict[str, Any]] = {

@@ -140,6 +140,12 @@ def test_a_published_config_is_the_size_of_its_name(size: str, tmp_path: Path) -
     assert QwenConfig(**described(tmp_path / CONFIG)) == QwenConfig(**VARIANTS[size])
 
 
+def test_a_window_that_is_not_used_is_none(tmp_path: Path) -> None:
+    """The instructed models name a window, and the block from which it would hold."""
+    (tmp_path / CONFIG).write_text(json.dumps(PUBLISHED["2.5-7b"] | {"max_window_layers": 21}))
+    assert QwenConfig(**described(tmp_path / CONFIG)).window is None
+
+
 @pytest.mark.parametrize("kind", ["type", "rope_type"])
 def test_yarn_is_read_as_the_model_pages_write_it(kind: str, tmp_path: Path) -> None:
     """https://huggingface.co/Qwen/Qwen2.5-7B-Instruct#processing-long-texts; without an original length it is the config's."""
