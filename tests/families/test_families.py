@@ -25,6 +25,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gemma-1": {"name": "gemma", "variant": "1-tiny", **SMALL, "n_kv_heads": 1},
     "gemma-2": {"name": "gemma", "variant": "2-tiny", "window": 8, **SMALL},
     "gemma-3": {"name": "gemma", "variant": "3-tiny", "window": 8, "global_every": 2, **SMALL},
+    "qwen-2.5": {"name": "qwen", "variant": "2.5-tiny", "window": 8, "window_from": 1, **SMALL},
+    "qwen-3": {"name": "qwen", "variant": "3-tiny", **SMALL},
 }
 """Name in these tests → the model slot of a run. Windows are shorter than the rows."""
 

@@ -119,7 +119,9 @@ def test_wheels_alone_give_the_same_command(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip"]
     build = [*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(wheels)]
     subprocess.run(
-        [*build, *(str(ROOT / part) for part in ("core", "plugins/gemma", "plugins/llama"))], check=True, timeout=120
+        [*build, *(str(ROOT / part) for part in ("core", "plugins/gemma", "plugins/llama", "plugins/qwen"))],
+        check=True,
+        timeout=120,
     )
     venv.create(home, with_pip=False)
     python = home / "bin" / "python"
@@ -139,8 +141,9 @@ def test_wheels_alone_give_the_same_command(tmp_path: Path) -> None:
     (here / "outer.pth").write_text(f"{outer}\n")  # third-party packages; a plain path, so editable installs stay out
     where = run([str(python), "-c", "import mt_core, mt_plugin_llama; print(mt_core.__file__)"], tmp_path, PATH="")
     assert where.stdout.startswith(str(home)), where.stdout + where.stderr
-    listed = run([str(home / "bin/mt-plugins"), "info", "gemma"], tmp_path, PATH="")
-    assert "3-27b" in listed.stdout, listed.stdout + listed.stderr
+    for plugin, size in (("gemma", "3-27b"), ("qwen", "2.5-72b")):
+        listed = run([str(home / "bin/mt-plugins"), "info", plugin], tmp_path, PATH="")
+        assert size in listed.stdout, listed.stdout + listed.stderr
     result = run([str(home / "bin/mt-train"), "--model", "llama", "--train.steps", "2"], tmp_path, PATH="")
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "runs/llama-tiny-001/completed").exists()

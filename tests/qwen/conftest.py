@@ -1,0 +1,94 @@
+"""Qwens of ours beside the same ones of transformers, and the table of how far they are apart."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from mt_plugin_qwen.config import QwenConfig
+from mt_plugin_qwen.huggingface import exported
+from mt_plugin_qwen.model import Qwen
+
+Pair = tuple[Qwen, PreTrainedModel]
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 61,
+    "max_seq_len": 256,
+    "dim": 64,
+    "n_layers": 3,
+    "n_heads": 4,
+    "n_kv_heads": 2,
+    "head_dim": 16,
+    "ffn_dim": 96,
+    "norm_eps": 1e-3,
+    "rope_theta": 2e4,
+}
+YARN = {"type": "yarn", "factor": 4.0, "original_max_seq_len": 16}
+MODELS: dict[str, dict[str, Any]] = {
+    "2.5, tied": {"generation": 2, "tie_embeddings": True},
+    "2.5, untied": {"generation": 2},
+    "2.5, one key head": {"generation": 2, "n_kv_heads": 1},
+    "2.5, YaRN": {"generation": 2, "rope_scaling": YARN},
+    "2.5, window 7 from block 1": {"generation": 2, "window": 7, "window_from": 1},
+    "3, tied": {"generation": 3, "tie_embeddings": True},
+    "3, untied": {"generation": 3},
+    "3, heads wider than the model": {"generation": 3, "head_dim": 48},
+    "3, YaRN": {"generation": 3, "rope_scaling": {**YARN, "beta_fast": 8.0, "attention_factor": 1.3}},
+    "3, linear scaling": {"generation": 3, "rope_scaling": {"type": "linear", "factor": 8.0}},
+    "3, Llama 3 scaling": {
+        "generation": 3,
+        "rope_scaling": {"type": "llama3", "factor": 8.0, "original_max_seq_len": 16},
+    },
+    "3, window 5": {"generation": 3, "window": 5},
+}
+"""Generation and feature. YaRN's original length and the windows are shorter than the texts."""
+
+PARITY_TABLE = "MT_PARITY_TABLE"
+"""Environment variable: a file, to which the parity tests add the largest differences that they have seen."""
+
+
+@pytest.fixture(scope="session")
+def pair() -> Callable[..., Pair]:
+    """``pair(name)``: the same random weights in both; norms are not at 1 and biases not at 0, where a fault would hide."""
+    return make_pair
+
+
+def make_pair(name: str, **more: Any) -> Pair:
+    torch.manual_seed(7)
+    config = QwenConfig(**{**SHAPE, **MODELS[name], **more})
+    described = AutoConfig.for_model(**{**exported(config), "initializer_range": 0.2})
+    theirs = AutoModelForCausalLM.from_config(described, attn_implementation="eager")
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            if parameter.dim() == 1:
+                parameter.uniform_(0.5, 1.5)
+    ours = Qwen(config)
+    ours.load_state_dict(theirs.state_dict())
+    return ours, theirs
+
+
+@pytest.fixture(scope="session")
+def distance() -> Callable[[Tensor, Tensor], float]:
+    return lambda ours, theirs: ((ours - theirs).norm() / theirs.norm()).item()
+
+
+@pytest.fixture(scope="session")
+def record() -> Iterator[Callable[[str, str, float, float], None]]:
+    """``record(model, input, logits, gradients)``: one line of the parity table."""
+    lines: list[str] = []
+
+    def add(model: str, given: str, logits: float, gradients: float) -> None:
+        generation, feature = model.split(", ", 1)
+        lines.append(f"| qwen | {generation} | {feature} | {given} | {logits:.1e} | {gradients:.1e} |")
+
+    yield add
+    if PARITY_TABLE in os.environ and lines:
+        head = ["| family | generation | feature | input | logits | gradients |", "|---|---|---|---|---|---|"]
+        Path(os.environ[PARITY_TABLE]).write_text("\n".join([*head, *lines]) + "\n")
