@@ -42,7 +42,7 @@ PAPER = [
     Case("bad stage", (*LLAMA, "--parallel.zero-stage", "4"), ("parallel.zero-stage", "got 4")),
     Case(
         "several at once",
-        (*LLAMA, "--train.steps", "0", "--model.dim", "x", "--optimizer", "adm", "--nothing.at", "1"),
+        (*LLAMA, "--train.steps", "0", "--model.dim", "x", "--optimizer", "adamww", "--nothing.at", "1"),
         ("4 faults", "train.steps", "model.dim", "Did you mean 'adamw'?", "nothing"),
     ),
     Case(
