@@ -197,7 +197,7 @@ def opening(folder: Path) -> dict[str, float]:
     """Seconds and MiB that it takes to open a cached set of ten million rows of eight tokens, and to take its first batch."""
     import numpy as np
 
-    from mt_core.data.cache import HASH, HASHES, META, open_samples
+    from mt_core.data.cache import HASH, HASHES, KNOWN, META, open_samples
     from mt_core.data.encoded import COLUMNS, dtype_of
     from mt_core.data.loader import make_batch
     from mt_core.nn import TokenObjective
@@ -211,7 +211,8 @@ def opening(folder: Path) -> dict[str, float]:
                 np.arange(0, MANY + 1, dtype=dtype_of(name)).__imul__(8 if name == "ends" else 1).tofile(file)
             else:
                 file.truncate(sizes[name] * dtype_of(name).itemsize)
-    np.arange(MANY, dtype=HASH).tofile(place / HASHES)
+    for name in (HASHES, KNOWN):
+        np.arange(MANY, dtype=HASH).tofile(place / name)
     report = {"rows_read": MANY, "rows_kept": MANY, "rows_dropped": {}, "samples": MANY, "highest_id": 7}
     (place / META).write_text(json.dumps({"report": report, "fingerprint": {"sha256": "known"}}))
     before, start = resident_mib(), time.perf_counter()
