@@ -1,4 +1,4 @@
-"""Rows to train on, and launches of several processes that train them."""
+"""Rows to train on, launches of several processes that train them, and how far families are from their references."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
+
+PARITY_TABLE = "MT_PARITY_TABLE"
+"""Environment variable: a file for the largest differences that the parity tests of all families have seen."""
 
 WORDS = [
     "the",
@@ -73,3 +77,23 @@ def launch(rows: Path) -> Callable[..., dict[str, Any]]:
         return json.loads(out.read_text())
 
     return launched
+
+
+@pytest.fixture(scope="session")
+def distance() -> Callable[[Tensor, Tensor], float]:
+    return lambda ours, theirs: ((ours - theirs).norm() / theirs.norm()).item()
+
+
+@pytest.fixture(scope="session")
+def record() -> Iterator[Callable[[str, str, str, float, float], None]]:
+    """``record(family, model, input, logits, gradients)``: one line of the parity table."""
+    lines: list[str] = []
+
+    def add(family: str, model: str, given: str, logits: float, gradients: float) -> None:
+        generation, feature = model.split(", ", 1)
+        lines.append(f"| {family} | {generation} | {feature} | {given} | {logits:.1e} | {gradients:.1e} |")
+
+    yield add
+    if PARITY_TABLE in os.environ and lines:
+        head = ["| family | generation | feature | input | logits | gradients |", "|---|---|---|---|---|---|"]
+        Path(os.environ[PARITY_TABLE]).write_text("\n".join([*head, *lines]) + "\n")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from mt_plugin_gemma.config import GemmaConfig
@@ -44,9 +41,6 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 """Generation and feature. Soft-caps are low, so that they bend what such small models say."""
 
-PARITY_TABLE = "MT_PARITY_TABLE"
-"""Environment variable: a file, to which the parity tests add the largest differences that they have seen."""
-
 
 @pytest.fixture(scope="session")
 def pair() -> Callable[..., Pair]:
@@ -66,23 +60,3 @@ def make_pair(name: str, **more: Any) -> Pair:
     ours = Gemma(config)
     ours.load_state_dict(theirs.state_dict())
     return ours, theirs
-
-
-@pytest.fixture(scope="session")
-def distance() -> Callable[[Tensor, Tensor], float]:
-    return lambda ours, theirs: ((ours - theirs).norm() / theirs.norm()).item()
-
-
-@pytest.fixture(scope="session")
-def record() -> Iterator[Callable[[str, str, float, float], None]]:
-    """``record(model, input, logits, gradients)``: one line of the parity table."""
-    lines: list[str] = []
-
-    def add(model: str, given: str, logits: float, gradients: float) -> None:
-        generation, feature = model.split(", ", 1)
-        lines.append(f"| gemma | {generation} | {feature} | {given} | {logits:.1e} | {gradients:.1e} |")
-
-    yield add
-    if PARITY_TABLE in os.environ and lines:
-        head = ["| family | generation | feature | input | logits | gradients |", "|---|---|---|---|---|---|"]
-        Path(os.environ[PARITY_TABLE]).write_text("\n".join([*head, *lines]) + "\n")

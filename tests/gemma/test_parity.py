@@ -1,6 +1,6 @@
 """Gemma equals transformers' Gemma, Gemma 2 and Gemma 3: logits, and the gradient of every parameter.
 
-``MT_PARITY_TABLE=FILE pytest tests/gemma/test_parity.py`` writes down how far they are apart.
+``MT_PARITY_TABLE=FILE pytest tests/gemma tests/qwen`` writes down how far they are apart.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def test_logits_and_gradients_equal_transformers_within_1e_5(
     (expected * weight).sum().backward()
     gradients = dict(theirs.named_parameters())
     worst = {n: distance(p.grad, gradients[n].grad) for n, p in ours.named_parameters()}
-    record(name, given, distance(logits, expected), max(worst.values()))
+    record("gemma", name, given, distance(logits, expected), max(worst.values()))
     assert distance(logits, expected) < TOLERANCE
     assert set(worst) == set(gradients)
     assert max(worst.values()) < TOLERANCE, max(worst.items(), key=lambda item: item[1])

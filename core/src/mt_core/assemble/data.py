@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, partial
 
-from mt_core.assemble.encoder import Encoder
-from mt_core.assemble.sources import evaluation_of, first_rows, not_cached, rows_of, source_of, whole
+from mt_core.assemble.encoder import Encoder, cached_files
+from mt_core.assemble.sources import evaluation_of, first_rows, rows_of, source_of, whole
 from mt_core.assemble.stream import open_blocks, refuse_for_streams
 from mt_core.config.run import RunConfig
 from mt_core.data.encoded import EncodedSamples
@@ -73,13 +73,16 @@ def read_data(resolved: Resolved, *, training: bool = False) -> RunData:
     Raises ``DataError`` for a bad row, and ``ConfigError`` for what a stream cannot do; ``training`` asks for more of it.
     """
     config, tokenizer = resolved.config, build_tokenizer(resolved)
-    source = not_cached(resolved)
+    files = cached_files(resolved)
+    source = (
+        source_of(resolved, "train") if files is None else None
+    )  # others are opened where they are not in the cache
     objective, rules = _objective(resolved, tokenizer)
     if isinstance(source, Stream):
         refuse_for_streams(config, training=training)
         return _finished(config, _stream(resolved, source, tokenizer, objective, rules))
     rows = cache(partial(rows_of, resolved, source))
-    encoded = Encoder(resolved, tokenizer, objective, rules)
+    encoded = Encoder(resolved, tokenizer, objective, rules, files)
     train = encoded("train", lambda: (rows().train, rows().kept))
     if train.report.rows_read == 1 and rows().is_one_document:
         train, out = train.parted(float(config.data.eval or 0.0))
@@ -142,7 +145,7 @@ def build_held_out(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective,
     if rows.is_one_document:
         data = build_data(resolved)
         return data.objective, data.held_out
-    encoded = Encoder(resolved, tokenizer, objective, rules)
+    encoded = Encoder(resolved, tokenizer, objective, rules, cached_files(resolved))
     samples = encoded("held_out", lambda: (rows.evaluation, rows.held_out))
     _check_ids(config, samples)
     return objective, samples
@@ -158,7 +161,7 @@ def build_evaluation(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objectiv
         raise DataError(f"dataset {config.dataset.name!r} has no rows to evaluate on")
     dataset = whole(config, source)
     objective, rules = _objective(resolved, tokenizer)
-    encoded = Encoder(resolved, tokenizer, objective, rules)
+    encoded = Encoder(resolved, tokenizer, objective, rules, cached_files(resolved))
     samples = _some(encoded("every", lambda: (dataset, first_rows(resolved, dataset))), "evaluate")
     _check_ids(config, samples)
     return objective, samples

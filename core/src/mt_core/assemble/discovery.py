@@ -6,13 +6,12 @@ from collections.abc import Iterable
 
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.metadata import Selection
-from mt_core.tracking.logs import is_first, notice
+from mt_core.tracking.logs import first_notice
 
 
 def discovered(blocked: Iterable[str] = ()) -> PluginHost:
     """Load the plugins; one that failed, or a name that blocks nothing, is told once."""
     host = PluginHost.discover(Selection.from_environment(list(blocked)))
-    if is_first():
-        for text in host.notices:
-            notice(f"warning: {text}")
+    for text in host.notices:
+        first_notice(f"warning: {text}")
     return host

@@ -18,7 +18,7 @@ from mt_core.data.encoding import Rules, encode
 from mt_core.errors import DataError
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Objective, Tokenizer
-from mt_core.tracking.logs import is_first, notice
+from mt_core.tracking.logs import first_notice, notice
 
 _LINE_SECONDS = 10.0
 """Between lines of progress where nobody watches."""
@@ -27,8 +27,12 @@ _LINE_SECONDS = 10.0
 class Encoder:
     """Encodes by the rules of one run."""
 
-    def __init__(self, resolved: Resolved, tokenizer: Tokenizer, objective: Objective, rules: Rules) -> None:
+    def __init__(
+        self, resolved: Resolved, tokenizer: Tokenizer, objective: Objective, rules: Rules, files: Files | None
+    ) -> None:
+        """``files`` are those that the rows come from (``cached_files``); ``None`` where the tokens stay in memory."""
         self._resolved, self._tokenizer, self._objective, self._rules = resolved, tokenizer, objective, rules
+        self._files = files
 
     def __call__(self, split: str, source: Open) -> EncodedSamples:
         """The samples of a split (train, held_out, every); ``source`` is opened only where they are not in the cache.
@@ -42,24 +46,32 @@ class Encoder:
             except UnusableCacheError as error:
                 if self._resolved.config.data.cache != "auto":
                     raise
-                _say(f"notice: {error}. The tokens stay in memory")
+                first_notice(f"notice: {error}. The tokens stay in memory")
         return encode(*source(), self._objective, self._rules)
 
     @cached_property
     def _cache(self) -> tuple[TokenCache, Identity, Callable[[], None]] | None:
         """The cache, what the key is made of, and what checks that it still holds; ``None`` where tokens stay in memory."""
-        data = self._resolved.config.data
-        if data.cache is None:  # naming files may take a while
-            return None
-        files = source_files(self._resolved)
+        data, files = self._resolved.config.data, self._files
         root = cache_folder(self._resolved, files)
-        if files is None and data.cache != "auto":
-            _say(f"notice: data.cache is of no use: dataset {self._resolved.config.dataset.name!r} names no files")
+        if files is None and data.cache not in (None, "auto"):
+            first_notice(
+                f"notice: data.cache is of no use: dataset {self._resolved.config.dataset.name!r} names no files"
+            )
         if root is None or files is None:
             return None
         before = sizes(files)
         told = identity(self._resolved, self._tokenizer, self._rules, files, root / "hashes")
-        return TokenCache(root, data.workers or processors(), _say, shown), told, partial(_refuse_changed, before)
+        return (
+            TokenCache(root, data.workers or processors(), first_notice, shown),
+            told,
+            partial(_refuse_changed, before),
+        )
+
+
+def cached_files(resolved: Resolved) -> Files | None:
+    """The files of a run's rows; ``None`` where nobody asks for them, since naming them may take a while, or nobody knows."""
+    return None if resolved.config.data.cache is None else source_files(resolved)
 
 
 def cache_folder(resolved: Resolved, files: Files | None) -> Path | None:
@@ -89,11 +101,6 @@ def cache_root() -> Path:
 def processors() -> int:
     """Those that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _say(text: str) -> None:
-    if is_first():
-        notice(text)
 
 
 @contextmanager

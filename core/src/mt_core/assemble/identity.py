@@ -122,7 +122,7 @@ class Identity:
         return self._known[source]
 
     def _rows(self, part: str) -> tuple[str, list[Any] | None]:
-        """Which source the part is of, and which cut of it; no cut is all of it (``assemble.data._Rows``)."""
+        """Which source the part is of, and which cut of it; no cut is all of it (``assemble.sources.rows_of``)."""
         wanted, apart = self.config.data.eval, self.files["eval"] is not None
         if part == "every":
             return ("eval" if apart else "train"), None

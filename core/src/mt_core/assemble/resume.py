@@ -24,7 +24,7 @@ from mt_core.errors import CheckpointError, ConfigError, Fault
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import Origins, Resolved, resolve
 from mt_core.protocols import Tokenizer
-from mt_core.tracking.logs import is_first, notice
+from mt_core.tracking.logs import first_notice
 
 _SENTENCE = "The quick brown fox's 12 jumps, over 3.5 lazy dogs: naïve façade, Ελλάδα, 日本語!\n\tif x == 0:\n"
 MAY_CHANGE = (
@@ -64,8 +64,7 @@ def resolve_resumed(
             f"{run_folder} has no run.yaml, so it is no run that can be resumed; give the run's folder"
         )
     for note in filter(None, (newer_than(checkpoint, folder), check_plugins(run_folder))):
-        if is_first():
-            notice(note)
+        first_notice(note)
     refuse_special(run_folder / "run.yaml")
     before, manifest = read_config(run_folder / "run.yaml"), read_manifest(checkpoint)
     # The rows of a step stay those of the run, also where they followed from micro-batch and processes that may change.

@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from mt_core.assemble.identity import evaluation_options, naming_eval, source_files
+from mt_core.assemble.identity import evaluation_options, naming_eval
 from mt_core.config.run import RunConfig
 from mt_core.data.order import held_out_of
 from mt_core.data.stream.reader import RowsInMemory
@@ -78,12 +78,6 @@ def whole(config: RunConfig, source: Dataset | Stream) -> Dataset:
     if not isinstance(source, Stream):
         return source
     return RowsInMemory(list(islice(source.rows(0, config.train.seed), config.data.read_rows)))
-
-
-def not_cached(resolved: Resolved) -> Dataset | Stream | None:
-    """The training source where its tokens cannot be cached; others are opened only where they are not in the cache."""
-    may_be_cached = resolved.config.data.cache is not None and source_files(resolved) is not None
-    return None if may_be_cached else source_of(resolved, "train")
 
 
 def source_of(resolved: Resolved, split: str) -> Dataset | Stream | None:

@@ -11,7 +11,7 @@ from mt_core.data.stream.blocks import Blocks
 from mt_core.data.stream.reader import StreamReader
 from mt_core.errors import ConfigError, Fault
 from mt_core.protocols import Objective, Stream
-from mt_core.tracking.logs import is_first, notice
+from mt_core.tracking.logs import first_notice
 
 
 def refuse_for_streams(config: RunConfig, *, training: bool) -> None:
@@ -48,12 +48,7 @@ def open_blocks(
 ) -> Blocks:
     """The stream behind its first block. Raises ``DataError`` for a bad row, and when there is none."""
     if config.data.cache not in (None, "auto"):
-        _say(f"notice: data.cache is of no use: dataset {config.dataset.name!r} is a stream")
+        first_notice(f"notice: data.cache is of no use: dataset {config.dataset.name!r} is a stream")
     name, most = f"dataset {config.dataset.name!r}", config.data.read_rows
-    reader = StreamReader(source, name, seed=config.train.seed, most=most, say=_say)
+    reader = StreamReader(source, name, seed=config.train.seed, most=most, say=first_notice)
     return Blocks(reader, objective, rules, size=config.data.shuffle_buffer, held_out=held_out, check=check)
-
-
-def _say(text: str) -> None:
-    if is_first():
-        notice(text)

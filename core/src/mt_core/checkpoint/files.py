@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from mt_core.errors import CheckpointError
+from mt_core.weights.files import sync
 
 _CHUNK = 4 * 2**20
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -25,15 +26,6 @@ def refuse_special(path: Path) -> None:
     """Only regular files are opened or replaced: no links, pipes or devices."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise CheckpointError(f"{path} is not a regular file; remove it or choose another folder")
-
-
-def sync(path: Path) -> None:
-    """Return once the file's content, or the folder's list of names, is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def replace_text(path: Path, text: str) -> None:

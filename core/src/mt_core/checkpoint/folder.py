@@ -9,11 +9,12 @@ from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from mt_core.checkpoint.files import sync, warn
+from mt_core.checkpoint.files import warn
 from mt_core.checkpoint.lock import held
 from mt_core.checkpoint.manifest import MANIFEST
 from mt_core.checkpoint.store import has_checkpoint
 from mt_core.errors import OutputError
+from mt_core.weights.files import sync
 
 LOCK = ".lock"
 FILES = frozenset(

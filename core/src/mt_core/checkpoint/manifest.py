@@ -13,9 +13,10 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from mt_core.checkpoint.files import sha256, sizes, sync
+from mt_core.checkpoint.files import sha256, sizes
 from mt_core.checkpoint.tensors import json_text, read_json_text
 from mt_core.errors import CheckpointError
+from mt_core.weights.files import sync
 
 MANIFEST = "manifest.json"
 FORMAT = 1

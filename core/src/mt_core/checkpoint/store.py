@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mt_core.checkpoint.files import amount, free_bytes, is_full, refuse_special, replace_text, sizes, sync, warn
+from mt_core.checkpoint.files import amount, free_bytes, is_full, refuse_special, replace_text, sizes, warn
 from mt_core.checkpoint.keeping import Keep, Saved
 from mt_core.checkpoint.manifest import (
     MANIFEST,
@@ -29,6 +29,7 @@ from mt_core.checkpoint.manifest import (
 )
 from mt_core.checkpoint.tensors import read_json, write_json
 from mt_core.errors import CheckpointError
+from mt_core.weights.files import sync
 
 __all__ = ["FOLDER", "LATEST", "MANIFEST", "CheckpointStore", "Keep", "Saved", "find", "step_name", "verify"]
 

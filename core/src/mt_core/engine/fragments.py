@@ -55,7 +55,7 @@ def fragments(engine: Engine) -> Iterator[Fragment]:
 def scalars(engine: Engine) -> dict[str, dict[str, float]]:
     """Zero-dimensional optimizer state (Adam's step count) of each group, the same for all of its parameters."""
     found: dict[str, dict[str, float]] = {}
-    inner = _inner(engine)
+    inner = engine.inner_optimizer
     for number, group in enumerate(inner.param_groups):
         values: dict[str, set[float]] = {}
         for parameter in _flat_parameters(engine, number):
@@ -104,7 +104,7 @@ def restore(engine: Engine, saved: Saved, numbers: dict[str, Any]) -> None:
             continue
         for key in keys:
             _view(engine, parameter, key)[: place[1]].copy_(saved.read(name, key, *place))
-    if isinstance(_inner(engine), Averaging):
+    if isinstance(engine.inner_optimizer, Averaging):
         spread(engine.zero_optimizer)
 
 
@@ -136,13 +136,9 @@ def master_slice(engine: Engine, parameter: nn.Parameter) -> tuple[int, Tensor] 
 # --------------------------------------------------------------------------------------------------- DeepSpeed's insides
 
 
-def _inner(engine: Engine) -> torch.optim.Optimizer:
-    return engine.inner_optimizer
-
-
 def _keeps_masters(engine: Engine) -> bool:
     """Whether the trained weights are not those of ``model/``: in half precision, or where those are averages."""
-    return engine.plan.dtype != "fp32" or isinstance(_inner(engine), Averaging)
+    return engine.plan.dtype != "fp32" or isinstance(engine.inner_optimizer, Averaging)
 
 
 def _place(engine: Engine, parameter: nn.Parameter) -> tuple[int, int] | None:
@@ -164,10 +160,10 @@ def _place(engine: Engine, parameter: nn.Parameter) -> tuple[int, int] | None:
 def _keys(engine: Engine, parameter: nn.Parameter) -> list[str]:
     own = [MASTER] if _keeps_masters(engine) else []
     if engine.plan.zero_stage == 0:
-        state = _inner(engine).state[parameter]
+        state = engine.inner_optimizer.state[parameter]
         alike = [key for key, value in state.items() if isinstance(value, Tensor) and value.shape == parameter.shape]
         return own + alike
-    first: dict[str, Any] = next(iter(_inner(engine).state.values()), {})
+    first: dict[str, Any] = next(iter(engine.inner_optimizer.state.values()), {})
     return own + [key for key, value in first.items() if isinstance(value, Tensor) and value.dim() > 0]
 
 
@@ -175,11 +171,11 @@ def _unlike(engine: Engine, parameter: nn.Parameter) -> dict[str, Tensor]:
     """State of a whole parameter that has another shape, such as a sum of each row."""
     if engine.plan.zero_stage > 0:
         return {}
-    state = _inner(engine).state[parameter]
+    state = engine.inner_optimizer.state[parameter]
     for key, value in state.items():
         if not isinstance(value, Tensor | int | float) and value is not None:
             raise CheckpointError(
-                f"{type(_inner(engine)).__name__} keeps {key!r}, a {type(value).__name__}, in its state, and a checkpoint holds"
+                f"{type(engine.inner_optimizer).__name__} keeps {key!r}, a {type(value).__name__}, in its state, and a checkpoint holds"
                 " tensors and numbers; use another optimizer, or ask its author to keep tensors"
             )
     return {
@@ -192,7 +188,7 @@ def _unlike(engine: Engine, parameter: nn.Parameter) -> dict[str, Tensor]:
 def _view(engine: Engine, parameter: nn.Parameter, key: str) -> Tensor:
     """The live tensor of this rank's slice, flat."""
     if engine.plan.zero_stage == 0:
-        whole: Tensor = parameter.detach() if key == MASTER else _inner(engine).state[parameter][key]
+        whole: Tensor = parameter.detach() if key == MASTER else engine.inner_optimizer.state[parameter][key]
         return whole.view(-1)
     state_key = None if key == MASTER else key
     if is_partitioned(parameter):
@@ -205,7 +201,7 @@ def _view(engine: Engine, parameter: nn.Parameter, key: str) -> Tensor:
 
 def _create_state(engine: Engine, keys: list[str], numbers: dict[str, Any]) -> None:
     """The state that the optimizer would make in its first step."""
-    inner = _inner(engine)
+    inner = engine.inner_optimizer
     for number, group in enumerate(inner.param_groups):
         for parameter in _flat_parameters(engine, number):
             zeros = {key: torch.zeros_like(parameter) for key in keys}
@@ -220,7 +216,7 @@ def _numbers_of(title: str, numbers: dict[str, Any]) -> dict[str, Any]:
 
 
 def _restore_whole(engine: Engine, saved: Saved, numbers: dict[str, Any]) -> None:
-    inner = _inner(engine)
+    inner = engine.inner_optimizer
     names = {parameter: name for name, parameter in engine.named_parameters()}
     for number, group in enumerate(inner.param_groups):
         for parameter in group["params"]:
@@ -252,7 +248,7 @@ def _title(group: dict[str, Any], number: int) -> str:
 def _flat_parameters(engine: Engine, number: int) -> list[Tensor]:
     """What the optimizer sees of a group: under ZeRO flat pieces, at stage 3 perhaps several."""
     if engine.plan.zero_stage < 3:
-        return list(_inner(engine).param_groups[number]["params"])
+        return list(engine.inner_optimizer.param_groups[number]["params"])
     wrapper = engine.zero_optimizer
     groups = wrapper.sub_group_to_group_id
     return [flat for piece, flat in enumerate(wrapper.fp32_partitioned_groups_flat) if groups[piece] == number]

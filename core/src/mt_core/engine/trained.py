@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mt_core.engine.averaging import spread
 from mt_core.engine.build import is_partitioned
 from mt_core.engine.engine import Engine
 from mt_core.engine.fragments import master_slice
@@ -68,7 +69,7 @@ class LiveWeights:
         """Masters and live weights have these values from now on; optimizer state is left alone."""
         for (_, _, master), (_, _, values) in zip(self.slices(), slices, strict=True):
             master.copy_(values)
-        self._put(slices)
+        spread(self._engine.zero_optimizer)
 
     @contextmanager
     def replaced(self, slices: Slices) -> Iterator[None]:

@@ -96,6 +96,12 @@ def notice(text: str) -> None:
     LOGGER.log(_PREFIXES.get(text.partition(" ")[0], logging.INFO), text)
 
 
+def first_notice(text: str) -> None:
+    """The same, from the one process that speaks for the run."""
+    if is_first():
+        notice(text)
+
+
 def show(text: str) -> None:
     """What the user asked to see: on standard output, unless ``log.console_level`` is above info."""
     if _CONSOLE.level <= logging.INFO:

@@ -152,8 +152,8 @@ def _pickled(path: Path, within: str | None) -> Mapping[str, Tensor]:
     return content
 
 
-def synced(path: Path) -> None:
-    """See to it that a file or folder is on the disk."""
+def sync(path: Path) -> None:
+    """Return once the file's content, or the folder's list of names, is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

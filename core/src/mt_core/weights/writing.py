@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from mt_core.errors import WeightsError
-from mt_core.weights.files import Loaders, synced
+from mt_core.weights.files import Loaders, sync
 from mt_core.weights.folder import CONFIG, INDEXES, WHOLE
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ def staged(folder: Path) -> Iterator[Path]:
     try:
         yield stage
         for path in (*stage.iterdir(), stage):
-            synced(path)
+            sync(path)
         os.replace(stage, folder)
-        synced(folder.parent)
+        sync(folder.parent)
     except BaseException:
         shutil.rmtree(stage)
         raise

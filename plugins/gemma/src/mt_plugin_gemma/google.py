@@ -7,8 +7,6 @@ Hugging Face's checkpoints; queries, keys and values are one matrix.
 
 from __future__ import annotations
 
-import pickletools
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -117,6 +115,9 @@ def _seen(path: Path) -> _Seen:
 
 
 def _opcodes(path: Path) -> Iterator[tuple[str, Any]]:
+    import pickletools
+    import zipfile  # here: every command imports this module
+
     try:
         with zipfile.ZipFile(path) as archive:
             (inner,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
