@@ -14,6 +14,10 @@ _PUBLIC = {
     "ANY": "mt_core.config.base",
     "Adapter": "mt_core.adapters.base",
     "AdapterComponent": "mt_core.components",
+    "AdapterContext": "mt_core.adapters.base",
+    "LowRankConfig": "mt_core.adapters.config",
+    "Probe": "mt_core.adapters.base",
+    "TargetConfig": "mt_core.adapters.config",
     "CheckpointError": "mt_core.errors",
     "CallbackContext": "mt_core.events",
     "TrackedRun": "mt_core.events",
@@ -83,6 +87,7 @@ __all__ = [
     "ZERO",
     "Adapter",
     "AdapterComponent",
+    "AdapterContext",
     "CallbackContext",
     "CheckpointError",
     "Component",
@@ -95,6 +100,7 @@ __all__ = [
     "Encoded",
     "GroupOptions",
     "Layout",
+    "LowRankConfig",
     "ManyConversations",
     "ManyOffsets",
     "ManyTexts",
@@ -106,6 +112,7 @@ __all__ = [
     "ObjectiveComponent",
     "OptimizerComponent",
     "Outcome",
+    "Probe",
     "Rejected",
     "RopeScaling",
     "Row",
@@ -115,6 +122,7 @@ __all__ = [
     "StepRecord",
     "StoppedError",
     "Stream",
+    "TargetConfig",
     "TaskPrint",
     "Template",
     "Tokenizer",
@@ -147,7 +155,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from mt_core.adapters.base import Adapter
+    from mt_core.adapters.base import Adapter, AdapterContext, Probe
+    from mt_core.adapters.config import LowRankConfig, TargetConfig
     from mt_core.api import generate, load_config, load_run, train
     from mt_core.assemble.outcome import Outcome
     from mt_core.components import (

@@ -69,7 +69,8 @@ class Plugs:
 
     ``stop`` is this rank's wish to end early; ``evaluate`` gives ``None`` when such a wish cut it short. ``skip_unapplied``
     passes over every step that was not applied, as fp16's loss scaling needs; ``max_skips`` is for steps without a number.
-    What ``on_update`` asks for holds for this step. ``on_record`` comes after the evaluation, so it can ask for none.
+    ``on_applied`` gets the number of each step that changed the weights. What ``on_update`` asks for holds for this step.
+    ``on_record`` comes after the evaluation, so it can ask for none.
     """
 
     evaluate: Callable[[], Mapping[str, float] | None] | None
@@ -77,6 +78,7 @@ class Plugs:
     on_step_start: Callable[[Progress, Window], object]
     on_record: Callable[[StepRecord], Control]
     memory_gib: Callable[[], float]
+    on_applied: Callable[[int], object] = lambda step: None
     on_update: Callable[[Progress, Window], Control] = lambda progress, window: Control()
     stop: Callable[[], bool] = lambda: False
     skip_unapplied: bool = False
@@ -153,6 +155,8 @@ def _step(
         plugs.on_skip(failure)
     progress.step += 1
     progress.tokens += result.tokens
+    if result.applied:
+        plugs.on_applied(progress.step)
     asked = plugs.on_update(progress, window)
     progress.position = window.after
     record = StepRecord(

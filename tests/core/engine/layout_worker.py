@@ -34,7 +34,7 @@ from mt_core.engine.random_state import seed_everything
 from mt_core.nn import LayerSpec, RMSNorm, Rotary, SdpaAttention
 from mt_core.nn.blocks import Form
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.resolve import resolve
+from mt_core.plugins.resolve import Resolved, resolve
 from mt_core.tracking.recorder import Recorder
 from mt_plugin_llama.model import Block
 
@@ -95,6 +95,7 @@ class Bench:
             "dataset": {"name": "jsonl", "path": str(self.rows)},
             "objective": case.get("objective", "sft"),
             "optimizer": case.get("optimizer", {"name": "adamw", "lr": 1e-2}),
+            "adapter": case.get("adapter", "full"),
             "schedule": case.get("schedule", "cosine"),
             "data": {"eval": 5},
             "train": {
@@ -121,6 +122,7 @@ class Bench:
             offer = resolved.offers["train_model"]
             component = Component(name="llama", summary="layers of its own", build=offered_layers)
             resolved.offers["pipeline_layers"] = replace(offer, kind="pipeline_layers", component=component)
+        self.changed(resolved, case)
         data = build_data(resolved)
         plan = make_plan(resolved.config, world=world, device="cpu", offers=resolved.offers.values())
         seed_everything(seed, self.process.rank)
@@ -134,6 +136,9 @@ class Bench:
             checkpoint=checkpoint,
         )
         return Session(resolved, data, engine, output, Stopper())
+
+    def changed(self, resolved: Resolved, case: dict[str, Any]) -> None:
+        """For another worker's own components."""
 
     def run(self, case: dict[str, Any]) -> dict[str, Any]:
         """Train ``STEPS`` steps."""

@@ -1,1 +1,51 @@
-"""The seam of adapters."""
+"""What adapters are made of beside ``mt_core.Adapter`` and their configs; taking a name from here imports torch."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_PUBLIC = {
+    "LinearAdapter": "mt_core.adapters.linear",
+    "Place": "mt_core.adapters.linear",
+    "adapted_layers": "mt_core.adapters.linear",
+    "device_of": "mt_core.adapters.linear",
+    "linear_layers": "mt_core.adapters.targets",
+    "merge": "mt_core.adapters.linear",
+    "read_base": "mt_core.adapters.linear",
+    "write_base": "mt_core.adapters.linear",
+    "targets_of": "mt_core.adapters.targets",
+    "unmerge": "mt_core.adapters.linear",
+}
+
+__all__ = [
+    "LinearAdapter",
+    "Place",
+    "adapted_layers",
+    "device_of",
+    "linear_layers",
+    "merge",
+    "read_base",
+    "targets_of",
+    "unmerge",
+    "write_base",
+]
+
+if TYPE_CHECKING:
+    from mt_core.adapters.linear import (
+        LinearAdapter,
+        Place,
+        adapted_layers,
+        device_of,
+        merge,
+        read_base,
+        unmerge,
+        write_base,
+    )
+    from mt_core.adapters.targets import linear_layers, targets_of
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'mt_core.adapters' has no public name {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(_PUBLIC[name]), name)

@@ -2,30 +2,111 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    from mt_core.nn import TrainModel
+    from torch import Tensor, nn
+
+    from mt_core.nn import Batch, TrainModel
+
+Part = Literal["weight", "gradient"] | str
+"""What of a parameter is meant: its value in fp32, its gradient, or a key of the optimizer's state (``exp_avg``)."""
+
+
+class AdapterContext(Protocol):
+    """The parameters of a running engine, whole, wherever it keeps them. Every call is collective over the ranks that have
+    the parameter, so that all of them make the same calls in the same order."""
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps that are done, this one included (from 1)."""
+        ...
+
+    @property
+    def total_steps(self) -> int:
+        """Of the run."""
+        ...
+
+    @property
+    def rate(self) -> float:
+        """Learning rate of this step: that of groups without one of their own."""
+        ...
+
+    def modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """The modules that own parameters of the adapter, by name; in a pipeline those of this stage."""
+        ...
+
+    def read(self, name: str, part: Part = "weight") -> Tensor:
+        """A copy, whole, in fp32 (a frozen weight: in its own dtype). Raises ``ComponentError`` for what is not there."""
+        ...
+
+    def write(self, name: str, value: Tensor, part: Part = "weight") -> None:
+        """Put a whole value. A trained weight's master and what the model computes with both change.
+
+        Raises ``ComponentError`` for what is not there, or of another shape.
+        """
+        ...
+
+
+class Probe(Protocol):
+    """The model before it has an adapter, on rows of the run, for what is initialised from data.
+
+    Means are over the trained tokens (gradients) or all tokens (inputs) of all ranks, so that they are the same on any
+    number of processes. Nothing that it does changes a weight, or the rows that are trained on.
+    """
+
+    def gradients(self, names: Sequence[str], *, steps: int) -> dict[str, Tensor]:
+        """Gradients of the mean loss over the rows of the first ``steps`` optimizer steps, in fp32 on the CPU, by name."""
+        ...
+
+    def input_moments(self, modules: Sequence[str], *, steps: int) -> dict[str, Tensor]:
+        """For linear layers by name the mean of x xᵀ over their inputs, (E, E) in fp64 on the CPU."""
+        ...
+
+    def batches(self, *, steps: int) -> Iterator[Sequence[Batch]]:
+        """This rank's micro-batches of the first steps."""
+        ...
 
 
 class Adapter:
     """One way of making part of a model trainable.
 
-    The order of the calls: ``inject`` once the model is built and its base weights are in place, then
-    ``trainable_parameters`` and ``parameter_groups`` before the optimizer is made.
+    The order of the calls: ``prepare`` on the model with its base weights in place (not when a checkpoint has the values);
+    ``inject``; then the core fills what a checkpoint has and calls ``initialise`` of the modules that have the rest;
+    ``trainable_parameters`` and ``parameter_groups`` before the optimizer is made. In training ``after_backward`` comes
+    between the last backward and the update, and ``after_step`` after an update that was applied.
     """
 
+    plan: Mapping[str, Any] = {}
+    """What ``prepare`` has decided about shapes (ranks), as JSON. It is in every checkpoint, and set again before ``inject``."""
+
+    def prepare(self, model: TrainModel, probe: Probe) -> None:
+        """Look at weights and data before anything is injected; sets ``plan`` where shapes depend on what is found."""
+
     def inject(self, model: TrainModel) -> None:
-        """Change the model in place: replace projections, add parameters."""
+        """Change the model in place: replace projections, add parameters. Shapes only: memory may not be there yet."""
 
     def trainable_parameters(self, model: TrainModel) -> list[str]:
         """Names of the parameters that are trained, spelled out."""
         raise NotImplementedError
 
     def saved_state(self, model: TrainModel) -> list[str]:
-        """Names of the tensors that a trained-only checkpoint needs."""
+        """Names of the parameters that a trained-only checkpoint needs: what base and seed cannot give again."""
         return self.trainable_parameters(model)
 
     def parameter_groups(self, model: TrainModel, rate: float) -> list[dict[str, Any]]:
         """Named groups ``{"name", "params", …}`` that this adapter claims; the optimizer's policy divides the rest."""
         return []
+
+    @property
+    def steps(self) -> bool:
+        """Whether ``after_backward`` or ``after_step`` has anything to do."""
+        own, base = type(self), Adapter
+        return own.after_backward is not base.after_backward or own.after_step is not base.after_step
+
+    def after_backward(self, context: AdapterContext) -> None:
+        """Between the last backward and the update. The step may still be refused: keep what follows for ``after_step``."""
+
+    def after_step(self, context: AdapterContext) -> None:
+        """After an update that was applied."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from mt_core.assemble.adapted import inject, start
 from mt_core.assemble.data import build_tokenizer
 from mt_core.assemble.weights import averaged_of, weights_of
 from mt_core.checkpoint.store import verify
@@ -36,14 +37,16 @@ def load(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with device:
         model: TrainModel = resolved.build("train_model", config.model.options)
-    resolved.build("adapter", config.adapter.options).inject(model)
-    names = [name for name, _ in model.named_parameters()]
+    names, process = [name for name, _ in model.named_parameters()], Process(0, 1, 0, device)
     if checkpoint is not None:
         verify(checkpoint)
-    source = weights_of(resolved, names, say, checkpoint)
+    source = weights_of(resolved, names, say, checkpoint, adapted=True)
+    fill_model(model, source, seed=config.train.seed, process=process)
+    inject(resolved, model, checkpoint=checkpoint)
+    start(resolved, model, names, process=process, checkpoint=checkpoint)
     if averaged is not None:
-        source = {**source, **averaged_of(checkpoint, averaged)}
-    fill_model(model, source, seed=config.train.seed, process=Process(0, 1, 0, device))
+        kept = averaged_of(checkpoint, averaged)
+        fill_model(model, kept, seed=config.train.seed, process=process, only=set(kept))
     template = build_template(tokenizer, config.data)
     return Loaded(model.eval(), tokenizer, config.model.options.max_seq_len, eos_ids, template)
 

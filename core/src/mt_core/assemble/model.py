@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mt_core.adapters.base import Adapter
+from mt_core.adapters.base import Adapter, Probe
+from mt_core.assemble.adapted import inject, start
 from mt_core.assemble.weights import Say, weights_of
 from mt_core.components import OptimizerComponent
 from mt_core.engine.build import build_model, fill_model
@@ -17,7 +19,7 @@ from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process
 from mt_core.engine.sequence import UlyssesAttention, sequence_group
 from mt_core.engine.settings import deepspeed_settings
-from mt_core.engine.stages import build_stage
+from mt_core.engine.stages import build_stage, settled
 from mt_core.engine.step import TrainStep
 from mt_core.errors import ComponentError, UsageError
 from mt_core.groups import matching, require_matches
@@ -35,6 +37,7 @@ def build_engine(
     deepspeed: ModuleType,
     say: Say,
     checkpoint: Path | None = None,
+    probe: Callable[[TrainModel], Probe] | None = None,
 ) -> Engine:
     """Everything from the empty model to DeepSpeed. A checkpoint's weights replace those that the config names."""
     config, settings = resolved.config, deepspeed_settings(plan)
@@ -45,14 +48,17 @@ def build_engine(
         if stage is not None
         else build_model(make, plan=plan, settings=settings, deepspeed=deepspeed, process=process)
     )
-    adapter: Adapter = resolved.build("adapter", config.adapter.options)
     names = [name for name, _ in model.named_parameters()]
-    fill_model(model, weights_of(resolved, names, say, checkpoint), seed=config.train.seed, process=process)
-    adapter.inject(model)
+    source = weights_of(resolved, names, say, checkpoint, adapted=True)
+    fill_model(model, source, seed=config.train.seed, process=process)
     model.attention = attention = SdpaAttention(config.train.attention)
     if plan.sequence > 1:
         model.attention = UlyssesAttention(attention, sequence_group(process, plan.sequence), plan.sequence)
     model.checkpoint_blocks = config.train.activation_checkpointing
+    adapter = inject(resolved, model, checkpoint=checkpoint, probe=probe and partial(probe, model))
+    if stage is not None:
+        stage = settled(stage, process.device)
+    start(resolved, model, names, process=process, checkpoint=checkpoint)
     if config.train.compile:
         for layer in model.layers()[1:-2]:
             layer.module.compile(dynamic=False)
@@ -61,8 +67,14 @@ def build_engine(
         groups = stage.own_groups(groups)
     optimizer = resolved.build("optimizer", config.optimizer.options, groups)
     if stage is not None:
-        return PipelineEngine(deepspeed, stage, objective, optimizer, plan=plan, process=process, settings=settings)
-    return Engine(deepspeed, TrainStep(model, objective), optimizer, plan=plan, process=process, settings=settings)
+        engine: Engine = PipelineEngine(
+            deepspeed, stage, objective, optimizer, plan=plan, process=process, settings=settings
+        )
+    else:
+        step = TrainStep(model, objective)
+        engine = Engine(deepspeed, step, optimizer, plan=plan, process=process, settings=settings)
+    engine.adapter = adapter
+    return engine
 
 
 def pipeline_layers(resolved: Resolved) -> list[LayerSpec] | None:

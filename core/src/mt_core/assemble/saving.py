@@ -50,8 +50,8 @@ class Saver:
         Raises ``CheckpointError`` when this save fails, or the one before it did."""
         self.finish()
         settings = self._settings
-        copied, only = self._thread is not None, settings.trainable_only
-        snapshot = take_snapshot(self._engine, copied=copied, trainable_only=only, others=others)
+        only = self._engine.saved_names() if settings.trainable_only else None
+        snapshot = take_snapshot(self._engine, copied=self._thread is not None, only=only, others=others)
         keep = Keep(last=settings.keep_last, best=settings.keep_best, by=settings.best)
         commit = partial(self._store.save, step, write=snapshot.write, manifest=manifest, keep=keep)
         if self._thread is None:

@@ -30,6 +30,7 @@ from mt_core.config.files import write_yaml
 from mt_core.config.secrets import redact
 from mt_core.data.loader import Position, Window
 from mt_core.data.templates import build_template
+from mt_core.engine.access import Access
 from mt_core.engine.engine import Engine
 from mt_core.engine.snapshot import kept_tensors, read_snapshot
 from mt_core.engine.trained import LiveWeights
@@ -150,12 +151,19 @@ class Session:
                 control |= self._event("on_log", record.step, record=record)
             return control | self._event("on_step_end", record.step, record=record)
 
-        if self.callbacks.listens("on_before_optimizer_step"):
-            self.engine.before_update = lambda: self._event("on_before_optimizer_step", progress.step)
+        adapter = self.engine.adapter
+
+        def before_update() -> None:
+            if adapter.steps:
+                adapter.after_backward(self._access(progress.step + 1))
+            self._event("on_before_optimizer_step", progress.step)
+
+        self.engine.before_update = before_update
         plugs = Plugs(
             evaluate=(lambda: self._evaluate(progress.step)) if self.held_out is not None else None,
             save=self.save if self.saver is not None else None,
             on_step_start=self._on_step_start,
+            on_applied=lambda step: adapter.after_step(self._access(step)) if adapter.steps else None,
             on_update=lambda now, window: self._event(
                 "on_after_optimizer_step", now.step, epoch=now.position.epoch, batches=window.batches
             ),
@@ -179,6 +187,9 @@ class Session:
         if self.saver is not None:
             self.saver.finish()
         return finished
+
+    def _access(self, step: int) -> Access:
+        return Access(self.engine, step=step, total_steps=self.total_steps, rate=self.engine.current_rate)
 
     def _wants_to_stop(self) -> bool:
         """Also when a save in the background failed: the last save of the run then says why, on every rank."""
@@ -247,6 +258,7 @@ class Session:
             "data": self.fingerprint,
             "base": self.base if self.process.is_main and self.config.checkpoint.trainable_only else None,
             "callbacks": self.callbacks.state_dict(),
+            "adapter": dict(self.engine.adapter.plan),
         }
         self.saver.save(progress.step, content, self.callbacks.tensors())
 

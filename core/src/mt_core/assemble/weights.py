@@ -25,21 +25,38 @@ Say = Callable[[str], None]
 _WEIGHTS = (".safetensors", ".bin", ".pth", ".pt", ".index.json")
 
 
-def weights_of(resolved: Resolved, names: list[str], say: Say, checkpoint: Path | None = None) -> TensorSource:
+def weights_of(
+    resolved: Resolved, names: list[str], say: Say, checkpoint: Path | None = None, *, adapted: bool = False
+) -> TensorSource:
     """The values of these parameters; one that has no value here is drawn from (seed, name).
+
+    ``adapted``: an adapter comes later, and what is left over may be its own (``adapter_weights`` looks).
 
     Raises ``CheckpointError`` for a checkpoint of another model, or one without the frozen weights that it was trained on.
     """
     if checkpoint is None:
-        return pretrained(resolved, resolved.config.model, names, say)
+        return pretrained(resolved, resolved.config.model, names, say, adapted=adapted)
     saved = open_model(checkpoint / "model")
     base = read_manifest(checkpoint).get("base")
+    own = names if not adapted else list(saved)  # what is left over is looked at once the adapter is there
+    _check_checkpoint(saved, names, known=own, whole=base is None)
     if base is None:
-        _check_checkpoint(saved, names)
         return saved
     _check_base(base, base_files(resolved))
-    _check_checkpoint(saved, names, whole=False)
-    return {**pretrained(resolved, resolved.config.model, names, lambda text: None), **saved}
+    return {**pretrained(resolved, resolved.config.model, names, lambda text: None, adapted=adapted), **saved}
+
+
+def adapter_weights(resolved: Resolved, base: list[str], own: list[str], checkpoint: Path | None) -> TensorSource:
+    """What a checkpoint, or the overlay, has of parameters that the adapter has brought (``own``).
+
+    Raises ``CheckpointError`` for a checkpoint that lacks some or has others, ``WeightsError`` for such an overlay.
+    """
+    if checkpoint is None:
+        found = _overlay(resolved.config.model.source.overlay, [*base, *own])
+    else:
+        found = open_model(checkpoint / "model")
+        _check_checkpoint(found, own, known=[*base, *own])
+    return {name: found[name] for name in own if name in found}
 
 
 def averaged_of(checkpoint: Path | None, name: str) -> TensorSource:
@@ -75,7 +92,9 @@ def _check_base(before: Mapping[str, str], now: Mapping[str, str]) -> None:
         )
 
 
-def pretrained(resolved: Resolved, model: ModelRef, names: list[str], say: Say) -> TensorSource:
+def pretrained(
+    resolved: Resolved, model: ModelRef, names: list[str], say: Say, *, adapted: bool = False
+) -> TensorSource:
     """What ``model.weights`` and ``model.overlay`` hold for these parameters; the overlay wins.
 
     Raises ``WeightsError`` with every name that is missing or left over and not allowed by a pattern.
@@ -88,14 +107,18 @@ def pretrained(resolved: Resolved, model: ModelRef, names: list[str], say: Say) 
         source = check_names(found, names, model.source.allow_missing, model.source.allow_unexpected, say)
         source = _with_new_rows(resolved, model, source, say)
     if model.source.overlay is not None:
-        overlay = open_overlay(Path(model.source.overlay))
-        if unknown := sorted(set(overlay) - set(names)):
-            raise WeightsError(
-                f"the overlay {model.source.overlay} holds tensors that the model lacks: {', '.join(unknown)}"
-            )
+        overlay = _overlay(model.source.overlay, None if adapted else names)
         say(f"overlay {model.source.overlay}: {len(overlay)} tensors replace or complete the weights")
-        source |= overlay
+        source |= {name: load for name, load in overlay.items() if name in names}
     return source
+
+
+def _overlay(path: str | None, known: list[str] | None) -> TensorSource:
+    """Its tensors. Raises ``WeightsError`` for one that is not known."""
+    overlay = {} if path is None else open_overlay(Path(path))
+    if known is not None and (unknown := sorted(set(overlay) - set(known))):
+        raise WeightsError(f"the overlay {path} holds tensors that the model lacks: {', '.join(unknown)}")
+    return overlay
 
 
 def _with_new_rows(
@@ -150,9 +173,9 @@ def check_names(
     return {name: load for name, load in found.items() if name in set(names)}
 
 
-def _check_checkpoint(weights: TensorSource, names: list[str], *, whole: bool = True) -> None:
-    """Raises ``CheckpointError`` when a checkpoint holds other tensors than the model has."""
-    missing, extra = sorted(set(names) - set(weights)) if whole else [], sorted(set(weights) - set(names))
+def _check_checkpoint(weights: TensorSource, names: list[str], *, known: list[str], whole: bool = True) -> None:
+    """Raises ``CheckpointError`` when a checkpoint lacks some of these names, where it should be whole, or has unknown ones."""
+    missing, extra = sorted(set(names) - set(weights)) if whole else [], sorted(set(weights) - set(known))
     if missing or extra:
         raise CheckpointError(
             "the checkpoint belongs to another model:"

@@ -10,6 +10,7 @@ from mt_core import (
     Component,
     DatasetComponent,
     Layout,
+    LowRankConfig,
     ObjectiveComponent,
     OptimizerComponent,
     TokenizerComponent,
@@ -29,6 +30,7 @@ from .tokenizers.huggingface import HuggingFaceConfig, build_huggingface, size_w
 from .tokenizers.sentencepiece import SentencePieceConfig, build_sentencepiece
 
 if TYPE_CHECKING:
+    from mt_core import Adapter
     from mt_core.nn import TokenObjective
     from mt_core.protocols import Template, Tokenizer
 
@@ -124,7 +126,15 @@ def mt_adapters() -> list[AdapterComponent]:
     return [
         AdapterComponent(
             name="full", config=FullConfig, build=build_full, summary="trains every parameter", layouts=_TESTED
-        )
+        ),
+        AdapterComponent(
+            name="lora",
+            config=LowRankConfig,
+            build=_build_lora,
+            summary="a pair of low-rank matrices beside each projection; the rest is frozen",
+            source="https://arxiv.org/abs/2106.09685",
+            layouts=_TESTED,
+        ),
     ]
 
 
@@ -172,6 +182,12 @@ def mt_task_prints() -> list[Component]:
             summary="one line: step, loss, evaluation, rate, gradient norm, tokens/s, memory",
         )
     ]
+
+
+def _build_lora(config: LowRankConfig) -> Adapter:
+    from .lora import Lora
+
+    return Lora(config)
 
 
 def _build_pretrain(config: TokenLossConfig, *, tokenizer: Tokenizer, template: Template) -> TokenObjective:

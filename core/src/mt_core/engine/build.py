@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -40,16 +40,18 @@ def build_model(
         return make()
 
 
-def fill_model(model: TrainModel, source: TensorSource, *, seed: int, process: Process) -> None:
+def fill_model(
+    model: TrainModel, source: TensorSource, *, seed: int, process: Process, only: Container[str] | None = None
+) -> None:
     """Give every parameter its value: from ``source`` where it has the name, else drawn from (seed, name).
 
-    A parameter on the meta device belongs to another pipeline stage, and stays there.
+    A parameter on the meta device belongs to another pipeline stage, and stays there; ``only`` names those that are meant.
 
     Raises ``WeightsError`` that lists every tensor whose shape is not its parameter's.
     """
     wrong: list[str] = []
     for name, parameter in model.named_parameters():
-        if parameter.is_meta:
+        if parameter.is_meta or (only is not None and name not in only):
             continue
         with gathered([parameter], write=True):
             if process.is_main or not is_partitioned(parameter):

@@ -8,7 +8,7 @@ rows differently into micro-batches or ranks therefore gives the same gradient.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -17,10 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mt_core.adapters.base import Adapter
 from mt_core.engine.averaging import Averaging, averaged_weights
 from mt_core.engine.build import gathered
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process, agree, all_reduce, kept_quiet
+from mt_core.engine.stages import UNUSED
 from mt_core.engine.step import Trained
 from mt_core.groups import group_sizes
 from mt_core.nn import Batch
@@ -63,9 +65,11 @@ class Engine:
         self.process = process
         self.module = module
         self.before_update: Callable[[], object] = lambda: None
-        self.groups = group_sizes(optimizer.param_groups)  # before ZeRO puts flat pieces into them
+        self.adapter = Adapter()
+        used = [group for group in optimizer.param_groups if group.get("name") != UNUSED]
+        self.groups = group_sizes(used)  # before ZeRO puts flat pieces into them
         self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
-        self.rate = float(optimizer.defaults.get("lr", self.base_rates[0]))
+        self.current_rate = self.rate = float(optimizer.defaults.get("lr", self.base_rates[0]))
         with kept_quiet():
             self._engine, self.optimizer, _, _ = deepspeed.initialize(
                 model=module, optimizer=optimizer, config=settings, dist_init_required=False
@@ -90,7 +94,8 @@ class Engine:
         """Set every group to ``factor`` times its base rate; returns that of groups without a rate of their own."""
         for group, base in zip(self._engine.optimizer.param_groups, self.base_rates, strict=True):
             group["lr"] = base * factor
-        return self.rate * factor
+        self.current_rate = self.rate * factor
+        return self.current_rate
 
     # ------------------------------------------------------------------------------------------------------- training
 
@@ -213,12 +218,18 @@ class Engine:
         """The model's parameters under its own names."""
         return self.module.model.named_parameters()
 
-    def whole_weights(self, *, trainable_only: bool = False) -> Iterator[tuple[str, Tensor]]:
-        """Live weights by name, one at a time; every rank must walk through all of them."""
+    def saved_names(self) -> set[str]:
+        """What a trained-only checkpoint needs: trained weights, and what else the adapter cannot make again."""
+        model = self.module.model
+        trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        return trained | set(self.adapter.saved_state(model))
+
+    def whole_weights(self, *, only: Container[str] | None = None) -> Iterator[tuple[str, Tensor]]:
+        """Live weights by name, one at a time, perhaps only some; every rank must walk through all of them."""
         passing = isinstance(self.inner_optimizer, Averaging)  # whoever keeps them would find others there
         with self.averaged():
             for name, parameter in self.named_parameters():
-                if parameter.requires_grad or not trainable_only:
+                if only is None or name in only:
                     with gathered([parameter]):
                         yield name, parameter.detach().clone() if passing else parameter.detach()
 

@@ -8,7 +8,7 @@ gas · W/N: as in ``Engine``, splitting the same rows differently gives the same
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import islice
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from mt_core.engine.build import DTYPES
 from mt_core.engine.engine import Engine, StepResult
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process, agree, all_reduce, share_text
-from mt_core.engine.stages import Stage
+from mt_core.engine.stages import UNUSED, Stage
 from mt_core.engine.step import LossHead
 from mt_core.errors import ComponentError
 from mt_core.nn import Batch
@@ -60,6 +60,9 @@ class PipelineEngine(Engine):
         self.stage = stage
         self._names: tuple[str, ...] | None = None
         module = StageModule(stage, LossHead(stage.model.head, objective), process.device)
+        for group in optimizer.param_groups:
+            if group.get("name") == UNUSED:
+                module.register_parameter(UNUSED, group["params"][0])
         super().__init__(deepspeed, module, optimizer, plan=plan, process=process, settings=settings)
         for _, parameter in stage.model.named_parameters():
             if parameter.is_meta and parameter.is_floating_point():  # as DeepSpeed did with the real ones
@@ -155,11 +158,11 @@ class PipelineEngine(Engine):
         """This stage's parameters, under their names in the whole model."""
         return ((name, parameter) for name, parameter in self.module.model.named_parameters() if not parameter.is_meta)
 
-    def whole_weights(self, *, trainable_only: bool = False) -> Iterator[tuple[str, Tensor]]:
+    def whole_weights(self, *, only: Container[str] | None = None) -> Iterator[tuple[str, Tensor]]:
         """Every stage's weights on every rank, one at a time."""
         ranks = self.process.world // self.plan.pipeline
         for name, parameter in self.module.model.named_parameters():
-            if trainable_only and not parameter.requires_grad:
+            if only is not None and name not in only:
                 continue
             source = self.stage.holders[name][0] * ranks
             here = self.process.rank == source

@@ -6,7 +6,7 @@ state, and its random generators. Any number of ranks, at any ZeRO stage, reads 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,15 +60,15 @@ def take_snapshot(
     engine: Engine,
     *,
     copied: bool = False,
-    trainable_only: bool = False,
+    only: Container[str] | None = None,
     others: Mapping[str, Iterable[tuple[str, Tensor]]] | None = None,
 ) -> Snapshot:
     """What this rank would write now. ``copied``: into host memory, so that training may go on; all ranks must call it.
 
-    ``others`` are whole tensors beside the model's, by the name of their folder.
+    ``only``: the names of the weights that are wanted. ``others`` are whole tensors beside the model's, by the name of their folder.
     """
     process = engine.process
-    weights: Iterable[tuple[str, Tensor]] = engine.whole_weights(trainable_only=trainable_only)
+    weights: Iterable[tuple[str, Tensor]] = engine.whole_weights(only=only)
     others = dict(others or {})
     if copied:
         weights = _kept(weights, process)

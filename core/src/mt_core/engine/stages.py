@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -20,8 +20,11 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from mt_core.engine.partition import partition
 from mt_core.engine.plan import Plan, too_many_stages
 from mt_core.engine.processes import Process
-from mt_core.errors import ComponentError, ConfigError, Fault
+from mt_core.errors import ComponentError, ConfigError
 from mt_core.nn import Layer, LayerSpec, TrainModel
+
+UNUSED = "unused"
+"""The parameter group of a stage that trains nothing. It is no parameter of the model, so it is neither saved nor counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,21 +54,26 @@ class Stage:
     def own_groups(self, groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Parameter groups of the whole model without what other stages have; empty ones are left out.
 
-        Raises ``ConfigError`` when nothing of this stage is trained.
+        Where nothing of this stage is trained there is one with a parameter that nothing uses: DeepSpeed asks for some.
         """
         mine = [{**group, "params": [p for p in group["params"] if not p.is_meta]} for group in groups]
         mine = [group for group in mine if group["params"]]
-        if not mine:
-            raise ConfigError(
-                [
-                    Fault(
-                        key="parallel.pipeline",
-                        problem=f"stage {self.index} ({self.titles[self.index]}) would train no parameter.",
-                        fix="Set a smaller --parallel.pipeline.",
-                    )
-                ]
-            )
-        return mine
+        unused = {"name": UNUSED, "params": [nn.Parameter(torch.zeros(1))], "weight_decay": 0.0}
+        return mine or [unused]
+
+
+def settled(stage: Stage, device: torch.device) -> Stage:
+    """The stage once an adapter is in its model: parameters that layers share are on the stages that have such a layer."""
+    holders = _holders(stage.model, stage.bounds)
+    pairs = []
+    for name, parameter in stage.model.named_parameters():
+        if parameter.is_meta == (stage.index in holders[name]):
+            place = device if parameter.is_meta else torch.device("meta")
+            moved = nn.Parameter(torch.empty_like(parameter, device=place))
+            moved.__dict__ |= parameter.__dict__  # what its layers have agreed on
+            pairs.append((parameter, moved))
+    _exchange(stage.model, pairs)
+    return replace(stage, holders=holders)
 
 
 def build_stage(

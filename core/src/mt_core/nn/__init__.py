@@ -1,5 +1,6 @@
 """Building blocks for models and objectives. Importing this imports torch."""
 
+from mt_core.nn.adapted import AdaptedLinear, LinearBase, SharedParameters, low_rank, shared_of
 from mt_core.nn.attention import AttentionFn, SdpaAttention
 from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums, document_lengths
 from mt_core.nn.fused import RMSNorm, geglu, swiglu
@@ -11,24 +12,29 @@ from mt_core.nn.scores import TokenScores
 
 __all__ = [
     "NOT_TRAINED",
+    "AdaptedLinear",
     "AttentionFn",
     "Batch",
     "BlockContext",
     "KVCache",
     "Layer",
     "LayerSpec",
+    "LinearBase",
     "LossSums",
     "LossTerms",
     "RMSNorm",
     "Rotary",
     "SdpaAttention",
+    "SharedParameters",
     "TokenObjective",
     "TokenScores",
     "TrainModel",
     "chunked_loss",
     "document_lengths",
     "geglu",
+    "low_rank",
     "rotate",
+    "shared_of",
     "swiglu",
     "tensor_generator",
     "token_scores",

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from mt_core.adapters.base import Adapter
+from mt_core.assemble.adapted import inject
 from mt_core.assemble.data import RunData, build_data, make_loader
 from mt_core.assemble.model import parameter_groups, pipeline_layers
 from mt_core.assemble.report import example, model_title, warnings
 from mt_core.assemble.run import RunOptions
-from mt_core.assemble.weights import weights_of
+from mt_core.assemble.weights import adapter_weights, weights_of
 from mt_core.checkpoint.folder import check_usable
 from mt_core.data.packing import padded
 from mt_core.engine.build import DTYPES
@@ -117,10 +117,12 @@ def draw(resolved: Resolved, stages: int, checkpoint: Path | None = None) -> Dra
         with without_memory():
             model = make()
         bounds = (0, len(model.layers()))
-    weights_of(resolved, [name for name, _ in model.named_parameters()], lambda text: None, checkpoint)
-    adapter: Adapter = resolved.build("adapter", resolved.config.adapter.options)
-    with without_memory():
-        adapter.inject(model)
+    names = [name for name, _ in model.named_parameters()]
+    weights_of(resolved, names, lambda text: None, checkpoint, adapted=True)
+    with torch.device("meta"):
+        adapter = inject(resolved, model, checkpoint=checkpoint)
+    own = [name for name, _ in model.named_parameters() if name not in set(names)]
+    adapter_weights(resolved, names, own, checkpoint)
     return Drawing(model=model, bounds=bounds, groups=parameter_groups(resolved, model, adapter))
 
 

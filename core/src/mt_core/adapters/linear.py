@@ -1,0 +1,130 @@
+"""An adapter that stands in for linear layers: a variant is a config, a layer, and what is its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from mt_core.adapters.base import Adapter, AdapterContext
+from mt_core.adapters.config import LowRankConfig, TargetConfig
+from mt_core.adapters.targets import require_named, targets_of
+from mt_core.errors import UsageError
+from mt_core.groups import block_number
+from mt_core.nn import AdaptedLinear, SharedParameters, TrainModel
+
+ConfigT = TypeVar("ConfigT", bound=TargetConfig)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a layer is: its name in the model, the number of its block (``None`` outside), and how many targets there are."""
+
+    name: str
+    block: int | None
+    targets: tuple[str, ...]
+
+    @property
+    def kind(self) -> str:
+        """What projections of other blocks are alike: ``self_attn.q_proj`` of ``model.layers.3.self_attn.q_proj``."""
+        return self.name if self.block is None else self.name.partition(f".{self.block}.")[2]
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks have targets."""
+        return len({block_number(name + ".") for name in self.targets} - {None})
+
+
+class LinearAdapter(Adapter, Generic[ConfigT]):
+    """Puts ``layer(...)`` in the place of every target, and trains what these bring along."""
+
+    rewrites_base = False
+
+    def __init__(self, config: ConfigT) -> None:
+        self.config = config
+        self.store = SharedParameters()
+
+    def layer(self, base: nn.Module, place: Place) -> AdaptedLinear:
+        """The layer that takes the place of ``base``."""
+        raise NotImplementedError
+
+    def inject(self, model: TrainModel) -> None:
+        """Replace the targets. Raises ``UsageError`` where a pattern names none."""
+        targets = targets_of(model, self.config)
+        for key in ("ranks", "alphas"):
+            require_named(f"adapter.{key}", tuple(getattr(self.config, key, ())), tuple(targets))
+        self._check_ranks(targets)
+        names = tuple(targets)
+        for name, base in targets.items():
+            with device_of(base):
+                model.set_submodule(name, self.layer(base, Place(name, block_number(f"{name}."), names)))
+
+    def _check_ranks(self, targets: dict[str, nn.Module]) -> None:
+        if not isinstance(self.config, LowRankConfig):
+            return
+        for name, base in targets.items():
+            rank, most = self.config.rank_of(name), min(int(base.in_features), int(base.out_features))  # type: ignore[arg-type]
+            if rank > most:
+                raise UsageError(
+                    f"adapter.rank: {rank} is more than {name} has, which is {base.out_features} x {base.in_features};"
+                    f" at most {most} there (--adapter.rank, or --adapter.ranks for this projection alone)"
+                )
+
+    def trainable_parameters(self, model: TrainModel) -> list[str]:
+        """What the layers have of their own and declare ``trained``; a shared parameter under its first name."""
+        trained = {
+            id(parameter)
+            for _, layer in adapted_layers(model)
+            for name, parameter in layer.own_parameters()
+            if layer.trained is None or name in layer.trained
+        }
+        return [name for name, parameter in model.named_parameters() if id(parameter) in trained]
+
+    def saved_state(self, model: TrainModel) -> list[str]:
+        """All that the layers have of their own, and with ``rewrites_base`` the base's weights that they have rewritten."""
+        saved = {id(parameter) for _, layer in adapted_layers(model) for _, parameter in layer.own_parameters()}
+        if self.rewrites_base:
+            saved |= {id(each) for _, layer in adapted_layers(model) for each in layer.parameters(recurse=False)}
+        return [name for name, parameter in model.named_parameters() if id(parameter) in saved]
+
+    def parameter_groups(self, model: TrainModel, rate: float) -> list[dict[str, Any]]:
+        """None of its own: matrices and vectors are divided as the optimizer does."""
+        return []
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Where a module's parameters are: on torch's meta device where another pipeline stage has them."""
+    return next(module.parameters(recurse=False)).device
+
+
+def adapted_layers(model: nn.Module) -> Iterator[tuple[str, AdaptedLinear]]:
+    """The layers that an adapter has put into a model, by name."""
+    return ((name, module) for name, module in model.named_modules() if isinstance(module, AdaptedLinear))
+
+
+def read_base(context: AdapterContext, name: str, layer: AdaptedLinear) -> Tensor:
+    """The base's weight of a layer in a running engine, (F, E), in fp32."""
+    return context.read(f"{name}.weight").float() if layer.is_plain else layer.base_weight()
+
+
+def write_base(context: AdapterContext, name: str, layer: AdaptedLinear, weight_FE: Tensor) -> None:
+    """Rewrite it, on all ranks. The adapter declares ``rewrites_base``."""
+    if layer.is_plain:
+        context.write(f"{name}.weight", weight_FE)
+    else:
+        layer.put_base_weight(weight_FE)
+
+
+def merge(model: nn.Module) -> None:
+    """Put every adapted layer's merged weight into its base; ``unmerge`` gives the bits back."""
+    for _, layer in adapted_layers(model):
+        layer.merge()
+
+
+def unmerge(model: nn.Module) -> None:
+    """The base weights as they were."""
+    for _, layer in adapted_layers(model):
+        layer.unmerge()

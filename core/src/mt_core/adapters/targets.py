@@ -1,0 +1,70 @@
+"""Finds the linear layers that an adapter takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from mt_core.adapters.config import TargetConfig, names
+from mt_core.errors import UsageError, did_you_mean
+from mt_core.nn import TrainModel
+
+
+def linear_layers(model: TrainModel) -> dict[str, nn.Module]:
+    """Every linear layer by name but the head: ``nn.Linear``, and whatever implements ``LinearBase``."""
+    head = {id(module) for module in model.head.modules()}
+    return {name: module for name, module in model.named_modules() if _is_linear(module) and id(module) not in head}
+
+
+def targets_of(model: TrainModel, config: TargetConfig) -> dict[str, nn.Module]:
+    """The linear layers that the config names, in the order of the model.
+
+    Raises ``UsageError`` for a pattern that names none of them, and where none is left.
+    """
+    layers = linear_layers(model)
+    wanted = model.default_targets if config.targets is None else config.targets
+    if not wanted:
+        raise UsageError(
+            f"{type(model).__name__} names no projections of its own (default_targets); set --adapter.targets all-linear,"
+            f" or some of {_endings(layers)}"
+        )
+    patterns = ("*",) if wanted == "all-linear" else tuple(wanted)
+    _require("adapter.targets", patterns, layers)
+    _require("adapter.exclude", config.exclude, layers)
+    found = {
+        name: layer
+        for name, layer in layers.items()
+        if any(names(name, each) for each in patterns) and not any(names(name, each) for each in config.exclude)
+    }
+    if not found:
+        raise UsageError(
+            f"adapter.exclude={list(config.exclude)} leaves none of the {len(layers)} projections; exclude fewer"
+        )
+    return found
+
+
+def require_named(key: str, patterns: Sequence[str], targets: Sequence[str]) -> None:
+    """Raises ``UsageError`` for a pattern, such as one of ``adapter.ranks``, that names none of the targets."""
+    _require(key, patterns, dict.fromkeys(targets))
+
+
+def _require(key: str, patterns: Sequence[str], layers: dict[str, nn.Module] | dict[str, None]) -> None:
+    for pattern in patterns:
+        if not any(names(name, pattern) for name in layers):
+            raise UsageError(
+                f"{key}: {pattern!r} names none of the {len(layers)} linear layers."
+                f" {did_you_mean(pattern, sorted(_ends(layers)))}They end in {_endings(layers)}; patterns have * and ?"
+            )
+
+
+def _ends(layers: dict[str, nn.Module] | dict[str, None]) -> set[str]:
+    return {name.rpartition(".")[2] for name in layers}
+
+
+def _endings(layers: dict[str, nn.Module] | dict[str, None]) -> str:
+    return ", ".join(sorted(_ends(layers))) or "nothing"
+
+
+def _is_linear(module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear) or hasattr(module, "dense_weight")

@@ -1,0 +1,124 @@
+"""Whole parameters of a running engine, read and written wherever its ZeRO stage keeps them: what adapters are given.
+
+DeepSpeed's own ``safe_set_*`` do nothing on frozen weights, and leave the weight that the model computes with as it was; here
+both are written, or ``ComponentError`` is raised. All ranks that have a parameter make the same calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import torch
+from torch import Tensor, nn
+
+from mt_core.engine.build import gathered, is_partitioned
+from mt_core.engine.engine import Engine
+from mt_core.errors import ComponentError
+from mt_core.groups import whole_shape
+
+WEIGHT, GRADIENT = "weight", "gradient"
+
+
+class Access:
+    """Implements ``mt_core.AdapterContext`` for one optimizer step."""
+
+    def __init__(self, engine: Engine, *, step: int, total_steps: int, rate: float) -> None:
+        self._engine = engine
+        self.step, self.total_steps, self.rate = step, total_steps, rate
+        self._parameters = dict(engine.named_parameters())
+
+    def modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """The model's modules whose parameters are here."""
+        for name, module in self._engine.module.model.named_modules():
+            if not any(parameter.is_meta for parameter in module.parameters(recurse=False)):
+                yield name, module
+
+    @torch.no_grad()
+    def read(self, name: str, part: str = WEIGHT) -> Tensor:
+        """See ``AdapterContext``."""
+        parameter = self._parameter(name)
+        if not parameter.requires_grad:
+            self._only_weight(name, part)
+            with gathered([parameter]):
+                return parameter.detach().clone()
+        value = self._whole(parameter, part) if self._engine.plan.zero_stage == 0 else _safe_read(parameter, part)
+        value = self._present(name, part, value).detach().to(torch.float32, copy=True).view(whole_shape(parameter))
+        return value.div_(self._scale) if part == GRADIENT else value
+
+    @torch.no_grad()
+    def write(self, name: str, value: Tensor, part: str = WEIGHT) -> None:
+        """See ``AdapterContext``."""
+        parameter = self._parameter(name)
+        if tuple(value.shape) != whole_shape(parameter):
+            raise ComponentError(
+                f"{part} of {name} is {whole_shape(parameter)}, and {tuple(value.shape)} was to be written; give the whole"
+            )
+        if not parameter.requires_grad:
+            self._only_weight(name, part)
+            with gathered([parameter], write=True):
+                parameter.copy_(value)
+            return
+        if part == GRADIENT and self._scale != 1.0:
+            value = value * self._scale
+        if self._engine.plan.zero_stage == 0:
+            self._present(name, part, self._whole(parameter, part)).copy_(value)
+        else:
+            if part not in (WEIGHT, GRADIENT):
+                self._present(name, part, _safe_read(parameter, part))
+            _safe_write(parameter, value, part)
+
+    def _whole(self, parameter: nn.Parameter, part: str) -> Tensor | None:
+        """At stage 0, the live tensor."""
+        if part == WEIGHT:
+            return parameter.detach()
+        if part == GRADIENT:
+            return parameter.grad
+        found: Tensor | None = self._engine.inner_optimizer.state.get(parameter, {}).get(part)
+        return found
+
+    @property
+    def _scale(self) -> float:
+        """Of the gradients in fp16."""
+        engine = self._engine
+        return float(engine.zero_optimizer.loss_scaler.cur_scale) if engine.plan.scales_loss else 1.0
+
+    def _parameter(self, name: str) -> nn.Parameter:
+        if name not in self._parameters:
+            raise ComponentError(f"there is no parameter {name!r} on this rank; modules() gives those that are here")
+        return self._parameters[name]
+
+    def _only_weight(self, name: str, part: str) -> None:
+        if part != WEIGHT:
+            raise ComponentError(f"{name} is frozen: it has a weight, and no {part!r}")
+
+    def _present(self, name: str, part: str, value: Tensor | None) -> Tensor:
+        if value is not None:
+            return value
+        state = self._engine.inner_optimizer.state
+        keys = sorted({key for each in state.values() for key in each})
+        raise ComponentError(
+            f"{name} has no {part!r} now; the optimizer's state has {', '.join(keys) or 'nothing yet: it is made in the first step'}"
+        )
+
+
+def _safe_read(parameter: nn.Parameter, part: str) -> Tensor | None:
+    """At stages 1 to 3, gathered."""
+    from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_grad, safe_get_full_optimizer_state
+
+    if part == WEIGHT:
+        return safe_get_full_fp32_param(parameter)  # type: ignore[no-any-return]
+    if part == GRADIENT:
+        return safe_get_full_grad(parameter)  # type: ignore[no-any-return]
+    return safe_get_full_optimizer_state(parameter, part)  # type: ignore[no-any-return]
+
+
+def _safe_write(parameter: nn.Parameter, value: Tensor, part: str) -> None:
+    from deepspeed.utils import safe_set_full_fp32_param, safe_set_full_grad, safe_set_full_optimizer_state
+
+    if part == GRADIENT:
+        safe_set_full_grad(parameter, value)
+    elif part == WEIGHT:
+        safe_set_full_fp32_param(parameter, value)
+        with gathered([parameter], write=True):  # what the model computes with, which DeepSpeed leaves as it was
+            parameter.copy_(value)
+    else:
+        safe_set_full_optimizer_state(parameter, value, part)

@@ -1,0 +1,219 @@
+"""A linear layer with something trained beside its weight: what LoRA and its variants replace a projection by.
+
+Shapes: E inputs, F outputs, R rank, with any dimensions before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+
+class LinearBase(Protocol):
+    """What an adapter may stand on beside ``nn.Linear``: a linear layer that stores its weight in another way."""
+
+    in_features: int
+    out_features: int
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(…, E) -> (…, F)."""
+        ...
+
+    def dense_weight(self) -> Tensor:
+        """The weight as it multiplies, (F, E), in fp32: a copy."""
+        ...
+
+    def put_dense_weight(self, weight_FE: Tensor) -> None:
+        """Store another weight. Raises ``UsageError`` where the way of storing has no room for one (a quantised one)."""
+        ...
+
+
+class AdaptedLinear(nn.Module):
+    """Stands for a linear layer, whose parameters it has under their own names.
+
+    A variant declares its parameters in ``__init__`` (``own``, ``shared``: shapes only), gives them values in ``initialise``, and
+    writes ``adapted``. What can be merged also has ``delta_weight``, or ``merged_weight`` where a sum does not say it.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    trained: ClassVar[tuple[str, ...] | None] = None
+    """Names of the own parameters that are trained; ``None`` is all of them."""
+
+    def __init__(self, base: nn.Module) -> None:
+        super().__init__()
+        self.__dict__["_base"] = base  # not a child: the names of the weights stay those of the model
+        self.in_features, self.out_features = int(base.in_features), int(base.out_features)  # type: ignore[arg-type]
+        for name, parameter in base._parameters.items():
+            self.register_parameter(name, parameter)
+        self._plain = isinstance(base, nn.Linear)
+        self._of_base = frozenset(self._parameters)
+        self._kept: dict[str, Tensor] = {}
+
+    # ------------------------------------------------------------------------------------------- for a variant to write
+
+    def initialise(self, generator: Generator) -> None:
+        """Give the own parameters their first values; all weights of the layer are whole here. A variant that declares
+        ``rewrites_base`` may also change the base (``put_base_weight``). Shared parameters have their values before."""
+        raise NotImplementedError
+
+    def adapted(self, x: Tensor) -> Tensor:
+        """(…, E) -> (…, F), the base's output included."""
+        raise NotImplementedError
+
+    def delta_weight(self) -> Tensor:
+        """What is added to the base's weight, (F, E), in fp32."""
+        raise NotImplementedError
+
+    def merged_weight(self) -> Tensor:
+        """One weight that does what base and adapter do, (F, E), in fp32."""
+        return self.base_weight() + self.delta_weight()
+
+    def merged_bias(self) -> Tensor | None:
+        """The bias that goes with it."""
+        return self.bias
+
+    # -------------------------------------------------------------------------------------------- for a variant to use
+
+    def own(self, *shape: int) -> nn.Parameter:
+        """A parameter without values, in the base's dtype where that has a floating-point one."""
+        return nn.Parameter(torch.empty(shape, dtype=self._dtype()))
+
+    def shared(self, store: SharedParameters, key: str, shape: Sequence[int], fill: Fill) -> nn.Parameter:
+        """A parameter that every layer with this key has; ``fill`` gives it its first values, from a generator of its own."""
+        return store.get(key, tuple(shape), fill, self._dtype())
+
+    def base_output(self, x: Tensor) -> Tensor:
+        """(…, E) -> (…, F): what the layer gave before there was an adapter."""
+        if self._plain:
+            return functional.linear(x, self.weight, self.bias)
+        return self._other(x)
+
+    def base_weight(self) -> Tensor:
+        """The base's weight, (F, E), in fp32: a copy."""
+        if self._plain:
+            return self.weight.detach().to(torch.float32, copy=True)
+        return self._other.dense_weight()
+
+    @torch.no_grad()
+    def put_base_weight(self, weight_FE: Tensor) -> None:
+        """Rewrite the base's weight, rounded to its dtype."""
+        if self._plain:
+            self.weight.copy_(weight_FE)
+        else:
+            self._other.put_dense_weight(weight_FE)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the base is an ``nn.Linear``, whose ``weight`` is (F, E)."""
+        return self._plain
+
+    def own_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Those that the adapter has brought, shared ones too."""
+        return (
+            (name, each) for name, each in self._parameters.items() if name not in self._of_base and each is not None
+        )
+
+    # -------------------------------------------------------------------------------------------- for whoever runs it
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, E) -> (…, F), in the dtype of the input."""
+        return self.base_output(x) if self._kept else self.adapted(x)
+
+    @torch.no_grad()
+    def merge(self) -> None:
+        """Put the merged weight into the base, which alone runs from then on; what it was is kept beside it."""
+        assert not self._kept, "the layer is merged already"
+        kept = {
+            name: each.detach().clone() for name, each in self.named_parameters(recurse=False) if name in self._of_base
+        }
+        bias = self.merged_bias()
+        self.put_base_weight(self.merged_weight())
+        if bias is not None:
+            assert self.bias is not None, "a merged bias needs a place in the base"
+            self.bias.copy_(bias)
+        self._kept = kept
+
+    @torch.no_grad()
+    def unmerge(self) -> None:
+        """The base as it was, to the bit."""
+        assert self._kept, "the layer is not merged"
+        own = dict(self.named_parameters(recurse=False))
+        for name, value in self._kept.items():
+            own[name].copy_(value)
+        self._kept = {}
+
+    @property
+    def _other(self) -> LinearBase:
+        """The base, where it is no ``nn.Linear``."""
+        return self.__dict__["_base"]  # type: ignore[no-any-return]
+
+    def _dtype(self) -> torch.dtype:
+        found = next((p.dtype for p in self._parameters.values() if p is not None and p.is_floating_point()), None)
+        return found or torch.get_default_dtype()
+
+
+Fill = Callable[[Tensor, Generator], None]
+
+
+class Shared(NamedTuple):
+    """A parameter that several layers have: its key, and how it gets its first values."""
+
+    key: str
+    fill: Fill
+
+
+class SharedParameters:
+    """Parameters that several layers of a model have, by key; each gets its values once, from (seed, key)."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, nn.Parameter] = {}
+
+    def get(self, key: str, shape: tuple[int, ...], fill: Fill, dtype: torch.dtype) -> nn.Parameter:
+        """The parameter of this key, made when it is asked for first."""
+        if key not in self._found:
+            self._found[key] = nn.Parameter(torch.empty(shape, dtype=dtype))
+            self._found[key].shared = Shared(key, fill)  # type: ignore[attr-defined]
+        parameter = self._found[key]
+        assert tuple(parameter.shape) == shape, f"{key} is {tuple(parameter.shape)}, and a layer asks for {shape}"
+        return parameter
+
+
+def shared_of(parameter: nn.Parameter) -> Shared | None:
+    """What several layers agreed on for this parameter; ``None`` for one of a single layer."""
+    return getattr(parameter, "shared", None)
+
+
+def low_rank(x: Tensor, a_RE: Tensor, b_FR: Tensor, scale: float, *, into: Tensor | None = None) -> Tensor:
+    """``scale * (x a^T) b^T``, (…, E) -> (…, F), added to ``into`` where that is given (which is then changed in place).
+
+    It keeps ``x`` for the backward and nothing else but its weights; ``x a^T`` is computed again. No (F, E) tensor is made.
+    """
+    if into is None:
+        into = x.new_zeros(*x.shape[:-1], b_FR.shape[0])
+    return _LowRank.apply(x, a_RE, b_FR, scale, into)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _LowRank(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, a_RE: Tensor, b_FR: Tensor, scale: float, into: Tensor) -> Tensor:
+        ctx.save_for_backward(x, a_RE, b_FR)
+        ctx.scale = scale
+        ctx.mark_dirty(into)
+        rows = into.view(-1, into.shape[-1])
+        rows.addmm_(x.reshape(-1, x.shape[-1]) @ a_RE.mT, b_FR.mT, alpha=scale)
+        return into
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, Tensor]:
+        x, a_RE, b_FR = ctx.saved_tensors
+        grad_NF, x_NE = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
+        inner_NR = (grad_NF @ b_FR).mul_(ctx.scale)
+        grad_x = (inner_NR @ a_RE).view(x.shape) if ctx.needs_input_grad[0] else None
+        grad_a = inner_NR.mT @ x_NE if ctx.needs_input_grad[1] else None
+        grad_b = (grad_NF.mT @ (x_NE @ a_RE.mT)).mul_(ctx.scale) if ctx.needs_input_grad[2] else None
+        return grad_x, grad_a, grad_b, None, grad

@@ -1,0 +1,117 @@
+"""Trains adapters on many layouts in one launch. Run by test_layouts.py; see ../engine/layout_worker.py."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
+
+from layout_worker import Bench, main  # noqa: E402
+
+from mt_core import AdapterComponent, AdapterContext, LowRankConfig, TargetConfig  # noqa: E402
+from mt_core.adapters import LinearAdapter, Place, adapted_layers, read_base, write_base  # noqa: E402
+from mt_core.builtin.lora import Lora, LoraLinear  # noqa: E402
+from mt_core.nn import AdaptedLinear, SharedParameters, low_rank  # noqa: E402
+from mt_core.plugins.resolve import Resolved  # noqa: E402
+
+
+class Resetting(Lora):
+    """After every second step what was learned goes into the base, A begins anew, and so do its moments."""
+
+    rewrites_base = True
+
+    def after_backward(self, context: AdapterContext) -> None:
+        for name, _ in adapted(context):
+            gradient = context.read(f"{name}.lora_B", "gradient")
+            context.write(f"{name}.lora_B", 0.5 * gradient, "gradient")
+
+    def after_step(self, context: AdapterContext) -> None:
+        if context.step % 2:
+            return
+        for name, layer in adapted(context):
+            a, b = (context.read(f"{name}.{each}") for each in ("lora_A", "lora_B"))
+            write_base(context, name, layer, read_base(context, name, layer) + layer.scale * (b @ a))
+            context.write(f"{name}.lora_B", torch.zeros_like(b))
+            for part in ("exp_avg", "exp_avg_sq"):
+                context.write(f"{name}.lora_B", torch.zeros_like(b), part)
+
+
+def adapted(context: AdapterContext) -> Any:
+    return ((name, module) for name, module in context.modules() if isinstance(module, LoraLinear))
+
+
+class SharingLinear(AdaptedLinear):
+    """Two matrices that all layers of a shape have, and a vector of each one's own."""
+
+    def __init__(self, base: nn.Module, store: SharedParameters) -> None:
+        super().__init__(base)
+        key = f"{self.out_features}x{self.in_features}"
+        self.shared_A = self.shared(store, f"A {key}", (4, self.in_features), fill)
+        self.shared_B = self.shared(store, f"B {key}", (self.out_features, 4), fill)
+        self.gain = self.own(self.out_features)
+
+    def initialise(self, generator: Generator) -> None:
+        self.gain.data.fill_(0.1)
+
+    def adapted(self, x: Tensor) -> Tensor:
+        return self.base_output(x) + self.gain * low_rank(x, self.shared_A, self.shared_B, 1.0)
+
+
+def fill(tensor: Tensor, generator: Generator) -> None:
+    tensor.copy_(torch.empty(tensor.shape).normal_(0, 0.1, generator=generator))
+
+
+class Sharing(LinearAdapter[TargetConfig]):
+    """Shared parameters that are trained."""
+
+    def layer(self, base: nn.Module, place: Place) -> SharingLinear:
+        return SharingLinear(base, self.store)
+
+
+OWN = {"resetting": (Resetting, LowRankConfig), "sharing": (Sharing, TargetConfig)}
+
+
+class AdapterBench(Bench):
+    """Cases may name adapters of this file as ``own``."""
+
+    def changed(self, resolved: Resolved, case: dict[str, Any]) -> None:
+        if "own" not in case:
+            return
+        kind, config = OWN[case["own"]]
+        offer = resolved.offers["adapter"]
+        component = AdapterComponent(
+            name="lora", summary="of the tests", build=kind, config=config, layouts=offer.component.layouts
+        )
+        resolved.offers["adapter"] = replace(offer, component=component)
+
+    def merged(self, case: dict[str, Any]) -> dict[str, Any]:
+        """How far the output of the merged model is from that of the adapted one, and whether the bits come back."""
+        from mt_core.adapters import merge, unmerge
+        from mt_core.data.loader import Position
+
+        session = self.session(case)
+        batch = next(session.loader.windows(Position())).batches[0]
+        for _, layer in adapted_layers(session.engine.module.model):
+            layer.lora_B.data.normal_(0, 0.1, generator=torch.Generator().manual_seed(1))
+        model = session.engine.module.model
+        with torch.no_grad():
+            before, bits = model(batch), {name: each.clone() for name, each in model.named_parameters()}
+            merge(model)
+            between = model(batch)
+            unmerge(model)
+            after = model(batch)
+        return {
+            "distance": ((between - before).norm() / before.norm()).item(),
+            "equal": torch.equal(before, after),
+            "bits": all(torch.equal(each, bits[name]) for name, each in model.named_parameters()),
+        }
+
+
+if __name__ == "__main__":
+    main(AdapterBench)
