@@ -12,13 +12,13 @@ from torch import Generator, Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
 
-from layout_worker import Bench, main  # noqa: E402
+from layout_worker import Bench, main
 
-from mt_core import AdapterComponent, AdapterContext, LowRankConfig, TargetConfig  # noqa: E402
-from mt_core.adapters import LinearAdapter, Place, adapted_layers, read_base, write_base  # noqa: E402
-from mt_core.builtin.lora import Lora, LoraLinear  # noqa: E402
-from mt_core.nn import AdaptedLinear, SharedParameters, low_rank  # noqa: E402
-from mt_core.plugins.resolve import Resolved  # noqa: E402
+from mt_core import AdapterComponent, AdapterContext, LowRankConfig, TargetConfig
+from mt_core.adapters import LinearAdapter, Place, adapted_layers, read_base, write_base
+from mt_core.builtin.lora import Lora, LoraLinear
+from mt_core.nn import AdaptedLinear, SharedParameters, low_rank
+from mt_core.plugins.resolve import Resolved
 
 
 class Resetting(Lora):

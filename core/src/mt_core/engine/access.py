@@ -7,10 +7,11 @@ both are written, or ``ComponentError`` is raised. All ranks that have a paramet
 from __future__ import annotations
 
 from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
-from mt_core.engine.build import gathered, is_partitioned
+from mt_core.engine.build import gathered
 from mt_core.engine.engine import Engine
 from mt_core.errors import ComponentError
 from mt_core.groups import whole_shape

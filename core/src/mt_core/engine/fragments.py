@@ -211,7 +211,9 @@ def _create_state(engine: Engine, keys: list[str], numbers: dict[str, Any]) -> N
 
 def _numbers_of(title: str, numbers: dict[str, Any]) -> dict[str, Any]:
     """The scalars of a group as optimizers keep them; checkpoints before there were groups have one set for all."""
-    own = numbers.get(title, {}) if all(isinstance(each, dict) for each in numbers.values()) else numbers
+    grouped = bool(numbers) and all(isinstance(each, dict) for each in numbers.values())
+    # A group that was not there, such as that of a pipeline stage which trains nothing, is as far as any other.
+    own = numbers.get(title, next(iter(numbers.values()))) if grouped else numbers
     return {key: value if isinstance(value, int) else torch.tensor(value) for key, value in own.items()}
 
 

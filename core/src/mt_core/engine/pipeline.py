@@ -62,6 +62,7 @@ class PipelineEngine(Engine):
         module = StageModule(stage, LossHead(stage.model.head, objective), process.device)
         for group in optimizer.param_groups:
             if group.get("name") == UNUSED:
+                group["params"][0].ds_pipe_replicated = False
                 module.register_parameter(UNUSED, group["params"][0])
         super().__init__(deepspeed, module, optimizer, plan=plan, process=process, settings=settings)
         for _, parameter in stage.model.named_parameters():
