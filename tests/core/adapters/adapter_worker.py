@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
 from layout_worker import Bench, main
 
 from mt_core import AdapterComponent, AdapterContext, LowRankConfig, TargetConfig
-from mt_core.adapters import LinearAdapter, Place, adapted_layers, read_base, write_base
-from mt_core.builtin.lora import Lora, LoraLinear
+from mt_core.adapters import LinearAdapter, LoraLinear, Place, adapted_layers, read_base, write_base
+from mt_core.builtin.lora import Lora
 from mt_core.nn import AdaptedLinear, SharedParameters, low_rank
 from mt_core.plugins.resolve import Resolved
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 _PUBLIC = {
     "LinearAdapter": "mt_core.adapters.linear",
+    "LoraLinear": "mt_core.adapters.lora",
     "Place": "mt_core.adapters.linear",
     "adapted_layers": "mt_core.adapters.linear",
     "device_of": "mt_core.adapters.linear",
@@ -15,11 +16,13 @@ _PUBLIC = {
     "read_base": "mt_core.adapters.linear",
     "write_base": "mt_core.adapters.linear",
     "targets_of": "mt_core.adapters.targets",
+    "uniform": "mt_core.adapters.lora",
     "unmerge": "mt_core.adapters.linear",
 }
 
 __all__ = [
     "LinearAdapter",
+    "LoraLinear",
     "Place",
     "adapted_layers",
     "device_of",
@@ -27,6 +30,7 @@ __all__ = [
     "merge",
     "read_base",
     "targets_of",
+    "uniform",
     "unmerge",
     "write_base",
 ]
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
         unmerge,
         write_base,
     )
+    from mt_core.adapters.lora import LoraLinear, uniform
     from mt_core.adapters.targets import linear_layers, targets_of
 
 

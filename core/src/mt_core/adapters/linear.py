@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -14,18 +14,22 @@ from mt_core.adapters.config import LowRankConfig, TargetConfig
 from mt_core.adapters.targets import require_named, targets_of
 from mt_core.errors import UsageError
 from mt_core.groups import block_number
-from mt_core.nn import AdaptedLinear, SharedParameters, TrainModel
+from mt_core.nn import AdaptedLinear, LossFactor, SharedParameters, TrainModel
 
 ConfigT = TypeVar("ConfigT", bound=TargetConfig)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a layer is: its name in the model, the number of its block (``None`` outside), and how many targets there are."""
+    """Where a layer is: its name in the model, the number of its block (``None`` outside), and the names of all targets.
+
+    ``loss_factor`` is for a loss term of the layer (``mt_core.nn.with_loss``).
+    """
 
     name: str
     block: int | None
     targets: tuple[str, ...]
+    loss_factor: LossFactor = field(default_factory=LossFactor)
 
     @property
     def kind(self) -> str:
@@ -60,7 +64,9 @@ class LinearAdapter(Adapter, Generic[ConfigT]):
         names = tuple(targets)
         for name, base in targets.items():
             with device_of(base):
-                model.set_submodule(name, self.layer(base, Place(name, block_number(f"{name}."), names)))
+                model.set_submodule(
+                    name, self.layer(base, Place(name, block_number(f"{name}."), names, model.loss_factor))
+                )
 
     def _check_ranks(self, targets: dict[str, nn.Module]) -> None:
         if not isinstance(self.config, LowRankConfig):

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,7 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
         verify_together,
     )
     from mt_core.assemble.model import build_engine
+    from mt_core.assemble.probe import probe_of
     from mt_core.assemble.session import Session
     from mt_core.engine.plan import make_plan
     from mt_core.engine.processes import Process, barrier, connected, share_text
@@ -121,6 +123,7 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
         deepspeed=deepspeed,
         say=notice if process.is_main else (lambda text: None),
         checkpoint=checkpoint,
+        probe=partial(probe_of, config, data, plan, process),
     )
     session = Session(resolved, data, engine, output, stopper)
     refuse_other_rows(session, process)

@@ -1,52 +1,11 @@
-"""LoRA (https://arxiv.org/abs/2106.09685): W x + scale · B A x, with W frozen.
-
-A is drawn uniformly from ±1/sqrt(inputs), as the authors' code does (Kaiming with a = sqrt(5)); B begins at 0, so that the
-first output is the base's.
-"""
+"""LoRA (https://arxiv.org/abs/2106.09685); its layer is ``mt_core.adapters.LoraLinear``."""
 
 from __future__ import annotations
 
-import torch
-from torch import Generator, Tensor, nn
+from torch import nn
 
 from mt_core import LowRankConfig
-from mt_core.adapters import LinearAdapter, Place
-from mt_core.nn import AdaptedLinear, low_rank
-
-
-class LoraLinear(AdaptedLinear):
-    """E inputs, F outputs, R rank."""
-
-    def __init__(self, base: nn.Module, *, rank: int, scale: float, dropout: float = 0.0, fp32: bool = False) -> None:
-        super().__init__(base)
-        self.scale, self.fp32 = scale, fp32
-        self.lora_A = self.own(rank, self.in_features)
-        self.lora_B = self.own(self.out_features, rank)
-        self.dropout = nn.Dropout(dropout) if dropout else None
-
-    def initialise(self, generator: Generator) -> None:
-        """A uniform, B zero."""
-        self.lora_A.data.copy_(uniform(self.lora_A, generator))
-        self.lora_B.data.zero_()
-
-    def adapted(self, x: Tensor) -> Tensor:
-        """(…, E) -> (…, F)."""
-        inputs = x if self.dropout is None else self.dropout(x)
-        out = self.base_output(x)
-        if not self.fp32 or out.dtype == torch.float32:
-            return low_rank(inputs, self.lora_A, self.lora_B, self.scale, into=out)
-        added = low_rank(inputs.float(), self.lora_A.float(), self.lora_B.float(), self.scale)
-        return out + added.to(out.dtype)
-
-    def delta_weight(self) -> Tensor:
-        """scale · B A."""
-        return self.scale * (self.lora_B.float() @ self.lora_A.float())
-
-
-def uniform(like: Tensor, generator: Generator) -> Tensor:
-    """±1/sqrt(last dimension), drawn on the CPU in fp32, so that every device and precision begins with the same."""
-    bound = like.shape[-1] ** -0.5
-    return torch.empty(like.shape).uniform_(-bound, bound, generator=generator)
+from mt_core.adapters import LinearAdapter, LoraLinear, Place
 
 
 class Lora(LinearAdapter[LowRankConfig]):
@@ -54,6 +13,4 @@ class Lora(LinearAdapter[LowRankConfig]):
 
     def layer(self, base: nn.Module, place: Place) -> LoraLinear:
         """See ``LinearAdapter``."""
-        c = self.config
-        rank = c.rank_of(place.name)
-        return LoraLinear(base, rank=rank, scale=c.scale_of(place.name), dropout=c.dropout, fp32=c.fp32)
+        return LoraLinear.of(base, place, self.config)

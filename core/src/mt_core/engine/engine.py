@@ -106,7 +106,7 @@ class Engine:
         last backward travels with the sums, so that all ranks hear of it in the same step.
         """
         tokens = self._tokens(window)
-        scale = self.process.world / max(tokens, 1.0)
+        scale = self._factor(tokens)
         sums: Tensor | None = None
         for index, batch in enumerate(window):
             last = index == len(window) - 1
@@ -124,6 +124,18 @@ class Engine:
         self.before_update()
         wish = torch.full((1,), float(stop()), device=sums.device)
         return self._update(all_reduce(torch.cat([sums, wish])), tokens)
+
+    def _factor(self, tokens: float) -> float:
+        """W/N, which terms that a layer adds by itself are told too (in fp16 their gradients do not pass the scaler)."""
+        factor = self._ranks / max(tokens, 1.0)
+        scaler = self.zero_optimizer.loss_scaler.cur_scale if self.plan.scales_loss else 1.0
+        self.module.model.loss_factor.value = factor * scaler
+        return factor
+
+    @property
+    def _ranks(self) -> int:
+        """W: ranks that share parameters."""
+        return self.process.world
 
     def _tokens(self, window: Sequence[Batch]) -> float:
         """N: what the whole optimizer step is divided by, over all micro-batches and ranks."""

@@ -101,9 +101,9 @@ class PipelineEngine(Engine):
     def train_step(self, window: Sequence[Batch], stop: Callable[[], bool] = lambda: False) -> StepResult:
         """See ``Engine``. What ``stop`` says after the step travels with its sums."""
         tokens = self._tokens(window)
-        gas, ranks = self._engine.gradient_accumulation_steps(), self.process.world // self.plan.pipeline
+        gas = self._engine.gradient_accumulation_steps()
         self._engine.micro_batches = len(window)  # the last window of an epoch may be shorter
-        self._engine.train_batch(self.module.feed.fill(window, gas * ranks / max(tokens, 1.0)))
+        self._engine.train_batch(self.module.feed.fill(window, gas * self._factor(tokens)))
         sums = self._sums(torch.tensor([float(stop())], device=self.process.device))
         norm = torch.as_tensor(self._engine.get_global_grad_norm(), dtype=torch.float64, device=sums.device)
         values = torch.cat([sums, norm.reshape(1)]).tolist()
@@ -111,6 +111,10 @@ class PipelineEngine(Engine):
         if not applied and math.isfinite(values[-1]):
             values[-1] = math.nan  # DeepSpeed reports an overflow as a norm of -1 or 0
         return self._result(values, tokens, applied=applied)
+
+    @property
+    def _ranks(self) -> int:
+        return self.process.world // self.plan.pipeline
 
     def _tokens(self, window: Sequence[Batch]) -> float:
         """The ranks of one stage have all rows between them."""

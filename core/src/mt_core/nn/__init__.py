@@ -1,6 +1,14 @@
 """Building blocks for models and objectives. Importing this imports torch."""
 
-from mt_core.nn.adapted import AdaptedLinear, LinearBase, SharedParameters, low_rank, shared_of
+from mt_core.nn.adapted import (
+    AdaptedLinear,
+    LinearBase,
+    LossFactor,
+    SharedParameters,
+    low_rank,
+    shared_of,
+    with_loss,
+)
 from mt_core.nn.attention import AttentionFn, SdpaAttention
 from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums, document_lengths
 from mt_core.nn.fused import RMSNorm, geglu, swiglu
@@ -20,6 +28,7 @@ __all__ = [
     "Layer",
     "LayerSpec",
     "LinearBase",
+    "LossFactor",
     "LossSums",
     "LossTerms",
     "RMSNorm",
@@ -38,4 +47,5 @@ __all__ = [
     "swiglu",
     "tensor_generator",
     "token_scores",
+    "with_loss",
 ]

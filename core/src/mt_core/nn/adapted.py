@@ -217,3 +217,29 @@ class _LowRank(torch.autograd.Function):
         grad_a = inner_NR.mT @ x_NE if ctx.needs_input_grad[1] else None
         grad_b = (grad_NF.mT @ (x_NE @ a_RE.mT)).mul_(ctx.scale) if ctx.needs_input_grad[2] else None
         return grad_x, grad_a, grad_b, None, grad
+
+
+class LossFactor:
+    """What the gradient of a sum over tokens is multiplied by in the present step; the engine sets it."""
+
+    def __init__(self) -> None:
+        self.value = 1.0
+
+
+def with_loss(x: Tensor, loss_sum: Tensor, factor: LossFactor) -> Tensor:
+    """``x`` as it is, and ``loss_sum`` (a scalar, summed over this micro-batch's tokens) added to what is trained.
+
+    Its gradient enters here, so that a term of a layer needs no way to the last pipeline stage. Reported losses are without it.
+    """
+    return _WithLoss.apply(x, loss_sum, factor)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _WithLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, loss_sum: Tensor, factor: LossFactor) -> Tensor:
+        ctx.factor, ctx.of_loss = factor, loss_sum.new_ones(loss_sum.shape)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        return grad, ctx.of_loss * ctx.factor.value, None

@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mt_core.config.base import ModelConfig
 from mt_core.groups import whole_shape
+from mt_core.nn.adapted import LossFactor
 from mt_core.nn.attention import AttentionFn, SdpaAttention
 from mt_core.nn.batch import Batch, DocumentLengths
 
@@ -112,6 +113,7 @@ class TrainModel(nn.Module):
         super().__init__()
         self.attention: AttentionFn = SdpaAttention()
         self.checkpoint_blocks = False
+        self.loss_factor = LossFactor()
 
     def layers(self) -> Sequence[Layer]:
         """Embed, blocks, final norm, head, in order.

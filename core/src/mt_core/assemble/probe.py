@@ -1,0 +1,120 @@
+"""The model before it has an adapter, on the rows that it will be trained on first: for initialisation from data.
+
+Plain torch, without DeepSpeed: every rank has the whole model here, so that adapters that ask for it declare no layout
+that divides it. Sums over ranks are in fp32 (gradients) or fp64 (moments), and divided once, by the whole count.
+
+Shapes: N tokens, E inputs of a linear layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from mt_core.assemble.data import RunData, make_loader
+from mt_core.config.run import RunConfig
+from mt_core.data.loader import Loader, Position
+from mt_core.engine.plan import Plan
+from mt_core.engine.processes import Process, all_reduce
+from mt_core.engine.random_state import kept_random_state
+from mt_core.engine.step import TrainStep
+from mt_core.errors import UsageError
+from mt_core.nn import Batch, TrainModel
+from mt_core.protocols import Objective
+
+
+class ModelProbe:
+    """Implements ``mt_core.Probe``."""
+
+    def __init__(self, model: TrainModel, objective: Objective, loader: Loader, process: Process) -> None:
+        self._model, self._objective, self._loader, self._process = model, objective, loader, process
+
+    def batches(self, *, steps: int) -> Iterator[Sequence[Batch]]:
+        """See ``mt_core.Probe``."""
+        windows = self._loader.windows(Position())
+        for _ in range(steps):
+            yield next(windows).batches
+
+    def gradients(self, names: Sequence[str], *, steps: int) -> dict[str, Tensor]:
+        """See ``mt_core.Probe``. Each rank holds the gradients of all that are asked for, in fp32, until they are added up."""
+        sums: dict[str, Tensor] = {}
+        count = torch.zeros(1, dtype=torch.float64)
+        with self._alone(), _wanted(self._model, names) as wanted:
+            step = TrainStep(self._model, self._objective)
+            for window in self.batches(steps=steps):
+                for batch in window:
+                    outputs = step(batch.to(self._process.device))
+                    found = torch.autograd.grad(outputs[0], list(wanted.values()))
+                    for name, gradient in zip(wanted, found, strict=True):
+                        value = gradient.float().cpu()
+                        sums[name] = sums[name].add_(value) if name in sums else value
+                    count += self._objective.count(batch)
+        total = float(all_reduce(count.to(self._process.device)).item())
+        return {name: self._added(value).div_(max(total, 1.0)) for name, value in sums.items()}
+
+    def input_moments(self, modules: Sequence[str], *, steps: int) -> dict[str, Tensor]:
+        """See ``mt_core.Probe``. Padding counts as what it is, an input."""
+        sums: dict[str, Tensor] = {}
+        counts = dict.fromkeys(modules, 0)
+
+        def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+            def see(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+                x_NE = inputs[0].detach().reshape(-1, inputs[0].shape[-1]).double()
+                moment_EE = (x_NE.mT @ x_NE).cpu()
+                sums[name] = sums[name].add_(moment_EE) if name in sums else moment_EE
+                counts[name] += len(x_NE)
+
+            return see
+
+        hooks = [self._model.get_submodule(name).register_forward_pre_hook(watch(name)) for name in modules]
+        try:
+            with self._alone(), torch.no_grad():
+                for window in self.batches(steps=steps):
+                    for batch in window:
+                        self._model(batch.to(self._process.device))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        totals = self._added(torch.tensor([float(counts[name]) for name in modules], dtype=torch.float64)).tolist()
+        return {name: self._added(sums[name]).div_(total) for name, total in zip(modules, totals, strict=True)}
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Random generators as they were, and nothing dropped, so that the result is that of any number of processes."""
+        was_training = self._model.training
+        self._model.eval()
+        try:
+            with kept_random_state():
+                yield
+        finally:
+            self._model.train(was_training)
+
+    def _added(self, value: Tensor) -> Tensor:
+        return all_reduce(value.to(self._process.device)).cpu() if self._process.world > 1 else value
+
+
+def probe_of(config: RunConfig, data: RunData, plan: Plan, process: Process, model: TrainModel) -> ModelProbe:
+    """For this model. Raises ``UsageError`` for a stream, whose rows can be read only once."""
+    if data.stream is not None:
+        raise UsageError(
+            f"--adapter {config.adapter.name} looks at rows before training, and --dataset {config.dataset.name} is a stream, which is"
+            " read once; use a dataset of files, or another adapter"
+        )
+    return ModelProbe(model, data.objective, make_loader(config, data, plan, process), process)
+
+
+@contextmanager
+def _wanted(model: TrainModel, names: Sequence[str]) -> Iterator[dict[str, nn.Parameter]]:
+    """Only these parameters need gradients inside."""
+    before = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
+    parameters = dict(model.named_parameters())
+    try:
+        for name, parameter in parameters.items():
+            parameter.requires_grad_(name in set(names))
+        yield {name: parameters[name] for name in names}
+    finally:
+        for name, parameter in parameters.items():
+            parameter.requires_grad_(before[name])
