@@ -9,12 +9,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from mt_core.assemble.data import RunData
 from mt_core.data.encoded import EncodedSamples
+from mt_core.data.templates import build_template
+from mt_core.engine.engine import Engine
 from mt_core.evaluate.figures import prompt_ids
 from mt_core.generation.decode import Continuation, decode
 from mt_core.generation.rules import SamplingRules
 from mt_core.generation.text import TextStream, earliest
 from mt_core.nn import TrainModel
+from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Sample, Tokenizer
 from mt_core.tracking.appender import Appender
 from mt_core.tracking.metrics import cut_back
@@ -102,3 +106,14 @@ def _asked(sample: Sample) -> _Asked:
         return _Asked(sample.row_id, tuple(ids[:start]), tuple(ids[start:]))
     end = next((place for place in range(start, len(ids)) if not sample.trained[place]), len(ids))
     return _Asked(sample.row_id, tuple(ids[:start]), tuple(ids[start:end]))
+
+
+def sample_writer(resolved: Resolved, data: RunData, engine: Engine, output: Path | None) -> SampleWriter | None:
+    """On rank 0, where it can run the model by itself, with blocks that are not compiled for one shape."""
+    config = resolved.config
+    wanted = config.eval.samples if len(data.held_out) and engine.process.is_main else 0
+    if output is None or not wanted or config.train.compile or not engine.plan.forward_alone:
+        return None
+    stop = None if config.data.template is None else build_template(data.tokenizer, config.data).stop_text
+    tokens = config.eval.sample_tokens
+    return SampleWriter(data.held_out, data.tokenizer, output, count=wanted, tokens=tokens, stop=stop)

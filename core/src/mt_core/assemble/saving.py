@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -14,6 +15,7 @@ from mt_core.engine.engine import Engine
 from mt_core.engine.processes import agree, agree_beside
 from mt_core.engine.snapshot import take_snapshot
 from mt_core.errors import CheckpointError
+from mt_core.groups import whole_shape
 from mt_core.tracking.logs import notice
 
 
@@ -32,8 +34,12 @@ class Saver:
         on_saved: Callable[[int, Path], object],
         *,
         timeout_seconds: int,
+        has_base: bool = False,
     ) -> None:
         self._engine, self._settings, self._on_saved = engine, settings, on_saved
+        self.trained_only = (
+            _trained_only(engine, has_base) if settings.trainable_only is None else settings.trainable_only
+        )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint") if settings.background else None
         self._running: tuple[int, Future[Path]] | None = None
         together = agree_beside(engine.process, timeout_seconds) if settings.background else agree
@@ -50,7 +56,7 @@ class Saver:
         Raises ``CheckpointError`` when this save fails, or the one before it did."""
         self.finish()
         settings = self._settings
-        only = self._engine.saved_names() if settings.trainable_only else None
+        only = self._engine.saved_names() if self.trained_only else None
         snapshot = take_snapshot(self._engine, copied=self._thread is not None, only=only, others=others)
         keep = Keep(last=settings.keep_last, best=settings.keep_best, by=settings.best)
         commit = partial(self._store.save, step, write=snapshot.write, manifest=manifest, keep=keep)
@@ -75,3 +81,10 @@ class Saver:
             self.finish()
         except (CheckpointError, RuntimeError) as error:  # gloo's own, where another rank has gone
             notice(f"warning: {error}")
+
+
+def _trained_only(engine: Engine, has_base: bool) -> bool:
+    """Whether most of the weights are still those of ``model.weights``, and can be read from there again."""
+    saved = engine.saved_names()
+    sizes = {name: math.prod(whole_shape(each)) for name, each in engine.module.model.named_parameters()}
+    return has_base and 2 * sum(size for name, size in sizes.items() if name in saved) < sum(sizes.values())

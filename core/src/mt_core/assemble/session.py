@@ -20,7 +20,7 @@ from mt_core.assemble.proof import prove_if_asked
 from mt_core.assemble.recording import open_recorder
 from mt_core.assemble.report import about_run, describe_run
 from mt_core.assemble.resume import refuse_other_data, tokenizer_digest
-from mt_core.assemble.samples import SampleWriter
+from mt_core.assemble.samples import sample_writer
 from mt_core.assemble.saving import Saver
 from mt_core.assemble.stopping import Stopper
 from mt_core.assemble.weights import base_files
@@ -29,8 +29,7 @@ from mt_core.checkpoint.folder import writing
 from mt_core.config.files import write_yaml
 from mt_core.config.secrets import redact
 from mt_core.data.loader import Position, Window
-from mt_core.data.templates import build_template
-from mt_core.engine.access import Access
+from mt_core.engine.access import AdapterSteps
 from mt_core.engine.engine import Engine
 from mt_core.engine.snapshot import kept_tensors, read_snapshot
 from mt_core.engine.trained import LiveWeights
@@ -65,7 +64,7 @@ class Session:
             {item.name: resolved.build(f"callback:{item.name}", item.options) for item in self.config.callbacks}
         )
         self.saver = self._saver(output) if output else None
-        self.samples = self._sample_writer()
+        self.samples = sample_writer(resolved, data, engine, output)
         train_config = self.config.train
         self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
 
@@ -151,11 +150,10 @@ class Session:
                 control |= self._event("on_log", record.step, record=record)
             return control | self._event("on_step_end", record.step, record=record)
 
-        adapter = self.engine.adapter
+        adapter = AdapterSteps(self.engine, self.total_steps)
 
         def before_update() -> None:
-            if adapter.steps:
-                adapter.after_backward(self._access(progress.step + 1))
+            adapter.after_backward(progress.step + 1)
             self._event("on_before_optimizer_step", progress.step)
 
         self.engine.before_update = before_update
@@ -163,7 +161,7 @@ class Session:
             evaluate=(lambda: self._evaluate(progress.step)) if self.held_out is not None else None,
             save=self.save if self.saver is not None else None,
             on_step_start=self._on_step_start,
-            on_applied=lambda step: adapter.after_step(self._access(step)) if adapter.steps else None,
+            on_applied=adapter.after_step,
             on_update=lambda now, window: self._event(
                 "on_after_optimizer_step", now.step, epoch=now.position.epoch, batches=window.batches
             ),
@@ -188,9 +186,6 @@ class Session:
             self.saver.finish()
         return finished
 
-    def _access(self, step: int) -> Access:
-        return Access(self.engine, step=step, total_steps=self.total_steps, rate=self.engine.current_rate)
-
     def _wants_to_stop(self) -> bool:
         """Also when a save in the background failed: the last save of the run then says why, on every rank."""
         return self.stopper.wanted() or (self.saver is not None and self.saver.failed)
@@ -214,20 +209,6 @@ class Session:
                     texts = self.samples.write(self.engine.module.model, step, longest=longest)
         self._event("on_predict_end", step, predictions=texts)
         return figures
-
-    def _sample_writer(self) -> SampleWriter | None:
-        """On rank 0, where it can run the model by itself, with blocks that are not compiled for one shape."""
-        wanted = self.config.eval.samples if len(self.data.held_out) and self.process.is_main else 0
-        if self.output is None or not wanted or self.config.train.compile:
-            return None
-        if not self.plan.forward_alone:
-            return None
-        tokens = self.config.eval.sample_tokens
-        data = self.config.data
-        stop = None if data.template is None else build_template(self.data.tokenizer, data).stop_text
-        return SampleWriter(
-            self.data.held_out, self.data.tokenizer, self.output, count=wanted, tokens=tokens, stop=stop
-        )
 
     def _event(self, event: str, step: int, **fields: Any) -> Control:
         if not self.callbacks.listens(event):
@@ -256,7 +237,7 @@ class Session:
             "plugins": self._plugins(),
             "config": self.raw,
             "data": self.fingerprint,
-            "base": self.base if self.process.is_main and self.config.checkpoint.trainable_only else None,
+            "base": self.base if self.process.is_main and self.saver.trained_only else None,
             "callbacks": self.callbacks.state_dict(),
             "adapter": dict(self.engine.adapter.plan),
         }
@@ -267,7 +248,8 @@ class Session:
             self._event("on_checkpoint_saved", step, checkpoint=checkpoint)
 
         timeout = self.config.parallel.timeout_seconds
-        return Saver(folder, self.engine, self.config.checkpoint, on_saved, timeout_seconds=timeout)
+        based = self.resolved.weights_path is not None
+        return Saver(folder, self.engine, self.config.checkpoint, on_saved, timeout_seconds=timeout, has_base=based)
 
     def restore(self, checkpoint: Path | None, manifest: Mapping[str, Any] | None) -> Progress:
         if checkpoint is None or manifest is None:

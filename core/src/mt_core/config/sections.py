@@ -226,8 +226,10 @@ class CheckpointConfig(MtConfig):
     background: bool = Field(
         False, description="write while training goes on, from a copy in host memory (weights and optimizer state)"
     )
-    trainable_only: bool = Field(
-        False, description="leave out weights that are not trained; a resumed run reads them from model.weights again"
+    trainable_only: bool | None = Field(
+        None,
+        description="leave out weights that are not trained; a resumed run reads them from model.weights again. none: where an"
+        " adapter leaves most of the weights as model.weights has them",
     )
 
 

@@ -123,3 +123,23 @@ def _safe_write(parameter: nn.Parameter, value: Tensor, part: str) -> None:
             parameter.copy_(value)
     else:
         safe_set_full_optimizer_state(parameter, value, part)
+
+
+class AdapterSteps:
+    """Calls the adapter of an engine around its updates, where it wants to be called."""
+
+    def __init__(self, engine: Engine, total_steps: int) -> None:
+        self._engine, self._total_steps = engine, total_steps
+
+    def after_backward(self, step: int) -> None:
+        """Before the update of this step (from 1)."""
+        if self._engine.adapter.steps:
+            self._engine.adapter.after_backward(self._access(step))
+
+    def after_step(self, step: int) -> None:
+        """After it, where it was applied."""
+        if self._engine.adapter.steps:
+            self._engine.adapter.after_step(self._access(step))
+
+    def _access(self, step: int) -> Access:
+        return Access(self._engine, step=step, total_steps=self._total_steps, rate=self._engine.current_rate)

@@ -1,0 +1,76 @@
+"""Which projections an adapter takes, and what is said of patterns that name none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mt_core import LowRankConfig, TargetConfig, UsageError
+from mt_core.adapters import adapted_layers, targets_of
+from mt_core.builtin.lora import Lora
+from mt_core.nn import TrainModel
+from mt_plugin_llama.config import LlamaConfig
+from mt_plugin_llama.model import Llama
+
+OWN = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+
+
+@pytest.fixture
+def model() -> TrainModel:
+    shape = {"vocab_size": 32, "dim": 16, "n_layers": 2, "n_heads": 2, "n_kv_heads": 1, "ffn_dim": 24, "max_seq_len": 8}
+    with torch.device("meta"):
+        return Llama(LlamaConfig(**shape))
+
+
+def endings(found: dict[str, object]) -> set[str]:
+    return {name.rpartition(".")[2] for name in found}
+
+
+def test_the_familys_own_list_is_the_default_and_the_head_is_never_taken(model: TrainModel) -> None:
+    assert endings(targets_of(model, TargetConfig())) == OWN
+    assert endings(targets_of(model, TargetConfig(targets="all-linear"))) == OWN
+    assert len(targets_of(model, TargetConfig())) == 14
+
+
+def test_names_and_patterns_choose_and_exclude(model: TrainModel) -> None:
+    assert endings(targets_of(model, TargetConfig(targets=("q_proj", "mlp.up_proj")))) == {"q_proj", "up_proj"}
+    assert list(targets_of(model, TargetConfig(targets=("*.layers.1.*q_proj",)))) == ["model.layers.1.self_attn.q_proj"]
+    assert endings(targets_of(model, TargetConfig(exclude=("*.mlp.*",)))) == {"q_proj", "k_proj", "v_proj", "o_proj"}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"targets": ("q_porj",)},
+            r"adapter.targets: 'q_porj' names none of the 14 linear layers. Did you mean 'q_proj'\?",
+        ),
+        ({"targets": ("lm_head",)}, "adapter.targets: 'lm_head' names none"),
+        ({"exclude": ("w1",)}, "adapter.exclude: 'w1' names none"),
+        ({"targets": ("q_proj",), "exclude": ("*",)}, "leaves none of the 14 projections; exclude fewer"),
+        ({"ranks": {"x_proj": 2}}, "adapter.ranks: 'x_proj' names none"),
+        ({"targets": ("q_proj",), "alphas": {"up_proj": 2.0}}, "adapter.alphas: 'up_proj' names none"),
+        ({"rank": 9}, "adapter.rank: 9 is more than model.layers.0.self_attn.k_proj has, which is 8 x 16; at most 8"),
+    ],
+)
+def test_what_names_nothing_or_is_too_large_is_one_clear_message(
+    model: TrainModel, config: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        Lora(LowRankConfig(**config)).inject(model)
+
+
+def test_a_family_that_names_no_projections_asks_for_them(model: TrainModel) -> None:
+    model.default_targets = ()
+    with pytest.raises(UsageError, match=r"names no projections of its own.*all-linear, or some of down_proj"):
+        targets_of(model, TargetConfig())
+
+
+def test_ranks_by_pattern_hold_and_every_target_is_replaced(model: TrainModel) -> None:
+    adapter = Lora(LowRankConfig(rank=4, ranks={"mlp.*_proj": 2}))
+    adapter.inject(model)
+    ranks = {name: layer.lora_A.shape[0] for name, layer in adapted_layers(model)}
+    assert ranks["model.layers.1.mlp.down_proj"] == 2
+    assert ranks["model.layers.1.self_attn.q_proj"] == 4
+    assert len(ranks) == 14
+    assert len(adapter.trainable_parameters(model)) == 28
