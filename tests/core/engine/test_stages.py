@@ -176,8 +176,10 @@ def test_more_stages_than_layers_are_refused() -> None:
         stage(0, 7)
 
 
-def test_a_stage_that_trains_nothing_is_refused() -> None:
+def test_a_stage_that_trains_nothing_has_one_parameter_that_nothing_uses() -> None:
     found = stage(0, 2)
     groups = [{"name": "decay", "params": [p for p in found.model.parameters() if p.is_meta]}]
-    with pytest.raises(ConfigError, match="would train no parameter"):
-        found.own_groups(groups)
+    (unused,) = found.own_groups(groups)
+    assert unused["name"] == "unused"
+    assert [tuple(each.shape) for each in unused["params"]] == [(1,)]
+    assert not any(each is unused["params"][0] for each in found.model.parameters())
