@@ -46,6 +46,11 @@ def mt_objectives() -> list[ObjectiveComponent]:  # type: ignore[empty-body]
 
 
 @hookspec
+def mt_quantizers() -> list[Component]:  # type: ignore[empty-body]
+    """Offer ways to store frozen weights in fewer bits. ``build(config)`` returns a ``Quantizer``, or ``None`` for none."""
+
+
+@hookspec
 def mt_adapters() -> list[AdapterComponent]:  # type: ignore[empty-body]
     """Offer adapters. ``build(config)`` returns an ``Adapter``."""
 
@@ -82,6 +87,7 @@ HOOKS: dict[str, str] = {
     "mt_datasets": "dataset",
     "mt_tokenizers": "tokenizer",
     "mt_objectives": "objective",
+    "mt_quantizers": "quantizer",
     "mt_adapters": "adapter",
     "mt_optimizers": "optimizer",
     "mt_schedules": "schedule",

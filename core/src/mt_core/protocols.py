@@ -244,6 +244,15 @@ class Objective(Protocol):
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums: ...
 
 
+class Quantizer(Protocol):
+    """Stores frozen linear layers in fewer bits, as they are read: no rank ever holds such a weight dense for longer than that."""
+
+    def replace(self, model: TrainModel) -> None:
+        """Put ``mt_core.nn.StoredLinear`` layers in the place of linear ones. The model is on torch's meta device; what is put
+        there takes memory on the device that is torch's default one here."""
+        ...
+
+
 class Adapter(Protocol):
     """Everything about one way of making part of a model trainable; ``mt_core.Adapter`` gives the no-ops."""
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mt_core.engine.build import fill_model
+from mt_core.engine.build import fill_model, without_memory
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process
-from mt_core.engine.stages import Stage, build_stage, without_memory
+from mt_core.engine.stages import Stage, build_stage
 from mt_core.errors import ComponentError, ConfigError
 from mt_core.nn import Batch, LayerSpec, RMSNorm, Rotary
 from mt_plugin_llama.config import LlamaConfig

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from mt_core import LowRankConfig
 from mt_core.adapters import LoraLinear
-from mt_core.nn import AdaptedLinear, LossFactor, low_rank, with_loss
+from mt_core.nn import AdaptedLinear, LossFactor, StoredLinear, low_rank, with_loss
 
 
 def tensors(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -106,7 +106,7 @@ def test_fp32_maths_is_closer_to_the_exact_product_in_a_bf16_run() -> None:
     assert errors[0] < errors[1]
 
 
-class Transposed(nn.Module):
+class Transposed(StoredLinear):
     """A linear layer that stores its weight the other way round, as GPT-2's do."""
 
     def __init__(self, base: nn.Linear) -> None:

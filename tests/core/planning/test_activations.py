@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from mt_core.engine.build import without_memory
 from mt_core.engine.plan import Plan
-from mt_core.engine.stages import without_memory
 from mt_core.nn import Batch
 from mt_core.nn.loss import CHUNK_TOKENS, chunked_loss
 from mt_core.planning.activations import layer_activations

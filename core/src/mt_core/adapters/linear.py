@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -103,7 +104,7 @@ class LinearAdapter(Adapter, Generic[ConfigT]):
 
 def device_of(module: nn.Module) -> torch.device:
     """Where a module's parameters are: on torch's meta device where another pipeline stage has them."""
-    return next(module.parameters(recurse=False)).device
+    return next(chain(module.parameters(recurse=False), module.buffers(recurse=False))).device
 
 
 def adapted_layers(model: nn.Module) -> Iterator[tuple[str, AdaptedLinear]]:

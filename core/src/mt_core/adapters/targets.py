@@ -8,11 +8,11 @@ from torch import nn
 
 from mt_core.adapters.config import TargetConfig, names
 from mt_core.errors import UsageError, did_you_mean
-from mt_core.nn import TrainModel
+from mt_core.nn import StoredLinear, TrainModel
 
 
 def linear_layers(model: TrainModel) -> dict[str, nn.Module]:
-    """Every linear layer by name but the head: ``nn.Linear``, and whatever implements ``LinearBase``."""
+    """Every linear layer by name but the head: ``nn.Linear`` and ``StoredLinear``."""
     head = {id(module) for module in model.head.modules()}
     return {name: module for name, module in model.named_modules() if _is_linear(module) and id(module) not in head}
 
@@ -67,4 +67,4 @@ def _endings(layers: dict[str, nn.Module] | dict[str, None]) -> str:
 
 
 def _is_linear(module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear) or hasattr(module, "dense_weight")
+    return isinstance(module, nn.Linear | StoredLinear)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,13 +14,13 @@ from mt_core.assemble.data import build_tokenizer
 from mt_core.assemble.weights import averaged_of, weights_of
 from mt_core.checkpoint.store import verify
 from mt_core.data.templates import build_template
-from mt_core.engine.build import fill_model
+from mt_core.engine.build import build_quantized, fill_model, weight_names
 from mt_core.engine.processes import Process
 from mt_core.errors import MtError, WeightsError
 from mt_core.generation.loaded import Loaded
 from mt_core.nn import TrainModel
 from mt_core.plugins.resolve import Resolved
-from mt_core.protocols import Tokenizer
+from mt_core.protocols import Quantizer, Tokenizer
 
 GENERATION_CONFIG = "generation_config.json"
 
@@ -35,9 +36,8 @@ def load(
     tokenizer = _tokenizer(resolved, checkpoint)
     eos_ids = end_tokens(tokenizer, resolved.weights_path, config.model.options.vocab_size)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with device:
-        model: TrainModel = resolved.build("train_model", config.model.options)
-    names, process = [name for name, _ in model.named_parameters()], Process(0, 1, 0, device)
+    model, process = _built(resolved, device), Process(0, 1, 0, device)
+    names = weight_names(model)
     if checkpoint is not None:
         verify(checkpoint)
     source = weights_of(resolved, names, say, checkpoint, adapted=True)
@@ -49,6 +49,15 @@ def load(
         fill_model(model, kept, seed=config.train.seed, process=process, only=set(kept))
     template = build_template(tokenizer, config.data)
     return Loaded(model.eval(), tokenizer, config.model.options.max_seq_len, eos_ids, template)
+
+
+def _built(resolved: Resolved, device: torch.device) -> TrainModel:
+    make = partial(resolved.build, "train_model", resolved.config.model.options)
+    quantizer: Quantizer | None = resolved.build("quantizer", resolved.config.quantizer.options)
+    if quantizer is not None:
+        return build_quantized(make, quantizer, device)
+    with device:
+        return make()  # type: ignore[no-any-return]
 
 
 def _tokenizer(resolved: Resolved, checkpoint: Path | None) -> Tokenizer:

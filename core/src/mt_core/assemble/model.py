@@ -12,7 +12,7 @@ from mt_core.adapters.base import Adapter, Probe
 from mt_core.assemble.adapted import inject, start
 from mt_core.assemble.weights import Say, weights_of
 from mt_core.components import OptimizerComponent
-from mt_core.engine.build import build_model, fill_model
+from mt_core.engine.build import build_model, build_quantized, fill_model, weight_names
 from mt_core.engine.engine import Engine
 from mt_core.engine.pipeline import PipelineEngine
 from mt_core.engine.plan import Plan
@@ -25,7 +25,7 @@ from mt_core.errors import ComponentError, UsageError
 from mt_core.groups import matching, require_matches
 from mt_core.nn import LayerSpec, SdpaAttention, TrainModel
 from mt_core.plugins.resolve import Resolved
-from mt_core.protocols import Objective
+from mt_core.protocols import Objective, Quantizer
 
 
 def build_engine(
@@ -43,12 +43,14 @@ def build_engine(
     config, settings = resolved.config, deepspeed_settings(plan)
     make = partial(resolved.build, "train_model", config.model.options)
     stage = build_stage(make, pipeline_layers(resolved), plan=plan, process=process) if plan.pipeline > 1 else None
-    model = (
-        stage.model
-        if stage is not None
-        else build_model(make, plan=plan, settings=settings, deepspeed=deepspeed, process=process)
-    )
-    names = [name for name, _ in model.named_parameters()]
+    quantizer: Quantizer | None = resolved.build("quantizer", config.quantizer.options)
+    if stage is not None:
+        model = stage.model
+    elif quantizer is not None:
+        model = build_quantized(make, quantizer, process.device)
+    else:
+        model = build_model(make, plan=plan, settings=settings, deepspeed=deepspeed, process=process)
+    names = weight_names(model)
     source = weights_of(resolved, names, say, checkpoint, adapted=True)
     fill_model(model, source, seed=config.train.seed, process=process)
     model.attention = attention = SdpaAttention(config.train.attention)

@@ -11,10 +11,11 @@ from typing import Any
 
 from mt_core.checkpoint.store import CheckpointStore, Keep
 from mt_core.config.sections import CheckpointConfig
+from mt_core.engine.build import stored_layers
 from mt_core.engine.engine import Engine
 from mt_core.engine.processes import agree, agree_beside
 from mt_core.engine.snapshot import take_snapshot
-from mt_core.errors import CheckpointError
+from mt_core.errors import CheckpointError, UsageError
 from mt_core.groups import whole_shape
 from mt_core.tracking.logs import notice
 
@@ -37,9 +38,13 @@ class Saver:
         has_base: bool = False,
     ) -> None:
         self._engine, self._settings, self._on_saved = engine, settings, on_saved
-        self.trained_only = (
-            _trained_only(engine, has_base) if settings.trainable_only is None else settings.trainable_only
-        )
+        wanted = settings.trainable_only
+        self.trained_only = _trained_only(engine, has_base) if wanted is None else wanted
+        if not self.trained_only and any(stored_layers(engine.module.model)):
+            raise UsageError(
+                "checkpoint.trainable_only=false: weights that are quantised are in no checkpoint, they are read and quantised again;"
+                " leave it out"
+            )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint") if settings.background else None
         self._running: tuple[int, Future[Path]] | None = None
         together = agree_beside(engine.process, timeout_seconds) if settings.background else agree
@@ -84,7 +89,9 @@ class Saver:
 
 
 def _trained_only(engine: Engine, has_base: bool) -> bool:
-    """Whether most of the weights are still those of ``model.weights``, and can be read from there again."""
+    """Whether most of the weights are still those of ``model.weights``, and can be read from there again; quantised ones must be."""
+    if any(stored_layers(engine.module.model)):
+        return True
     saved = engine.saved_names()
     sizes = {name: math.prod(whole_shape(each)) for name, each in engine.module.model.named_parameters()}
     return has_base and 2 * sum(size for name, size in sizes.items() if name in saved) < sum(sizes.values())

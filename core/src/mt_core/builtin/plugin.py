@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mt_core import (
+    ANY,
     ZERO,
     AdapterComponent,
     Component,
@@ -119,6 +120,11 @@ def mt_objectives() -> list[ObjectiveComponent]:
             truncation="error",
         ),
     ]
+
+
+@hookimpl
+def mt_quantizers() -> list[Component]:
+    return [Component(name="none", build=lambda config: None, summary="weights as they are", layouts=ANY)]
 
 
 @hookimpl

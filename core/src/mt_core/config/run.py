@@ -21,6 +21,7 @@ SLOTS: dict[str, str | None] = {
     "tokenizer": "byte",
     "dataset": "demo",
     "objective": "pretrain",
+    "quantizer": "none",
     "adapter": "full",
     "optimizer": "adamw",
     "schedule": "cosine",
@@ -82,6 +83,7 @@ class RunConfig(MtConfig):
     tokenizer: SlotRef
     dataset: SlotRef
     objective: SlotRef
+    quantizer: SlotRef
     adapter: SlotRef
     optimizer: SlotRef
     schedule: SlotRef

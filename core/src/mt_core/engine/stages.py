@@ -6,8 +6,7 @@ of any other layout. The parameters of other stages are on torch's meta device a
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -15,8 +14,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from mt_core.engine.build import exchange, without_memory
 from mt_core.engine.partition import partition
 from mt_core.engine.plan import Plan, too_many_stages
 from mt_core.engine.processes import Process
@@ -72,7 +71,7 @@ def settled(stage: Stage, device: torch.device) -> Stage:
             moved = nn.Parameter(torch.empty_like(parameter, device=place))
             moved.__dict__ |= parameter.__dict__  # what its layers have agreed on
             pairs.append((parameter, moved))
-    _exchange(stage.model, pairs)
+    exchange(stage.model, pairs)
     return replace(stage, holders=holders)
 
 
@@ -119,22 +118,6 @@ def cut(make: Callable[[], TrainModel], offered: Sequence[LayerSpec] | None, sta
         _check_offered(model, specs)
     bounds = partition([spec.cost for spec in specs], stages)
     return Cut(model=model, specs=specs, bounds=tuple(bounds), holders=_holders(model, bounds))
-
-
-@contextlib.contextmanager
-def without_memory() -> Iterator[None]:
-    """Modules built inside have parameters on the meta device; buffers and other tensors are real."""
-
-    def to_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
-        if parameter is None or parameter.is_meta:
-            return None  # kept as it is, and a tied one stays tied
-        return nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
-
-    hook = register_module_parameter_registration_hook(to_meta)  # type: ignore[arg-type]  # torch's own says None
-    try:
-        yield
-    finally:
-        hook.remove()
 
 
 def derived_layers(model: TrainModel) -> list[LayerSpec]:
@@ -217,16 +200,7 @@ def _place(model: TrainModel, built: dict[str, nn.Module], device: torch.device)
                 exchanged.append((parameter, taken[id(parameter)]))
             exchanged.append((own, taken[id(parameter)]))
         model.set_submodule(prefix, module)
-    _exchange(model, exchanged)
-
-
-def _exchange(model: nn.Module, parameters: Sequence[tuple[nn.Parameter, nn.Parameter]]) -> None:
-    """Put the second of each pair wherever the first is. By identity, so all of the old ones must be alive until the end."""
-    new = {id(old): real for old, real in parameters}
-    for part in model.modules():
-        for name, parameter in list(part.named_parameters(recurse=False, remove_duplicate=False)):
-            if new.get(id(parameter), parameter) is not parameter:
-                setattr(part, name, new[id(parameter)])
+    exchange(model, exchanged)
 
 
 def _title(layers: Sequence[Layer]) -> str:

@@ -2,9 +2,9 @@
 
 from mt_core.nn.adapted import (
     AdaptedLinear,
-    LinearBase,
     LossFactor,
     SharedParameters,
+    StoredLinear,
     low_rank,
     shared_of,
     with_loss,
@@ -27,7 +27,6 @@ __all__ = [
     "KVCache",
     "Layer",
     "LayerSpec",
-    "LinearBase",
     "LossFactor",
     "LossSums",
     "LossTerms",
@@ -35,6 +34,7 @@ __all__ = [
     "Rotary",
     "SdpaAttention",
     "SharedParameters",
+    "StoredLinear",
     "TokenObjective",
     "TokenScores",
     "TrainModel",

@@ -6,30 +6,34 @@ Shapes: E inputs, F outputs, R rank, with any dimensions before them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
+from mt_core.errors import UsageError
 
-class LinearBase(Protocol):
-    """What an adapter may stand on beside ``nn.Linear``: a linear layer that stores its weight in another way."""
 
+class StoredLinear(nn.Module):
+    """A linear layer that stores its weight in another way than ``nn.Linear``: transposed, or in fewer bits.
+
+    ``forward`` takes (…, E) to (…, F).
+    """
+
+    merges: ClassVar[bool] = True
+    """Whether another weight can be put without a loss that nobody asked for."""
     in_features: int
     out_features: int
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """(…, E) -> (…, F)."""
-        ...
+    bias: Tensor | None
 
     def dense_weight(self) -> Tensor:
         """The weight as it multiplies, (F, E), in fp32: a copy."""
-        ...
+        raise NotImplementedError
 
     def put_dense_weight(self, weight_FE: Tensor) -> None:
-        """Store another weight. Raises ``UsageError`` where the way of storing has no room for one (a quantised one)."""
-        ...
+        """Store a weight of any floating-point dtype."""
+        raise NotImplementedError
 
 
 class AdaptedLinear(nn.Module):
@@ -91,7 +95,7 @@ class AdaptedLinear(nn.Module):
         """(…, E) -> (…, F): what the layer gave before there was an adapter."""
         if self._plain:
             return functional.linear(x, self.weight, self.bias)
-        return self._other(x)
+        return self._other(x)  # type: ignore[no-any-return]
 
     def base_weight(self) -> Tensor:
         """The base's weight, (F, E), in fp32: a copy."""
@@ -106,6 +110,11 @@ class AdaptedLinear(nn.Module):
             self.weight.copy_(weight_FE)
         else:
             self._other.put_dense_weight(weight_FE)
+
+    @property
+    def can_merge(self) -> bool:
+        """Whether the base has room for a merged weight."""
+        return self._plain or self._other.merges
 
     @property
     def is_plain(self) -> bool:
@@ -128,6 +137,11 @@ class AdaptedLinear(nn.Module):
     def merge(self) -> None:
         """Put the merged weight into the base, which alone runs from then on; what it was is kept beside it."""
         assert not self._kept, "the layer is merged already"
+        if not self.can_merge:
+            raise UsageError(
+                f"{type(self._other).__name__} stores its weight in fewer bits, and a merged one would be rounded to them; merge into"
+                " the weights that it was made from (mt-export --merge), or generate with the adapter as it is"
+            )
         kept = {
             name: each.detach().clone() for name, each in self.named_parameters(recurse=False) if name in self._of_base
         }
@@ -148,7 +162,12 @@ class AdaptedLinear(nn.Module):
         self._kept = {}
 
     @property
-    def _other(self) -> LinearBase:
+    def base(self) -> nn.Module:
+        """The layer that this one stands for."""
+        return self.__dict__["_base"]  # type: ignore[no-any-return]
+
+    @property
+    def _other(self) -> StoredLinear:
         """The base, where it is no ``nn.Linear``."""
         return self.__dict__["_base"]  # type: ignore[no-any-return]
 

@@ -21,10 +21,10 @@ from mt_core.assemble.run import RunOptions
 from mt_core.assemble.weights import adapter_weights, weights_of
 from mt_core.checkpoint.folder import check_usable
 from mt_core.data.packing import padded
-from mt_core.engine.build import DTYPES
+from mt_core.engine.build import DTYPES, without_memory
 from mt_core.engine.plan import Plan, make_plan
 from mt_core.engine.processes import Process
-from mt_core.engine.stages import cut, without_memory
+from mt_core.engine.stages import cut
 from mt_core.errors import ConfigError, Fault, MtError
 from mt_core.groups import group_sizes
 from mt_core.nn import Layer, TrainModel

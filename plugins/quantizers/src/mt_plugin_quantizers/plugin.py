@@ -1,0 +1,65 @@
+"""Entry point of the quantizers plugin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mt_core import ZERO, Component, Layout, hookimpl
+
+from .config import FourBitConfig, QuantizerConfig
+
+if TYPE_CHECKING:
+    from mt_core.protocols import Quantizer
+
+_TESTED: frozenset[Layout] = ZERO | {"sequence"}
+
+
+@hookimpl
+def mt_quantizers() -> list[Component]:
+    return [
+        Component(
+            name="nf4",
+            config=FourBitConfig,
+            build=_build_nf4,
+            summary="four bits a weight, spaced for normally distributed ones (QLoRA)",
+            source="https://arxiv.org/abs/2305.14314",
+            layouts=_TESTED,
+            conflicts=("adapter:full",),
+        ),
+        Component(
+            name="fp4",
+            config=FourBitConfig,
+            build=_build_fp4,
+            summary="four bits a weight, as small floating-point numbers",
+            source="https://arxiv.org/abs/2305.14314",
+            layouts=_TESTED,
+            conflicts=("adapter:full",),
+        ),
+        Component(
+            name="int8",
+            config=QuantizerConfig,
+            build=_build_int8,
+            summary="eight bits a weight, a scale for each row",
+            source="https://arxiv.org/abs/2208.07339",
+            layouts=_TESTED,
+            conflicts=("adapter:full",),
+        ),
+    ]
+
+
+def _build_nf4(config: FourBitConfig) -> Quantizer:
+    from .layers import four_bit
+
+    return four_bit(config, "nf4")
+
+
+def _build_fp4(config: FourBitConfig) -> Quantizer:
+    from .layers import four_bit
+
+    return four_bit(config, "fp4")
+
+
+def _build_int8(config: QuantizerConfig) -> Quantizer:
+    from .layers import int8
+
+    return int8(config)
