@@ -92,7 +92,7 @@ class FourBitLinear(QuantizedLinear):
 
     def __init__(self, linear: nn.Linear, *, kind: Literal["nf4", "fp4"], block_size: int, double: bool) -> None:
         super().__init__(linear)
-        self.kind, self.block_size, self.double = kind, block_size, double
+        self.kind, self.block_size, self.nested = kind, block_size, double
         numbers = self.in_features * self.out_features
         blocks = -(-numbers // block_size)
         self.register_buffer("bits", torch.empty((numbers + 1) // 2, 1, dtype=torch.uint8), persistent=False)
@@ -106,10 +106,10 @@ class FourBitLinear(QuantizedLinear):
         """Quantize it. The statistics are of its fp32 values."""
         weight = weight_FE.to(self.bits.device, torch.float32).contiguous()
         bits, state = quantize_4bit(
-            weight, blocksize=self.block_size, quant_type=self.kind, compress_statistics=self.double
+            weight, blocksize=self.block_size, quant_type=self.kind, compress_statistics=self.nested
         )
         self.bits.copy_(bits)
-        if not self.double:
+        if not self.nested:
             self.scales.copy_(state.absmax.view(torch.uint8))
             return
         self.scales.copy_(state.absmax)
@@ -123,7 +123,7 @@ class FourBitLinear(QuantizedLinear):
         common = {"shape": torch.Size((self.out_features, self.in_features)), "blocksize": self.block_size}
         common |= {"quant_type": self.kind, "dtype": dtype}
         code = get_4bit_type(self.kind, device=self.bits.device)
-        if not self.double:
+        if not self.nested:
             return QuantState(absmax=self.scales.view(torch.float32), code=code, **common)
         second = self.second.view(torch.float32)
         nested = QuantState(
