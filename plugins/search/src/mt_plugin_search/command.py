@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core import MtError, UsageError
-from mt_core.command import CommandLine, expand, guarded, merge, notice, parse, read_config
+from mt_core.command import SLOTS, CommandLine, expand, guarded, merge, notice, parse, read_config
 
 from .folder import BEST, Folder
 from .process import STOPPED
@@ -58,8 +58,17 @@ KEPT = ("trials", "nproc_per_node")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    words = ["--help" if word == "-h" else word for word in (sys.argv[1:] if argv is None else argv)]
+    words = [_spelled(word) for word in (sys.argv[1:] if argv is None else argv)]
     return guarded(lambda: _main(words), debug="--debug" in words)
+
+
+def _spelled(word: str) -> str:
+    """``--search.optimizer`` names optimizers, and its options may be searched beside it."""
+    key, equals, value = word.partition("=")
+    slot = key.removeprefix("--search.").replace("-", "_")
+    if key.startswith("--search.") and slot in SLOTS:
+        return f"{key}.name{equals}{value}"
+    return "--help" if word == "-h" else word
 
 
 def _main(words: list[str]) -> int:

@@ -58,7 +58,9 @@ class MedianPruning:
         """Compare; where it is worse, the run ends."""
         assert self._study is not None, "on_run_start comes first"
         assert context.record is not None, "an evaluation has a record"
-        self._figures[context.step] = figure(context.record.as_dict(), self._config.metric)
+        value = self._figures[context.step] = figure(context.record.as_dict(), self._config.metric)
+        if not isfinite(value):
+            return Control(stop=True, say=f"{self._config.metric} is {value}; the run ends")
         if not _worse(self._study, self._figures):
             return None
         best = (min if self._config.mode == "min" else max)(self._figures.values())

@@ -110,10 +110,11 @@ def _search(folder: Folder, wanted: Search, runner: Runner | None) -> Found:
     with watch.listening():
         study = Study(folder.path, wanted)
         while not watch.signal and (reason := _enough(study.trials, wanted)) is None:
-            if _one(folder, wanted, study, runner or watch.run) is None:
+            ended = _one(folder, wanted, study, runner or watch.run)
+            if ended is None:
                 watch.signal = watch.signal or "another process"
                 break
-            _publish(folder, wanted, study)
+            _publish(folder, wanted, study, ended)
         if not watch.signal and reason:
             notice(reason)
         _publish(folder, wanted, study)
@@ -225,9 +226,10 @@ def _summary(trial: Trial, metric: str) -> str:
     return f"{metric} {figure:.4f} in {duration(trial.seconds)}{early}"
 
 
-def _publish(folder: Folder, wanted: Search, study: Study) -> None:
-    """What people look at, after every trial: a search that is killed has them too."""
+def _publish(folder: Folder, wanted: Search, study: Study, trial: Trial | None = None) -> None:
+    """What people look at, after every trial: a search that is killed has it too."""
     metric = wanted.settings.figure
     folder.write_table(study.trials, list(wanted.space), metric)
-    if study.best is not None:
-        folder.write_best(study.best, metric)
+    best = study.best
+    if best is not None and (trial is None or best.number == trial.number):
+        folder.write_best(best, metric)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.samplers import BaseSampler, PartialFixedSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
@@ -73,8 +73,12 @@ class Study:
         """The next trial, or the one that was cut short."""
         known = self._study.get_trials(deepcopy=False)
         cut = next((each for each in known if not each.state.is_finished()), None)
-        self._study.sampler = self._sampler(len(known) if cut is None else cut.number)
-        self._current = self._study.ask() if cut is None else optuna.trial.Trial(self._study, cut._trial_id)
+        number = len(known) if cut is None else cut.number
+        self._study.sampler = self._sampler(number)
+        if cut is None and self._search.settings.sampler == "grid":
+            self._study.enqueue_trial(self._in_grid(number))
+        begun = cut is not None and cut.state == TrialState.RUNNING
+        self._current = optuna.trial.Trial(self._study, cut._trial_id) if cut and begun else self._study.ask()
         for key, dimension in self._search.space.items():
             _suggest(self._current, key, dimension)
         return self.trials[self._current.number]
@@ -103,13 +107,11 @@ class Study:
     def _sampler(self, number: int) -> BaseSampler:
         settings = self._search.settings
         seed = int.from_bytes(hashlib.sha256(f"{settings.seed}:{number}".encode()).digest()[:4])
-        if settings.sampler == "tpe":
-            return TPESampler(seed=seed)
-        free = RandomSampler(seed=seed)
-        if settings.sampler == "random":
-            return free
+        return TPESampler(seed=seed) if settings.sampler == "tpe" else RandomSampler(seed=seed)
+
+    def _in_grid(self, number: int) -> dict[str, Any]:
         values = next(islice(combinations(self._search.space), number, None))
-        return PartialFixedSampler({key: self._written(key, value) for key, value in values.items()}, free)
+        return {key: self._written(key, value) for key, value in values.items()}
 
     def _written(self, key: str, value: Value) -> Any:
         """As the journal has it: choices by their text, which JSON keeps apart where Python takes 1, 1.0 and true for one."""
