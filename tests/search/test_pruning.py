@@ -44,11 +44,7 @@ def test_a_trial_ends_when_its_best_is_worse_than_the_median_at_this_step() -> N
 
 
 @settings(deadline=None, max_examples=40)
-@given(
-    st.lists(st.lists(FIGURES, min_size=3, max_size=3), min_size=1, max_size=7),
-    st.lists(FIGURES, min_size=3, max_size=3),
-    st.integers(1, 4),
-)
+@given(st.lists(TRIAL, min_size=1, max_size=7), TRIAL, st.integers(1, 4))
 def test_the_callback_decides_as_optuna_does_in_a_study(
     history: list[list[float]], own: list[float], after: int
 ) -> None:
