@@ -29,6 +29,8 @@ def asked() -> Callable[..., Search]:
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda handle: None)  # no power is cut here, and a busy disk takes a second for each
+    monkeypatch.setattr(
+        "os.fsync", lambda handle: None
+    )  # no power is cut here, and a busy disk takes a second for each
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)

@@ -181,6 +181,9 @@ def test_where_every_trial_fails_the_search_ends_after_three_and_says_why(asked:
     with pytest.raises(MtError, match=r"the first 3 trials failed.*loss nan is not finite.*logs/trial-003\.log"):
         begin(Folder(Path("a")), asked(trials=20), fake)
     assert len(fake.rates) == 3
+    folder = Folder(Path("a"))
+    found = go_on(folder, folder.stored().more(5), FakeTrain())  # once what was wrong is mended
+    assert states(found) == ["failed"] * 3 + ["complete"] * 2
 
 
 def test_a_figure_that_never_comes_ends_the_search_after_one_trial_with_those_that_do(asked: Asked) -> None:

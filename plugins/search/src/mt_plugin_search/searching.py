@@ -109,7 +109,8 @@ def _search(folder: Folder, wanted: Search, runner: Runner | None) -> Found:
     watch = Watch()
     with watch.listening():
         study = Study(folder.path, wanted)
-        while not watch.signal and (reason := _enough(study.trials, wanted)) is None:
+        before = len(_ended(study.trials))
+        while not watch.signal and (reason := _enough(study.trials, wanted, before)) is None:
             ended = _one(folder, wanted, study, runner or watch.run)
             if ended is None:
                 watch.signal = watch.signal or "another process"
@@ -127,12 +128,20 @@ def _search(folder: Folder, wanted: Search, runner: Runner | None) -> Found:
     )
 
 
-def _enough(trials: list[Trial], wanted: Search) -> str | None:
-    """Why no further trial begins (empty: there are enough); ``None`` where one does. Raises ``MtError`` where all fail."""
-    ended = [trial for trial in trials if trial.state != "running"]
-    if len(ended) >= min(FAILURES, wanted.trials) and all(trial.state == "failed" for trial in ended):
+def _ended(trials: list[Trial]) -> list[Trial]:
+    return [trial for trial in trials if trial.state != "running"]
+
+
+def _enough(trials: list[Trial], wanted: Search, before: int) -> str | None:
+    """Why no further trial begins (empty: there are enough); ``None`` where one does.
+
+    ``before`` trials had ended when this process began: one that goes on tries anew. Raises ``MtError`` where all fail.
+    """
+    ended = _ended(trials)
+    failed = len(ended) - before if all(trial.state == "failed" for trial in ended) else 0
+    if failed >= min(FAILURES, wanted.trials):
         raise MtError(
-            f"the first {len(ended)} trials failed, so the search ends; the last one said: {ended[-1].error}."
+            f"the first {failed} trials failed, so the search ends; the last one said: {ended[-1].error.rstrip('.')}."
             f" Its whole output is in logs/{ended[-1].run}.log"
         )
     if len(ended) >= wanted.trials:

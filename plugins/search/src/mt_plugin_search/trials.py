@@ -9,6 +9,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 
+from mt_core import MtError
+
 from .pruning import Figures, figure
 from .space import Value
 
@@ -50,16 +52,19 @@ class Figured:
 
 
 def read_run(folder: Path, metric: str) -> Figured:
-    """Read ``metrics.jsonl`` of a run that has ended. Raises ``MtError`` where it lacks the figure, with those that there are."""
-    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    """Read ``metrics.jsonl`` of a run that has ended. Raises ``MtError`` where it lacks the figure."""
+    try:
+        records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+        total_steps = int(json.loads((folder / "about.json").read_text("utf-8"))["total_steps"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise MtError(f"{folder} ended without figures that can be read: {error}") from error
     evaluated = [record for record in records if any(name.startswith("eval_") for name in record)]
     source = evaluated if metric.startswith("eval_") else records
     value = figure(source[-1] if source else {}, metric)
     figures = {int(record["step"]): figure(record, metric) for record in evaluated}
-    about = json.loads((folder / "about.json").read_text("utf-8"))
     return Figured(
         value=value if isfinite(value) else None,
         evaluations=figures,
         steps=int(records[-1]["step"]),
-        total_steps=int(about["total_steps"]),
+        total_steps=total_steps,
     )
