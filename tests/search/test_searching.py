@@ -14,7 +14,7 @@ from fake_train import STEPS, FakeTrain, loss
 from mt_core import ConfigError, MtError, UsageError
 from mt_core.command import read_config
 from mt_plugin_search.folder import Folder
-from mt_plugin_search.process import STOPPED, Order
+from mt_plugin_search.process import Order
 from mt_plugin_search.request import Search
 from mt_plugin_search.searching import Found, begin, changed, go_on
 
@@ -97,9 +97,11 @@ def test_a_run_that_was_complete_when_the_search_was_killed_is_only_read(asked: 
     folder, fake = Folder(Path("a")), FakeTrain()
 
     def killed_after_the_run(order: Order) -> int:
-        return fake(order) or STOPPED
+        fake(order)
+        raise KeyboardInterrupt
 
-    begin(folder, asked(trials=1), killed_after_the_run)
+    with pytest.raises(KeyboardInterrupt):
+        begin(folder, asked(trials=1), killed_after_the_run)
     rest = FakeTrain()
     assert states(go_on(folder, folder.stored(), rest)) == ["complete"]
     assert rest.rates == []
@@ -174,6 +176,29 @@ def test_a_trial_that_fails_counts_and_the_search_goes_on(asked: Asked, capsys: 
     assert states(found) == ["failed", "complete", "complete"]
     assert found.trials[0].error == "step 1: loss nan is not finite"
     assert "failed: step 1: loss nan" in capsys.readouterr().err
+
+
+def test_a_trial_that_says_no_error_is_told_by_what_ended_it(asked: Asked) -> None:
+    def ended(order: Order, code: int, said: str) -> int:
+        order.log.write_text(said)
+        return code
+
+    for code, said in {
+        -9: "killed by SIGKILL; it last said: step 3",
+        3: "ended with code 3; it last said: step 3",
+    }.items():
+        with pytest.raises(MtError, match=said):
+            begin(
+                Folder(Path(f"a{code}")),
+                asked(trials=1),
+                lambda order, code=code: ended(order, code, "step 2\nstep 3\n"),
+            )
+
+
+def test_a_run_that_is_complete_counts_however_its_process_ended(asked: Asked) -> None:
+    fake = FakeTrain()
+    found = begin(Folder(Path("a")), asked(trials=1), lambda order: fake(order) or -15)
+    assert states(found) == ["complete"]
 
 
 def test_where_every_trial_fails_the_search_ends_after_three_and_says_why(asked: Asked) -> None:

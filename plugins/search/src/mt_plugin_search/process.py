@@ -74,7 +74,8 @@ class Watch:
         try:
             if self.signal:  # it came before there was anybody to tell
                 self._process.send_signal(signal.SIGTERM)
-            return self._process.wait()
+            code = self._process.wait()
+            return STOPPED if code and self.signal else code  # however it ended: it was asked to
         finally:
             self._end(self._process)
             self._process = None
@@ -112,8 +113,11 @@ def _end_with(parent: int) -> Callable[[], None] | None:
     return ask
 
 
-def last_words(log: Path) -> str:
-    """Why a trial failed: its last line that begins with ``error``, else its last line."""
+def last_words(log: Path, code: int) -> str:
+    """Why a trial failed: its last line that begins with ``error``, else what killed it, and its last line."""
     lines = [line.strip() for line in log.read_text("utf-8", errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("error")]
-    return (errors or lines or ["it said nothing"])[-1].removeprefix("error: ")
+    if errors:
+        return errors[-1].removeprefix("error: ")
+    ended = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    return f"{ended}; it last said: {lines[-1] if lines else 'nothing'}"

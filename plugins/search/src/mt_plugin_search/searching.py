@@ -165,10 +165,10 @@ def _one(folder: Folder, wanted: Search, study: Study, run: Runner) -> Trial | N
     place = folder.run(trial.number)
     if not (place / "completed").exists():  # else the search was killed after the run, before it was written down
         code = run(_order(folder, wanted, study, trial))
-        if code in (STOPPED, 130):
-            return None
-        if code:
-            return _failed(folder, study, trial, began, last_words(folder.log(trial.number)))
+        if code and not (place / "completed").exists():
+            if code in (STOPPED, 130):
+                return None
+            return _failed(folder, study, trial, began, last_words(folder.log(trial.number), code))
     ended = _read_back(folder, wanted, study, trial, began)
     notice(f"  {_summary(ended, wanted.settings.figure)}")
     return ended
