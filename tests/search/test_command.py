@@ -77,7 +77,7 @@ def test_what_is_wrong_is_said_before_anything_starts(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = [] if "--resume" in words and "auto" not in words else BASE
-    assert main([*base, *words]) == 2
+    assert main([*base, *words, "--dry-run"]) == 2
     err = capsys.readouterr().err
     assert said in err
     assert "Traceback" not in err
@@ -95,7 +95,7 @@ def test_all_faults_are_said_at_once(capsys: pytest.CaptureFixture[str]) -> None
         "--optimizer.nothing",
         "1",
     ]
-    assert main([*BASE, *words]) == 2
+    assert main([*BASE, *words, "--dry-run"]) == 2
     err = capsys.readouterr().err
     assert "4 faults" in err
     for key in ("metric:", "search.optimizer.lr:", "search.train.micro-batch-size:", "optimizer.nothing:"):
@@ -104,7 +104,7 @@ def test_all_faults_are_said_at_once(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_values_that_are_refused_only_together_are_found_too(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--search.train.micro-batch-size", "2,3", "--search.train.global-batch-size", "6,8"]
-    assert main([*BASE, *words]) == 2
+    assert main([*BASE, *words, "--dry-run"]) == 2
     assert "8 rows do not divide into 1 ranks × 3 rows" in capsys.readouterr().err
 
 
