@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import mt_core
-from mt_core import ConfigError, RunConfig, UsageError, load_config, train
+from mt_core import ConfigError, RunConfig, UsageError, check_config, load_config, train
 from mt_core.cli.train import main
 from mt_core.tracking.metrics import MetricsFile
 
@@ -92,6 +92,13 @@ def test_a_config_comes_from_a_file_a_mapping_or_itself(tmp_path: Path) -> None:
     assert load_config(config) == config
     (tmp_path / "run.yaml").write_text("model: {name: llama, n_layers: 1, dropout: 0.1}\ndata: {eval: 4}\n")
     assert load_config(tmp_path / "run.yaml", train={"steps": 3, "micro_batch_size": 2}) == config
+
+
+def test_a_layout_that_no_device_can_run_is_refused_on_paper() -> None:
+    staged = {**RAW, "parallel": {"pipeline": 2}}
+    assert check_config(staged, processes=2) == load_config(staged)
+    with pytest.raises(ConfigError, match="1 rank does not divide into 2 stages"):
+        check_config(staged)
 
 
 def test_errors_are_raised_with_every_fault(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,6 +34,7 @@ from mt_core.cli.train import REPEATED, SWITCHES, VALUES
 from mt_core.cli.train import main as mt_train
 from mt_core.config.run import LISTS, SECTIONS, SLOTS, ModelOptions
 from mt_core.plugins.host import PluginHost
+from mt_plugin_search.command import main as mt_search
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -58,9 +59,12 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "mt-report": mt_report,
     "mt-convert": mt_convert,
     "mt-plugins": mt_plugins,
+    "mt-search": mt_search,
 }
 SCALE = 100
 """Steps of a page beside those of the test."""
+TRIALS = 20
+"""Trials of a page beside those of the test, each a process that takes seconds to start."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,8 @@ def smaller(words: list[str]) -> list[str]:
     for place, word in enumerate(words):
         if re.fullmatch(r"--\w+\.(every-)?steps", word) and words[place + 1].isdigit():
             small[place + 1] = str(max(1, int(words[place + 1]) // SCALE))
+        if word == "--trials":
+            small[place + 1] = str(max(1, int(words[place + 1]) // TRIALS))
     goes_on = "--resume" in words and "auto" not in words
     given = any(word in ("--train.steps", "--train.epochs", "--train.max-minutes") for word in words)
     if "--config" in words:
@@ -155,6 +161,8 @@ class Reader:
         self._patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [site, os.environ.get("PYTHONPATH")])))
 
     def _call(self, name: str, *words: str) -> int:
+        if name == "mt-search":
+            return mt_search(smaller(list(words)))
         if name != "mt-train":
             try:
                 return COMMANDS[name](list(words))

@@ -1,6 +1,7 @@
 """The core of the framework: what plugins and users import. Importing it imports no torch.
 
-Everything public is here, in ``mt_core.nn`` (torch) or in ``mt_core.testing``; the rest is private and may change.
+Everything public is here, in ``mt_core.nn`` (torch), ``mt_core.files``, ``mt_core.weights``, ``mt_core.command`` or ``mt_core.testing``;
+the rest is private and may change.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _PUBLIC = {
     "DataError": "mt_core.errors",
     "Dataset": "mt_core.protocols",
     "Encoded": "mt_core.protocols",
+    "Fault": "mt_core.errors",
     "Layout": "mt_core.config.base",
     "Message": "mt_core.protocols",
     "ModelConfig": "mt_core.config.base",
@@ -70,6 +72,7 @@ _PUBLIC = {
     "peak_update": "mt_core.warmup",
     "preference": "mt_core.data.shapes",
     "hookimpl": "mt_core.hookspecs",
+    "check_config": "mt_core.api",
     "generate": "mt_core.api",
     "load_config": "mt_core.api",
     "load_run": "mt_core.api",
@@ -98,6 +101,7 @@ __all__ = [
     "Dataset",
     "DatasetComponent",
     "Encoded",
+    "Fault",
     "GroupOptions",
     "Layout",
     "LowRankConfig",
@@ -135,6 +139,7 @@ __all__ = [
     "WeightsError",
     "WeightsFormat",
     "block_number",
+    "check_config",
     "conversation",
     "did_you_mean",
     "first_line",
@@ -157,7 +162,7 @@ __all__ = [
 if TYPE_CHECKING:
     from mt_core.adapters.base import Adapter, AdapterContext, Probe
     from mt_core.adapters.config import LowRankConfig, TargetConfig
-    from mt_core.api import generate, load_config, load_run, train
+    from mt_core.api import check_config, generate, load_config, load_run, train
     from mt_core.assemble.outcome import Outcome
     from mt_core.components import (
         AdapterComponent,
@@ -180,6 +185,7 @@ if TYPE_CHECKING:
         ComponentError,
         ConfigError,
         DataError,
+        Fault,
         MtError,
         StoppedError,
         UsageError,

@@ -15,6 +15,7 @@ from mt_core.config.commandline import merge
 from mt_core.config.files import read_config
 from mt_core.config.names import expand
 from mt_core.config.run import RunConfig
+from mt_core.engine.plan import check_layout
 from mt_core.errors import UsageError, did_you_mean
 from mt_core.generation.rules import SamplingRules, Wishes
 from mt_core.plugins.resolve import Resolved, resolve
@@ -36,6 +37,16 @@ def load_config(source: Config, **changes: Any) -> RunConfig:
     Raises ``ConfigError`` with every fault. Imports no torch.
     """
     return resolve(merge(_raw(source), changes), discovered()).config
+
+
+def check_config(source: Config, *, processes: int = 1) -> RunConfig:
+    """The resolved config, if its layout can run on so many processes: whatever can be refused on paper is.
+
+    Raises ``ConfigError`` with every fault. Imports no torch.
+    """
+    resolved = resolve(_raw(source), discovered())
+    check_layout(resolved.config, world=processes, offers=resolved.offers.values())
+    return resolved.config
 
 
 def train(

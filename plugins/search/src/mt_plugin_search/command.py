@@ -1,0 +1,184 @@
+"""``mt-search``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from mt_core import MtError, UsageError
+from mt_core.command import SLOTS, CommandLine, expand, guarded, merge, notice, parse, read_config
+
+from .folder import BEST, Folder
+from .process import STOPPED
+from .request import Search, Settings, prepared
+from .searching import Found, begin, changed, go_on, new_folder
+from .space import size
+
+HELP = """usage: mt-search --config FILE --search.KEY VALUES … [--trials N] [--key value …]
+
+Trains with different values of some keys, and says which were best. Every option of mt-train is one here too, for all
+trials alike (mt-train --model NAME --help shows them):
+  mt-search --model llama --train.steps 200 --search.optimizer.lr log:1e-4..1e-2 --search.train.micro-batch-size 4,8,16
+
+What is searched:
+  --search.KEY log:1e-5..1e-3  numbers between the two, as many per decade
+  --search.KEY 0.0..0.2        numbers between the two, evenly; whole ones where both ends are whole: 2..8
+  --search.KEY 0.0..0.2/0.05   in steps
+  --search.KEY 4,8,16          one of these values: numbers, words, true, false, none
+  --space FILE                 the same as YAML or JSON; the command line wins
+
+How:
+  --metric FIGURE:min|max    a figure of metrics.jsonl, at the last evaluation (default eval_loss:min)
+  --trials N                 trials in all (default 20; with grid all combinations)
+  --sampler tpe|random|grid  how values are chosen (default tpe)
+  --seed N                   of the sampler (default 0); train.seed is that of every run
+  --prune median|none        end trials that are worse than half of those before (default median)
+  --prune-after N            complete trials before any ends early (default 5)
+  --prune-from N             optimizer steps before a trial may end early (default 0)
+
+The command itself:
+  --config FILE              config of the run, YAML or JSON
+  --output FOLDER            where the search goes (default searches/MODEL-NNN)
+  --resume SEARCH|auto       go on with a search; auto: in --output, if one was begun there, else begin
+  --nproc-per-node N|auto    processes of each trial
+  --dry-run                  check everything, say what would be searched, and start nothing
+  --json                     print what was found as JSON
+  --debug                    show tracebacks
+  --version, --help"""
+
+SWITCHES = ("dry_run", "json", "debug", "version", "help")
+VALUES = ("config", "space", "output", "resume", *Settings.model_fields)
+KEPT = ("trials", "nproc_per_node")
+"""What may be given for a search that goes on."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    words = [_spelled(word) for word in (sys.argv[1:] if argv is None else argv)]
+    return guarded(lambda: _main(words), debug="--debug" in words)
+
+
+def _spelled(word: str) -> str:
+    """``--search.optimizer`` names optimizers, and its options may be searched beside it."""
+    key, equals, value = word.partition("=")
+    slot = key.removeprefix("--search.").replace("-", "_")
+    if key.startswith("--search.") and slot in SLOTS:
+        return f"{key}.name{equals}{value}"
+    return "--help" if word == "-h" else word
+
+
+def _main(words: list[str]) -> int:
+    line = parse(words, switches=SWITCHES, values=VALUES)
+    if "help" in line.flags or "version" in line.flags:
+        print(HELP if "help" in line.flags else f"mt-plugin-search {version('mt-plugin-search')}")
+        return 0
+    if "WORLD_SIZE" in os.environ:
+        raise UsageError(
+            "mt-search starts the processes of each trial itself: leave out the launcher, and give --nproc-per-node N"
+        )
+    folder, wanted, goes_on = _asked(line)
+    if "dry_run" in line.flags:
+        print(describe(wanted))
+        return 0
+    found = go_on(folder, wanted) if goes_on else begin(folder, wanted)
+    _show(found, as_json="json" in line.flags)
+    if found.stopped:
+        return STOPPED
+    if found.best is None:
+        raise MtError(f"no trial was complete; {found.output}/logs has what they said")
+    return 0
+
+
+def _asked(line: CommandLine) -> tuple[Folder, Search, bool]:
+    """Where, what, and whether it goes on."""
+    wish = line.flags.get("resume")
+    if wish is not None and wish != "auto":
+        given = [*(key for key in line.flags if key not in (*KEPT, *SWITCHES, "resume")), *line.raw]
+        if given:
+            option = "--" + given[0].replace("_", "-")
+            raise UsageError(
+                f"--resume goes on with the search as it is: leave out {option}; --trials and --nproc-per-node may change"
+            )
+        folder = Folder(Path(expand(wish)))
+        return folder, changed(folder.stored(), _options(line.flags)), True
+    wanted = _wanted(line)
+    if wish == "auto" and "output" not in line.flags:
+        raise UsageError("--resume auto looks for a search in --output FOLDER: give one")
+    folder = new_folder(line.flags.get("output", "auto"), wanted)
+    return folder, wanted, wish == "auto" and not folder.is_new()
+
+
+def _wanted(line: CommandLine) -> Search:
+    given = dict(line.raw)
+    searched = given.pop("search", {})
+    if not isinstance(searched, Mapping):
+        raise UsageError(f"--search needs a key, as in --search.optimizer.lr log:1e-5..1e-3, got {searched!r}")
+    stored = read_config(expand(line.flags["config"])) if "config" in line.flags else {}
+    space = read_config(expand(line.flags["space"])) if "space" in line.flags else {}
+    return prepared(merge(stored, given), _over(space, searched), _options(line.flags))
+
+
+def _over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of the command line win over those of the file, however deep and however they are written."""
+    return dict(_flat(lower)) | dict(_flat(upper))
+
+
+def _flat(raw: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for name, value in raw.items():
+        key = f"{prefix}{name}".replace("-", "_")
+        found += _flat(value, f"{key}.") if isinstance(value, Mapping) else [(key, value)]
+    return found
+
+
+def _options(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags that are settings, numbers as numbers."""
+    texts = {key: text for key, text in flags.items() if key in Settings.model_fields}
+    return {key: int(text) if text.lstrip("-").isdigit() else text for key, text in texts.items()}
+
+
+def describe(wanted: Search) -> str:
+    """What would be searched."""
+    count = size(wanted.space)
+    settings = wanted.settings
+    lines = [
+        *((key.removesuffix(".name").replace("_", "-"), str(dimension)) for key, dimension in wanted.space.items()),
+        ("combinations", "endless" if count is None else f"{count:,}"),
+        ("trials", f"{wanted.trials}, {settings.sampler}, seed {settings.seed}"),
+        ("best", f"{settings.figure}, {'least' if settings.minimize else 'most'}"),
+        (
+            "ended early",
+            "no"
+            if settings.prune == "none"
+            else f"worse than the median, after {settings.prune_after} complete trials",
+        ),
+    ]
+    width = max(len(name) for name, _ in lines) + 2
+    return "\n".join([*(f"{name:<{width}}{text}" for name, text in lines), "", "checked; nothing was started"])
+
+
+def _show(found: Found, *, as_json: bool) -> None:
+    from .table import as_json as json_of
+    from .table import show_found  # rich loads from here on
+
+    if as_json:
+        print(json_of(found))
+    else:
+        show_found(found)
+    if found.stopped:
+        notice(f"stopped by {found.stopped}; go on with: mt-search --resume {found.output}")
+    elif found.best is not None and not as_json:
+        print(
+            f"best: trial {found.best.number}, {found.metric} {found.best.value:.4f}, in {found.output / found.best.run}"
+        )
+        print("next:")
+        print(f"  mt-train --config {found.output / BEST} --output runs/best")
+        print(f"  mt-search --resume {found.output} --trials {len(found.trials) * 2}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""Values of a space that a run's config refuses, found on paper: every choice and both ends of every range are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice, product
+from typing import Any
+
+from mt_core import ConfigError, Fault, RunConfig, check_config, load_config
+
+from .space import Range, Space, Value, option, shown, with_values
+
+MOST = 64
+"""Combinations of probes that are tried beside each value on its own; a config takes some milliseconds."""
+
+
+def refusals(raw: Mapping[str, Any], space: Space, *, processes: int | None, metric: str) -> list[Fault]:
+    """What is wrong with the run, whatever the values, and which values it refuses; each fault once."""
+    found: dict[str, Fault] = {}
+    for values, key in _probes(space):
+        for fault in _faults(with_values(raw, values), processes, metric):
+            found.setdefault(str(fault), _told(fault, space, values, key))
+    told = {str(fault): fault for fault in found.values()}
+    return list(told.values())
+
+
+def _probes(space: Space) -> Iterator[tuple[dict[str, Value], str]]:
+    """Values for all keys, and the one that differs from the first values; then combinations of them."""
+    first = {key: dimension.probes[0] for key, dimension in space.items()}
+    yield first, ""
+    for key, dimension in space.items():
+        yield from (({**first, key: value}, key) for value in dimension.probes[1:])
+    rows = [dimension.probes for dimension in space.values()]
+    yield from ((dict(zip(space, values, strict=True)), "") for values in islice(product(*rows), MOST))
+
+
+def _faults(raw: dict[str, Any], processes: int | None, metric: str) -> tuple[Fault, ...]:
+    """Why this config cannot run, or never gives the figure. A number of processes that nobody knows yet is not checked."""
+    try:
+        config = load_config(raw) if processes is None else check_config(raw, processes=processes)
+    except ConfigError as error:
+        return error.faults
+    return _never_comes(config, metric)
+
+
+def _never_comes(config: RunConfig, metric: str) -> tuple[Fault, ...]:
+    if not metric.startswith("eval_") or config.data.eval is not None:
+        return ()
+    fix = "Set data.eval, or take a figure of the training, as in --metric loss:min."
+    return (Fault(key="metric", problem=f"{metric} never comes: this run holds no rows out.", fix=fix),)
+
+
+def _told(fault: Fault, space: Space, values: Mapping[str, Value], key: str) -> Fault:
+    """The fault as one of the space, where the value of one of its keys is to blame."""
+    named = fault.key.replace("-", "_")
+    blamed = named if named in space else f"{named}.name" if f"{named}.name" in space else key
+    if not blamed:
+        return fault
+    dimension = space[blamed]
+    where = fault.problem if named == blamed.removesuffix(".name") else str(fault)
+    if where.startswith("no such"):
+        return Fault(key=option(blamed), problem=where, fix=fault.fix)
+    what = "the range" if isinstance(dimension, Range) else "the choices"
+    problem = f"{shown(values[blamed])} of {what} {dimension} is refused: {where}"
+    return Fault(key=option(blamed), problem=problem, fix=fault.fix)
+
+
+def coarse(raw: Mapping[str, Any], space: Space) -> list[str]:
+    """Keys that take fractions, and are searched in whole numbers since both ends are written so: likely not what was meant."""
+    first = {key: dimension.probes[0] for key, dimension in space.items()}
+    notes = []
+    for key, dimension in space.items():
+        if not isinstance(dimension, Range) or not dimension.whole or dimension.step is not None:
+            continue
+        middle = dimension.low + 0.5
+        if not _faults(with_values(raw, {**first, key: middle}), None, ""):
+            notes.append(
+                f"notice: {option(key)} takes fractions, and {dimension} is written in whole numbers, so only those are tried;"
+                f" for fractions write {float(dimension.low)}..{float(dimension.high)}"
+            )
+    return notes

@@ -1,0 +1,244 @@
+"""The search: one trial after the other, until there are enough."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mt_core import MtError, RunConfig, UsageError
+from mt_core.command import duration, expand, merge, next_run_folder, notice, read_config
+
+from .folder import Folder, refuse_other, unusable
+from .process import STOPPED, Order, Runner, Watch, last_words
+from .refusals import coarse
+from .request import Search, prepared
+from .space import shown, size
+from .trials import Trial, read_run
+
+if TYPE_CHECKING:
+    from .study import Study
+
+FAILURES = 3
+"""So many failures before any success end a search: the next would fail too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What came of a search. ``best`` is the best complete trial; ``stopped`` the signal that ended it early, if one did."""
+
+    output: Path
+    metric: str
+    best: Trial | None
+    trials: tuple[Trial, ...]
+    stopped: str = ""
+
+
+def search(
+    config: RunConfig | Mapping[str, Any] | str | Path | None = None,
+    space: Mapping[str, Any] | str | Path | None = None,
+    *,
+    output: str | Path = "auto",
+    resume: bool = False,
+    **options: Any,
+) -> Found:
+    """Search, as ``mt-search`` does; ``options`` are the fields of ``Settings`` (``trials``, ``metric``, ``sampler`` …).
+
+    ``config`` is a run's, ``space`` maps keys to ranges or choices. ``output`` is the search's folder, ``auto`` for
+    ``searches/<model>-NNN``. With ``resume`` the search in ``output`` goes on; only ``trials`` and ``nproc_per_node`` may
+    then be given. While it searches, the first Ctrl-C saves the running trial and returns. Raises ``MtError``.
+    """
+    if resume:
+        if config is not None or space is not None or output == "auto":
+            raise UsageError("resume goes on with the search in output: give that folder, and neither config nor space")
+        folder = Folder(Path(expand(str(output))))
+        return go_on(folder, changed(folder.stored(), options))
+    raw = config.as_raw() if isinstance(config, RunConfig) else _read(config)
+    wanted = prepared(raw, _read(space), options)
+    return begin(new_folder(output, wanted), wanted)
+
+
+def _read(source: Mapping[str, Any] | str | Path | None) -> dict[str, Any]:
+    return read_config(expand(str(source))) if isinstance(source, str | Path) else merge({}, source or {})
+
+
+def changed(stored: Search, options: Mapping[str, Any]) -> Search:
+    """The stored search with what may change. Raises ``ConfigError`` for the rest."""
+    return prepared(
+        stored.raw,
+        {key: each.as_raw() for key, each in stored.space.items()},
+        {**stored.settings.model_dump(), **options},
+    )
+
+
+def new_folder(output: str | Path, wanted: Search) -> Folder:
+    """Where a search goes: the given folder, or the next free one."""
+    if output != "auto":
+        return Folder(Path(expand(str(output))))
+    model = wanted.raw.get("model")
+    name = str(model.get("name") if isinstance(model, Mapping) else model)
+    return Folder(next_run_folder(name.rpartition("/")[2], Path("searches")))
+
+
+def begin(folder: Folder, wanted: Search, runner: Runner | None = None) -> Found:
+    """A new search. Raises ``UsageError`` where the folder has one."""
+    if not folder.is_new():
+        raise unusable(folder.path)
+    for note in coarse(wanted.raw, wanted.space):
+        notice(note)
+    with folder.held():
+        if not folder.is_new():
+            raise unusable(folder.path)
+        folder.write_search(wanted)
+        return _search(folder, wanted, runner)
+
+
+def go_on(folder: Folder, wanted: Search, runner: Runner | None = None) -> Found:
+    """A search that was begun, with more trials perhaps."""
+    with folder.held():
+        refuse_other(folder.stored(), wanted, folder.path)
+        folder.write_search(wanted)
+        return _search(folder, wanted, runner)
+
+
+def _search(folder: Folder, wanted: Search, runner: Runner | None) -> Found:
+    from .study import Study  # Optuna and numpy load from here on
+
+    watch = Watch()
+    with watch.listening():
+        study = Study(folder.path, wanted)
+        before = len(_ended(study.trials))
+        while not watch.signal and (reason := _enough(study.trials, wanted, before)) is None:
+            ended = _one(folder, wanted, study, runner or watch.run)
+            if ended is None:
+                watch.signal = watch.signal or "another process"
+                break
+            _publish(folder, wanted, study, ended)
+        if not watch.signal and reason:
+            notice(reason)
+        _publish(folder, wanted, study)
+    return Found(
+        output=folder.path,
+        metric=wanted.settings.figure,
+        best=study.best,
+        trials=tuple(study.trials),
+        stopped=watch.signal,
+    )
+
+
+def _ended(trials: list[Trial]) -> list[Trial]:
+    return [trial for trial in trials if trial.state != "running"]
+
+
+def _enough(trials: list[Trial], wanted: Search, before: int) -> str | None:
+    """Why no further trial begins (empty: there are enough); ``None`` where one does.
+
+    ``before`` trials had ended when this process began: one that goes on tries anew. Raises ``MtError`` where all fail.
+    """
+    ended = _ended(trials)
+    failed = len(ended) - before if all(trial.state == "failed" for trial in ended) else 0
+    if failed >= min(FAILURES, wanted.trials):
+        raise MtError(
+            f"the first {failed} trials failed, so the search ends; the last one said: {ended[-1].error.rstrip('.')}."
+            f" Its whole output is in logs/{ended[-1].run}.log"
+        )
+    if len(ended) >= wanted.trials:
+        return ""
+    tried = {tuple(trial.values.items()) for trial in ended}
+    if (count := size(wanted.space)) is not None and len(tried) >= count:
+        return f"notice: all {count} combinations were tried, so the search ends after {len(ended)} trials"
+    return None
+
+
+def _one(folder: Folder, wanted: Search, study: Study, run: Runner) -> Trial | None:
+    """Begin a trial, or go on with the one that was cut short, and write down what came of it; ``None`` where it was stopped."""
+    trial = study.begin()
+    notice(f"trial {trial.number} of {wanted.trials}: {_values(trial)}")
+    if twin := _twin(trial, study):
+        notes: dict[str, Any] = {"steps": twin.steps, "seconds": 0.0, "run": twin.run, "error": twin.error}
+        ended = study.end(twin.state, value=twin.value, evaluations=twin.evaluations, **notes)
+        notice(f"  the same values as trial {twin.number}, so it has its figures")
+        return ended
+    began = time.monotonic()
+    place = folder.run(trial.number)
+    if not (place / "completed").exists():  # else the search was killed after the run, before it was written down
+        code = run(_order(folder, wanted, study, trial))
+        if code and not (place / "completed").exists():
+            if code in (STOPPED, 130):
+                return None
+            return _failed(folder, study, trial, began, last_words(folder.log(trial.number), code))
+    ended = _read_back(folder, wanted, study, trial, began)
+    notice(f"  {_summary(ended, wanted.settings.figure)}")
+    return ended
+
+
+def _values(trial: Trial) -> str:
+    return ", ".join(
+        f"{key.removesuffix('.name').replace('_', '-')} {_short(value)}" for key, value in trial.values.items()
+    )
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else shown(value)
+
+
+def _twin(trial: Trial, study: Study) -> Trial | None:
+    """An earlier trial with the same values: it would come to the same."""
+    ended = (each for each in study.trials if each.number < trial.number and each.state in ("complete", "pruned"))
+    return next((each for each in ended if each.values == trial.values), None)
+
+
+def _order(folder: Folder, wanted: Search, study: Study, trial: Trial) -> Order:
+    compared = wanted.settings.prune == "median"
+    if compared:
+        folder.write_history(study.history)
+    raw = wanted.config_of(trial.values, str(folder.history.absolute()) if compared else None)
+    return Order(
+        config=folder.write_config(trial.number, raw),
+        run=folder.run(trial.number),
+        log=folder.log(trial.number),
+        processes=wanted.settings.nproc_per_node,
+    )
+
+
+def _read_back(folder: Folder, wanted: Search, study: Study, trial: Trial, began: float) -> Trial:
+    """What the run left. Raises ``MtError`` where it never had the figure: no trial will."""
+    place = folder.run(trial.number)
+    try:
+        left = read_run(place, wanted.settings.figure)
+    except MtError as error:
+        _failed(folder, study, trial, began, str(error))
+        raise
+    notes: dict[str, Any] = {"steps": left.steps, "seconds": time.monotonic() - began, "run": place.name}
+    early = left.steps < left.total_steps and wanted.settings.prune == "median"
+    if left.value is None:
+        text = f"{wanted.settings.figure} is not a number"
+        return study.end("failed", evaluations=left.evaluations, error=text, **notes)
+    if early and study.is_worse(left.evaluations):
+        return study.end("pruned", evaluations=left.evaluations, **notes)
+    return study.end("complete", value=left.value, evaluations=left.evaluations, **notes)
+
+
+def _failed(folder: Folder, study: Study, trial: Trial, began: float, said: str) -> Trial:
+    notice(f"  failed: {said}")
+    seconds = time.monotonic() - began
+    return study.end("failed", evaluations={}, error=said, seconds=seconds, run=folder.run(trial.number).name)
+
+
+def _summary(trial: Trial, metric: str) -> str:
+    if trial.state == "failed":
+        return f"failed: {trial.error}"
+    figure = trial.last
+    early = f", ended early after {trial.steps} steps" if trial.state == "pruned" else ""
+    return f"{metric} {figure:.4f} in {duration(trial.seconds)}{early}"
+
+
+def _publish(folder: Folder, wanted: Search, study: Study, trial: Trial | None = None) -> None:
+    """What people look at, after every trial: a search that is killed has it too."""
+    metric = wanted.settings.figure
+    folder.write_table(study.trials, list(wanted.space), metric)
+    best = study.best
+    if best is not None and (trial is None or best.number == trial.number):
+        folder.write_best(best, metric)

@@ -1,0 +1,36 @@
+"""Searches of the tiny model, each in a folder of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt_plugin_search.request import Search, prepared
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fake_train import RAW, SPACE
+
+
+@pytest.fixture
+def asked() -> Callable[..., Search]:
+    """A search of the tiny model; keywords are settings."""
+
+    def made(space: Mapping[str, Any] = SPACE, **options: Any) -> Search:
+        return prepared(RAW, space, options)
+
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "os.fsync", lambda handle: None
+    )  # no power is cut here, and a busy disk takes a second for each
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
