@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,6 +88,7 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
         refuse_other_start,
         verify_together,
     )
+    from mt_core.assemble.batch_size import with_batch_size
     from mt_core.assemble.model import build_engine
     from mt_core.assemble.session import Session
     from mt_core.engine.plan import make_plan
@@ -113,15 +115,9 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
     seed_everything(config.train.seed, process.rank)
     checkpoint = options.checkpoint
     manifest = verify_together(checkpoint, process) if checkpoint else None
-    engine = build_engine(
-        resolved,
-        data.objective,
-        plan=plan,
-        process=process,
-        deepspeed=deepspeed,
-        say=notice if process.is_main else (lambda text: None),
-        checkpoint=checkpoint,
-    )
+    build = partial(build_engine, objective=data.objective, process=process, deepspeed=deepspeed, checkpoint=checkpoint)
+    resolved, plan = with_batch_size(resolved, data, plan, process, partial(build, say=lambda text: None))
+    engine = build(resolved, plan=plan, say=notice if process.is_main else (lambda text: None))
     session = Session(resolved, data, engine, output, stopper)
     refuse_other_rows(session, process)
     outcome = session.train(checkpoint=checkpoint, manifest=manifest, profile=options.profile)

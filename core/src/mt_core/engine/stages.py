@@ -17,8 +17,9 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from mt_core.engine.layout import too_many_stages
 from mt_core.engine.partition import partition
-from mt_core.engine.plan import Plan, too_many_stages
+from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process
 from mt_core.errors import ComponentError, ConfigError, Fault
 from mt_core.nn import Layer, LayerSpec, TrainModel
