@@ -56,19 +56,25 @@ def with_batch_size(
         largest = _largest(partial(build, resolved, plan=plan), rows, sizes, process)
     gc.collect()  # an engine holds itself, and must be gone before the run's own is built
     _free(process)
-    if not (found := smallest(largest)):
+    if not (rows_at_a_time := smallest(largest)):
         raise UsageError(
             f"train.micro_batch_size=auto: not even one row of {config.train.sequence_len} tokens fits into memory. Set"
             " --train.activation-checkpointing true, a smaller --train.sequence-len, or a higher --parallel.zero-stage"
         )
-    config = config.model_copy(update={"train": config.train.model_copy(update={"micro_batch_size": found})})
+    config = config.model_copy(update={"train": config.train.model_copy(update={"micro_batch_size": rows_at_a_time})})
     finished(config, data)
     origins = resolved.origins | {"train.micro_batch_size": FOUND}
     plan = make_plan(config, world=plan.world, device=plan.device, offers=resolved.offers.values())
     if process.is_main:
-        more = next((f" ({size} do not fit)" for size in sizes if size > found), "")
-        notice(f"train.micro_batch_size=auto: {found} rows at a time{more}, {plan.micro_batches} times a step")
+        more = next((f" ({size} do not fit)" for size in sizes if size > rows_at_a_time), "")
+        notice(f"train.micro_batch_size=auto: {rows_at_a_time} rows at a time{more}, {plan.micro_batches} times a step")
     return replace(resolved, config=config, origins=origins), plan
+
+
+def found(resolved: Resolved) -> dict[str, int]:
+    """What was found for this run rather than given, by its key."""
+    key = "train.micro_batch_size"
+    return {key: resolved.config.train.rows_at_a_time} if resolved.origins.get(key) == FOUND else {}
 
 
 def _divisors(number: int) -> list[int]:
@@ -86,6 +92,7 @@ def _largest(build: Callable[[], Engine], rows: LongestRows, sizes: list[int], p
                 break
             largest = size
             _free(process)
+    engine.close()
     return largest
 
 
