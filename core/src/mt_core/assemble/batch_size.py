@@ -7,23 +7,17 @@ state can be another. Each rank tries by itself, since one that is out of memory
 from __future__ import annotations
 
 import contextlib
-import gc
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from itertools import cycle, islice
-
-import numpy as np
-import torch
 
 from mt_core.assemble.data import RunData, finished, make_loader
-from mt_core.data.epoch import Group
-from mt_core.data.loader import Loader, make_batch, row_length
-from mt_core.engine.alone import Alone, is_out_of_memory
+from mt_core.data.longest import LongestRows
 from mt_core.engine.engine import Engine
 from mt_core.engine.plan import Plan, make_plan
 from mt_core.engine.processes import Process, smallest
 from mt_core.engine.random_state import kept_random_state
+from mt_core.engine.trial import Alone, fits, give_back, with_less_memory
 from mt_core.errors import UsageError
 from mt_core.nn import Batch
 from mt_core.plugins.resolve import Resolved
@@ -31,9 +25,6 @@ from mt_core.tracking.logs import notice
 
 FOUND = "found in memory"
 """Where the run's size came from."""
-
-KEPT_FREE = 0.05
-"""Share of a GPU's memory that stays free while sizes are tried: for what falls apart over a long run."""
 
 SCALE_STEPS = 40
 """Most steps until fp16's loss scale lets one pass, whose moments then take their memory."""
@@ -52,10 +43,9 @@ def with_batch_size(
         return resolved, plan
     sizes = _divisors(plan.global_batch_size // plan.data_ranks)
     rows = LongestRows(make_loader(config, data, plan, process), full_length=data.stream is not None)
-    with kept_random_state(), _ballast(process):
+    with kept_random_state(), with_less_memory(process):
         largest = _largest(partial(build, resolved, plan=plan), rows, sizes, process)
-    gc.collect()  # an engine holds itself, and must be gone before the run's own is built
-    _free(process)
+    give_back(process)  # an engine holds itself, and must be gone before the run's own is built
     if not (rows_at_a_time := smallest(largest)):
         raise UsageError(
             f"train.micro_batch_size=auto: not even one row of {config.train.sequence_len} tokens fits into memory. Set"
@@ -84,14 +74,14 @@ def _divisors(number: int) -> list[int]:
 def _largest(build: Callable[[], Engine], rows: LongestRows, sizes: list[int], process: Process) -> int:
     """The largest size that this rank can compute, 0 for none."""
     engine, largest = build(), 0
-    if not _fits(partial(_first_step, engine, rows.batches(1, sizes[-1]))):
+    if not fits(partial(_first_step, engine, rows.batches(1, sizes[-1]))):
         return largest
     with Alone() if process.world > 1 else contextlib.nullcontext():  # type: ignore[no-untyped-call]
         for size in sizes:  # from below: an engine cannot be trusted after a failure in the middle of a layer
-            if not _fits(partial(engine.train_step, rows.batches(size, sizes[-1] // size))):
+            if not fits(partial(engine.train_step, rows.batches(size, sizes[-1] // size))):
                 break
             largest = size
-            _free(process)
+            give_back(process)
     engine.close()
     return largest
 
@@ -101,46 +91,3 @@ def _first_step(engine: Engine, batches: list[Batch]) -> None:
     for _ in range(SCALE_STEPS):
         if engine.train_step(batches).applied:
             return
-
-
-def _fits(attempt: Callable[[], object]) -> bool:
-    try:
-        attempt()
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        return False
-    return True
-
-
-@dataclass(frozen=True)
-class LongestRows:
-    """The longest rows of a run; of a stream those of its first block, at full length."""
-
-    loader: Loader
-    full_length: bool
-
-    def batches(self, size: int, count: int) -> list[Batch]:
-        """So many rows at a time, twice where a step has several micro-batches: gradients are then kept meanwhile."""
-        samples, loader = self.loader.samples, self.loader
-        groups: list[Group] = [(int(number),) for number in np.argsort(samples.lengths)[::-1][:size]]
-        if loader.packing:
-            groups = list(loader.rows(0).cut(0, size))
-        groups = list(islice(cycle(groups), size))
-        length = loader.sequence_len if self.full_length else row_length(loader, samples, groups)
-        return [make_batch(samples, loader.objective, groups, length, loader.part)] * min(2, count)
-
-
-@contextlib.contextmanager
-def _ballast(process: Process) -> Iterator[None]:
-    """A part of a GPU's memory is taken meanwhile."""
-    on_gpu = process.device.type == "cuda"
-    size = int(torch.cuda.get_device_properties(process.device).total_memory * KEPT_FREE) if on_gpu else 0
-    ballast = torch.empty(size, dtype=torch.uint8, device=process.device)
-    yield
-    del ballast
-
-
-def _free(process: Process) -> None:
-    if process.device.type == "cuda":
-        torch.cuda.empty_cache()
