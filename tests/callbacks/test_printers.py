@@ -82,3 +82,10 @@ def test_a_yes_or_no_task_is_printed_as_it_is_learned(runs: Any, capsys: pytest.
         runs.train("truth", objective={"name": "sft", "answers": [True, False]}, **words)
     with pytest.raises(ConfigError, match="give two"):
         runs.train("one", objective={"name": "sft", "answers": ["yes"]}, **words)
+
+
+def test_figures_that_never_come_are_said_with_the_key_that_brings_them(
+    runs: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs.train("run", steps=1, task_print="classification")
+    assert "no answers (--objective.answers names them)" in capsys.readouterr().out

@@ -52,6 +52,16 @@ def test_restarts_are_those_of_torch_for_each_cycle(build: Any) -> None:
     assert found == pytest.approx([*one, 0.1] * 3, abs=1e-12)
 
 
+def test_a_cosine_starts_again_where_an_adapter_is_reset(build: Any) -> None:
+    """Each cycle is that of a run which ends there."""
+    found = factors(build, "cosine-restarts", 60, warmup_steps=5, floor_ratio=0.1, restarts=(20, 45), peak_ratio=0.5)
+    first = factors(build, "cosine-restarts", 20, warmup_steps=5, floor_ratio=0.1, cycles=1)
+    assert found[:20] == pytest.approx(first, abs=1e-12)
+    for start, end, peak in ((20, 45, 0.5), (45, 60, 0.25)):
+        one = factors(build, "cosine-restarts", end - start, warmup_ratio=0, cycles=1)
+        assert found[start:end] == pytest.approx([0.1 + 0.9 * peak * each for each in one], abs=1e-12)
+
+
 def test_growing_cycles_get_longer_and_their_peaks_lower(build: Any) -> None:
     found = factors(build, "cosine-restarts", 70, warmup_ratio=0, cycles=3, growth=2.0, peak_ratio=0.5)
     starts = [k for k in range(1, 70) if found[k] > found[k - 1]]
@@ -144,6 +154,11 @@ def test_a_run_of_one_update_trains_at_the_base_rate(build: Any, name: str) -> N
             r"decay_steps=11 does not fit into the 10 updates .* 10 at most",
         ),
         ("cosine-restarts", {"cycles": 15}, r"cycles=15 .* fewer than 2 of the 19 updates"),
+        (
+            "cosine-restarts",
+            {"restarts": (5, 19)},
+            r"restarts=\[5, 19\] gives a cycle fewer than 2 updates of a run of 20",
+        ),
     ],
 )
 def test_what_does_not_fit_into_the_run_is_refused(build: Any, name: str, values: dict[str, Any], said: str) -> None:
@@ -159,6 +174,10 @@ def test_what_does_not_fit_into_the_run_is_refused(build: Any, name: str, values
         ("polynomial", {"power": 0}),
         ("wsd", {"form": "steep"}),
         ("cosine-restarts", {"growth": 0.5}),
+        ("cosine-restarts", {"restarts": (20, 10)}),
+        ("cosine-restarts", {"restarts": (10, 10)}),
+        ("cosine-restarts", {"restarts": (0, 10)}),
+        ("cosine-restarts", {"restarts": (10,), "cycles": 3}),
         ("linear", {"hold_ratio": 0}),
     ],
 )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from mt_core.config.run import RunConfig
 
@@ -105,8 +105,8 @@ def _alternatives(config: RunConfig, world: int, key: str, most: int) -> list[An
     field = type(getattr(config, section)).model_fields[name]
     if isinstance(own, bool):
         return [not own]
-    if choices := get_args(field.annotation):
-        return [choice for choice in choices if choice != own]
+    if get_origin(field.annotation) is Literal:
+        return [choice for choice in get_args(field.annotation) if choice != own]
     total = config.train.global_batch_size or 1 if key == "train.micro_batch_size" else world
     near = sorted((n for n in _divisors(total) if n != own), key=lambda n: _distance(own, n))
     return list(dict.fromkeys([*near[:most], *(n for n in near if n == 1)]))
@@ -121,7 +121,7 @@ def _batches(config: RunConfig, world: int, changes: Mapping[str, Any]) -> list[
         changes.get(key, _value(config, key))
         for key in ("train.micro_batch_size", "parallel.pipeline", "parallel.sequence")
     )
-    rows = size * max(1, world // math.prod(shared))
+    rows = (1 if size == "auto" else size) * max(1, world // math.prod(shared))
     return [n for n in (total // rows * rows, -(-total // rows) * rows) if n and n != total]
 
 

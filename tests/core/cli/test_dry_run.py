@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from mt_core.cli.train import main
 
@@ -132,7 +133,7 @@ def test_a_layout_is_refused_before_torch_is_loaded_and_any_process_starts(empty
     assert list(empty_folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("words", [("--nnodes", "2"), ("--json",)])
+@pytest.mark.parametrize("words", [("--nnodes", "2"), ("--json",), ("--plot", "rates.png")])
 def test_what_belongs_to_a_dry_run_is_refused_without_one(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,3 +173,33 @@ def test_a_pattern_of_parameters_that_matches_nothing_is_refused(capsys: pytest.
         said = refused(capsys, key, '["*embd*"]')
         assert f"{key[2:].replace('-', '_')}: '*embd*' matches none of 39 parameters" in said
     assert "leaves no parameter to train" in refused(capsys, "--train.disable", '["*"]')
+
+
+def test_the_rates_are_drawn_for_each_group(
+    empty_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is drawn is what the run would use: every step, each rate once, its way up and its end."""
+    drawn: list[Any] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: (drawn.append(figure), Path(path).touch()))
+    words = ("--train.steps", "100", "--optimizer.lr", "0.01", "--schedule.warmup-steps", "20", "--optimizer.rates")
+    assert main([*LLAMA, *words, '{"*embed*": {scale: 0.1}}', "--plot", "rates.png"]) == 0
+    assert [path.name for path in empty_folder.iterdir()] == ["rates.png"]
+    axes = drawn[0].axes[0]
+    high, low, last = axes.lines
+    assert high.get_xdata().tolist() == list(range(1, 101))
+    assert high.get_ydata()[[0, 20, 99]].tolist() == pytest.approx([0.01 / 21, 0.01, 0.001])
+    assert low.get_ydata().tolist() == pytest.approx((high.get_ydata() / 10).tolist())
+    assert last.get_ydata() == pytest.approx([0.001, 0.001])
+    said = [text.get_text() for text in drawn[0].legends[0].get_texts()]
+    assert said[0] == "0.01: decay, no_decay"
+    assert said[1].startswith("0.001: ")
+    assert said[2:] == ["warm-up: 20 updates", "last update: 0.001 (10 % of the base rate)"]
+
+
+def test_a_picture_is_a_png_in_a_folder_that_is_there(empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*LLAMA, "--plot", "rates.png"]) == 0
+    assert (empty_folder / "rates.png").read_bytes().startswith(b"\x89PNG")
+    capsys.readouterr()
+    assert "--plot writes a PNG, got 'rates.pdf'" in refused(capsys, "--plot", "rates.pdf")
+    assert "not there is no folder" in refused(capsys, "--plot", "not there/rates.png")
+    assert len(list(empty_folder.iterdir())) == 1

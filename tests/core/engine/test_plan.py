@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,3 +68,17 @@ def test_a_layout_that_cannot_be_is_refused_with_what_to_do(
         planned(world, parallel, **train)
     for text in says:
         assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_an_optimizer_of_whole_parameters_is_refused_with_one_fault(stage: int) -> None:
+    raw = {"model": {"name": "llama"}, "parallel": {"zero_stage": stage}}
+    resolved = resolve(raw, PluginHost.discover())
+    offer = resolved.offers["optimizer"]
+    whole = replace(offer.component, name="whole", form="whole_parameter", layouts=frozenset({"zero0"}))
+    offers = [*(each for each in resolved.offers.values() if each is not offer), replace(offer, component=whole)]
+    with pytest.raises(ConfigError) as caught:
+        make_plan(resolved.config, world=2, device="cpu", offers=offers)
+    assert [fault.key for fault in caught.value.faults] == ["optimizer"]
+    assert f"whole needs whole parameters, and ZeRO {stage} shows it flat pieces" in str(caught.value)
+    assert "Set --parallel.zero-stage 0" in str(caught.value)

@@ -80,7 +80,7 @@ def read_data(resolved: Resolved, *, training: bool = False) -> RunData:
     objective, rules = _objective(resolved, tokenizer)
     if isinstance(source, Stream):
         refuse_for_streams(config, training=training)
-        return _finished(config, _stream(resolved, source, tokenizer, objective, rules))
+        return finished(config, _stream(resolved, source, tokenizer, objective, rules))
     rows = cache(partial(rows_of, resolved, source))
     encoded = Encoder(resolved, tokenizer, objective, rules, files)
     train = encoded("train", lambda: (rows().train, rows().kept))
@@ -90,12 +90,12 @@ def read_data(resolved: Resolved, *, training: bool = False) -> RunData:
         measure(out, rules, begins=False)
     else:
         out = encoded("held_out", lambda: (rows().evaluation, rows().held_out))
-    return _finished(config, RunData(tokenizer, objective, train, out))
+    return finished(config, RunData(tokenizer, objective, train, out))
 
 
-def _finished(config: RunConfig, data: RunData) -> RunData:
-    """With the figures that only whole splits show."""
-    seed, together = config.train.seed, config.train.micro_batch_size
+def finished(config: RunConfig, data: RunData) -> RunData:
+    """With the figures that only whole splits show, and those that depend on the rows of a batch."""
+    seed, together = config.train.seed, config.train.rows_at_a_time
     for part in (data.train, data.held_out):
         finish(
             part,

@@ -71,6 +71,7 @@ def resolve_resumed(
     rows = _rows_of_a_step(manifest, checkpoint)
     _refuse_other_config(_with_rows(manifest.get("config", before), rows), _with_rows(before, rows), run_folder)
     before = merge(before, {"train": {"global_batch_size": rows}})
+    raw = _as_found(raw)
     known = dict.fromkeys(flat(before), f"the run {run_folder}") | (origins or {})
     resolved = resolve(merge(before, raw), host, known)
     _refuse_changes(resolve(before, host, known).config.as_raw(), resolved.config.as_raw(), run_folder)
@@ -82,6 +83,14 @@ def _rows_of_a_step(manifest: Mapping[str, Any], checkpoint: Path) -> int:
     if not isinstance(layout, dict) or "global_batch_size" not in layout:
         raise CheckpointError(f"{checkpoint / MANIFEST} has no layout, so no training run saved it; give another one")
     return int(layout["global_batch_size"])
+
+
+def _as_found(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without a wish to find the micro-batch again: ``run.yaml`` has the one that was found."""
+    train = raw.get("train")
+    if not isinstance(train, dict) or train.get("micro_batch_size") != "auto":
+        return raw
+    return {**raw, "train": {key: value for key, value in train.items() if key != "micro_batch_size"}}
 
 
 def _with_rows(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:

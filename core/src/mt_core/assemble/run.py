@@ -88,6 +88,7 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
         refuse_other_start,
         verify_together,
     )
+    from mt_core.assemble.batch_size import with_batch_size
     from mt_core.assemble.model import build_engine
     from mt_core.assemble.probe import probe_of
     from mt_core.assemble.session import Session
@@ -115,16 +116,10 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
     seed_everything(config.train.seed, process.rank)
     checkpoint = options.checkpoint
     manifest = verify_together(checkpoint, process) if checkpoint else None
-    engine = build_engine(
-        resolved,
-        data.objective,
-        plan=plan,
-        process=process,
-        deepspeed=deepspeed,
-        say=notice if process.is_main else (lambda text: None),
-        checkpoint=checkpoint,
-        probe=partial(probe_of, config, data, plan, process),
-    )
+    build = partial(build_engine, objective=data.objective, process=process, deepspeed=deepspeed, checkpoint=checkpoint)
+    resolved, plan = with_batch_size(resolved, data, plan, process, partial(build, say=lambda text: None))
+    probe = partial(probe_of, resolved.config, data, plan, process)
+    engine = build(resolved, plan=plan, say=notice if process.is_main else (lambda text: None), probe=probe)
     session = Session(resolved, data, engine, output, stopper)
     refuse_other_rows(session, process)
     outcome = session.train(checkpoint=checkpoint, manifest=manifest, profile=options.profile)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core import __version__
+from mt_core.assemble.batch_size import found
 from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import RunData, make_held_out, make_loader
 from mt_core.assemble.goodbye import say_goodbye
@@ -100,7 +101,7 @@ class Session:
         )
         if self.process.is_main:
             about = about_run(self.resolved, self.engine, self.data, self.total_steps)
-            self._write_head(about | {"from_step": progress.step})
+            self._write_head(about | {"from_step": progress.step, "found": found(self.resolved)})
             show(describe_run(about, self.data))
             for text in about["warnings"]:
                 notice(f"warning: {text}")

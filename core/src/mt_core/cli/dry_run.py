@@ -16,13 +16,20 @@ BARS = "▁▂▃▄▅▆▇█"
 PARTS = ("weights", "gradients", "optimizer", "buffers", "activations")
 
 
-def show_plan(resolved: Resolved, options: RunOptions, *, world: int, as_json: bool) -> int:
-    """Check everything and print what would run. Raises ``MtError`` with every fault."""
+def show_plan(
+    resolved: Resolved, options: RunOptions, *, world: int, as_json: bool = False, plot: str | None = None
+) -> int:
+    """Check everything and print what would run; ``plot`` names a PNG of its rates. Raises ``MtError`` with every fault."""
+    from mt_core.planning.rates import draw_rates, picture_path
+
+    picture = picture_path(plot) if plot is not None else None
     from mt_core.planning.dry_run import dry_run  # torch loads from here on
 
     about = dry_run(resolved, options, world=world)
     if not is_first():
         return 0
+    if picture is not None:
+        draw_rates(resolved, about, picture)
     if as_json:
         print(redact(json.dumps(about, indent=1, ensure_ascii=False)))
         return 0

@@ -175,7 +175,7 @@ def _evaluator(*, wanted: bool, averaged: str | None) -> Callable[[Job], tuple[F
             objective,
             samples,
             loaded.tokenizer,
-            batch_size=config.eval.batch_size or config.train.micro_batch_size,
+            batch_size=config.eval.batch_size or config.train.rows_at_a_time,
             on_prediction=made.append if wanted else None,
         )
         return figures, [asdict(prediction) for prediction in made]

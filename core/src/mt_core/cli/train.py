@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from mt_core.assemble.run import RunOptions
 
 SWITCHES = ("overwrite", "print_config", "dry_run", "json", "debug", "version", "help")
-VALUES = ("config", "output", "resume", "nproc_per_node", "nnodes", "profile")
+VALUES = ("config", "output", "resume", "nproc_per_node", "nnodes", "profile", "plot")
 REPEATED = ("block_plugin",)
-PATHS = ("config", "output", "resume")
+PATHS = ("config", "output", "resume", "plot")
 """Values that may begin with the @name of a path."""
 
 
@@ -98,7 +98,8 @@ def train_once(request: Request, host: PluginHost) -> int:
     if "dry_run" in flags:
         from mt_core.cli.dry_run import show_plan
 
-        return show_plan(resolved, _options(request, checkpoint, output), world=world, as_json="json" in flags)
+        wanted = _options(request, checkpoint, output)
+        return show_plan(resolved, wanted, world=world, as_json="json" in flags, plot=flags.get("plot"))
     if count > 1:
         return _launch(request, output, count)
     return _start(request, resolved, checkpoint, output)
@@ -106,10 +107,9 @@ def train_once(request: Request, host: PluginHost) -> int:
 
 def _process_count(flags: Mapping[str, Any]) -> int:
     """Processes that this command starts, or on paper would; 0 where a launcher has started them."""
-    if "dry_run" not in flags and (given := [name for name in ("nnodes", "json") if name in flags]):
-        raise UsageError(
-            f"--{given[0]} goes with --dry-run only; several nodes are started by torchrun or the like, one process a device"
-        )
+    if "dry_run" not in flags and (given := [name for name in ("nnodes", "json", "plot") if name in flags]):
+        hint = "; several nodes are started by torchrun or the like, one process a device" * (given[0] == "nnodes")
+        raise UsageError(f"--{given[0]} goes with --dry-run only{hint}")
     if "WORLD_SIZE" in os.environ:
         return 0
     from mt_core.cli.launch import process_count

@@ -29,6 +29,7 @@ The command itself:
   --dry-run                  check everything, print the plan with its memory a rank, and start nothing
   --nnodes N                 with --dry-run: machines of --nproc-per-node processes each
   --json                     with --dry-run: the plan as JSON
+  --plot FILE.png            with --dry-run: the learning rate of each parameter group over all steps, as a picture
   --print-config             print the resolved config and where each value came from, and end
   --profile DIR              write a torch profile of a few steps
   --block-plugin NAME        do not import this plugin (may be repeated)

@@ -158,7 +158,9 @@ class TrainConfig(MtConfig):
         None, gt=0, description="save and end with code 75 after so long (minutes), to be resumed"
     )
     sequence_len: int = Field(256, gt=1, description="length of a row (tokens)")
-    micro_batch_size: int = Field(8, gt=0, description="rows that one rank computes at a time")
+    micro_batch_size: int | Literal["auto"] = Field(
+        8, description="rows that one rank computes at a time; auto tries how many its memory holds, before the run"
+    )
     global_batch_size: int | None = Field(
         None, gt=0, description="rows of one optimizer step over all ranks; default micro_batch_size × data ranks"
     )
@@ -180,11 +182,32 @@ class TrainConfig(MtConfig):
     attention: Literal["auto", "math", "efficient", "flash"] = Field("auto", description="attention kernel")
     compile: bool = Field(False, description="torch.compile on each block")
 
+    @field_validator("micro_batch_size", mode="before")
+    @classmethod
+    def _count_or_auto(cls, value: Any) -> Any:
+        """Said once: a union of types would give a fault for each."""
+        if value != "auto" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise ValueError(f"should be a whole number greater than 0, or auto; got {value!r}")
+        return value
+
     @model_validator(mode="after")
     def _one_length(self) -> Self:
         if self.steps is not None and self.epochs is not None:
             raise ValueError(f"steps={self.steps} and epochs={self.epochs} are both set; keep one of them")
         return self
+
+    @model_validator(mode="after")
+    def _rows_of_a_step(self) -> Self:
+        if self.micro_batch_size == "auto" and self.global_batch_size is None:
+            raise ValueError(
+                "micro_batch_size=auto leaves the rows of a step to the memory of a machine; set global_batch_size too"
+            )
+        return self
+
+    @property
+    def rows_at_a_time(self) -> int:
+        """``micro_batch_size``; 1 while it is still to be found, which divides any number of rows."""
+        return 1 if self.micro_batch_size == "auto" else self.micro_batch_size
 
 
 class ParallelConfig(MtConfig):

@@ -245,10 +245,27 @@ class Engine:
                     with gathered([parameter]):
                         yield name, parameter.detach().clone() if passing else parameter.detach()
 
+    def close(self) -> None:
+        """Give the memory back, once nobody refers to this engine either: hooks and a cache of DeepSpeed's would keep all of it."""
+        with kept_quiet():
+            self._engine.destroy()
+        if self.plan.zero_stage == 3:
+            _forget_modules()
+
     @property
     def stages(self) -> tuple[str, ...]:
         """What each stage of a pipeline has, for people; empty without one."""
         return ()
+
+
+def _forget_modules() -> None:
+    """DeepSpeed's ZeRO 3 remembers the last module, and in a cache of a class what to release after each, for good."""
+    from deepspeed.runtime.zero import parameter_offload, partitioned_param_coordinator
+
+    parameter_offload.FWD_MODULE_STACK.clear()
+    coordinator = partitioned_param_coordinator.PartitionedParameterCoordinator
+    for cell in coordinator._PartitionedParameterCoordinator__params_to_release.__closure__:  # a wrapper that times it
+        getattr(cell.cell_contents, "cache_clear", lambda: None)()
 
 
 def _settle_norm(optimizer: Any) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from mt_core.components import OptimizerComponent
-from mt_core.config.base import Layout
+from mt_core.config.base import ZERO, Layout
 from mt_core.config.run import RunConfig
+from mt_core.engine import layout
 from mt_core.errors import ConfigError, Fault
 from mt_core.nearest import suggestion
 from mt_core.plugins.host import Offer
@@ -125,13 +126,15 @@ def _settled(config: RunConfig, world: int, device: str, offers: Sequence[Offer]
     """The plan, and what is wrong with it; a part that is wrong counts as 1 for what comes after it."""
     train, parallel = config.train, config.parallel
     dtype = train.dtype if train.dtype != "auto" else ("bf16" if device == "cuda" else "fp32")
-    faults = [*_wrong_precision(dtype, device), *_wrong_offload(config)]
+    faults = [*layout.wrong_precision(dtype, device), *layout.wrong_offload(config)]
     stage, notices = _stage(config, world, dtype)
+    if train.micro_batch_size == "auto":
+        notices += ("how many rows a rank computes at a time is found before the first step; on paper it is one",)
     pipeline, sequence = parallel.pipeline, parallel.sequence
-    if wrong := _wrong_pipeline(config, world, dtype):
+    if wrong := layout.wrong_pipeline(config, world, dtype):
         faults.extend(wrong)
         stage, pipeline = 1, pipeline if world % pipeline == 0 else 1
-    if fault := _wrong_sequence(config, world // pipeline):
+    if fault := layout.wrong_sequence(config, world // pipeline):
         faults.append(fault)
         sequence = 1
     data_ranks = world // (pipeline * sequence)
@@ -141,8 +144,8 @@ def _settled(config: RunConfig, world: int, device: str, offers: Sequence[Offer]
         dtype=dtype,
         zero_stage=stage,
         offload=parallel.offload,
-        micro_batch_size=train.micro_batch_size,
-        global_batch_size=train.global_batch_size or train.micro_batch_size * data_ranks,
+        micro_batch_size=train.rows_at_a_time,
+        global_batch_size=train.global_batch_size or train.rows_at_a_time * data_ranks,
         clip_norm=train.clip_norm,
         pipeline=pipeline,
         sequence=sequence,
@@ -152,27 +155,6 @@ def _settled(config: RunConfig, world: int, device: str, offers: Sequence[Offer]
     layouts = plan.layouts
     faults.extend(fault for offer in offers for fault in _unsupported(offer, plan, layouts))
     return plan, list(dict.fromkeys(faults))
-
-
-def _wrong_precision(dtype: str, device: str) -> list[Fault]:
-    if dtype != "fp16" or device != "cpu":
-        return []
-    return [Fault(key="train.dtype", problem="fp16 does not train on a CPU.", fix="Set --train.dtype fp32 or bf16.")]
-
-
-def _wrong_offload(config: RunConfig) -> list[Fault]:
-    """Why what is offloaded does not go with the stage."""
-    offload, stage, key = config.parallel.offload, config.parallel.zero_stage, "parallel.offload"
-    if offload == "optimizer" and stage == 0:
-        problem, fix = (
-            "optimizer needs ZeRO, got zero_stage=0.",
-            "Set --parallel.zero-stage 1, 2 or 3, or leave it auto.",
-        )
-        return [Fault(key=key, problem=problem, fix=fix)]
-    if offload == "parameters" and stage not in ("auto", 3):
-        problem = f"parameters needs ZeRO 3, got zero_stage={stage}."
-        return [Fault(key=key, problem=problem, fix="Set --parallel.zero-stage 3, or leave it auto.")]
-    return []
 
 
 def _wrong_batch(plan: Plan) -> list[Fault]:
@@ -205,63 +187,6 @@ def _stage(config: RunConfig, world: int, dtype: str) -> tuple[int, tuple[str, .
     return wanted, ()
 
 
-def too_many_stages(stages: int, layers: int) -> Fault:
-    """Said on paper where the number of layers is known, else when the model is there."""
-    return Fault(
-        key="parallel.pipeline",
-        problem=f"the model has {layers} layers (embedding, blocks, norm and head), too few for {stages} stages.",
-        fix=f"Set --parallel.pipeline {layers} or less.",
-    )
-
-
-def _wrong_pipeline(config: RunConfig, world: int, dtype: str) -> list[Fault]:
-    """Why ``parallel.pipeline`` does not fit the ranks, the model, or the rest of the layout."""
-    stages, parallel = config.parallel.pipeline, config.parallel
-    if stages == 1:
-        return []
-    faults = []
-    if world % stages:
-        possible = ", ".join(str(n) for n in range(1, world + 1) if world % n == 0)
-        start = f"start {stages} processes or a multiple of them (--nproc-per-node {stages})"
-        fix = f"Set --parallel.pipeline to one of {possible}, or {start}."
-        what = "1 rank does" if world == 1 else f"{world} ranks do"
-        faults.append(Fault(key="parallel.pipeline", problem=f"{what} not divide into {stages} stages.", fix=fix))
-    blocks = getattr(config.model.options, "n_layers", None)
-    if blocks is not None and stages > blocks + 3:
-        faults.append(too_many_stages(stages, blocks + 3))
-    # ZeRO 0 would clip by the first stage's norm only, and let infinities through; 2 and 3 cut what a stage accumulates.
-    if parallel.zero_stage not in ("auto", 1):
-        problem = f"{parallel.zero_stage} does not go with a pipeline, which runs ZeRO 1."
-        faults.append(Fault(key="parallel.zero-stage", problem=problem, fix="Set 1, or leave it auto."))
-    refused = [
-        ("parallel.offload", parallel.offload, parallel.offload != "none", "none"),
-        ("train.compile", "compiling blocks", config.train.compile, "false"),
-        ("train.dtype", dtype, dtype == "fp16", "bf16 or fp32"),
-    ]
-    for key, what, given, instead in refused:
-        if given:
-            problem, fix = (
-                f"{what} does not work in a pipeline yet.",
-                f"Set --{key} {instead}, or --parallel.pipeline 1.",
-            )
-            faults.append(Fault(key=key, problem=problem, fix=fix))
-    return faults
-
-
-def _wrong_sequence(config: RunConfig, world: int) -> Fault | None:
-    """Why the ranks or the heads cannot be divided as ``parallel.sequence`` says."""
-    size, heads = config.parallel.sequence, getattr(config.model.options, "n_heads", None)
-    possible = [n for n in range(1, world + 1) if world % n == 0 and (heads is None or heads % n == 0)]
-    if size in possible:
-        return None
-    what = f"{world} ranks" + (f" and {heads} heads" if heads is not None else "")
-    return Fault(
-        key="parallel.sequence",
-        problem=f"{what} do not divide by {size}.",
-        fix=f"Set --parallel.sequence to one of {', '.join(map(str, possible))}, or start another number of processes.",
-    )
-
-
 _CONCERNED: dict[str, frozenset[str]] = {
     "pipeline": frozenset({"train_model", "objective", "adapter", "optimizer", "callback"}),
     "sequence": frozenset({"train_model", "objective", "adapter", "callback"}),
@@ -274,27 +199,16 @@ def _unsupported(offer: Offer, plan: Plan, layouts: Set[Layout]) -> list[Fault]:
     faults = []
     component = offer.component
     needed = {layout for layout in layouts if offer.kind in _CONCERNED.get(layout, {offer.kind})}
-    if missing := needed - component.layouts:
-        faults.append(
-            Fault(
-                key="parallel",
-                problem=f"{component.name} does not support {', '.join(sorted(missing))}.",
-                fix=f"It supports {', '.join(sorted(component.layouts))}.",
-            )
-        )
-    if plan.device not in component.devices:
-        faults.append(
-            Fault(
-                key="",
-                problem=f"{component.name} does not run on {plan.device}; it runs on {', '.join(sorted(component.devices))}.",
-            )
-        )
     if isinstance(component, OptimizerComponent) and component.form == "whole_parameter" and plan.zero_stage > 0:
-        faults.append(
-            Fault(
-                key="optimizer",
-                problem=f"{component.name} needs whole parameters, and ZeRO {plan.zero_stage} shows it flat pieces.",
-                fix="Set --parallel.zero-stage 0.",
-            )
-        )
+        problem = f"{component.name} needs whole parameters, and ZeRO {plan.zero_stage} shows it flat pieces."
+        faults.append(Fault(key="optimizer", problem=problem, fix="Set --parallel.zero-stage 0."))
+        needed -= ZERO  # which it lacks for this reason
+    if missing := needed - component.layouts:
+        problem = f"{component.name} does not support {', '.join(sorted(missing))}."
+        allowed = f"It supports {', '.join(sorted(component.layouts))}."
+        faults.append(Fault(key="parallel", problem=problem, fix=allowed))
+    if plan.device not in component.devices:
+        allowed = ", ".join(sorted(component.devices))
+        problem = f"{component.name} does not run on {plan.device}; it runs on {allowed}."
+        faults.append(Fault(key="", problem=problem))
     return faults

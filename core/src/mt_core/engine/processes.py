@@ -191,6 +191,14 @@ def agree(ok: bool, group: dist.ProcessGroup | None = None) -> bool:
     return bool(flag.item())
 
 
+def smallest(number: int) -> int:
+    """The smallest number of all ranks, on every rank."""
+    value = torch.tensor(number, device=_device())
+    if dist.get_world_size() > 1:
+        dist.all_reduce(value, op=dist.ReduceOp.MIN)
+    return int(value.item())
+
+
 def agree_beside(process: Process, timeout_seconds: int) -> Callable[[bool], bool]:
     """``agree`` over connections of its own, for a thread beside training; every rank must call this."""
     if process.world == 1:

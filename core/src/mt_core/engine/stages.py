@@ -16,8 +16,9 @@ import torch
 from torch import nn
 
 from mt_core.engine.build import exchange, without_memory
+from mt_core.engine.layout import too_many_stages
 from mt_core.engine.partition import partition
-from mt_core.engine.plan import Plan, too_many_stages
+from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process
 from mt_core.errors import ComponentError, ConfigError
 from mt_core.nn import Layer, LayerSpec, TrainModel

@@ -33,10 +33,8 @@ from mt_core.planning import memory
 from mt_core.planning.activations import layer_activations
 from mt_core.planning.memory import Content, LayerActivations
 from mt_core.planning.moments import state_bytes
+from mt_core.planning.rates import shown_rates
 from mt_core.plugins.resolve import Resolved
-
-SHOWN_RATES = 49
-"""Updates of a run whose learning rate is planned."""
 
 
 def dry_run(resolved: Resolved, options: RunOptions, *, world: int) -> dict[str, Any]:
@@ -166,7 +164,7 @@ def _about(resolved: Resolved, plan: Plan, data: RunData, drawn: Drawing) -> dic
             "trained": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
         },
         "groups": [asdict(group) for group in group_sizes(drawn.groups, lr=rate)],
-        "rates": [{"step": k + 1, "lr": rate * schedule(k)} for k in _marks(steps)],
+        "rates": shown_rates(schedule, rate, steps),
         "data": {
             "train": data.train.report.as_dict(),
             "held_out": data.held_out.report.as_dict() if len(data.held_out) else None,
@@ -189,12 +187,6 @@ def _about(resolved: Resolved, plan: Plan, data: RunData, drawn: Drawing) -> dic
         "epochs": None if data.stream else steps * plan.global_batch_size / len(loader.rows(0)),
         "stages": _stages(resolved, plan, drawn, row_tokens),
     }
-
-
-def _marks(steps: int) -> list[int]:
-    """Updates at which the rate is shown: the first, the last, and others between, evenly."""
-    last = steps - 1
-    return sorted({round(last * part / (SHOWN_RATES - 1)) for part in range(SHOWN_RATES)})
 
 
 def _row_tokens(resolved: Resolved, data: RunData) -> int:

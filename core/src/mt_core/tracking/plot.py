@@ -1,10 +1,11 @@
-"""The loss curve as a picture: raw, smoothed, and evaluation."""
+"""Pictures of a run: its losses (raw, smoothed, evaluation), and the learning rates that are planned."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 SMOOTHING = 0.9
@@ -22,24 +23,73 @@ def smooth(values: Sequence[float], weight: float = SMOOTHING) -> list[float]:
 
 def plot_losses(records: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Write a PNG of the records of ``metrics.jsonl``; without a single loss nothing is written."""
-    from matplotlib.figure import Figure
-
     points = [(record["step"], record["loss"]) for record in records if record.get("loss") is not None]
     held_out = [(record["step"], record["eval_loss"]) for record in records if record.get("eval_loss") is not None]
     if not points:
         return
     steps, losses = [step for step, _ in points], [loss for _, loss in points]
-    figure = Figure(figsize=(9, 5), dpi=120, layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = _figure()
     axes.plot(steps, losses, color="#9bb8d9", linewidth=1, label="training, each step")
     axes.plot(steps, smooth(losses), color="#1f4e8c", linewidth=2, label=f"training, moving average ({SMOOTHING:g})")
     if held_out:
         axes.plot(*zip(*held_out, strict=True), "o-", color="#c8553d", markersize=5, label="held out")
     axes.set_xlabel("optimizer step")
     axes.set_ylabel("loss (nats per trained token)")
-    axes.grid(alpha=0.3)
     axes.legend(frameon=False)
+    _save(figure, path)
+
+
+SHOWN_GROUPS = 8
+"""Rates that the legend of a plan names, the highest first."""
+
+
+def plot_rates(
+    updates: Sequence[int], factors: Sequence[float], groups: Mapping[str, float], path: Path, title: str
+) -> None:
+    """Write a PNG of what a schedule makes of each group's base rate: groups of one rate are one line.
+
+    ``factors`` are those of ``updates``, counted from 1. Marked are the way to the first peak, and the rate of the last update.
+    """
+    import matplotlib
+
+    figure, axes = _figure()
+    named: dict[float, list[str]] = {}
+    for name, rate in groups.items():
+        named.setdefault(rate, []).append(name)
+    colors = matplotlib.colormaps["viridis"]
+    for number, (rate, names) in enumerate(sorted(named.items(), reverse=True)):
+        label = f"{rate:.3g}: {shorten(', '.join(names), 52, placeholder=' …')}" if number < SHOWN_GROUPS else None
+        color = colors(0.85 * number / max(1, len(named) - 1)) if len(named) > 1 else "#1f4e8c"
+        axes.plot(updates, [rate * factor for factor in factors], color=color, linewidth=2, label=label)
+    top, peak = max(named), factors.index(max(factors))
+    if peak:
+        count = updates[peak] - updates[0]
+        axes.axvspan(
+            updates[0], updates[peak], color="#e9c46a", alpha=0.25, linewidth=0, label=f"warm-up: {count:,} updates"
+        )
+    last = f"last update: {top * factors[-1]:.3g} ({100 * factors[-1]:.3g} % of the base rate)"
+    axes.axhline(top * factors[-1], color="#c8553d", linestyle="--", linewidth=1, label=last)
+    axes.set_title(title)
+    axes.set_xlabel("optimizer step")
+    axes.set_ylabel("learning rate")
+    axes.set_ylim(0, 1.05 * top * max(factors))
+    if len(named) > SHOWN_GROUPS:
+        axes.plot([], [], " ", label=f"and {len(named) - SHOWN_GROUPS} lower rates")
+    figure.legend(frameon=False, loc="outside lower center", ncols=2, fontsize="small")
+    _save(figure, path)
+
+
+def _figure() -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 5), dpi=120, layout="constrained")
+    axes = figure.add_subplot()
+    axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _save(figure: Any, path: Path) -> None:
     staged = path.with_name(f".tmp-{path.name}")
     staged.unlink(missing_ok=True)  # never through a link that somebody put there
     figure.savefig(staged, format="png")

@@ -35,13 +35,15 @@ def perplexity_line(records: Sequence[StepRecord]) -> str:
 
 def classification_line(records: Sequence[StepRecord]) -> str:
     """Accuracy, precision, recall, F1 and Matthews' correlation (MCC) of marked tokens, of the newest evaluation or else of
-    these steps. They come from ``--objective.answers``; a record without them is shown with its loss alone."""
+    these steps. They come from ``--objective.answers``; a record without them is shown with its loss, and says so."""
     shown, title = _newest(records), "eval "
     if not _has_cases(shown):
         shown, title = _mean_of_steps(records), ""
     parts = _both(records, "loss", "loss", "{:.4f}".format)
     if _has_cases(shown):
         parts += [f"{title}{name} {value:.3f}" for name, value in binary_figures(shown).items()]
+    elif parts:
+        parts.append("no answers (--objective.answers names them)")
     return " | ".join([*parts, *_speed(records)])
 
 

@@ -54,6 +54,17 @@ class RestartsConfig(DecayConfig):
     cycles: int = Field(4, gt=0, description="cosines after the warm-up, equally long unless growth says otherwise")
     growth: float = Field(1.0, ge=1, le=10, description="how much longer each cycle is than the one before (factor)")
     peak_ratio: float = Field(1.0, gt=0, le=1, description="peak of each cycle as a share of that of the one before")
+    restarts: tuple[int, ...] = Field(
+        (), description="updates after which a cosine starts again, as an adapter is reset there; instead of cycles"
+    )
+
+    @model_validator(mode="after")
+    def _one_plan(self) -> Self:
+        if self.restarts and (self.cycles, self.growth) != (4, 1.0):
+            raise ValueError("restarts says where each cycle begins; leave out cycles and growth")
+        if list(self.restarts) != sorted({each for each in self.restarts if each > 0}):
+            raise ValueError(f"restarts={list(self.restarts)} are not in order, each once and above 0; sort them")
+        return self
 
 
 class ReLoraConfig(DecayConfig):
@@ -134,15 +145,15 @@ def build_wsd(config: WsdConfig, *, total_steps: int) -> Schedule:
 def build_restarts(config: RestartsConfig, *, total_steps: int) -> Schedule:
     """Each cycle goes from its peak to the floor; the last one ends with the run (https://arxiv.org/abs/1608.03983).
 
-    Raises ``UsageError`` for more cycles than updates, two for each.
+    Raises ``UsageError`` for a cycle of fewer than two updates.
     """
-    length = total_steps - 1 - peak_update(config, total_steps)
-    starts = _cycle_starts(config, length + 1)
+    peak = peak_update(config, total_steps)
+    length = total_steps - 1 - peak
+    starts = [0, *(each - peak for each in config.restarts), length + 1]
+    if not config.restarts:
+        starts = _cycle_starts(config, length + 1)
     if total_steps > 1 and min(end - start for start, end in pairwise(starts)) < 2:
-        raise UsageError(
-            f"schedule.cycles={config.cycles} (growth {config.growth:g}) gives a cycle fewer than 2 of the {length + 1} updates"
-            " after the warm-up; set fewer cycles, or less growth"
-        )
+        raise _too_short(config, peak, total_steps)
 
     def after(done: int, length: int) -> float:
         number = bisect_right(starts, done, hi=len(starts) - 1) - 1
@@ -167,6 +178,18 @@ def _cycle_starts(config: RestartsConfig, updates: int) -> list[int]:
     """First updates of the cycles, and one past the last."""
     sizes = [config.growth**number for number in range(config.cycles)]
     return [round(updates * sum(sizes[:number]) / sum(sizes)) for number in range(config.cycles + 1)]
+
+
+def _too_short(config: RestartsConfig, peak: int, total_steps: int) -> UsageError:
+    if config.restarts:
+        return UsageError(
+            f"schedule.restarts={list(config.restarts)} gives a cycle fewer than 2 updates of a run of {total_steps}; they go from"
+            f" {peak + 2} to {total_steps - 2}, 2 or more apart"
+        )
+    return UsageError(
+        f"schedule.cycles={config.cycles} (growth {config.growth:g}) gives a cycle fewer than 2 of the {total_steps - peak} updates"
+        " after the warm-up; set fewer cycles, or less growth"
+    )
 
 
 def _share(done: int, length: int) -> float:
