@@ -1,7 +1,9 @@
-"""Rows to train on, launches of several processes that train them, and how far families are from their references."""
+"""Rows to train on, launches of several processes that train them, how far families are from their references, and the order of
+tests that workers share."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -40,6 +42,30 @@ WORDS = [
 ]
 
 
+LONGEST = (
+    "core/engine/test_layouts.py",
+    "core/engine/test_resume.py",
+)
+"""Files that take longest, the longest first: what is started last should be short. All others follow as they are collected."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In the workers of pytest-xdist (``pytest -n 2 --dist loadfile --no-loadscope-reorder``) the longest files come first."""
+    if not hasattr(config, "workerinput"):
+        return
+    rank = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST)}
+    if gone := [str(path) for path in rank if not path.exists()]:
+        raise pytest.UsageError(f"tests/conftest.py puts files first that do not exist: {gone}; mend LONGEST")
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now need not be looked through again: every start of DeepSpeed collects garbage."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows of very different lengths, some nearly all prompt."""
@@ -61,7 +87,8 @@ def launch(rows: Path) -> Callable[..., dict[str, Any]]:
         out, script = folder / f"results-{world}.json", Path(__file__).parent / worker
         command = [sys.executable, str(script), json.dumps(cases), str(rows), str(out)]
         base = {**os.environ, "WORLD_SIZE": str(world), "MT_STORE": str(folder / f"store-{world}")}
-        base |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        # Without LOCAL_SIZE, DeepSpeed starts a program to count processors in every backward pass of ZeRO 3 on a CPU.
+        base |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "LOCAL_SIZE": str(world)}
         processes = [
             subprocess.Popen(
                 command,
