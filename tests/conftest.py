@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from torch import Tensor
 
 PARITY_TABLE = "MT_PARITY_TABLE"
@@ -42,22 +43,63 @@ WORDS = [
 ]
 
 
+settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared machine")
+
+TOGETHER = ("faults", "core/plugins")
+"""Folders whose files share what takes long to set up: one worker of ``pytest -n`` takes all of them."""
+
 LONGEST = (
+    "integration/test_docs.py",
+    "faults",
+    "core/plugins",
+    "integration/test_first_run.py",
     "core/engine/test_layouts.py",
     "core/engine/test_resume.py",
+    "core/cli/test_stopping.py",
+    "core/planning/test_memory.py",
+    "families/test_families.py",
+    "optim/test_layouts.py",
+    "core/cli/test_pipeline.py",
+    "callbacks/test_averaging.py",
+    "integration/test_scale_out.py",
+    "integration/test_hello_plugin_wheel.py",
+    "core/engine/test_processes.py",
+    "core/cli/test_bad_input.py",
+    "callbacks/test_resume.py",
+    "examples/test_hello_plugin.py",
 )
-"""Files that take longest, the longest first: what is started last should be short. All others follow as they are collected."""
+"""What takes longest, the longest first: what is begun last should be short. All others follow as they are collected."""
+
+
+def piece(nodeid: str) -> str:
+    """What a test goes to a worker with: its file, so that launches are shared, or one of the folders above."""
+    path = nodeid.partition("::")[0].removeprefix("tests/")
+    return next((folder for folder in TOGETHER if path.startswith(f"{folder}/")), path)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """``pytest -n 2`` hands out pieces, in the order in which the workers have collected them."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Pieces(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return piece(nodeid)
+
+    config.option.loadscopereorder = False
+    return Pieces(config, log)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In the workers of pytest-xdist (``pytest -n 2 --dist loadfile --no-loadscope-reorder``) the longest files come first."""
+    """Workers collect the longest pieces first."""
     if not hasattr(config, "workerinput"):
         return
-    rank = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST)}
-    if gone := [str(path) for path in rank if not path.exists()]:
-        raise pytest.UsageError(f"tests/conftest.py puts files first that do not exist: {gone}; mend LONGEST")
-    items.sort(key=lambda item: rank.get(item.path, len(rank)))
+    if gone := [name for name in LONGEST if not (Path(__file__).parent / name).exists()]:
+        raise pytest.UsageError(f"tests/conftest.py puts first what does not exist: {gone}; mend LONGEST")
+    rank = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(piece(item.nodeid), len(rank)))
 
 
 def pytest_collection_finish() -> None:
