@@ -1,7 +1,9 @@
-"""Rows to train on, launches of several processes that train them, and how far families are from their references."""
+"""Rows to train on, launches of several processes that train them, how far families are from their references, and the order of
+tests that workers share."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from torch import Tensor
 
 PARITY_TABLE = "MT_PARITY_TABLE"
@@ -40,6 +43,71 @@ WORDS = [
 ]
 
 
+settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared machine")
+
+TOGETHER = ("faults", "core/plugins")
+"""Folders whose files share what takes long to set up: one worker of ``pytest -n`` takes all of them."""
+
+LONGEST = (
+    "integration/test_docs.py",
+    "faults",
+    "core/plugins",
+    "integration/test_first_run.py",
+    "core/engine/test_layouts.py",
+    "core/engine/test_resume.py",
+    "core/cli/test_stopping.py",
+    "core/planning/test_memory.py",
+    "families/test_families.py",
+    "optim/test_layouts.py",
+    "core/cli/test_pipeline.py",
+    "callbacks/test_averaging.py",
+    "integration/test_scale_out.py",
+    "integration/test_hello_plugin_wheel.py",
+    "core/engine/test_processes.py",
+    "core/cli/test_bad_input.py",
+    "callbacks/test_resume.py",
+    "examples/test_hello_plugin.py",
+)
+"""What takes longest, the longest first: what is begun last should be short. All others follow as they are collected."""
+
+
+def piece(nodeid: str) -> str:
+    """What a test goes to a worker with: its file, so that launches are shared, or one of the folders above."""
+    path = nodeid.partition("::")[0].removeprefix("tests/")
+    return next((folder for folder in TOGETHER if path.startswith(f"{folder}/")), path)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """``pytest -n 2`` hands out pieces, in the order in which the workers have collected them."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Pieces(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return piece(nodeid)
+
+    config.option.loadscopereorder = False
+    return Pieces(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Workers collect the longest pieces first."""
+    if not hasattr(config, "workerinput"):
+        return
+    if gone := [name for name in LONGEST if not (Path(__file__).parent / name).exists()]:
+        raise pytest.UsageError(f"tests/conftest.py puts first what does not exist: {gone}; mend LONGEST")
+    rank = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(piece(item.nodeid), len(rank)))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now need not be looked through again: every start of DeepSpeed collects garbage."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows of very different lengths, some nearly all prompt."""
@@ -61,7 +129,8 @@ def launch(rows: Path) -> Callable[..., dict[str, Any]]:
         out, script = folder / f"results-{world}.json", Path(__file__).parent / worker
         command = [sys.executable, str(script), json.dumps(cases), str(rows), str(out)]
         base = {**os.environ, "WORLD_SIZE": str(world), "MT_STORE": str(folder / f"store-{world}")}
-        base |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        # Without LOCAL_SIZE, DeepSpeed starts a program to count processors in every backward pass of ZeRO 3 on a CPU.
+        base |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "LOCAL_SIZE": str(world)}
         processes = [
             subprocess.Popen(
                 command,

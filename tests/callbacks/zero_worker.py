@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -39,9 +40,11 @@ def main(folder: Path, world: int) -> None:
 
 
 def anew(folder: Path) -> None:
-    """Each run's processes meet at a place of their own."""
+    """Each run's processes meet at a place of their own, and what the last one imported is left alone."""
     anew.count += 1
     os.environ["MT_STORE"] = str(folder / f"store-{anew.count}")
+    gc.collect()
+    gc.freeze()  # every start of DeepSpeed looks for garbage
 
 
 anew.count = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import errno
+import gc
 import importlib
 import io
 import json
@@ -204,6 +205,7 @@ def write_down(path: str, number: int) -> None:
 def main() -> None:
     for name in PRELOADED:
         importlib.import_module(name)
+    gc.freeze()  # or every fork walks and copies all of it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     print("ready", flush=True)
     for line in sys.stdin:

@@ -5,6 +5,8 @@ Each attempt is a fork of this process, which has imported everything once.
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
 import random
@@ -26,6 +28,8 @@ from mt_core.engine.processes import Process, connected, import_deepspeed
 from mt_core.plugins.host import PluginHost
 
 KILLS = 3
+LATE = "deepspeed.runtime.zero.muon.muon_optimizer"
+"""What DeepSpeed imports only when ZeRO starts, and torch's compiler with it."""
 
 
 class KillSoonAfter:
@@ -104,6 +108,8 @@ def main() -> None:
     torch.set_num_threads(1)
     process = Process.from_environment()
     import_deepspeed(process.device)
+    importlib.import_module(LATE)
+    gc.freeze()  # or every fork walks and copies all of it
     runs = Runs(process, rows, out.parent)
     for folder in (out.parent / f"{name}-{kind}" for name in cases for kind in ("whole", "parts")):
         folder.mkdir(exist_ok=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from layout_worker import Bench, Losses, StopAfter, main, state_hash
+from layout_worker import Bench, Losses, StopAfter, main, settle, state_hash
 
 from mt_core.assemble.callbacks import Callbacks
 from mt_core.assemble.session import Session
@@ -82,21 +82,26 @@ class Stops(Bench):
         self, case: dict[str, Any], output: Path | None, checkpoint: Path | None, stop: int = 0
     ) -> dict[str, Any]:
         self.deepspeed.utils.groups.mpu = None
+        settle()
         session = self.session(case, output, checkpoint)
         if stop:
             session.callbacks = Callbacks({"stop": StopAfter(stop)})
         return Trace(session).train(checkpoint)
 
     def every(self, case: dict[str, Any]) -> dict[str, Any]:
-        """A run that saves every step; then one run from each of its checkpoints."""
+        """A run that saves every step; then one run from each of its checkpoints, or from those of ``stops``."""
         case = {"steps": STEPS, "eval_every": 5, **case, "checkpoint": {"every_steps": 1, **case.get("checkpoint", {})}}
         output = self.folder()
         whole = self.trace(case, output, None)
         found = {
             step: differences(whole, self.trace(case, None, output / "checkpoints" / step_name(step)), step)
-            for step in range(1, STEPS)
+            for step in case.get("stops", range(1, STEPS))
         }
-        return {"steps": len(whole["losses"]), "different": {step: keys for step, keys in found.items() if keys}}
+        return {
+            "steps": len(whole["losses"]),
+            "stops": [*found],
+            "different": {step: keys for step, keys in found.items() if keys},
+        }
 
     def chain(self, case: dict[str, Any]) -> dict[str, Any]:
         """A run that is stopped and resumed five times."""

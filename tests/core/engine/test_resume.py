@@ -21,6 +21,10 @@ FEW: dict[str, dict[str, Any]] = {
     "sequence": {**DROPOUT, "stage": 1, "sequence": 2},
     "chain": {**DROPOUT, "stage": 2, "do": "chain", **BACKGROUND},
 }
+for number, each in enumerate(case for case in FEW.values() if case["do"] == "every"):
+    each["stops"] = [
+        *range(1 + number % 3, 20, 3)
+    ]  # a third each, together all: the soak tests below take all of every layout
 LAYOUTS: dict[str, dict[str, Any]] = {
     **{f"zero{stage}": {"stage": stage} for stage in (0, 1, 2, 3)},
     "pipeline": {"stage": "auto", "pipeline": 2},
@@ -43,9 +47,14 @@ def stopped(launch: Callable[..., dict[str, Any]], tmp_path_factory: pytest.Temp
 
 @pytest.mark.parametrize("case", FEW)
 def test_a_run_goes_on_after_any_step_bit_for_bit(stopped: dict[str, Any], case: str) -> None:
-    """Stopped after each of steps 1 to 19; the chain is stopped five times. Two of them save in the background."""
+    """Stopped after every third step; the chain is stopped five times. Two of them save in the background."""
     assert stopped[case]["steps"] == 20
+    assert stopped[case].get("stops") == FEW[case].get("stops")
     assert not stopped[case]["different"]
+
+
+def test_together_they_are_stopped_after_each_step(stopped: dict[str, Any]) -> None:
+    assert {step for case in stopped.values() for step in case.get("stops", [])} == {*range(1, 20)}
 
 
 KILLED = ("bf16", "zero3", "pipeline", "sequence")
