@@ -10,6 +10,8 @@ from mt_core.protocols import Message
 TOOLS, CALL, RESULT = "declares tools", "calls a tool", "is what a tool gave"
 """What a turn may need of a template."""
 
+_OF_TOOLS = frozenset({"tools", "tool_calls"})
+
 PROBE = "Wollongong"
 """A word that no template writes by itself."""
 
@@ -39,7 +41,7 @@ PROBES: dict[str, list[Message]] = {
 def refuse_tools(messages: Sequence[Message], name: str, writes: Callable[[str], bool]) -> None:
     """Raise ``DataError`` for the first turn that needs what the template does not write."""
     for number, message in enumerate(messages, 1):
-        for need in _needs(message):
+        for need in _needs(message) if message["role"] == "tool" or not _OF_TOOLS.isdisjoint(message) else ():
             if not writes(need):
                 raise DataError(
                     f"turn {number} {need}, and the chat template {name} does not write that down; choose one that does (--data.template"
