@@ -19,8 +19,7 @@ from .additions import add_tokens, grown_size
 from .byte import utf8
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from .stretches import Widths
 
 FILE_NAME = "tokenizer.json"
 CONFIG_NAME = "tokenizer_config.json"
@@ -142,26 +141,28 @@ class HuggingFaceTokenizer:
     def encode_many_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Sequence[tuple[int, int]]]]:
         """See ``ManyOffsets``. Raises ``MtError`` for a slow tokenizer."""
         self._refuse_slow()
-        by_widths = [self._widths is not None and text.isascii() for text in texts]
+        by_widths = [self._widths is not None and self._widths.hold_for(text) for text in texts]
         pairs = list(zip(texts, by_widths, strict=True))
         summed = iter(self._summed([text for text, is_plain in pairs if is_plain]))
         others = iter(self._with_offsets([text for text, is_plain in pairs if not is_plain]))
         return [next(summed if is_plain else others) for is_plain in by_widths]
 
     def _summed(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Sequence[tuple[int, int]]]]:
-        """Ids alone, and offsets that are sums of widths (``stretches``)."""
+        """Ids alone, and offsets that are sums of widths."""
         from .stretches import Stretches  # numpy loads here, not when plugins are listed
 
-        backend, sizes = self._inner.backend_tokenizer, self._widths
-        if sizes is None:
+        if self._widths is None or not texts:
             return
+        backend = self._inner.backend_tokenizer
         backend.encode_special_tokens = False  # see encode_many()
         for text, found in zip(texts, backend.encode_batch_fast(list(texts), add_special_tokens=False), strict=True):
             ids = found.ids
-            stretches = Stretches(ids, sizes)
-            yield (ids, stretches) if stretches.fills(text) else self.encode_with_offsets(text)
+            stretches = Stretches(text, ids, self._widths)
+            yield (ids, stretches) if stretches.fill else self.encode_with_offsets(text)
 
     def _with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Sequence[tuple[int, int]]]]:
+        if not texts:
+            return []
         for text in texts:
             utf8(text)
         backend = self._inner.backend_tokenizer
@@ -169,7 +170,7 @@ class HuggingFaceTokenizer:
         return [(each.ids, _Offsets(each)) for each in backend.encode_batch(list(texts), add_special_tokens=False)]
 
     @cached_property
-    def _widths(self) -> NDArray[np.int32] | None:
+    def _widths(self) -> Widths | None:
         from .stretches import widths
 
         return widths(self._inner.backend_tokenizer)

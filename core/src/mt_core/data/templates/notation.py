@@ -88,7 +88,7 @@ class Notation:
 
     def _guarded(self, message: Message) -> Message:
         said = {key: message[key] for key in SAID if key in message}
-        texts = list(texts_in(said))
+        texts = texts_in(said)
         if any(not text.isascii() and _MARKS.search(text) for text in texts):
             raise DataError(
                 "a turn has a noncharacter (U+FDD0 to U+FDD4), which stands for no character of any text; remove it"
