@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -177,12 +177,14 @@ def file_hash(path: Path, memory: Path) -> str:
     """
     about = _about(path)
     known = memory / hashlib.sha256(repr(about).encode()).hexdigest()[:40]
-    if known.is_file() and len(text := known.read_text(encoding="utf-8").strip()) == 64:
+    if known.is_file() and len(text := known.read_text(encoding="utf-8", errors="replace").partition("\n")[0]) == 64:
+        with suppress(OSError):  # the cache of somebody else
+            os.utime(known)  # that it is used: `mt-data clean` asks
         return text
     digest = sha256(path)
     if time.time() - path.stat().st_mtime > _SETTLED_SECONDS and _about(path) == about:
         memory.mkdir(parents=True, exist_ok=True)
-        replace_text(known, digest + "\n")
+        replace_text(known, f"{digest}\n{str(path.absolute())!a}\n")  # a path may have any bytes
     return digest
 
 

@@ -233,7 +233,7 @@ def _system(row: Row) -> Sequence[Message]:
 
 
 def _key(turn: Message) -> tuple[Any, ...]:
-    return turn["role"], turn["content"], turn.get("tool_calls")
+    return turn["role"], turn["content"], turn.get("tool_calls"), turn.get("reasoning_content")
 
 
 def _is_number(value: Any) -> bool:

@@ -107,6 +107,8 @@ def _turn(item: Any, place: str) -> Message:
         raise DataError(f"{place} calls a tool, which only the assistant does. Give it that role, or drop the row.")
     text = None if calls and value is None else content(value, place)
     names = {name: item[name] for name in _NAMES if isinstance(item.get(name), str)}
+    if reasoning := item.get("reasoning_content"):
+        names["reasoning_content"] = content(reasoning, f'{place}, "reasoning_content"')
     return {"role": role, "content": text, **names, **({"tool_calls": calls} if calls else {}), **_wishes(item, place)}
 
 

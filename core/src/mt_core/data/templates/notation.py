@@ -21,7 +21,7 @@ from mt_core.errors import DataError
 from mt_core.protocols import ManyOffsets, Message, Tokenizer
 
 _OPEN, _CLOSE, _BOS, _EOS = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
-SAID = ("content", "input", "name", "tool_call_id", "tool_calls", "tools")
+SAID = ("content", "reasoning_content", "input", "name", "tool_call_id", "tool_calls", "tools")
 """What people, models and tools wrote in a message."""
 
 _START, _END = itemgetter(0), itemgetter(1)

@@ -18,7 +18,7 @@ _FILE = "<template>"
 _LONGEST = 300
 """Characters of an error, into which a template may write what a turn says."""
 
-_SAID = frozenset({"role", "content", "input", "name", "tool_call_id", "tool_calls"})
+_SAID = frozenset({"role", "content", "reasoning_content", "input", "name", "tool_call_id", "tool_calls"})
 """What a template sees of a message."""
 
 
