@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from mt_core import Sample
-from mt_core.assemble.identity import file_hash
+from mt_core.assemble.identity import MEMORY, file_hash
 from mt_core.cli.data import main
 from mt_core.data import leftovers as leftovers_module
-from mt_core.data.cache import MEMORY, META, TokenCache, lock_of
+from mt_core.data.cache import META, TokenCache, lock_of
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.encoding import Rules
 from mt_core.data.leftovers import leftovers

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 
-from mt_core.assemble.identity import AUTO_BYTES, Files, Identity, identity, sizes, source_files
-from mt_core.data.cache import MEMORY, Open, TokenCache, UnusableCacheError
+from mt_core.assemble.identity import AUTO_BYTES, MEMORY, Files, Identity, identity, sizes, source_files
+from mt_core.data.cache import Open, TokenCache, UnusableCacheError
 from mt_core.data.chunks import Progress
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.encoding import Rules, encode

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.assemble.encoder import cache_root
+from mt_core.assemble.identity import old_hashes
 from mt_core.checkpoint.files import amount
 from mt_core.config.names import expand
-from mt_core.data.leftovers import Leftover, leftovers, old_hashes
+from mt_core.data.leftovers import Leftover, leftovers
 from mt_core.errors import UsageError
 from mt_core.tracking.logs import notice, show
 

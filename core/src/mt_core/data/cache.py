@@ -31,8 +31,6 @@ from mt_core.errors import DataError
 from mt_core.protocols import Dataset, Objective
 
 META = "meta.json"
-MEMORY = "hashes"
-"""Folder beside the keys: SHA-256 of each source file, and its path, under a name that is made of what tells that it changed."""
 HASHES, KNOWN, HASH = "hashes", "known", np.dtype("<u8")
 """64 bits of each sample (``measures.sample_hashes``), and the same in order: with them equal rows are found without reading tokens."""
 

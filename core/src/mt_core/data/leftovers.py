@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shutil
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mt_core.data.cache import HASHES, KNOWN, MEMORY, META, building_of, is_complete, lock_of
+from mt_core.data.cache import HASHES, KNOWN, META, building_of, is_complete, lock_of
 from mt_core.data.encoded import COLUMNS
 from mt_core.data.locks import claim
 from mt_core.errors import DataError
@@ -80,34 +79,6 @@ def leftovers(root: Path) -> list[Leftover]:
     except OSError as error:
         raise DataError(f"{error.filename or root} cannot be read: {error.strerror}. Check its permissions") from error
     return sorted(filter(None, found), key=lambda each: (-each.idle_seconds, each.folder))
-
-
-def old_hashes(root: Path, seconds: float) -> tuple[int, list[Path]]:
-    """How many hashes of source files a cache remembers, and those of files that are gone, or not asked for so long.
-
-    Raises ``DataError`` for a folder that cannot be read.
-    """
-    folder, latest = root / MEMORY, time.time() - seconds
-    try:
-        if folder.is_symlink() or not folder.is_dir():
-            return 0, []
-        own = [
-            path for path in folder.iterdir() if _KEY.fullmatch(path.name) and path.is_file() and not path.is_symlink()
-        ]
-        return len(own), sorted(path for path in own if path.stat().st_mtime <= latest or _is_gone(path))
-    except OSError as error:
-        raise DataError(
-            f"{error.filename or folder} cannot be read: {error.strerror}. Check its permissions"
-        ) from error
-
-
-def _is_gone(memory: Path) -> bool:
-    """Whether the file whose hash this is does not exist any more; those of older versions do not say which it was."""
-    _, _, path = memory.read_text(encoding="utf-8", errors="replace").partition("\n")
-    try:
-        return bool(path.strip()) and not Path(ast.literal_eval(path.strip())).exists()
-    except (ValueError, SyntaxError):
-        return True  # no file that this program wrote
 
 
 def _looked_at(folder: Path) -> Leftover | None:

@@ -190,7 +190,9 @@ def test_reasoning_is_trained_on_where_the_template_writes_it(tokenizer: Any) ->
 @pytest.mark.parametrize("name", [name for name in TEMPLATES if name != OWN])
 def test_reasoning_is_refused_where_the_template_would_leave_it_out(tokenizer: Any, name: str) -> None:
     made = build_template(tokenizer, DataConfig(template=name))
-    with pytest.raises(DataError, match=r'turn 2 has "reasoning_content", and the chat template .* does not write that'):
+    with pytest.raises(
+        DataError, match=r'turn 2 has "reasoning_content", and the chat template .* does not write that'
+    ):
         made.encode(conversation({"id": "1", "messages": REASONING}))
 
 
