@@ -14,7 +14,10 @@ ours     rows read, checked, written down, encoded, masked, cut to length, packe
 cached   the same from the token cache, opened anew
 peer     ``datasets`` reads and maps the tokenizer in batches, TRL packs (best fit decreasing): every row of one epoch as ids
 
-The last lines are the cost of opening a cached set of ten million rows. Needs ``pip install datasets trl`` for the peer; without
+The last lines are the cost of opening a cached set of ten million rows, and how much of a step a run waits for its rows
+(``data_wait_seconds``), in the shapes of ``train_step.py``; ``--waits N`` has only that, of N steps.
+
+Needs ``pip install datasets trl`` for the peer; without
 them it is left out, and said so.
 """
 
@@ -33,11 +36,12 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-LENGTH, ROWS_OF_A_BATCH, VOCABULARY, MANY = 1024, 8, 8_000, 10_000_000
+LENGTH, ROWS_OF_A_BATCH, VOCABULARY, MANY, WAITS = 1024, 8, 8_000, 10_000_000, 8
 BEGIN, END, OPEN, CLOSE = "<s>", "</s>", "<|im_start|>", "<|im_end|>"
 CASES = {"text": ("raw", "ours", "cached", "peer"), "chat": ("raw", "ours", "cached")}
 RATIOS = [("ours", "raw"), ("ours", "peer"), ("cached", "peer"), ("cached", "raw")]
@@ -176,6 +180,37 @@ def peer(folder: Path, see: See) -> float:
     return clock.seconds()
 
 
+def wait(folder: Path, batching: str, steps: int) -> dict[str, float]:
+    """Share of the steps, but for the first, that a run of ``train_step.py``'s shapes waits for rows of text; and seconds a step."""
+    import train_step as shapes
+
+    run = run_config(folder, "text", None)
+    size = {
+        "dim": shapes.SHAPE["hidden_size"],
+        "n_layers": shapes.SHAPE["num_hidden_layers"],
+        "n_heads": 8,
+        "n_kv_heads": 4,
+    }
+    run["model"] |= {**size, "vocab_size": shapes.VOCABULARY, "max_seq_len": shapes.SEQUENCE}
+    run["data"] |= {"batching": batching, "truncation": "split"}
+    run["train"] = {"sequence_len": shapes.SEQUENCE, "micro_batch_size": shapes.ROWS, "steps": steps}
+    config, output = folder / f"{batching}.json", folder / f"run-{batching}"
+    config.write_text(json.dumps(run))
+    command = [sys.executable, "-m", "mt_core.cli.train", "--config", str(config), "--output", str(output)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    found = [json.loads(line) for line in next(output.rglob("metrics.jsonl")).open()]
+    pairs = list(pairwise(found))
+    took = sum((after["tokens"] - before["tokens"]) / after["tokens_per_second"] for before, after in pairs)
+    return {"share": sum(after["data_wait_seconds"] for _, after in pairs) / took, "seconds": took / len(pairs)}
+
+
+def waits(folder: Path, steps: int) -> None:
+    for batching in ("padding", "packing"):
+        found = started(folder, "--side", "wait", "--case", batching, "--waits", str(steps))
+        share, seconds = found["share"], found["seconds"]
+        print(f"{batching}: {100 * share:.4f}% of a step of {seconds:.2f} s is spent waiting for rows")
+
+
 def measure(case: str, side: str, folder: Path, see: See) -> float:
     if side == "raw":
         return raw(folder, case, see)
@@ -256,11 +291,15 @@ def tables(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         started(folder, "--side", "make", "--rows", str(options.rows))
+        if options.waits:
+            waits(folder, options.waits)
+            return
         print(f"{options.rows} rows of each kind")
         for case, sides in CASES.items():
             compare(folder, case, [side for side in sides if has_peer or side != "peer"], options.pairs)
         opened = started(folder, "--side", "open")
         print(f"a cached set of {MANY:,} rows: opened in {opened['seconds']:.3f} s, {opened['mib']:.1f} MiB of memory")
+        waits(folder, options.waits or WAITS)
     if not has_peer:
         print("peer left out: pip install datasets trl")
 
@@ -269,6 +308,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=10, help="runs of each side, in turn")
     parser.add_argument("--rows", type=int, default=20_000, help="rows of about 1,600 characters")
+    parser.add_argument("--waits", type=int, help="only how long a run waits for its rows, of so many steps")
     for name in ("--case", "--side"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument("--count", action="store_true", help=argparse.SUPPRESS)
@@ -278,6 +318,8 @@ def main() -> None:
         tables(options)
     elif options.side == "make":
         print(make(options.folder, options.rows) or "{}")
+    elif options.side == "wait":
+        print(json.dumps(wait(options.folder, options.case, options.waits)))
     elif options.side == "open":
         print(json.dumps(opening(options.folder)))
     elif options.count:

@@ -37,7 +37,7 @@ MOST_LINES = {
     ),
     "building blocks": (["nn"], 1200),
     "start-up": (["assemble"], 2400),
-    "rows made ready": (["data/*.py", "data/templates"], 2500),
+    "rows made ready": (["data/*.py", "data/templates"], 2550),
     "streams": (["data/stream"], 500),
 }
 """Parts of the core, and how much code each may have: nobody reads more than that in a day."""

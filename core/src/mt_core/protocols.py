@@ -59,7 +59,7 @@ Message = Mapping[str, Any]
 
 ``raw`` (bool) marks a plain prompt or response, which is no chat unless ``data.template`` says so; ``input`` is the second part
 of an Alpaca instruction. ``tool_calls`` are as at OpenAI, with arguments as objects; beside them ``content`` may be ``None``.
-``name`` and ``tool_call_id`` are texts. The first turn has the ``tools`` of the conversation.
+``name``, ``tool_call_id`` and ``reasoning_content`` are texts. The first turn has the ``tools`` of the conversation.
 """
 
 

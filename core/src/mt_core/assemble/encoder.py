@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 
-from mt_core.assemble.identity import AUTO_BYTES, Files, Identity, identity, sizes, source_files
+from mt_core.assemble.identity import AUTO_BYTES, MEMORY, Files, Identity, identity, sizes, source_files
 from mt_core.data.cache import Open, TokenCache, UnusableCacheError
 from mt_core.data.chunks import Progress
 from mt_core.data.encoded import EncodedSamples
@@ -61,7 +61,7 @@ class Encoder:
         if root is None or files is None:
             return None
         before = sizes(files)
-        told = identity(self._resolved, self._tokenizer, self._rules, files, root / "hashes")
+        told = identity(self._resolved, self._tokenizer, self._rules, files, root / MEMORY)
         return (
             TokenCache(root, data.workers or processors(), first_notice, shown),
             told,

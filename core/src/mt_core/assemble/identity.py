@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import glob
 import hashlib
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -39,6 +41,10 @@ BESIDE_TOKENS |= {"batching", "packing", "pad_multiple", "group_by_length"}
 
 _SETTLED_SECONDS = 2.0
 """A file that changed later than so long ago may change again within the resolution of its time, so its hash is not remembered."""
+
+MEMORY = "hashes"
+"""Folder beside the keys: SHA-256 of each source file, and its path, under a name that is made of what tells that it changed."""
+_NAME = re.compile(r"[0-9a-f]{40}")
 
 _CODE = (".py", ".jinja")
 
@@ -177,13 +183,43 @@ def file_hash(path: Path, memory: Path) -> str:
     """
     about = _about(path)
     known = memory / hashlib.sha256(repr(about).encode()).hexdigest()[:40]
-    if known.is_file() and len(text := known.read_text(encoding="utf-8").strip()) == 64:
+    if known.is_file() and len(text := known.read_text(encoding="utf-8", errors="replace").partition("\n")[0]) == 64:
+        with suppress(OSError):  # the cache of somebody else
+            os.utime(known)  # that it is used: `mt-data clean` asks
         return text
     digest = sha256(path)
     if time.time() - path.stat().st_mtime > _SETTLED_SECONDS and _about(path) == about:
         memory.mkdir(parents=True, exist_ok=True)
-        replace_text(known, digest + "\n")
+        replace_text(known, f"{digest}\n{str(path.absolute())!a}\n")  # a path may have any bytes
     return digest
+
+
+def old_hashes(root: Path, seconds: float) -> tuple[int, list[Path]]:
+    """How many hashes of source files a cache remembers, and those of files that are gone, or not asked for so long.
+
+    Raises ``DataError`` for a folder that cannot be read.
+    """
+    folder, latest = root / MEMORY, time.time() - seconds
+    try:
+        if folder.is_symlink() or not folder.is_dir():
+            return 0, []
+        own = [
+            path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file() and not path.is_symlink()
+        ]
+        return len(own), sorted(path for path in own if path.stat().st_mtime <= latest or _is_gone(path))
+    except OSError as error:
+        raise DataError(
+            f"{error.filename or folder} cannot be read: {error.strerror}. Check its permissions"
+        ) from error
+
+
+def _is_gone(memory: Path) -> bool:
+    """Whether the file whose hash this is does not exist any more; those of older versions do not say which it was."""
+    _, _, path = memory.read_text(encoding="utf-8", errors="replace").partition("\n")
+    try:
+        return bool(path.strip()) and not Path(ast.literal_eval(path.strip())).exists()
+    except (ValueError, SyntaxError):
+        return True  # no file that this program wrote
 
 
 def _about(path: Path) -> tuple[str | int, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.assemble.encoder import cache_root
+from mt_core.assemble.identity import old_hashes
 from mt_core.checkpoint.files import amount
 from mt_core.config.names import expand
 from mt_core.data.leftovers import Leftover, leftovers
@@ -36,7 +37,20 @@ def clean_cache(raw: Mapping[str, Any], *, older_than: str, yes: bool) -> int:
         show(f"removed {_counted(gone)}")
     elif going:
         show(f"would remove {_counted(going)}; --yes removes them")
+    _clean_hashes(root, days, yes=yes)
     return 0
+
+
+def _clean_hashes(root: Path, days: float, *, yes: bool) -> None:
+    """The same for remembered hashes of source files, which nobody misses: they are computed again."""
+    count, old = old_hashes(root, days * _DAY_SECONDS)
+    if not old:
+        return
+    show(
+        f"{'removed' if yes else 'would remove'} {len(old)} of {count} remembered hashes, of files that are gone or were not used"
+    )
+    for path in old if yes else ():
+        path.unlink(missing_ok=True)
 
 
 def _days(text: str) -> float:

@@ -139,7 +139,7 @@ class EncodedSamples:
 
     def add(self, sample: Sample) -> None:
         """Keep one sample. Raises ``DataError`` for an id that no embedding could have."""
-        grown, trained = self._growing, _flags(sample.trained)
+        grown, report, (flags, count) = self._growing, self.report, _flags(sample.trained)
         try:
             _extend(grown["ids"], sample.ids)
         except OverflowError as error:
@@ -150,13 +150,13 @@ class EncodedSamples:
             grown["weighted"].append(len(grown["ends"]) - 1)
             grown["weights"].fromlist(list(sample.weights))
             grown["weight_ends"].append(len(grown["weights"]))
-        grown["trained"].frombytes(trained)
+        grown["trained"].frombytes(flags)
         grown["ends"].append(len(grown["ids"]))
         grown["row_ids"].frombytes(sample.row_id.encode("utf-8", "surrogateescape"))
         grown["row_id_ends"].append(len(grown["row_ids"]))
-        self.report.samples += 1
-        self.report.tokens_total += len(trained)
-        self.report.tokens_trained += trained.count(1, 1)
+        report.samples += 1
+        report.tokens_total += len(flags)
+        report.tokens_trained += count - (flags[:1] == b"\1")  # the first token is never predicted
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells these samples from others: their counts, and the SHA-256 of ids and trained places."""
@@ -256,13 +256,13 @@ _LARGEST = (1 << 31) - 1
 _NO_IDS, _NO_FLAGS = np.empty(0, np.int32), np.empty(0, np.bool_)
 
 
-def _flags(trained: Any) -> bytes:
-    """A byte for each token. Most samples of plain text are trained whole."""
+def _flags(trained: Any) -> tuple[bytes, int]:
+    """A byte for each token, and how many are trained on. Most samples of plain text are trained whole."""
     if isinstance(trained, np.ndarray):
-        return np.asarray(trained, dtype=np.bool_).tobytes()
-    if trained.count(True) == len(trained):
-        return b"\1" * len(trained)
-    return _packer("?", len(trained))(*trained)
+        flags = np.asarray(trained, dtype=np.bool_)
+        return flags.tobytes(), int(flags.sum())
+    count = trained.count(True)
+    return (b"\1" * count if count == len(trained) else _packer("?", len(trained))(*trained)), count
 
 
 @lru_cache(maxsize=4096)

@@ -69,19 +69,20 @@ def group_by_length(
 def best_fit(samples: Sequence[int], lengths: Sequence[int], capacity: int) -> list[tuple[int, ...]]:
     """Best-fit decreasing (D. S. Johnson, 1973): each sample goes where it leaves the least room."""
     rows: list[list[int]] = []
-    room: list[tuple[int, int]] = []  # (tokens left, row), sorted
-    for sample in sorted(samples, key=lambda number: -lengths[number]):
+    most = len(samples)
+    room: list[int] = []  # tokens left * most + row, sorted: as one number, which is compared faster than two
+    for sample in sorted(samples, key=lengths.__getitem__, reverse=True):  # equal ones stay in their order
         length = lengths[sample]
-        place = bisect_left(room, (length, -1))
+        place = bisect_left(room, length * most)
         if place == len(room):
             rows.append([sample])
             left, row = capacity - length, len(rows) - 1
         else:
-            left, row = room.pop(place)
+            left, row = divmod(room.pop(place), most)
             rows[row].append(sample)
             left -= length
         if left > 1:
-            insort(room, (left, row))
+            insort(room, left * most + row)
     return [tuple(row) for row in rows]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from mt_core.data.tools import declared, shortened
@@ -110,7 +111,12 @@ def fields_of(row: Row) -> str:
 
 
 def _fitting(row: Row) -> list[Shape]:
-    fits = [shape for shape in SHAPES if all(name in row for name in shape.needs)]
+    return _fitting_names(frozenset(row))
+
+
+@lru_cache(maxsize=256)
+def _fitting_names(names: frozenset[str]) -> list[Shape]:
+    fits = [shape for shape in SHAPES if names.issuperset(shape.needs)]
     return [shape for shape in fits if not any(set(shape.needs) < set(other.needs) for other in fits)]
 
 
@@ -227,7 +233,7 @@ def _system(row: Row) -> Sequence[Message]:
 
 
 def _key(turn: Message) -> tuple[Any, ...]:
-    return turn["role"], turn["content"], turn.get("tool_calls")
+    return turn["role"], turn["content"], turn.get("tool_calls"), turn.get("reasoning_content")
 
 
 def _is_number(value: Any) -> bool:

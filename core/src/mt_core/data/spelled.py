@@ -30,6 +30,9 @@ def speller(specials: Iterable[str]) -> Callable[[Row], bool]:
     if not known:
         return lambda row: False
     spelled = re.compile("|".join(map(re.escape, known)))
-    return lambda row: any(
-        spelled.search(text) for name, value in row.items() if name not in _NO_TEXT for text in texts_in(value)
-    )
+
+    def spells(row: Row) -> bool:
+        texts = [text for name, value in row.items() if name not in _NO_TEXT for text in texts_in(value)]
+        return spelled.search("\n".join(texts)) is not None and any(map(spelled.search, texts))
+
+    return spells

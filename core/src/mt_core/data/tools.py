@@ -6,7 +6,7 @@ https://platform.openai.com/docs/guides/function-calling. The older ``function_c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mt_core.errors import DataError
@@ -72,17 +72,19 @@ def _parsed(value: Any) -> Any:
         return value
 
 
-def texts_in(value: Any) -> Iterator[str]:
+def texts_in(value: Any) -> list[str]:
     """Every text in a value as JSON has it, names of fields too."""
     if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, each in value.items():
-            yield from texts_in(key)
-            yield from texts_in(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from texts_in(each)
+        return [value]
+    found: list[str] = []
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    for each in value if isinstance(value, list | tuple) else ():
+        if type(each) is str:
+            found.append(each)
+        elif each is not None:
+            found += texts_in(each)
+    return found
 
 
 def with_texts(value: Any, change: Callable[[str], str]) -> Any:

@@ -29,6 +29,8 @@ _SPELLINGS = (("role", "content"), ("from", "value"))
 _CALL = "function_call"
 """ShareGPT's role of a turn that is nothing but a call."""
 
+_PLAIN = frozenset(ROLES) - {_CALL}
+
 _NAMES = ("name", "tool_call_id")
 
 
@@ -83,6 +85,10 @@ def _part(part: Any, place: str) -> str:
 
 
 def _turn(item: Any, place: str) -> Message:
+    if type(item) is dict and len(item) == 2:  # as most are
+        said, value = item.get("role"), item.get("content")
+        if type(said) is str and said in _PLAIN and type(value) is str:
+            return {"role": ROLES[said], "content": value}
     spelling = next((pair for pair in _SPELLINGS if isinstance(item, Mapping) and item.get(pair[0]) is not None), None)
     calls = calls_of(item, place) if spelling else []
     if spelling is None or (spelling[1] not in item and not calls):
@@ -101,6 +107,8 @@ def _turn(item: Any, place: str) -> Message:
         raise DataError(f"{place} calls a tool, which only the assistant does. Give it that role, or drop the row.")
     text = None if calls and value is None else content(value, place)
     names = {name: item[name] for name in _NAMES if isinstance(item.get(name), str)}
+    if reasoning := item.get("reasoning_content"):
+        names["reasoning_content"] = content(reasoning, f'{place}, "reasoning_content"')
     return {"role": role, "content": text, **names, **({"tool_calls": calls} if calls else {}), **_wishes(item, place)}
 
 

@@ -17,6 +17,7 @@ from mt_core.errors import DataError, did_you_mean
 from mt_core.files.spans import text_start
 
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]|[^ \t\r\n{}\[\],:"]++|"', re.DOTALL)
+_WHOLE = "Rows of an array cannot be told apart behind such a fault, so that none can be passed over."
 _OPENS, _CLOSES = frozenset(b"{["), frozenset(b"}]")
 
 
@@ -95,7 +96,9 @@ class _Scan:
                 if begin >= 0:
                     yield begin, end
                 elif not last or commas:
-                    self._refuse(token.start, "nothing stands beside a comma of the array", "Take the comma out.")
+                    self._refuse(
+                        token.start, "nothing stands beside a comma of the array", f"Take the comma out. {_WHOLE}"
+                    )
                 if last:
                     self._at = token.end
                     return
@@ -104,7 +107,9 @@ class _Scan:
             depth += (token.first in _OPENS) - (token.first in _CLOSES)
             begin, end = (token.start if begin < 0 else begin), token.end
         self._refuse(
-            max(begin, 0), "the array does not end; its last element begins here", "Fetch or write the file anew."
+            max(begin, 0),
+            "the array does not end; its last element begins here",
+            f"Fetch or write the file anew. {_WHOLE}",
         )
 
     def finish(self, depth: int) -> None:

@@ -19,6 +19,9 @@ from mt_core.files.compressed import plain
 Cut = Callable[[Path], Iterator[tuple[int, int, int]]]
 """How a file is cut into spans (line, start, end)."""
 
+_AHEAD = 1 << 16
+"""Bytes that are read at once where spans are read one after another."""
+
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -93,7 +96,8 @@ class Piece(NamedTuple):
                 f"{self._place_of(error.start)}: byte 0x{self.content[error.start]:02x} at offset {self.start + error.start} is not "
                 f"UTF-8 ({error.reason}). Convert the file, for instance from Latin-1: iconv -f ISO-8859-1 -t UTF-8 {self.path.name}"
             ) from None
-        if (nul := self.content.find(b"\0")) >= 0:
+        if b"\0" in self.content:
+            nul = self.content.index(b"\0")
             raise DataError(
                 f"{self._place_of(nul)}: NUL byte at offset {self.start + nul}. The file is binary, UTF-16, or was cut off while it "
                 f"was written; restore it, or remove the bytes: tr -d '\\000' < {self.path.name}"
@@ -113,6 +117,7 @@ class SpanIndex:
         self._contents: list[Path] = []  # the same, or their decompressed copies
         self._first = array("q")  # number of each file's first span
         self._lines, self._starts, self._ends = array("q"), array("q"), array("q")
+        self._latest: tuple[int, int, bytes] = (-1, 0, b"")  # file, offset and bytes that were read last
         for path in self._paths:
             self._first.append(len(self._starts))
             self._add(path, cut)
@@ -153,7 +158,7 @@ class SpanIndex:
         number = bisect_right(self._first, index) - 1
         path, start, end = self._paths[number], self._starts[index], self._ends[index]
         try:
-            content = _bytes(self._contents[number], start, end - start)
+            content = self._bytes(number, start, end)
         except OSError as error:
             raise DataError(
                 f"{path.absolute()} cannot be read any more: {error.strerror}. Leave the data in place during a run."
@@ -163,6 +168,17 @@ class SpanIndex:
                 f"{path.absolute()} became shorter while it was in use. Leave the data as it is during a run, and start again."
             )
         return Piece(path, self._lines[index], start, content, self._mark(index, number))
+
+    def _bytes(self, number: int, start: int, end: int) -> bytes:
+        """Bytes of a file, as far as they are there; more at once when the bytes before them were read just now."""
+        file, begin, known = self._latest
+        is_behind = file == number and begin <= start
+        if is_behind and end <= begin + len(known):
+            return known[start - begin : end - begin]
+        is_next = is_behind and start < begin + len(known) + _AHEAD
+        found = _bytes(self._contents[number], start, max(end - start, _AHEAD if is_next else 0))
+        self._latest = number, start, found if len(found) <= _AHEAD else b""
+        return found[: end - start]
 
     def _mark(self, index: int, number: int) -> str:
         first, lines = self._first[number], self._lines

@@ -76,7 +76,8 @@ def document_lengths(document_ids_BT: Tensor) -> DocumentLengths:
     np.not_equal(flat[1:], flat[:-1], out=is_first[1:])
     is_first[::length] = True
     begins = np.flatnonzero(is_first)
-    runs = iter(np.diff(begins, append=rows * length).tolist())
+    ends = np.concatenate((begins[1:], [rows * length][: len(begins)]))  # np.diff(append=…) takes many times as long
+    runs = iter((ends - begins).tolist())
     return tuple(tuple(islice(runs, count)) for count in np.bincount(begins // length, minlength=rows).tolist())
 
 

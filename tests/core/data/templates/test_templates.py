@@ -247,7 +247,7 @@ def succeeds(made: Any, turns: list[dict[str, Any]]) -> bool:
 
 def test_our_own_marks_in_a_text_are_refused(tokenizer: Any) -> None:
     turns = [{"role": "user", "content": "\ufdd2"}, {"role": "assistant", "content": "no"}]
-    with pytest.raises(DataError, match=r"noncharacter \(U\+FDD0 to U\+FDD3\)"):
+    with pytest.raises(DataError, match=r"noncharacter \(U\+FDD0 to U\+FDD4\)"):
         template(tokenizer, "zephyr").encode(turns)
 
 

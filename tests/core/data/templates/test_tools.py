@@ -168,3 +168,39 @@ def test_a_template_that_refuses_such_turns_itself_is_heard(tokenizers: dict[str
     )
     with pytest.raises(DataError, match="refuses this conversation: no tool"):
         made(tokenizers["byte"], strict).encode(NEEDS["turn 2 is what a tool gave"])
+
+
+REASONING = [
+    {"role": "user", "content": "2 + 2?"},
+    {"role": "assistant", "content": "4", "reasoning_content": "Two and two."},
+]
+THINKING = """
+{%- for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}
+{%- if m.reasoning_content %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}{{ m.content + '<|im_end|>\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+
+
+def test_reasoning_is_trained_on_where_the_template_writes_it(tokenizer: Any) -> None:
+    made = build_template(tokenizer, DataConfig(template=THINKING))
+    encoded = made.encode(conversation({"id": "1", "messages": REASONING}))
+    text = tokenizer.decode([token for token, on in zip(encoded.ids, encoded.trained, strict=True) if on])
+    assert "<think>Two and two.</think>4" in text
+
+
+@pytest.mark.parametrize("name", [name for name in TEMPLATES if name != OWN])
+def test_reasoning_is_refused_where_the_template_would_leave_it_out(tokenizer: Any, name: str) -> None:
+    made = build_template(tokenizer, DataConfig(template=name))
+    with pytest.raises(
+        DataError, match=r'turn 2 has "reasoning_content", and the chat template .* does not write that'
+    ):
+        made.encode(conversation({"id": "1", "messages": REASONING}))
+
+
+def test_reasoning_that_is_empty_is_none() -> None:
+    turns = [REASONING[0], {**REASONING[1], "reasoning_content": None}]
+    assert "reasoning_content" not in conversation({"id": "1", "messages": turns})[1]
+
+
+def test_reasoning_that_is_no_text_is_refused_with_its_place() -> None:
+    with pytest.raises(DataError, match='turn 2, "reasoning_content" is of type int'):
+        conversation({"id": "1", "messages": [REASONING[0], {**REASONING[1], "reasoning_content": 4}]})

@@ -44,7 +44,7 @@ class ByteTokenizer:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers
         from transformers import PreTrainedTokenizerFast
 
-        inner = Tokenizer(models.BPE({character: byte for byte, character in enumerate(_byte_characters())}, []))
+        inner = Tokenizer(models.BPE({character: byte for byte, character in enumerate(byte_characters())}, []))
         inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         inner.decoder = decoders.ByteLevel()
         inner.add_special_tokens(list(_SPECIAL))
@@ -54,7 +54,7 @@ class ByteTokenizer:
         )
 
 
-def _byte_characters() -> list[str]:
+def byte_characters() -> list[str]:
     """What byte-level BPE writes for each byte (https://github.com/openai/gpt-2/blob/master/src/encoder.py)."""
     shown = {*range(33, 127), *range(161, 173), *range(174, 256)}
     hidden = iter(range(256, 512))

@@ -6,8 +6,9 @@ Read from disk only; code that a folder brings along is never run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from pydantic import Field, field_validator
 
@@ -16,6 +17,9 @@ from mt_core.weights import RowInit
 
 from .additions import add_tokens, grown_size
 from .byte import utf8
+
+if TYPE_CHECKING:
+    from .stretches import Widths
 
 FILE_NAME = "tokenizer.json"
 CONFIG_NAME = "tokenizer_config.json"
@@ -121,7 +125,8 @@ class HuggingFaceTokenizer:
         if not self._inner.is_fast:
             return [self.encode_text(text) for text in texts]
         for text in texts:
-            utf8(text)
+            if not text.isascii():
+                utf8(text)
         backend = self._inner.backend_tokenizer
         backend.encode_special_tokens = not self.parse_specials  # what was asked before stays set otherwise
         return [encoding.ids for encoding in backend.encode_batch_fast(list(texts), add_special_tokens=False)]
@@ -136,11 +141,39 @@ class HuggingFaceTokenizer:
     def encode_many_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Sequence[tuple[int, int]]]]:
         """See ``ManyOffsets``. Raises ``MtError`` for a slow tokenizer."""
         self._refuse_slow()
+        by_widths = [self._widths is not None and self._widths.hold_for(text) for text in texts]
+        pairs = list(zip(texts, by_widths, strict=True))
+        summed = iter(self._summed([text for text, is_plain in pairs if is_plain]))
+        others = iter(self._with_offsets([text for text, is_plain in pairs if not is_plain]))
+        return [next(summed if is_plain else others) for is_plain in by_widths]
+
+    def _summed(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Sequence[tuple[int, int]]]]:
+        """Ids alone, and offsets that are sums of widths."""
+        from .stretches import Stretches  # numpy loads here, not when plugins are listed
+
+        if self._widths is None or not texts:
+            return
+        backend = self._inner.backend_tokenizer
+        backend.encode_special_tokens = False  # see encode_many()
+        for text, found in zip(texts, backend.encode_batch_fast(list(texts), add_special_tokens=False), strict=True):
+            ids = found.ids
+            stretches = Stretches(text, ids, self._widths)
+            yield (ids, stretches) if stretches.fill else self.encode_with_offsets(text)
+
+    def _with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Sequence[tuple[int, int]]]]:
+        if not texts:
+            return []
         for text in texts:
             utf8(text)
         backend = self._inner.backend_tokenizer
         backend.encode_special_tokens = False  # see encode_many()
         return [(each.ids, _Offsets(each)) for each in backend.encode_batch(list(texts), add_special_tokens=False)]
+
+    @cached_property
+    def _widths(self) -> Widths | None:
+        from .stretches import widths
+
+        return widths(self._inner.backend_tokenizer)
 
     def _refuse_slow(self) -> None:
         if not self._inner.is_fast:

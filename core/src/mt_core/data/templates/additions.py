@@ -23,6 +23,8 @@ class Additions:
 
     def put(self, messages: Sequence[Message]) -> list[Message]:
         """The conversation with them."""
+        if not (self.system or self.prefix or self.postfix):
+            return list(messages)
         found = [self._around(message) if message["role"] == "user" else message for message in messages]
         if self.system and (not found or found[0]["role"] != "system"):
             tools = {"tools": found[0]["tools"]} if found and "tools" in found[0] else {}  # the first turn has them

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import itemgetter
+from itertools import accumulate
 from typing import Any
 
 from mt_core.data.templates.additions import Additions, trained_turns
 from mt_core.data.templates.notation import SAID, Notation, Reading
-from mt_core.data.templates.rendering import render
+from mt_core.data.templates.rendering import least_messages, render, render_turns
 from mt_core.data.templates.tools import PROBE, PROBES, refuse_tools
 from mt_core.data.tools import texts_in
 from mt_core.errors import DataError
@@ -25,6 +24,14 @@ class _Span:
     start: int
     end: int
     weight: float
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A conversation as text, and where its first 0, 1, 2 … turns end in it, where one rendering shows that."""
+
+    text: str
+    ends: Sequence[int] | None = None
 
 
 class ChatTemplate:
@@ -49,6 +56,7 @@ class ChatTemplate:
         self._begins = begins or not self._notation.is_native
         self._writes: dict[str, bool] = {} if tools else dict.fromkeys(PROBES, False)
         self._additions = additions
+        self._tails: dict[bool, str] = {}
         self.additions = additions.keys
 
     def encode(self, messages: Sequence[Message]) -> Encoded:
@@ -64,9 +72,10 @@ class ChatTemplate:
         prepared = [self._prepared(messages) for messages in conversations]
         for messages in prepared:
             self._refuse_stops(messages)
-        texts = [self._render(messages) for messages in prepared]
-        spans = [self._spans(messages, text) for messages, text in zip(prepared, texts, strict=True)]
-        return [self._encoded(*each) for each in zip(self._notation.read(texts), spans, strict=True)]
+        written = [self._written(messages) for messages in prepared]
+        spans = [self._spans(messages, each) for messages, each in zip(prepared, written, strict=True)]
+        readings = self._notation.read([each.text for each in written])
+        return [self._encoded(*each) for each in zip(readings, spans, strict=True)]
 
     def _encoded(self, reading: Reading, spans: Sequence[_Span]) -> Encoded:
         lead = self._lead(reading.ids)
@@ -74,7 +83,7 @@ class ChatTemplate:
         trained = [False] * len(ids)
         weights = [1.0] * len(ids) if any(span.weight != 1.0 for span in spans) else None
         for span in spans:
-            first, last = (len(lead) + place for place in _tokens_in(reading, span))
+            first, last = (len(lead) + place for place in reading.tokens_in(span.start, span.end))
             trained[first:last] = [True] * (last - first)
             if weights is not None:
                 weights[first:last] = [span.weight] * (last - first)
@@ -107,7 +116,7 @@ class ChatTemplate:
 
     def _prepared(self, messages: Sequence[Message]) -> list[Message]:
         refuse_tools(messages, self._name, self._can_write)
-        return [self._notation.guarded(message) for message in self._additions.put(messages)]
+        return self._notation.guarded(self._additions.put(messages))
 
     def _can_write(self, need: str) -> bool:
         """Whether the template writes such turns; where it fails with the probe, the row will show."""
@@ -125,6 +134,26 @@ class ChatTemplate:
     def _render(self, messages: Sequence[Message], *, speak: bool = False) -> str:
         return render(self._source, messages, self._notation.names, name=self._name, speak=speak)
 
+    def _written(self, messages: Sequence[Message]) -> _Written:
+        if self._least is None:
+            return _Written(self._render(messages))
+        begin, *turns, end = self._turns(messages)
+        ends = list(accumulate(map(len, turns), initial=len(begin)))
+        return _Written("".join([begin, *turns, end]), [len(begin)] * (len(messages) - len(turns)) + ends)
+
+    def _turns(self, messages: Sequence[Message], *, speak: bool = False) -> list[str]:
+        return render_turns(self._source, messages, self._notation.names, name=self._name, speak=speak)
+
+    def _tail(self, messages: Sequence[Message], *, speak: bool) -> str:
+        """What comes after the last turn: the same in any conversation, where turns are written one after another."""
+        if speak not in self._tails:
+            self._tails[speak] = self._turns(messages, speak=speak)[-1]
+        return self._tails[speak]
+
+    @cached_property
+    def _least(self) -> int | None:
+        return least_messages(self._source)
+
     def _refuse_stops(self, messages: Sequence[Message]) -> None:
         if not self._stop:
             raise DataError(
@@ -132,36 +161,43 @@ class ChatTemplate:
                 "write {{ eos_token }} after the assistant's content, or choose another with --data.template"
             )
         stop = self.stop_text
+        if stop is None:
+            return
         for number, message in enumerate(messages, 1):
             said = texts_in({key: message[key] for key in SAID if key in message})
-            if stop is not None and any(stop in text for text in said):
+            if any(stop in text for text in said):
                 raise DataError(
                     f"turn {number} contains {stop!r}, which ends a turn in the chat template {self._name} and is no single token of "
                     "this tokenizer; take it out, or choose a template that ends turns with {{ eos_token }}"
                 )
 
-    def _spans(self, messages: Sequence[Message], text: str) -> list[_Span]:
-        wanted = trained_turns(messages, self._train_on)
+    def _spans(self, messages: Sequence[Message], written: _Written) -> list[_Span]:
+        text, wanted = written.text, trained_turns(messages, self._train_on)
         if all(wanted) and not any("weight" in message for message in messages):
             return [_Span(0, len(text), 1.0)]
         last, spans = len(messages) - 1, []
         for place in (place for place, is_wanted in enumerate(wanted) if is_wanted):
-            start = self._length(messages[:place], text, place, speak=messages[place]["role"] == "assistant")
-            end = len(text) if place == last else self._length(messages[: place + 1], text, place)
+            start = self._length(messages, place, written, place, speak=messages[place]["role"] == "assistant")
+            end = len(text) if place == last else self._length(messages, place + 1, written, place)
             end = start + len(text[start:end].rstrip())  # what follows a stop is never generated
             spans.append(_Span(start, end, messages[place].get("weight", 1.0)))
         return spans
 
-    def _length(self, before: Sequence[Message], text: str, place: int, *, speak: bool = False) -> int:
-        """How many characters of the text these first messages are. Raises ``DataError`` where it does not begin with them."""
-        rendered = self._render(before, speak=speak) if before or speak else ""
-        if not text.startswith(rendered):
+    def _length(
+        self, messages: Sequence[Message], count: int, written: _Written, place: int, *, speak: bool = False
+    ) -> int:
+        """How many characters of the text the first messages are. Raises ``DataError`` where it does not begin with them."""
+        if written.ends is not None and count >= (self._least or 0):
+            known, rendered = written.ends[count], self._tail(messages, speak=speak)
+        else:
+            known, rendered = 0, self._render(messages[:count], speak=speak) if count or speak else ""
+        if not written.text.startswith(rendered, known):
             raise DataError(
                 f"turn {place + 1} cannot be told from the others: the chat template {self._name} writes a conversation differently when "
                 "more turns follow, so what is trained would not be what is asked later. Train on the last turn only "
                 "(--data.train-on last), or choose another with --data.template"
             )
-        return len(rendered)
+        return known + len(rendered)
 
 
 def own_source(tokenizer: Tokenizer) -> str:
@@ -175,16 +211,3 @@ def own_source(tokenizer: Tokenizer) -> str:
             "alpaca for instructions, plain for nothing between turns, a Jinja file …), or for a trained model with --chat-template FILE"
         )
     return template
-
-
-def _tokens_in(reading: Reading, span: _Span) -> tuple[int, int]:
-    """First and last token (beyond) of those with a character of the span; those without any (of half a character, in front of a
-    word) count where they stand."""
-    offsets = reading.offsets
-    first = bisect_right(offsets, span.start, key=_END)
-    while first and offsets[first - 1][0] >= span.start:
-        first -= 1
-    return first, max(first, bisect_left(offsets, span.end, key=_START))
-
-
-_START, _END = itemgetter(0), itemgetter(1)

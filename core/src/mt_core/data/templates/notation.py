@@ -9,19 +9,24 @@ others the text is taken apart at each of them. Marks are noncharacters, which U
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
+from mt_core.data.templates.turnwise import MARK
 from mt_core.data.tools import texts_in, with_texts
 from mt_core.errors import DataError
 from mt_core.protocols import ManyOffsets, Message, Tokenizer
 
 _OPEN, _CLOSE, _BOS, _EOS = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
-SAID = ("content", "input", "name", "tool_call_id", "tool_calls", "tools")
+SAID = ("content", "reasoning_content", "input", "name", "tool_call_id", "tool_calls", "tools")
 """What people, models and tools wrote in a message."""
 
-_MARKS = re.compile(f"[{_OPEN}-{_EOS}]")
+_START, _END = itemgetter(0), itemgetter(1)
+_MARKS = re.compile(f"[{_OPEN}-{MARK}]")
+_PLAIN = frozenset({"role", "content", "train", "weight", "raw"})
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,16 @@ class Reading:
 
     ids: list[int]
     offsets: Sequence[tuple[int, int]]
+
+    def tokens_in(self, start: int, end: int) -> tuple[int, int]:
+        """First and last token (beyond) of those with one of these characters; those without any (of half a character, in front of a
+        word) count where they stand."""
+        if (find := getattr(self.offsets, "tokens_in", None)) is not None:
+            return find(start, end)  # type: ignore[no-any-return]
+        first = bisect_right(self.offsets, start, key=_END)
+        while first and self.offsets[first - 1][0] >= start:
+            first -= 1
+        return first, max(first, bisect_left(self.offsets, end, key=_START))
 
 
 class _Part(NamedTuple):
@@ -63,13 +78,20 @@ class Notation:
         )  # which slows the search down
         self._parts = re.compile(f"{_OPEN}(?P<said>[^{_CLOSE}]*){_CLOSE}{special}")
 
-    def guarded(self, message: Message) -> Message:
-        """The message with special tokens that its text spells marked as plain text. Raises ``DataError`` for our marks."""
+    def guarded(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages with special tokens that their texts spell marked as plain text. Raises ``DataError`` for our marks."""
+        if all(message.keys() <= _PLAIN for message in messages):  # as most: one look at all that was said
+            text = "\n".join([message["content"] for message in messages])
+            if (text.isascii() or not _MARKS.search(text)) and not self._special.search(text):
+                return list(messages)
+        return [self._guarded(message) for message in messages]
+
+    def _guarded(self, message: Message) -> Message:
         said = {key: message[key] for key in SAID if key in message}
-        texts = list(texts_in(said))
+        texts = texts_in(said)
         if any(not text.isascii() and _MARKS.search(text) for text in texts):
             raise DataError(
-                "a turn has a noncharacter (U+FDD0 to U+FDD3), which stands for no character of any text; remove it"
+                "a turn has a noncharacter (U+FDD0 to U+FDD4), which stands for no character of any text; remove it"
             )
         if not any(map(self._special.search, texts)):
             return message

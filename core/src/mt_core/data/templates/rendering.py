@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from mt_core.data.templates.turnwise import MARK, mark_turns
 from mt_core.errors import DataError
 from mt_core.protocols import Message
 
@@ -17,7 +18,7 @@ _FILE = "<template>"
 _LONGEST = 300
 """Characters of an error, into which a template may write what a turn says."""
 
-_SAID = ("role", "content", "input", "name", "tool_call_id", "tool_calls")
+_SAID = frozenset({"role", "content", "reasoning_content", "input", "name", "tool_call_id", "tool_calls"})
 """What a template sees of a message."""
 
 
@@ -28,11 +29,47 @@ def render(
 
     ``names`` are the special tokens (``bos_token`` …). Raises ``DataError`` with the line where the template objects or is broken.
     """
-    said = [{key: message[key] for key in _SAID if key in message} for message in messages]
+    return "".join(_pieces(_compiled, source, messages, names, name=name, speak=speak))
+
+
+def render_turns(
+    source: str, messages: Sequence[Message], names: Mapping[str, str], *, name: str, speak: bool = False
+) -> list[str]:
+    """What ``render`` gives, in parts: what comes before the first turn, each turn, and what comes after them.
+
+    For templates of which ``least_messages`` knows that they write one turn after another.
+    """
+    return "".join(_pieces(_turnwise, source, messages, names, name=name, speak=speak)).split(MARK)
+
+
+def least_messages(source: str) -> int | None:
+    """How many messages the beginning of a conversation has to have so that ``render_turns`` shows it; ``None`` where it never does."""
+    least: int | None = _turnwise(source).least_messages
+    return least
+
+
+def _pieces(
+    compiled: Callable[[str], Any],
+    source: str,
+    messages: Sequence[Message],
+    names: Mapping[str, str],
+    *,
+    name: str,
+    speak: bool,
+) -> list[str]:
+    said = [
+        message if message.keys() <= _SAID else {key: message[key] for key in _SAID if key in message}
+        for message in messages
+    ]
     try:
-        tools = messages[0].get("tools") if messages else None
+        template, tools = compiled(source), messages[0].get("tools") if messages else None
         found = {"messages": said, "tools": tools, "documents": None, "add_generation_prompt": speak}
-        return str(_compiled(source).render(**found, **names))
+        context = template.new_context({**template.globals, **found, **names}, shared=True)
+        try:
+            return list(template.root_render_func(context))  # render() without its copies of what it is given
+        except Exception:
+            template.environment.handle_exception()  # raises it, with the template's lines
+            raise
     except Exception as error:  # a template is somebody's code, and may raise what it wants
         raise DataError(
             f"the chat template {name}{_line(error)} {_problem(error)}, or choose another with --data.template"
@@ -54,7 +91,21 @@ def _compiled(source: str) -> Any:
     """The template in transformers' sandbox. ``render_jinja_template`` around it makes plain data of rich objects; ours is plain."""
     from transformers.utils.chat_template_utils import _compile_jinja_template  # with its imports half a second
 
-    template = _compile_jinja_template(source)
+    return _own_globals(_compile_jinja_template(source))
+
+
+@cache
+def _turnwise(source: str) -> Any:
+    """The template with marks between turns, where it writes one after another (``least_messages``)."""
+    template = _compiled(source)
+    tree = template.environment.parse(source)
+    least = mark_turns(tree) if MARK not in source else None
+    marked = _own_globals(template.environment.from_string(tree if least else source))
+    marked.least_messages = least
+    return marked
+
+
+def _own_globals(template: Any) -> Any:
     template.globals = dict(template.globals)  # Jinja's ChainMap is copied, slowly, each time that a text is rendered
     return template
 

@@ -1,4 +1,4 @@
-"""Which templates can write tools down. One that cannot would lose them without a word, so it is asked before."""
+"""Which templates can write tools and reasoning down. One that cannot would lose them without a word, so it is asked before."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from mt_core.errors import DataError
 from mt_core.protocols import Message
 
 TOOLS, CALL, RESULT = "declares tools", "calls a tool", "is what a tool gave"
+REASONING = 'has "reasoning_content"'
 """What a turn may need of a template."""
+
+_KEYS = frozenset({"tools", "tool_calls", "reasoning_content"})
 
 PROBE = "Wollongong"
 """A word that no template writes by itself."""
@@ -26,6 +29,7 @@ def _asking(name: str) -> Message:
 PROBES: dict[str, list[Message]] = {
     TOOLS: [{**_QUESTION, "tools": [{"type": "function", "function": _FUNCTION}]}, _ANSWER],
     CALL: [_QUESTION, _asking(PROBE)],
+    REASONING: [_QUESTION, {**_ANSWER, "reasoning_content": PROBE}],
     RESULT: [
         _QUESTION,
         _asking("where"),
@@ -39,11 +43,11 @@ PROBES: dict[str, list[Message]] = {
 def refuse_tools(messages: Sequence[Message], name: str, writes: Callable[[str], bool]) -> None:
     """Raise ``DataError`` for the first turn that needs what the template does not write."""
     for number, message in enumerate(messages, 1):
-        for need in _needs(message):
+        for need in _needs(message) if message["role"] == "tool" or not _KEYS.isdisjoint(message) else ():
             if not writes(need):
                 raise DataError(
                     f"turn {number} {need}, and the chat template {name} does not write that down; choose one that does (--data.template"
-                    " own for that of the tokenizer, or a Jinja file), or drop the row"
+                    " own for that of the tokenizer, or a Jinja file), or take it out of the row"
                 )
 
 
@@ -54,3 +58,5 @@ def _needs(message: Message) -> Iterator[str]:
         yield CALL
     if message["role"] == "tool":
         yield RESULT
+    if message.get("reasoning_content"):
+        yield REASONING
