@@ -13,7 +13,7 @@ from torch import Generator, Tensor, nn
 
 from mt_core.adapters.config import LowRankConfig
 from mt_core.adapters.linear import Place
-from mt_core.nn import AdaptedLinear, low_rank
+from mt_core.nn import AdaptedLinear, linear_with_low_rank, low_rank
 
 
 class LoraLinear(AdaptedLinear):
@@ -39,9 +39,12 @@ class LoraLinear(AdaptedLinear):
 
     def adapted(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F)."""
+        in_fp32 = self.fp32 and x.dtype != torch.float32
+        if self.is_plain and self.dropout is None and not in_fp32:
+            return linear_with_low_rank(x, self.weight, self.bias, self.lora_A, self.lora_B, self.scale)
         inputs = x if self.dropout is None else self.dropout(x)
         out = self.base_output(x)
-        if not self.fp32 or out.dtype == torch.float32:
+        if not in_fp32:
             return low_rank(inputs, self.lora_A, self.lora_B, self.scale, into=out)
         added = low_rank(inputs.float(), self.lora_A.float(), self.lora_B.float(), self.scale)
         return out + added.to(out.dtype)

@@ -217,6 +217,42 @@ def low_rank(x: Tensor, a_RE: Tensor, b_FR: Tensor, scale: float, *, into: Tenso
     return _LowRank.apply(x, a_RE, b_FR, scale, into)  # type: ignore[no-untyped-call, no-any-return]
 
 
+def linear_with_low_rank(
+    x: Tensor, weight_FE: Tensor, bias_F: Tensor | None, a_RE: Tensor, b_FR: Tensor, scale: float
+) -> Tensor:
+    """``x W^T + bias + scale * (x a^T) b^T``, (…, E) -> (…, F), in one piece: the products are added up where they are made.
+
+    It keeps ``x`` and the R numbers of ``x a^T`` a token.
+    """
+    return _LinearWithLowRank.apply(x, weight_FE, bias_F, a_RE, b_FR, scale)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _LinearWithLowRank(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight_FE: Tensor, bias_F: Tensor | None, a_RE: Tensor, b_FR: Tensor, scale: float
+    ) -> Tensor:
+        x_NE = x.reshape(-1, x.shape[-1])
+        inner_NR = x_NE @ a_RE.mT
+        out_NF = functional.linear(x_NE, weight_FE, bias_F).addmm_(inner_NR, b_FR.mT, alpha=scale)
+        ctx.save_for_backward(x, weight_FE, a_RE, b_FR, inner_NR)
+        ctx.scale = scale
+        return out_NF.view(*x.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight_FE, a_RE, b_FR, inner_NR = ctx.saved_tensors
+        grad_NF, x_NE = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
+        wanted = ctx.needs_input_grad
+        grad_inner_NR = (grad_NF @ b_FR).mul_(ctx.scale)
+        grad_x = (grad_NF @ weight_FE).addmm_(grad_inner_NR, a_RE).view(x.shape) if wanted[0] else None
+        grad_weight = grad_NF.mT @ x_NE if wanted[1] else None
+        grad_bias = grad_NF.sum(0) if wanted[2] else None
+        grad_a = grad_inner_NR.mT @ x_NE if wanted[3] else None
+        grad_b = (inner_NR.mT @ grad_NF).mT.mul(ctx.scale) if wanted[4] else None
+        return grad_x, grad_weight, grad_bias, grad_a, grad_b, None
+
+
 class _LowRank(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, a_RE: Tensor, b_FR: Tensor, scale: float, into: Tensor) -> Tensor:
