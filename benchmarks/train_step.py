@@ -1,11 +1,14 @@
 """One training step on a CPU, beside ``transformers.Trainer``.
 
-    python benchmarks/train_step.py [--pairs 5] [--steps 6] [--compile]
+    python benchmarks/train_step.py [--pairs 5] [--steps 6] [--compile] [--lora]
 
 Both sides train the same random weights on the same random tokens with the same optimizer, in fresh processes that
 alternate. Their losses must agree to 1e-4 before anything is printed. Tokens per CPU-second count the processor time of
 all threads, which a busy neighbour disturbs less than wall time; memory is the peak resident size of the whole process.
 Needs ``pip install accelerate`` for the Trainer.
+
+``--lora`` trains LoRA of rank 8 on all linear layers instead, beside the Trainer with ``peft`` (which must be installed), from
+the same first values. ``--variants lora,dora,…`` prints what a step of other adapters costs relative to ``lora``, alternating.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +31,7 @@ SEQUENCE, ROWS, VOCABULARY = 512, 4, 32_000
 SHAPE = {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4}
 SHAPE |= {"intermediate_size": 1408, "vocab_size": VOCABULARY, "max_position_embeddings": SEQUENCE}
 RATE, DECAY = 1e-3, 0.1
+RANK = 8
 SKIPPED = 1
 """Steps before the clock starts: the first one allocates."""
 
@@ -66,7 +71,25 @@ def make_weights(folder: Path) -> None:
     LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(folder)
 
 
-def peer(weights: Path, steps: int, compiled: bool) -> dict[str, Any]:
+def with_peft(model: Any) -> Any:
+    """LoRA as ``--adapter lora`` has it: the same projections, scale and first values."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    from mt_core.adapters import uniform
+    from mt_core.nn import tensor_generator
+
+    targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    adapted = get_peft_model(model, LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules=targets))
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if name.endswith("lora_A.default.weight"):
+                module = name.removeprefix("base_model.model.").removesuffix(".lora_A.default.weight")
+                parameter.copy_(uniform(parameter, tensor_generator(0, module)))
+    return adapted
+
+
+def peer(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict[str, Any]:
     import torch
     from transformers import LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
@@ -110,23 +133,27 @@ def peer(weights: Path, steps: int, compiled: bool) -> dict[str, Any]:
         torch_compile=compiled,
     )
     model = LlamaForCausalLM.from_pretrained(weights, dtype=torch.float32)
+    if adapter is not None:
+        model = with_peft(model)
     InOrder(model=model, args=options, train_dataset=Rows(), callbacks=[Watch()]).train()
     return clock.result(losses)
 
 
-def ours(weights: Path, steps: int, compiled: bool) -> dict[str, Any]:
+def ours(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict[str, Any]:
     from mt_core.assemble.model import build_engine
     from mt_core.data.loader import Position, Window
     from mt_core.engine.plan import make_plan
     from mt_core.engine.processes import Process, connected
+    from mt_core.events import Control
     from mt_core.loop import Plugs, Progress, train
     from mt_core.nn import TokenObjective
     from mt_core.plugins.host import PluginHost
     from mt_core.plugins.resolve import resolve
-    from mt_core.protocols import Control, Sample, StepRecord
+    from mt_core.protocols import Sample, StepRecord
 
     optimizer = {"name": "adamw", "lr": RATE, "weight_decay": DECAY, "beta2": 0.999}
     raw = {
+        "adapter": adapter or "full",
         "model": {"name": "llama", "weights": str(weights)},
         "optimizer": optimizer,
         "train": {"sequence_len": SEQUENCE, "micro_batch_size": ROWS, "steps": steps, "compile": compiled},
@@ -150,7 +177,7 @@ def ours(weights: Path, steps: int, compiled: bool) -> dict[str, Any]:
     plugs = Plugs(
         evaluate=None,
         save=None,
-        on_step_start=lambda progress: None,
+        on_step_start=lambda progress, window: None,
         on_record=on_record,
         memory_gib=lambda: 0.0,
     )
@@ -172,19 +199,42 @@ def ours(weights: Path, steps: int, compiled: bool) -> dict[str, Any]:
 
 
 def measure(side: str, weights: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """One fresh process of one side."""
     command = [sys.executable, __file__, "--side", side, "--weights", str(weights), "--steps", str(options.steps)]
+    command += ["--adapter", options.adapter] if options.adapter else []
     command += ["--compile"] if options.compile and side == "ours" else []
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ})
     return json.loads(out.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
-def compare(options: argparse.Namespace) -> None:
-    results: dict[str, list[dict[str, Any]]] = {"ours": [], "peer": []}
+@contextmanager
+def random_weights() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
-        weights = Path(folder)
         subprocess.run(
             [sys.executable, __file__, "--side", "make", "--weights", folder], check=True, stderr=subprocess.DEVNULL
         )
+        yield Path(folder)
+
+
+def compare_variants(options: argparse.Namespace) -> None:
+    """CPU-seconds of a step and peak memory of each adapter, relative to the first."""
+    names = options.variants.split(",")
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    with random_weights() as weights:
+        for _ in range(options.pairs):
+            for name in names:
+                options.adapter = name
+                results[name].append(measure("ours", weights, options))
+    for name in names:
+        pairs = list(zip(results[names[0]], results[name], strict=True))
+        step = statistics.median(first["per_cpu"] / other["per_cpu"] for first, other in pairs)
+        memory = statistics.median(other["mib"] / first["mib"] for first, other in pairs)
+        print(f"{name:<16} step {step:5.2f} x {names[0]}   peak memory {memory:5.2f} x")
+
+
+def compare(options: argparse.Namespace) -> None:
+    results: dict[str, list[dict[str, Any]]] = {"ours": [], "peer": []}
+    with random_weights() as weights:
         for _ in range(options.pairs):
             for side, found in results.items():
                 found.append(measure(side, weights, options))
@@ -207,16 +257,21 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5, help="pairs of processes")
     parser.add_argument("--steps", type=int, default=6, help="optimizer steps of each process")
     parser.add_argument("--compile", action="store_true", help="our side with train.compile")
+    parser.add_argument("--lora", dest="adapter", action="store_const", const="lora", help="LoRA beside peft's")
+    parser.add_argument("--variants", help="adapters of ours, by name; the first is what the others are relative to")
+    parser.add_argument("--adapter", help=argparse.SUPPRESS)
     parser.add_argument("--side", choices=("ours", "peer", "make"), help=argparse.SUPPRESS)
     parser.add_argument("--weights", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.side is None:
+    if options.side is None and options.variants:
+        compare_variants(options)
+    elif options.side is None:
         compare(options)
     elif options.side == "make":
         make_weights(options.weights)
     else:
         side = ours if options.side == "ours" else peer
-        print(json.dumps(side(options.weights, options.steps, options.compile)))
+        print(json.dumps(side(options.weights, options.steps, options.compile, options.adapter)))
 
 
 if __name__ == "__main__":
