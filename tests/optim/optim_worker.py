@@ -50,6 +50,7 @@ class OptimBench(Bench):
             dist.barrier()
             return {
                 "losses": [record.loss for record in losses.records],
+                "norms": [record.grad_norm for record in losses.records],
                 "eval": [value for record in losses.records for value in record.evaluation.values()],
                 "again": [record.loss for record in again.records],
                 "eval_again": [value for record in again.records for value in record.evaluation.values()],

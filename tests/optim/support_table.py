@@ -22,7 +22,7 @@ def table() -> str:
 def _cells(component: OptimizerComponent) -> list[str]:
     marks = ["●" if layout in component.layouts else "" for layout in LAYOUTS]
     devices = "CPU, GPU" if "cpu" in component.devices else "GPU only: not verified"
-    form = {"elementwise": "numbers", "whole_parameter": "tensors"}[component.form]
+    form = {"elementwise": "numbers", "whole_parameter": "tensors", "gradient_transform": "gradients"}[component.form]
     return [f"[`{component.name}`]({component.source})", component.summary, form, *marks, devices]
 
 

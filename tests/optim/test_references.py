@@ -41,12 +41,13 @@ def agree(
     shapes: list[tuple[int, ...]],
     *,
     dtype: torch.dtype = torch.float64,
+    initial: dict[str, Callable[[int], Tensor]] | None = None,
     **group: Any,
 ) -> None:
     """The same weights, to 1e-6 of their size, after steps of different rates."""
     mine, theirs = ([nn.Parameter(each.to(dtype)) for each in weights(shapes)] for _ in range(2))
     start, steps = [each.detach().clone() for each in mine], [[g.to(dtype) for g in s] for s in gradients(shapes)]
-    take_steps(build(name, values, [{"name": "all", "params": mine, **group}]), mine, steps)
+    take_steps(build(name, values, [{"name": "all", "params": mine, **group}], initial=initial), mine, steps)
     take_steps(reference(theirs), theirs, steps)
     for a, b, before in zip(mine, theirs, start, strict=True):
         assert not torch.equal(a, before), "it moves at all"
@@ -125,8 +126,8 @@ def test_soap_is_that_of_pytorch_optimizer(build: Any) -> None:
     library = pytest.importorskip("pytorch_optimizer")
     values = {"weight_decay": 0.1, "update_steps": 3, "max_side": 20}
     options = {"weight_decay": 0.1, "precondition_frequency": 3, "max_precondition_dim": 20}
-    agree(build, "soap", values, lambda own: library.SOAP(own, **options), MATRICES, hidden=True)
-    agree(build, "soap", values, lambda own: library.SOAP(own, **options), VECTORS, hidden=False)
+    agree(build, "soap", values, lambda own: library.SOAP(own, **options), MATRICES, transformed=True)
+    agree(build, "soap", values, lambda own: library.SOAP(own, **options), VECTORS, transformed=False)
 
 
 def test_galore_is_that_of_its_authors(build: Any) -> None:
@@ -137,7 +138,9 @@ def test_galore_is_that_of_its_authors(build: Any) -> None:
         return library.AdamW([{"params": own, **special}], weight_decay=0.1, no_deprecation_warning=True)  # type: ignore[no-any-return]
 
     values = {"rank": 4, "update_steps": 4, "scale": 0.5, "weight_decay": 0.1}
-    agree(build, "galore", values, reference, MATRICES, dtype=torch.float32, hidden=True)  # theirs decomposes in fp32
+    agree(
+        build, "galore", values, reference, MATRICES, dtype=torch.float32, transformed=True
+    )  # theirs decomposes in fp32
 
 
 @pytest.mark.parametrize("scaled", ["channel", "tensor"])
@@ -156,15 +159,16 @@ def test_apollo_is_that_of_its_authors(build: Any, scaled: str) -> None:
         return library.APOLLOAdamW([{"params": own, **special}], weight_decay=0.1)  # type: ignore[no-any-return]
 
     values = {"rank": 4, "update_steps": 4, "scale": 2.0, "weight_decay": 0.1, "scaled": scaled}
-    agree(build, "apollo", values, reference, MATRICES, hidden=True)
+    numbered = {"seed": lambda place: torch.tensor([place + 1])}  # ours follow from names
+    agree(build, "apollo", values, reference, MATRICES, transformed=True, initial=numbered)
 
 
 def test_muon_is_that_of_torch_for_matrices_and_adamw_for_the_rest(build: Any) -> None:
     values = {"weight_decay": 0.2, "momentum": 0.9, "nesterov": False, "beta1": 0.8, "beta2": 0.9}
     muon = {"weight_decay": 0.2, "momentum": 0.9, "nesterov": False, "adjust_lr_fn": "match_rms_adamw"}
     adamw = {"betas": (0.8, 0.9), "weight_decay": 0.2}
-    agree(build, "muon", values, lambda own: torch.optim.Muon(own, **muon), MATRICES, hidden=True)
-    agree(build, "muon", values, lambda own: torch.optim.AdamW(own, **adamw), MATRICES + VECTORS, hidden=False)
+    agree(build, "muon", values, lambda own: torch.optim.Muon(own, **muon), MATRICES, transformed=True)
+    agree(build, "muon", values, lambda own: torch.optim.AdamW(own, **adamw), MATRICES + VECTORS, transformed=False)
 
 
 def formula(build: Any, name: str, values: dict[str, Any], change: Callable[..., Tensor]) -> None:

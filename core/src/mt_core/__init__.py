@@ -36,6 +36,7 @@ _PUBLIC = {
     "DatasetComponent": "mt_core.components",
     "ManyConversations": "mt_core.protocols",
     "ManyOffsets": "mt_core.protocols",
+    "GradientTransform": "mt_core.protocols",
     "GroupOptions": "mt_core.groups",
     "ManyTexts": "mt_core.protocols",
     "ObjectiveComponent": "mt_core.components",
@@ -93,6 +94,7 @@ __all__ = [
     "Dataset",
     "DatasetComponent",
     "Encoded",
+    "GradientTransform",
     "GroupOptions",
     "Layout",
     "ManyConversations",
@@ -184,6 +186,7 @@ if TYPE_CHECKING:
     from mt_core.protocols import (
         Dataset,
         Encoded,
+        GradientTransform,
         ManyConversations,
         ManyOffsets,
         ManyTexts,

@@ -22,8 +22,10 @@ from mt_core.engine.build import gathered
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process, agree, all_reduce, kept_quiet
 from mt_core.engine.step import Trained
+from mt_core.engine.transform import Directions, transformed
 from mt_core.groups import group_sizes
 from mt_core.nn import Batch
+from mt_core.protocols import GradientTransform
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +55,7 @@ class Engine:
         self,
         deepspeed: ModuleType,
         module: Trained,
-        optimizer: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer | GradientTransform,
         *,
         plan: Plan,
         process: Process,
@@ -63,6 +65,11 @@ class Engine:
         self.process = process
         self.module = module
         self.before_update: Callable[[], object] = lambda: None
+        transform = None if isinstance(optimizer, torch.optim.Optimizer) else optimizer
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            optimizer = optimizer.optimizer
+        chosen, names = transformed(optimizer.param_groups), {id(each): name for name, each in self.named_parameters()}
+        self.members = [[names[id(each)] for each in group["params"]] for group in optimizer.param_groups]
         self.groups = group_sizes(optimizer.param_groups)  # before ZeRO puts flat pieces into them
         self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
         self.rate = float(optimizer.defaults.get("lr", self.base_rates[0]))
@@ -75,6 +82,7 @@ class Engine:
             self._engine.enable_backward_allreduce = False
         if hasattr(self._engine.optimizer, "unscale_and_clip_grads"):
             _settle_norm(self._engine.optimizer)
+        self.directions = None if transform is None else Directions(self, transform, chosen)
 
     @property
     def objective(self) -> Any:
@@ -130,13 +138,19 @@ class Engine:
     def _update(self, sums: Tensor, tokens: float) -> StepResult:
         if self.plan.zero_stage == 0:
             return self._update_whole(sums, tokens)
+        if self.directions is not None:
+            self.directions.clip_and_take()
         self._engine.step()
-        norm = self._engine.get_global_grad_norm()
+        norm = self._norm()
         applied = bool(self._engine.was_step_applied())
         values = torch.cat([sums, torch.as_tensor(norm, dtype=torch.float32, device=sums.device).reshape(1)]).tolist()
         if not applied and math.isfinite(values[-1]):
             values[-1] = math.nan  # DeepSpeed reports an overflow as a norm of -1 or 0
         return self._result(values, tokens, applied=applied)
+
+    def _norm(self) -> Any:
+        """Of the gradients of the last step, before they were clipped. DeepSpeed's own may be that of directions."""
+        return self._engine.get_global_grad_norm() if self.directions is None else self.directions.norm
 
     def _update_whole(self, sums: Tensor, tokens: float) -> StepResult:
         """Stage 0 has neither norm nor finite check of its own: both come here, before the update."""
@@ -150,6 +164,8 @@ class Engine:
         if clip and values[-1] > clip:
             torch._foreach_mul_(gradients, clip / (values[-1] + 1e-6))
         del gradients
+        if self.directions is not None:
+            self.directions.take()
         self._engine.step()
         return self._result(values, tokens, applied=True)
 
@@ -199,6 +215,11 @@ class Engine:
         return {"eval_loss": values[0] / max(values[1], 1.0), **metrics}
 
     # ------------------------------------------------------------------------------------------------------ parameters
+
+    @property
+    def sharing(self) -> Any:
+        """The process group of the ranks that share parameters; ``None`` is that of all."""
+        return None
 
     @property
     def inner_optimizer(self) -> torch.optim.Optimizer:

@@ -25,7 +25,7 @@ from mt_core.engine.stages import Stage
 from mt_core.engine.step import LossHead
 from mt_core.errors import ComponentError
 from mt_core.nn import Batch
-from mt_core.protocols import Objective
+from mt_core.protocols import GradientTransform, Objective
 
 if TYPE_CHECKING:
     from mt_core.engine.stage_module import StageModule
@@ -44,7 +44,7 @@ class PipelineEngine(Engine):
         deepspeed: ModuleType,
         stage: Stage,
         objective: Objective,
-        optimizer: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer | GradientTransform,
         *,
         plan: Plan,
         process: Process,
@@ -79,6 +79,8 @@ class PipelineEngine(Engine):
 
         def update_after_hooks(engine: Any, **keywords: Any) -> None:
             self.before_update()
+            if self.directions is not None:
+                self.directions.clip_and_take()
             update(engine, **keywords)
 
         own = {
@@ -86,6 +88,11 @@ class PipelineEngine(Engine):
             schedule.OptimizerStep: update_after_hooks,
         }
         self._engine._INSTRUCTION_MAP = {**self._engine._INSTRUCTION_MAP, **own}
+
+    @property
+    def sharing(self) -> Any:
+        """See ``Engine``: the ranks of this stage."""
+        return self._engine.data_parallel_group
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -101,7 +108,7 @@ class PipelineEngine(Engine):
         self._engine.micro_batches = len(window)  # the last window of an epoch may be shorter
         self._engine.train_batch(self.module.feed.fill(window, gas * ranks / max(tokens, 1.0)))
         sums = self._sums(torch.tensor([float(stop())], device=self.process.device))
-        norm = torch.as_tensor(self._engine.get_global_grad_norm(), dtype=torch.float64, device=sums.device)
+        norm = torch.as_tensor(self._norm(), dtype=torch.float64, device=sums.device)
         values = torch.cat([sums, norm.reshape(1)]).tolist()
         applied = bool(self._engine.was_step_applied())
         if not applied and math.isfinite(values[-1]):

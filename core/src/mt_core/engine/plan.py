@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from mt_core.components import OptimizerComponent
@@ -270,31 +270,19 @@ _CONCERNED: dict[str, frozenset[str]] = {
 """Layouts that only some kinds of component take notice of; every other layout concerns all."""
 
 
-def _unsupported(offer: Offer, plan: Plan, layouts: Set[Layout]) -> list[Fault]:
-    faults = []
+def _unsupported(offer: Offer, plan: Plan, layouts: Set[Layout]) -> Iterator[Fault]:
     component = offer.component
     needed = {layout for layout in layouts if offer.kind in _CONCERNED.get(layout, {offer.kind})}
     if missing := needed - component.layouts:
-        faults.append(
-            Fault(
-                key="parallel",
-                problem=f"{component.name} does not support {', '.join(sorted(missing))}.",
-                fix=f"It supports {', '.join(sorted(component.layouts))}.",
-            )
-        )
+        problem = f"{component.name} does not support {', '.join(sorted(missing))}."
+        yield Fault(key="parallel", problem=problem, fix=f"It supports {', '.join(sorted(component.layouts))}.")
     if plan.device not in component.devices:
-        faults.append(
-            Fault(
-                key="",
-                problem=f"{component.name} does not run on {plan.device}; it runs on {', '.join(sorted(component.devices))}.",
-            )
-        )
-    if isinstance(component, OptimizerComponent) and component.form == "whole_parameter" and plan.zero_stage > 0:
-        faults.append(
-            Fault(
-                key="optimizer",
-                problem=f"{component.name} needs whole parameters, and ZeRO {plan.zero_stage} shows it flat pieces.",
-                fix="Set --parallel.zero-stage 0.",
-            )
-        )
-    return faults
+        problem = f"{component.name} does not run on {plan.device}; it runs on {', '.join(sorted(component.devices))}."
+        yield Fault(key="", problem=problem)
+    form = component.form if isinstance(component, OptimizerComponent) else None
+    if form == "whole_parameter" and plan.zero_stage > 0:
+        problem = f"{component.name} needs whole parameters, and ZeRO {plan.zero_stage} shows it flat pieces."
+        yield Fault(key="optimizer", problem=problem, fix="Set --parallel.zero-stage 0.")
+    if form == "gradient_transform" and plan.scales_loss:
+        problem = f"{component.name} makes directions of gradients, which fp16 would have to scale."
+        yield Fault(key="train.dtype", problem=problem, fix="Set --train.dtype bf16.")

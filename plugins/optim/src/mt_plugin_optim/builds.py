@@ -5,14 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mt_core import GroupOptions, UsageError
+from mt_core import GradientTransform, GroupOptions, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch.optim import Optimizer
 
-    Build = Callable[[Any, list[dict[str, Any]]], Optimizer]
+    Build = Callable[[Any, list[dict[str, Any]]], Optimizer | GradientTransform]
 
 _POLICY = frozenset(GroupOptions.model_fields) - {"lr", "weight_decay"}
 """What divides the parameters into groups, and is no business of the optimizer."""
@@ -47,6 +47,19 @@ def from_torch(name: str, **fixed: Any) -> Build:
     return build
 
 
+def transform(module: str, name: str) -> Build:
+    """Builds a gradient transform of a ``RuleOptimizer``, which sees the whole matrices of ``split_hidden``."""
+
+    def build(config: GroupOptions, groups: list[dict[str, Any]]) -> GradientTransform:
+        from .rules.directions import Follower, RuleTransform, stand_in_group
+
+        chosen, options = getattr(import_module(f"{__package__}.rules.{module}"), name), options_of(config)
+        whole = chosen(stand_in_group(), {**options, "lr": 1.0, "weight_decay": 0.0})
+        return RuleTransform(whole, Follower(chosen(groups, options)))
+
+    return build
+
+
 def build_adafactor(config: Any, groups: list[dict[str, Any]]) -> Optimizer:
     """torch's Adafactor, with the library's own least gradient."""
     import torch
@@ -55,14 +68,15 @@ def build_adafactor(config: Any, groups: list[dict[str, Any]]) -> Optimizer:
     return torch.optim.Adafactor(groups, **{**options, "eps": (None, options["eps"])}, foreach=False)
 
 
-def build_muon(config: Any, groups: list[dict[str, Any]]) -> Optimizer:
-    """torch's Muon and AdamW side by side."""
-    from .rules.muon import MuonWithAdamW
+def build_muon(config: Any, groups: list[dict[str, Any]]) -> GradientTransform:
+    """torch's Muon for matrices of blocks, AdamW for the rest."""
+    import torch
 
-    shared = {"lr": config.lr, "weight_decay": config.weight_decay}
-    muon = {"momentum": config.momentum, "nesterov": config.nesterov, "ns_steps": config.ns_steps}
-    adamw = {"betas": (config.beta1, config.beta2), "eps": config.eps}
-    return MuonWithAdamW(groups, {**shared, **muon, "adjust_lr_fn": config.adjust}, {**shared, **adamw})
+    from .rules.directions import AdamW, Follower, RuleTransform, stand_in_group
+
+    options = {"momentum": config.momentum, "nesterov": config.nesterov, "ns_steps": config.ns_steps}
+    rule = torch.optim.Muon(stand_in_group(), lr=1.0, weight_decay=0.0, adjust_lr_fn=config.adjust, **options)
+    return RuleTransform(rule, Follower(AdamW(groups, options_of(config))))
 
 
 def from_bitsandbytes(name: str) -> Build:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mt_core import ZERO, Layout, OptimizerComponent
 
-from .builds import build_adafactor, build_muon, from_bitsandbytes, from_torch, rule
+from .builds import build_adafactor, build_muon, from_bitsandbytes, from_torch, rule, transform
 from .options import (
     AdafactorConfig,
     AdamaxConfig,
@@ -30,9 +30,11 @@ _WHOLE: frozenset[Layout] = frozenset({"zero0"})
 """For rules that look at a whole tensor, or keep state that no slice of it has."""
 
 _PIECES: frozenset[Layout] = ZERO | {"pipeline"}
-"""For rules that change each number by itself."""
+"""For rules that change each number by itself, and for those that the engine gives whole gradients."""
 
 _GPU = frozenset({"cuda"})
+_NOISE = ("callback:gradient-noise",)
+"""It stands before the optimizer's step, where these have made something else of the gradients."""
 
 OPTIMIZERS = (
     OptimizerComponent(
@@ -129,8 +131,9 @@ OPTIMIZERS = (
         name="muon",
         config=MuonConfig,
         build=build_muon,
-        form="whole_parameter",
-        layouts=_WHOLE,
+        form="gradient_transform",
+        conflicts=_NOISE,
+        layouts=_PIECES,
         split=split_hidden,
         summary="orthogonalised momentum for matrices of blocks, AdamW for the rest",
         source="https://kellerjordan.github.io/posts/muon",
@@ -138,9 +141,10 @@ OPTIMIZERS = (
     OptimizerComponent(
         name="soap",
         config=SoapConfig,
-        build=rule("soap", "Soap"),
-        form="whole_parameter",
-        layouts=_WHOLE,
+        build=transform("soap", "Soap"),
+        form="gradient_transform",
+        conflicts=_NOISE,
+        layouts=_PIECES,
         split=split_hidden,
         summary="Adam in the eigenbasis of Shampoo's preconditioner",
         source="https://arxiv.org/abs/2409.11321",
@@ -148,9 +152,10 @@ OPTIMIZERS = (
     OptimizerComponent(
         name="galore",
         config=GaLoreConfig,
-        build=rule("low_rank", "GaLore"),
-        form="whole_parameter",
-        layouts=_WHOLE,
+        build=transform("low_rank", "GaLore"),
+        form="gradient_transform",
+        conflicts=_NOISE,
+        layouts=_PIECES,
         split=split_hidden,
         summary="Adam on gradients projected to their largest directions",
         source="https://arxiv.org/abs/2403.03507",
@@ -158,9 +163,10 @@ OPTIMIZERS = (
     OptimizerComponent(
         name="apollo",
         config=ApolloConfig,
-        build=rule("low_rank", "Apollo"),
-        form="whole_parameter",
-        layouts=_WHOLE,
+        build=transform("low_rank", "Apollo"),
+        form="gradient_transform",
+        conflicts=_NOISE,
+        layouts=_PIECES,
         split=split_hidden,
         summary="gradients as long as Adam's update of a random projection",
         source="https://arxiv.org/abs/2412.05270",

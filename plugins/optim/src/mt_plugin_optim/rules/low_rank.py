@@ -7,11 +7,12 @@ code (galore-torch 1.0, apollo-torch 1.0.3): epsilon beside the root that is not
 from __future__ import annotations
 
 import math
+import zlib
 
 import torch
 from torch import Tensor
 
-from .rule import Group, RuleOptimizer, State, corrections, moments, start_moments
+from .rule import Group, RuleOptimizer, State, corrections, decayed, moments, start_moments
 
 
 class _LowRank(RuleOptimizer):
@@ -37,7 +38,11 @@ class _LowRank(RuleOptimizer):
         if projected:
             direction = self.whole(direction, small, gradient, state, group)
         weight.sub_(direction, alpha=group["lr"] * math.sqrt(second) / first)
-        weight.sub_(weight, alpha=group["lr"] * group["weight_decay"])
+        decayed(weight, group)
+
+    def follow(self, weight: Tensor, direction: Tensor, state: State, group: Group) -> None:
+        weight.sub_(direction, alpha=group["lr"])
+        decayed(weight, group)
 
     def projection(self, gradient_MN: Tensor, state: State, group: Group) -> Tensor:
         """(N, R) for a tall matrix, (R, M) for a wide one."""
@@ -66,7 +71,7 @@ class Apollo(_LowRank):
     """The projection is random; Adam on it says only how long each channel of the plain gradient should be."""
 
     def projection(self, gradient_MN: Tensor, state: State, group: Group) -> Tensor:
-        seed = int(state["seed"]) if "seed" in state else len(self.state)
+        seed = int(state["seed"]) if "seed" in state else zlib.crc32(group["name"].encode())
         state["seed"] = torch.tensor([_next_seed(seed)])
         generator, rank = torch.Generator().manual_seed(seed), group["rank"]
         shorter = min(gradient_MN.shape)
@@ -93,7 +98,7 @@ def _limited(update: Tensor, state: State) -> Tensor:
 
 
 def _is_projected(weight: Tensor, group: Group) -> bool:
-    return bool(group["hidden"]) and min(weight.shape) > group["rank"]
+    return bool(group["transformed"]) and min(weight.shape) > group["rank"]
 
 
 def _is_tall(matrix_MN: Tensor) -> bool:

@@ -54,6 +54,11 @@ class RuleOptimizer(torch.optim.Optimizer):
         """Change the weight in place. The gradient may be used up."""
         raise NotImplementedError
 
+    def follow(self, weight: Tensor, direction: Tensor, state: State, group: Group) -> None:
+        """Change a weight in place along what ``update`` made of its gradient elsewhere, without rate and decay."""
+        decayed(weight, group)
+        weight.sub_(direction, alpha=group["lr"])
+
 
 def decayed(weight: Tensor, group: Group) -> None:
     """Decoupled weight decay (https://arxiv.org/abs/1711.05101): a share ``lr * weight_decay`` is taken away."""

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from .rule import Group, RuleOptimizer, State, start_moments
+from .rule import Group, RuleOptimizer, State, decayed, start_moments
 
 _SIDES = (("left", 0), ("right", 1))
 
@@ -37,14 +37,19 @@ class Soap(RuleOptimizer):
         direction = _rotated(_rotated(mean, state) / square.sqrt().add_(group["eps"]), state, back=True)
         first, second = 1 - group["beta1"] ** step, 1 - group["beta2"] ** step
         weight.sub_(direction, alpha=group["lr"] * math.sqrt(second) / first)
-        weight.mul_(1 - group["lr"] * group["weight_decay"])
+        decayed(weight, group)
         self._accumulate(gradient, state, group)
         if step % group["update_steps"] == 0:
             _refresh(state)
 
+    def follow(self, weight: Tensor, direction: Tensor, state: State, group: Group) -> None:
+        if int(state["step"]) > 1:
+            weight.sub_(direction, alpha=group["lr"])
+            decayed(weight, group)
+
     def _accumulate(self, gradient: Tensor, state: State, group: Group) -> None:
         """The running means of ``G Gᵀ`` and ``Gᵀ G``."""
-        if not group["hidden"]:
+        if not group["transformed"]:
             return
         for side, dim in _SIDES:
             if gradient.shape[dim] <= group["max_side"]:
