@@ -15,6 +15,7 @@ WORKER = str(Path(__file__).with_name("optim_worker.py"))
 SMALL: dict[str, dict[str, Any]] = {
     "sgd": {"momentum": 0.9, "lr": 0.1},
     "rmsprop": {"momentum": 0.5},
+    "lomo": {"lr": 0.1},
     "galore": {"rank": 8, "update_steps": 2, "lr": 1e-2},
     "apollo": {"rank": 8, "update_steps": 2, "lr": 1e-2},
     "soap": {"update_steps": 2},
@@ -59,7 +60,18 @@ CASES = TESTED | {
     "schedule-free-adamw bf16 3": {**case("schedule-free-adamw", "zero3"), "dtype": "bf16"},
 }
 INFINITE = {
-    f"muon {layout} inf": {**case("muon", layout), "do": "inf"} for layout in ("zero0", "zero1", "zero3", "pipeline")
+    f"{name} {layout} inf": {**case(name, layout), "do": "inf"}
+    for name, layouts in {
+        "muon": ("zero0", "zero1", "zero3", "pipeline"),
+        "lomo": ("zero0",),
+        "adalomo": ("zero0",),
+    }.items()
+    for layout in layouts
+}
+FUSED_CASE = {**case("lomo", "zero0"), "do": "gradients", "model": {"dropout": 0.1}}
+FUSED = {
+    "gradients": FUSED_CASE,
+    "gradients at once": {**FUSED_CASE, "optimizer": {"name": "sgd", "lr": 0.1}},
 }
 SAME = [name for name in CASES if not name.endswith("another")]
 NEAR = {"soap": 1e-4}
@@ -68,7 +80,7 @@ NEAR = {"soap": 1e-4}
 
 @pytest.fixture(scope="module")
 def trained(launch: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch(WORKER, 2, tmp_path_factory.mktemp("optim"), CASES | INFINITE)
+    return launch(WORKER, 2, tmp_path_factory.mktemp("optim"), CASES | INFINITE | FUSED)
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -97,8 +109,17 @@ def test_flat_pieces_train_as_whole_parameters_do(trained: dict[str, Any], name:
 
 
 @pytest.mark.parametrize("name", INFINITE)
-def test_an_infinite_gradient_changes_nothing_that_a_transform_keeps(trained: dict[str, Any], name: str) -> None:
+def test_an_infinite_gradient_changes_nothing_that_is_kept(trained: dict[str, Any], name: str) -> None:
     assert trained[name] == {"finite": False, "applied": False, "unchanged": True}
+
+
+def test_a_fused_update_is_that_of_the_whole_step_and_holds_one_gradient(trained: dict[str, Any]) -> None:
+    """Beside plain descent of the same rate: the same norm, losses and weights, with dropout."""
+    fused, plain = trained["gradients"], trained["gradients at once"]
+    assert fused["held"] == 1
+    assert plain["held"] > 10
+    assert fused["norms"] == pytest.approx(plain["norms"], rel=1e-5)
+    assert fused["losses"] == pytest.approx(plain["losses"], rel=1e-6)
 
 
 def test_every_optimizer_changes_the_loss(trained: dict[str, Any]) -> None:

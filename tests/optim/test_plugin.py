@@ -74,6 +74,16 @@ def test_noise_on_directions_is_refused(name: str) -> None:
         resolve({"model": "llama", "optimizer": name, "callbacks": ["gradient-noise"]}, PluginHost.discover())
 
 
+def test_a_fused_update_takes_one_micro_batch() -> None:
+    config, offers = planned("lomo")
+    many = config.train.model_copy(update={"micro_batch_size": 2, "global_batch_size": 16, "dtype": "fp32"})
+    said = r"lomo keeps no gradients, which 4 micro-batches(?s:.*)--train\.micro-batch-size 8"
+    whole = config.parallel.model_copy(update={"zero_stage": 0})
+    config = config.model_copy(update={"train": many, "parallel": whole})
+    with pytest.raises(ConfigError, match=said):
+        make_plan(config, world=2, device="cpu", offers=offers)
+
+
 def test_what_needs_a_gpu_is_refused_elsewhere() -> None:
     config, offers = planned("paged-adamw-8bit")
     with pytest.raises(ConfigError, match="paged-adamw-8bit does not run on cpu; it runs on cuda"):

@@ -163,6 +163,38 @@ def test_apollo_is_that_of_its_authors(build: Any, scaled: str) -> None:
     agree(build, "apollo", values, reference, MATRICES, transformed=True, initial=numbered)
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "theirs", "options"),
+    [
+        ("lomo", {}, "LOMO", {}),
+        (
+            "adalomo",
+            {"weight_decay": 0.1, "d": 0.5, "beta2_decay": -0.6, "least": 0.9},
+            "AdaLOMO",
+            {"weight_decay": 0.1, "clip_threshold": 0.5, "decay_rate": -0.6, "eps2": 0.9, "loss_scale": 0.0},
+        ),
+    ],
+)
+def test_fused_updates_are_those_of_pytorch_optimizer(
+    build: Any, name: str, values: dict[str, Any], theirs: str, options: dict[str, Any]
+) -> None:
+    """Theirs happen in a backward, whose gradients are those that ours get."""
+    library = pytest.importorskip("pytorch_optimizer")
+
+    class Fused:
+        def __init__(self, own: list[nn.Parameter]) -> None:
+            self._own, self.param_groups = own, [{"lr": 0.0}]
+            self._made = getattr(library, theirs)(nn.ParameterList(own), **options)
+
+        def step(self) -> None:
+            loss = torch.stack([(each * each.grad.clone()).sum() for each in self._own]).sum()
+            for each in self._own:
+                each.grad = None
+            self._made.fused_backward(loss, self.param_groups[0]["lr"])
+
+    agree(build, name, values, Fused, MATRICES + VECTORS, dtype=torch.float32)
+
+
 def test_muon_is_that_of_torch_for_matrices_and_adamw_for_the_rest(build: Any) -> None:
     values = {"weight_decay": 0.2, "momentum": 0.9, "nesterov": False, "beta1": 0.8, "beta2": 0.9}
     muon = {"weight_decay": 0.2, "momentum": 0.9, "nesterov": False, "adjust_lr_fn": "match_rms_adamw"}

@@ -122,9 +122,10 @@ class OptimizerComponent(Component):
 
     ``form`` says what it must see: ZeRO shows it flat one-dimensional pieces, which an ``elementwise`` rule does not
     notice. ``build(config, groups)`` returns a ``torch.optim.Optimizer``, for a ``gradient_transform`` a ``GradientTransform``.
+    One that is ``fused`` also has ``step_of(parameter, group)``, which is called when the parameter's gradient arrives.
     """
 
-    form: Literal["elementwise", "gradient_transform", "whole_parameter"]
+    form: Literal["elementwise", "gradient_transform", "whole_parameter", "fused"]
     split: Callable[[Sequence[tuple[str, Tensor]], Any], list[dict[str, Any]]] = split_decay
 
 

@@ -12,6 +12,7 @@ from mt_core.assemble.weights import Say, weights_of
 from mt_core.components import OptimizerComponent
 from mt_core.engine.build import build_model, fill_model
 from mt_core.engine.engine import Engine
+from mt_core.engine.fused import FusedEngine
 from mt_core.engine.pipeline import PipelineEngine
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process
@@ -62,7 +63,15 @@ def build_engine(
     optimizer = resolved.build("optimizer", config.optimizer.options, groups)
     if stage is not None:
         return PipelineEngine(deepspeed, stage, objective, optimizer, plan=plan, process=process, settings=settings)
-    return Engine(deepspeed, TrainStep(model, objective), optimizer, plan=plan, process=process, settings=settings)
+    kind = FusedEngine if optimizer_of(resolved).form == "fused" else Engine
+    return kind(deepspeed, TrainStep(model, objective), optimizer, plan=plan, process=process, settings=settings)
+
+
+def optimizer_of(resolved: Resolved) -> OptimizerComponent:
+    """What the run's optimizer declares."""
+    component = resolved.offers["optimizer"].component
+    assert isinstance(component, OptimizerComponent), "the host checks what mt_optimizers returns"
+    return component
 
 
 def pipeline_layers(resolved: Resolved) -> list[LayerSpec] | None:
@@ -74,8 +83,7 @@ def pipeline_layers(resolved: Resolved) -> list[LayerSpec] | None:
 
 def parameter_groups(resolved: Resolved, model: TrainModel, adapter: Adapter) -> list[dict[str, Any]]:
     """The adapter's groups, then the optimizer's policy for the rest; each trainable parameter is in exactly one."""
-    component = resolved.offers["optimizer"].component
-    assert isinstance(component, OptimizerComponent), "the host checks what mt_optimizers returns"
+    component = optimizer_of(resolved)
     trained = _trained(resolved, model, adapter)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in trained)

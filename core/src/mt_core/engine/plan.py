@@ -283,6 +283,10 @@ def _unsupported(offer: Offer, plan: Plan, layouts: Set[Layout]) -> Iterator[Fau
     if form == "whole_parameter" and plan.zero_stage > 0:
         problem = f"{component.name} needs whole parameters, and ZeRO {plan.zero_stage} shows it flat pieces."
         yield Fault(key="optimizer", problem=problem, fix="Set --parallel.zero-stage 0.")
+    if form == "fused" and plan.micro_batches > 1:
+        problem = f"{component.name} keeps no gradients, which {plan.micro_batches} micro-batches a step would be added up in."
+        rows = plan.global_batch_size // plan.data_ranks
+        yield Fault(key="optimizer", problem=problem, fix=f"Set --train.micro-batch-size {rows}, or fewer rows a step.")
     if form == "gradient_transform" and plan.scales_loss:
         problem = f"{component.name} makes directions of gradients, which fp16 would have to scale."
         yield Fault(key="train.dtype", problem=problem, fix="Set --train.dtype bf16.")

@@ -7,6 +7,7 @@ from mt_core import ZERO, Layout, OptimizerComponent
 from .builds import build_adafactor, build_muon, from_bitsandbytes, from_torch, rule, transform
 from .options import (
     AdafactorConfig,
+    AdaLomoConfig,
     AdamaxConfig,
     AdamConfig,
     ApolloConfig,
@@ -17,6 +18,7 @@ from .options import (
     LambConfig,
     LionConfig,
     LisaConfig,
+    LomoConfig,
     MuonConfig,
     RmspropConfig,
     ScheduleFreeConfig,
@@ -190,6 +192,26 @@ OPTIMIZERS = (
         split=split_blocks,
         summary="AdamW for some blocks at a time, drawn at random",
         source="https://arxiv.org/abs/2403.17919",
+    ),
+    OptimizerComponent(
+        name="lomo",
+        config=LomoConfig,
+        build=rule("lomo", "Lomo"),
+        form="fused",
+        conflicts=_NOISE,
+        layouts=_WHOLE,
+        summary="descent while gradients arrive: neither state nor gradients are kept",
+        source="https://arxiv.org/abs/2306.09782",
+    ),
+    OptimizerComponent(
+        name="adalomo",
+        config=AdaLomoConfig,
+        build=rule("lomo", "AdaLomo"),
+        form="fused",
+        conflicts=_NOISE,
+        layouts=_WHOLE,
+        summary="the same with a second moment for each row and column",
+        source="https://arxiv.org/abs/2310.10195",
     ),
     OptimizerComponent(
         name="adamw-8bit",

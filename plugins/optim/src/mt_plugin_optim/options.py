@@ -141,6 +141,26 @@ class AdafactorConfig(GroupOptions):
     )
 
 
+class LomoConfig(GroupOptions):
+    """Plain descent."""
+
+    lr: float = _rate(1e-2)
+    weight_decay: float = _decay(0.0)
+
+
+class AdaLomoConfig(GroupOptions):
+    """Steps are in proportion to the weights, so one rate serves all sizes."""
+
+    lr: float = _rate(1e-3)
+    weight_decay: float = _decay(0.0)
+    beta2_decay: float = Field(
+        -0.8, ge=-2, lt=0, description="t to this power is the weight of an update's squares in their mean (t: updates)"
+    )
+    eps: float = Field(1e-30, gt=0, description="added to squared gradients (square of the gradient's units)")
+    least: float = Field(1e-3, gt=0, description="least root mean square of a weight, of which steps are a share")
+    d: float = Field(1.0, gt=0, description="largest root mean square of an update, before the rate")
+
+
 class LambConfig(DecayedAdamConfig):
     """For large batches."""
 

@@ -36,10 +36,11 @@ class RuleOptimizer(torch.optim.Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._step_of(parameter, group)
+                    self.step_of(parameter, group)
         return loss
 
-    def _step_of(self, parameter: Tensor, group: Group) -> None:
+    def step_of(self, parameter: Tensor, group: Group) -> None:
+        """One update of one parameter, which has a gradient."""
         state = self.state[parameter]
         if "step" not in state:
             state["step"] = torch.zeros((), dtype=torch.float32)
