@@ -17,6 +17,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "rmsprop": {"momentum": 0.5},
     "lomo": {"lr": 0.1},
     "galore": {"rank": 8, "update_steps": 2, "lr": 1e-2},
+    "galore-8bit": {"rank": 8, "update_steps": 2, "lr": 1e-2, "min_8bit_size": 64},
+    "galore-per-layer": {"rank": 8, "update_steps": 2, "lr": 1e-2},
+    **{f"torchao-adamw-{bits}": {"min_size": 512, "block_size": 32} for bits in ("8bit", "4bit", "fp8")},
     "apollo": {"rank": 8, "update_steps": 2, "lr": 1e-2},
     "soap": {"update_steps": 2},
     "badam": {"switch_steps": 1},
@@ -25,6 +28,12 @@ SMALL: dict[str, dict[str, Any]] = {
     "schedule-free-adamw": {"rates": {"*embed*": {"scale": 0.3}}},
 }
 """Options with which four steps of a small model show what is special. The rest has one rate for all."""
+
+EXTRA = {
+    **dict.fromkeys(("adamw-8bit", "galore-8bit"), "bitsandbytes"),
+    **{f"torchao-adamw-{bits}": "torchao" for bits in ("8bit", "4bit", "fp8")},
+}
+"""What some optimizers need, and not every machine has."""
 
 GROUPED = {"no_decay": ["*embed*"], "rates": {"*down_proj*": {"value": 0.003}}, "layer_decay": 0.9}
 """What divides parameters into many groups, beside the plain two."""
@@ -39,7 +48,7 @@ def case(name: str, layout: str) -> dict[str, Any]:
 TESTED = {
     f"{component.name} {layout}": case(component.name, layout)
     for component in OPTIMIZERS
-    if "cpu" in component.devices and (component.name != "adamw-8bit" or find_spec("bitsandbytes"))
+    if "cpu" in component.devices and find_spec(EXTRA.get(component.name, "torch"))
     for layout in sorted(component.layouts)
 }
 CASES = TESTED | {
@@ -74,8 +83,9 @@ FUSED = {
     "gradients at once": {**FUSED_CASE, "optimizer": {"name": "sgd", "lr": 0.1}},
 }
 SAME = [name for name in CASES if not name.endswith("another")]
-NEAR = {"soap": 1e-4}
-"""How far apart losses may be, where it is more than 1e-6: a basis of what one gradient has nothing of is arbitrary."""
+NEAR = {"soap": 1e-4, "galore-8bit": 1e-4}
+"""How far apart losses may be, where it is more than 1e-6: a basis of what one gradient has nothing of is arbitrary, and 8 bits may
+round to either side."""
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +133,9 @@ def test_a_fused_update_is_that_of_the_whole_step_and_holds_one_gradient(trained
 
 
 def test_every_optimizer_changes_the_loss(trained: dict[str, Any]) -> None:
+    fused, whole = (trained[f"{name} zero0"]["losses"] for name in ("galore-per-layer", "galore"))
+    assert fused == pytest.approx(whole, rel=1e-6)
     still = [name for name in TESTED if trained[name]["losses"][3] == trained[name]["losses"][2]]
     assert not still
-    assert len({str(trained[name]["losses"]) for name in TESTED if name.endswith("zero0")}) == sum(
-        name.endswith("zero0") for name in TESTED
-    ), "no two of them are the same"
+    names = [name for name in TESTED if name.endswith("zero0") and "per-layer" not in name]
+    assert len({str(trained[name]["losses"]) for name in names}) == len(names), "no two of them are the same"

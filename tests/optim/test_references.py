@@ -143,6 +143,42 @@ def test_galore_is_that_of_its_authors(build: Any) -> None:
     )  # theirs decomposes in fp32
 
 
+def test_galore_with_8_bits_is_that_of_its_authors(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them small enough for 8 bits: theirs gives bitsandbytes 0.50 its arguments in an old order, which the 32-bit form feels."""
+    pytest.importorskip("bitsandbytes")
+    library = pytest.importorskip("galore_torch.adamw8bit")
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)  # theirs asks for a GPU, and uses none here
+    special = {"rank": 6, "update_proj_gap": 4, "scale": 0.5, "proj_type": "std"}
+
+    def reference(own: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return library.AdamW8bit([{"params": own, **special}], weight_decay=0.1, min_8bit_size=16)  # type: ignore[no-any-return]
+
+    values = {"rank": 6, "update_steps": 4, "scale": 0.5, "weight_decay": 0.1, "eps": 1e-8, "min_8bit_size": 16}
+    agree(build, "galore-8bit", values, reference, [*MATRICES, (40, 30)], dtype=torch.float32, transformed=True)
+
+
+@pytest.mark.parametrize(("name", "theirs"), [("8bit", "AdamW8bit"), ("4bit", "AdamW4bit"), ("fp8", "AdamWFp8")])
+def test_torchaos_adamw_is_torchaos(build: Any, name: str, theirs: str) -> None:
+    library = pytest.importorskip("torchao.optim")
+    options = {"betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1, "block_size": 64}
+
+    class Eager:
+        """Not compiled, with a rate that is a tensor."""
+
+        def __init__(self, own: list[nn.Parameter]) -> None:
+            self._made = getattr(library, theirs)(own, **options)
+            self.param_groups = [{"lr": 0.0}]
+
+        @torch.compiler.set_stance("force_eager")
+        def step(self) -> None:
+            self._made.param_groups[0]["lr"].fill_(self.param_groups[0]["lr"])
+            self._made.step()
+
+    shapes = [(64, 96), (4096,), (65, 64), (65, 65), (7,)]
+    values = {**ADAM, "weight_decay": 0.1, "block_size": 64}
+    agree(build, f"torchao-adamw-{name}", values, Eager, shapes, dtype=torch.float32)
+
+
 @pytest.mark.parametrize("scaled", ["channel", "tensor"])
 def test_apollo_is_that_of_its_authors(build: Any, scaled: str) -> None:
     library = pytest.importorskip("apollo_torch")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mt_core import GradientTransform, GroupOptions, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch.optim import Optimizer
 
@@ -60,6 +61,33 @@ def transform(module: str, name: str) -> Build:
     return build
 
 
+def build_eight_bit_galore(config: GroupOptions, groups: list[dict[str, Any]]) -> GradientTransform:
+    """Raises ``UsageError`` where bitsandbytes is not installed."""
+    with _extra("bitsandbytes"):
+        from .rules.galore_8bit import EightBitGaLore
+    return EightBitGaLore(groups, options_of(config))
+
+
+def from_torchao(name: str) -> Build:
+    """Builds torchao's AdamW with moments of few bits. Raises ``UsageError`` where that is not installed."""
+
+    def build(config: GroupOptions, groups: list[dict[str, Any]]) -> Optimizer:
+        with _extra("torchao"):
+            from .rules import quantised
+        return getattr(quantised, name)(groups, options_of(config))  # type: ignore[no-any-return]
+
+    return build
+
+
+@contextmanager
+def _extra(name: str) -> Iterator[None]:
+    """For the import of what an extra of this plugin brings."""
+    try:
+        yield
+    except ImportError as error:
+        raise UsageError(f"this optimizer needs {name}: pip install 'mt-plugin-optim[{name}]' ({error})") from error
+
+
 def build_adafactor(config: Any, groups: list[dict[str, Any]]) -> Optimizer:
     """torch's Adafactor, with the library's own least gradient."""
     import torch
@@ -83,12 +111,8 @@ def from_bitsandbytes(name: str) -> Build:
     """Builds an optimizer of bitsandbytes. Raises ``UsageError`` where that is not installed."""
 
     def build(config: Any, groups: list[dict[str, Any]]) -> Optimizer:
-        try:
+        with _extra("bitsandbytes"):
             from bitsandbytes import optim
-        except ImportError as error:
-            raise UsageError(
-                f"this optimizer needs bitsandbytes: pip install 'mt-plugin-optim[bitsandbytes]' ({error})"
-            ) from error
         options = options_of(config)
         betas = (options.pop("beta1"), options.pop("beta2"))
         return getattr(optim, name)(groups, betas=betas, **options)  # type: ignore[no-any-return]

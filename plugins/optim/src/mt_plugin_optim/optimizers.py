@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from mt_core import ZERO, Layout, OptimizerComponent
 
-from .builds import build_adafactor, build_muon, from_bitsandbytes, from_torch, rule, transform
+from .builds import (
+    build_adafactor,
+    build_eight_bit_galore,
+    build_muon,
+    from_bitsandbytes,
+    from_torch,
+    from_torchao,
+    rule,
+    transform,
+)
 from .options import (
     AdafactorConfig,
     AdaLomoConfig,
@@ -14,12 +23,15 @@ from .options import (
     BAdamConfig,
     DecayedAdamConfig,
     EightBitConfig,
+    EightBitGaLoreConfig,
+    FourBitConfig,
     GaLoreConfig,
     LambConfig,
     LionConfig,
     LisaConfig,
     LomoConfig,
     MuonConfig,
+    QuantisedConfig,
     RmspropConfig,
     ScheduleFreeConfig,
     SgdConfig,
@@ -163,6 +175,28 @@ OPTIMIZERS = (
         source="https://arxiv.org/abs/2403.03507",
     ),
     OptimizerComponent(
+        name="galore-8bit",
+        config=EightBitGaLoreConfig,
+        build=build_eight_bit_galore,
+        form="gradient_transform",
+        conflicts=_NOISE,
+        layouts=_PIECES,
+        split=split_hidden,
+        summary="GaLore with moments of 8 bits (bitsandbytes)",
+        source="https://arxiv.org/abs/2403.03507",
+    ),
+    OptimizerComponent(
+        name="galore-per-layer",
+        config=GaLoreConfig,
+        build=rule("low_rank", "GaLore"),
+        form="fused",
+        conflicts=_NOISE,
+        layouts=_WHOLE,
+        split=split_hidden,
+        summary="GaLore while gradients arrive: none is kept",
+        source="https://arxiv.org/abs/2403.03507",
+    ),
+    OptimizerComponent(
         name="apollo",
         config=ApolloConfig,
         build=transform("low_rank", "Apollo"),
@@ -221,6 +255,22 @@ OPTIMIZERS = (
         layouts=_WHOLE,
         summary="AdamW with moments of 8 bits (bitsandbytes)",
         source="https://arxiv.org/abs/2110.02861",
+    ),
+    *(
+        OptimizerComponent(
+            name=f"torchao-adamw-{bits}",
+            config=config,
+            build=from_torchao(rule_name),
+            form="whole_parameter",
+            layouts=_WHOLE,
+            summary=f"AdamW with moments of {what} (torchao)",
+            source="https://docs.pytorch.org/ao/stable/api_reference/api_ref_optim.html",
+        )
+        for bits, what, config, rule_name in (
+            ("8bit", "8 bits", QuantisedConfig, "AdamW8bit"),
+            ("4bit", "4 bits", FourBitConfig, "AdamW4bit"),
+            ("fp8", "8-bit floats", QuantisedConfig, "AdamWFp8"),
+        )
     ),
     OptimizerComponent(
         name="paged-adamw",

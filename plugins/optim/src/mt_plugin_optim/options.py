@@ -198,6 +198,14 @@ class GaLoreConfig(DecayedAdamConfig):
     scale: float = Field(0.25, gt=0, description="factor of the projected matrices' updates")
 
 
+class EightBitGaLoreConfig(GaLoreConfig):
+    """The projected moments have 8 bits."""
+
+    min_8bit_size: int = Field(
+        4096, gt=0, description="smallest projected gradient whose moments have 8 bits (numbers)"
+    )
+
+
 class ApolloConfig(DecayedAdamConfig):
     """Random projections: no decomposition, and ranks far below GaLore's. Rank 1 with ``scaled: tensor`` is APOLLO-Mini."""
 
@@ -243,3 +251,17 @@ class EightBitConfig(DecayedAdamConfig):
 
     weight_decay: float = _decay(0.01)
     min_8bit_size: int = Field(4096, gt=0, description="smallest tensor with 8-bit moments (numbers)")
+
+
+class QuantisedConfig(DecayedAdamConfig):
+    """Moments of a few bits in blocks of ``block_size`` numbers; tensors of fewer than ``min_size``, or of no whole blocks, keep 32."""
+
+    weight_decay: float = _decay(0.01)
+    min_size: int = Field(4096, gt=0, description="smallest tensor with quantised moments (numbers)")
+    block_size: int = Field(256, gt=1, multiple_of=2, description="numbers that share a scale")
+
+
+class FourBitConfig(QuantisedConfig):
+    """Two moments in a byte."""
+
+    block_size: int = Field(128, gt=1, multiple_of=2, description="numbers that share a scale")

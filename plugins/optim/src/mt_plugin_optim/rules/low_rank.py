@@ -19,15 +19,15 @@ class _LowRank(RuleOptimizer):
     """Adam on projected gradients for matrices of blocks; plain Adam for all others."""
 
     def start(self, weight: Tensor, state: State, group: Group) -> None:
-        if not _is_projected(weight, group):
+        if not is_projected(weight, group):
             start_moments(state, weight)
 
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        projected = _is_projected(weight, group)
+        projected = is_projected(weight, group)
         if projected:
             if (int(state["step"]) - 1) % group["update_steps"] == 0:
                 state["projection"] = self.projection(gradient, state, group)
-            small = _project(gradient, state["projection"])
+            small = project(gradient, state["projection"])
             if "exp_avg" not in state:
                 start_moments(state, small)
         else:
@@ -97,7 +97,8 @@ def _limited(update: Tensor, state: State) -> Tensor:
     return update
 
 
-def _is_projected(weight: Tensor, group: Group) -> bool:
+def is_projected(weight: Tensor, group: Group) -> bool:
+    """Whether a matrix is larger than the projection would be."""
     return bool(group["transformed"]) and min(weight.shape) > group["rank"]
 
 
@@ -105,7 +106,7 @@ def _is_tall(matrix_MN: Tensor) -> bool:
     return matrix_MN.shape[0] >= matrix_MN.shape[1]
 
 
-def _project(gradient_MN: Tensor, projection: Tensor) -> Tensor:
+def project(gradient_MN: Tensor, projection: Tensor) -> Tensor:
     """(M, R) for a tall matrix, (R, N) for a wide one."""
     return gradient_MN @ projection if _is_tall(gradient_MN) else projection @ gradient_MN
 
