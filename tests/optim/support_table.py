@@ -15,7 +15,7 @@ SEEN = {
     "gradient_transform": "gradients",
     "fused": "one gradient",
 }
-LAYOUTS = ("zero0", "zero1", "zero2", "zero3", "pipeline")
+LAYOUTS = ("zero0", "zero1", "zero2", "zero3", "pipeline", "offload")
 
 
 def table() -> str:

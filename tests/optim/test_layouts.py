@@ -41,7 +41,8 @@ GROUPED = {"no_decay": ["*embed*"], "rates": {"*down_proj*": {"value": 0.003}}, 
 
 def case(name: str, layout: str) -> dict[str, Any]:
     """A layout as the worker takes it."""
-    parallel: dict[str, Any] = {"stage": "auto", "pipeline": 2} if layout == "pipeline" else {"stage": int(layout[-1])}
+    special = {"pipeline": {"stage": "auto", "pipeline": 2}, "offload": {"stage": 2, "offload": "optimizer"}}
+    parallel = special.get(layout) or {"stage": int(layout[-1])}
     return {"do": "halves", "optimizer": {"name": name, **SMALL.get(name, {})}, **parallel}
 
 
@@ -54,6 +55,12 @@ TESTED = {
 CASES = TESTED | {
     "adam to another": {**case("adam", "zero0"), "then": {"stage": 3}},
     "lion to another": {**case("lion", "zero3"), "then": {"stage": 0}},
+    **{
+        f"{name} offload 3": {**case(name, "zero3"), "offload": "parameters"}
+        for name in ("lion", "schedule-free-adamw")
+    },
+    "sgd offload 1": {**case("sgd", "zero1"), "offload": "optimizer"},
+    "lion offload 1 bf16": {**case("lion", "zero1"), "offload": "optimizer", "dtype": "bf16"},
     "muon to another": {**case("muon", "zero3"), "then": {"stage": 0}},
     "galore to another": {**case("galore", "zero0"), "then": {"stage": "auto", "pipeline": 2}},
     "muon bf16": {**case("muon", "zero1"), "dtype": "bf16"},

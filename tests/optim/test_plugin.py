@@ -84,6 +84,18 @@ def test_a_fused_update_takes_one_micro_batch() -> None:
         make_plan(config, world=2, device="cpu", offers=offers)
 
 
+@pytest.mark.parametrize("component", plugin.mt_optimizers(), ids=lambda each: each.name)
+def test_offload_is_refused_on_paper_where_it_is_not_declared(component: Any) -> None:
+    device = sorted(component.devices)[0]
+    config, offers = planned(component.name, zero_stage=2, offload="optimizer")
+    config = config.model_copy(update={"train": config.train.model_copy(update={"dtype": "fp32"})})
+    if "offload" in component.layouts:
+        assert make_plan(config, world=2, device=device, offers=offers).offload == "optimizer"
+        return
+    with pytest.raises(ConfigError, match=rf"{component.name} does not support offload(?s:.*)--parallel\.offload none"):
+        make_plan(config, world=2, device=device, offers=offers)
+
+
 def test_what_needs_a_gpu_is_refused_elsewhere() -> None:
     config, offers = planned("paged-adamw-8bit")
     with pytest.raises(ConfigError, match="paged-adamw-8bit does not run on cpu; it runs on cuda"):
