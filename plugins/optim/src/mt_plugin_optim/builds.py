@@ -52,11 +52,10 @@ def transform(module: str, name: str) -> Build:
     """Builds a gradient transform of a ``RuleOptimizer``, which sees the whole matrices of ``split_hidden``."""
 
     def build(config: GroupOptions, groups: list[dict[str, Any]]) -> GradientTransform:
-        from .rules.directions import Follower, RuleTransform, stand_in_group
+        from .rules.directions import RuleTransform
 
         chosen, options = getattr(import_module(f"{__package__}.rules.{module}"), name), options_of(config)
-        whole = chosen(stand_in_group(), {**options, "lr": 1.0, "weight_decay": 0.0})
-        return RuleTransform(whole, Follower(chosen(groups, options)))
+        return RuleTransform(chosen(groups, options), options)
 
     return build
 
@@ -100,11 +99,11 @@ def build_muon(config: Any, groups: list[dict[str, Any]]) -> GradientTransform:
     """torch's Muon for matrices of blocks, AdamW for the rest."""
     import torch
 
-    from .rules.directions import AdamW, Follower, RuleTransform, stand_in_group
+    from .rules.directions import AdamW, Follower, LibraryTransform, stand_in_group
 
     options = {"momentum": config.momentum, "nesterov": config.nesterov, "ns_steps": config.ns_steps}
     rule = torch.optim.Muon(stand_in_group(), lr=1.0, weight_decay=0.0, adjust_lr_fn=config.adjust, **options)
-    return RuleTransform(rule, Follower(AdamW(groups, options_of(config))))
+    return LibraryTransform(rule, Follower(AdamW(groups, options_of(config))))
 
 
 def from_bitsandbytes(name: str) -> Build:

@@ -38,7 +38,22 @@ class Follower(RuleOptimizer):
 
 
 class RuleTransform:
-    """Implements ``mt_core.GradientTransform``: how far a rule moves a weight of zeros, at a rate of 1 and without decay.
+    """Implements ``mt_core.GradientTransform`` by the ``direction`` of a rule."""
+
+    def __init__(self, rule: RuleOptimizer, options: Group) -> None:
+        self.optimizer: torch.optim.Optimizer = Follower(rule)
+        self._rule = rule
+        self._group = {**options, "transformed": True}
+
+    def transform(self, name: str, gradient: Tensor, state: State) -> Tensor:
+        """See ``mt_core.GradientTransform``."""
+        group = {**self._group, "name": name}
+        self._rule.count(gradient, state, group)
+        return self._rule.direction(gradient, state, group)
+
+
+class LibraryTransform:
+    """Implements ``mt_core.GradientTransform``: how far a library's rule moves a weight of zeros, at a rate of 1 and without decay.
 
     ``rule`` must not look at weights; its parameters are replaced by a stand-in for each gradient.
     """
@@ -51,7 +66,7 @@ class RuleTransform:
         """See ``mt_core.GradientTransform``."""
         stand_in = nn.Parameter(torch.zeros_like(gradient))
         stand_in.grad = gradient
-        self._rule.param_groups[0].update(params=[stand_in], name=name)
+        self._rule.param_groups[0]["params"] = [stand_in]
         self._rule.state = {stand_in: state}  # type: ignore[assignment]
         self._rule.step()
         return stand_in.detach().neg_()
@@ -59,4 +74,4 @@ class RuleTransform:
 
 def stand_in_group() -> list[dict[str, Any]]:
     """What a rule is made over before there is a gradient."""
-    return [{"params": [nn.Parameter(torch.zeros(1, 1))], "transformed": True}]
+    return [{"params": [nn.Parameter(torch.zeros(1, 1))]}]

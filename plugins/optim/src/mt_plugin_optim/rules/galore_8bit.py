@@ -8,7 +8,7 @@ import torch
 from bitsandbytes.optim import AdamW8bit
 from torch import Tensor
 
-from .directions import Follower, RuleTransform, stand_in_group
+from .directions import Follower, LibraryTransform, stand_in_group
 from .low_rank import GaLore, is_projected, project
 from .rule import Group, State
 
@@ -25,7 +25,7 @@ class EightBitGaLore:
         self.optimizer: torch.optim.Optimizer = Follower(GaLore(groups, options))
         betas = (options["beta1"], options["beta2"])
         inner = {"betas": betas, "eps": options["eps"], "min_8bit_size": options["min_8bit_size"]}
-        self._inner = RuleTransform(AdamW8bit(stand_in_group(), lr=1.0, weight_decay=0.0, **inner), self.optimizer)
+        self._inner = LibraryTransform(AdamW8bit(stand_in_group(), lr=1.0, weight_decay=0.0, **inner), self.optimizer)
 
     def transform(self, name: str, gradient: Tensor, state: State) -> Tensor:
         """See ``mt_core.GradientTransform``."""
@@ -34,7 +34,8 @@ class EightBitGaLore:
         if int(state.get("step", 0)) % self._options["update_steps"] == 0:
             state["projection"] = self._rule.projection(gradient, state, self._options)
         small = self._moved(name, project(gradient, state["projection"]).contiguous(), state)
-        return self._rule.whole(small, small, gradient, state, self._options)
+        whole = self._rule.whole(small, small, gradient, state, self._options)
+        return whole.mul_(self._rule.factor(self._options))
 
     def _moved(self, name: str, gradient: Tensor, state: State) -> Tensor:
         """bitsandbytes counts steps in an int, and takes whatever is in the state for its own."""

@@ -23,7 +23,10 @@ class _LowRank(RuleOptimizer):
             start_moments(state, weight)
 
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        projected = is_projected(weight, group)
+        self.follow(weight, self.direction(gradient, state, group), state, group)
+
+    def direction(self, gradient: Tensor, state: State, group: Group) -> Tensor:
+        projected = is_projected(gradient, group)
         if projected:
             if (int(state["step"]) - 1) % group["update_steps"] == 0:
                 state["projection"] = self.projection(gradient, state, group)
@@ -34,11 +37,10 @@ class _LowRank(RuleOptimizer):
             small = gradient
         mean, square = moments(state, small, group)
         first, second = corrections(state, group)
-        direction = mean / square.sqrt().add_(group["eps"])
-        if projected:
-            direction = self.whole(direction, small, gradient, state, group)
-        weight.sub_(direction, alpha=group["lr"] * math.sqrt(second) / first)
-        decayed(weight, group)
+        direction, corrected = mean / square.sqrt().add_(group["eps"]), math.sqrt(second) / first
+        if not projected:
+            return direction.mul_(corrected)
+        return self.whole(direction, small, gradient, state, group).mul_(corrected * self.factor(group))
 
     def follow(self, weight: Tensor, direction: Tensor, state: State, group: Group) -> None:
         weight.sub_(direction, alpha=group["lr"])
@@ -49,7 +51,11 @@ class _LowRank(RuleOptimizer):
         raise NotImplementedError
 
     def whole(self, direction: Tensor, small: Tensor, gradient_MN: Tensor, state: State, group: Group) -> Tensor:
-        """The update of the whole matrix."""
+        """The direction of the whole matrix, but for ``factor``."""
+        raise NotImplementedError
+
+    def factor(self, group: Group) -> float:
+        """Of projected matrices' directions."""
         raise NotImplementedError
 
 
@@ -63,8 +69,10 @@ class GaLore(_LowRank):
 
     def whole(self, direction: Tensor, small: Tensor, gradient_MN: Tensor, state: State, group: Group) -> Tensor:
         projection: Tensor = state["projection"]
-        back = direction @ projection.T if _is_tall(gradient_MN) else projection.T @ direction
-        return back.mul_(group["scale"])
+        return direction @ projection.T if _is_tall(gradient_MN) else projection.T @ direction
+
+    def factor(self, group: Group) -> float:
+        return float(group["scale"])
 
 
 class Apollo(_LowRank):
@@ -84,7 +92,10 @@ class Apollo(_LowRank):
         dim = (1 if _is_tall(gradient_MN) else 0) if group["scaled"] == "channel" else (0, 1)
         lengths, before = (torch.linalg.vector_norm(each, dim=dim, keepdim=True) for each in (direction, small))
         scaled = gradient_MN * (lengths / (before + 1e-8))
-        return _limited(scaled, state).mul_(math.sqrt(group["scale"]))
+        return _limited(scaled, state)
+
+    def factor(self, group: Group) -> float:
+        return math.sqrt(group["scale"])
 
 
 def _limited(update: Tensor, state: State) -> Tensor:
