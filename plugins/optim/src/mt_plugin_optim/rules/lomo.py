@@ -43,11 +43,12 @@ class AdaLomo(RuleOptimizer):
             row_M = state["row_avg_sq"].lerp_(square.mean(dim=-1), new)
             col_N = state["col_avg_sq"].lerp_(square.mean(dim=-2), new)
             row_M1 = (row_M / row_M.mean(dim=-1, keepdim=True)).rsqrt_().unsqueeze(-1)
-            update = gradient * row_M1 * col_N.rsqrt()
-        update.div_((_rms(update) / group["d"]).clamp_(min=1.0))
+            update = (gradient * row_M1).mul_(col_N.rsqrt())
         rate = group["lr"] * _rms(weight).clamp_(min=group["least"])
-        weight.mul_(1 - rate * group["weight_decay"])
-        weight.sub_(update.mul_(rate))
+        too_long = (_rms(update) / group["d"]).clamp_(min=1.0)
+        if group["weight_decay"]:
+            weight.mul_(1 - rate * group["weight_decay"])
+        weight.addcmul_(update, rate / too_long, value=-1)
 
 
 def _rms(values: Tensor) -> Tensor:
