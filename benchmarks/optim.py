@@ -4,7 +4,8 @@
 
 Both sides update the same weights with the same gradients, in one process, alternating which goes first; the ratio is the
 median of the pairs' ratios. CPU-seconds count all threads. State bytes are those of all tensors that the optimizer keeps, for each number
-of the weights. Needs ``pip install pytorch-optimizer schedulefree galore-torch apollo-torch bitsandbytes``.
+of the weights. Needs ``pip install pytorch-optimizer schedulefree galore-torch apollo-torch bitsandbytes torchao``. What updates while
+gradients arrive is measured with all of them there; theirs is called as their hooks call it. torchao's is compiled, ours is not.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mt_core import split_decay
+from mt_core import GradientTransform, split_decay
 from mt_plugin_optim.optimizers import OPTIMIZERS
 from mt_plugin_optim.policy import split_hidden
 
@@ -31,7 +33,7 @@ SHAPES = {
     **{f"layers.{i}.down.weight": (WIDTH, HIDDEN) for i in range(4)},
     **{f"layers.{i}.norm.weight": (WIDTH,) for i in range(4)},
 }
-Made = torch.optim.Optimizer
+Made = Any
 Groups = list[dict[str, Any]]
 
 
@@ -48,22 +50,79 @@ def library(module: str, name: str, **options: Any) -> Callable[[Groups], Made]:
 def soap(groups: Groups) -> Made:
     """Rotates what ours rotates, and nothing else."""
     for group in groups:
-        group["max_precondition_dim"] = 10_000 if group["hidden"] else 1
+        group["max_precondition_dim"] = 10_000 if group["transformed"] else 1
     return import_module("pytorch_optimizer").SOAP(groups)  # type: ignore[no-any-return]
 
 
-def low_rank(module: str, name: str, **special: Any) -> Callable[[Groups], Made]:
+def low_rank(module: str, name: str, options: dict[str, Any], **special: Any) -> Callable[[Groups], Made]:
     """The authors' packages know a matrix that is projected by keys of its group."""
 
     def make(groups: Groups) -> Made:
         for group in groups:
-            if group["hidden"]:
+            if group["transformed"]:
                 group.update(special)
-        return getattr(import_module(module), name)(groups, no_deprecation_warning=True)  # type: ignore[no-any-return]
+        return getattr(import_module(module), name)(groups, **options)
 
     return make
 
 
+def muon(groups: Groups) -> Made:
+    """torch's Muon for the matrices of blocks, and its AdamW."""
+    divided = [[group for group in groups if group["transformed"] is wanted] for wanted in (True, False)]
+    hidden, others = torch.optim.Muon(divided[0], adjust_lr_fn="match_rms_adamw"), torch.optim.AdamW(divided[1])
+    return Together([hidden, others])
+
+
+class Together:
+    """Several optimizers as one."""
+
+    def __init__(self, made: list[torch.optim.Optimizer]) -> None:
+        self._made = made
+
+    @property
+    def state(self) -> dict[Any, Any]:
+        return {key: value for each in self._made for key, value in each.state.items()}
+
+    def step(self) -> None:
+        for each in self._made:
+            each.step()
+
+
+class Whole:
+    """A gradient transform and the optimizer that follows it, as one process without DeepSpeed has them."""
+
+    def __init__(self, made: GradientTransform) -> None:
+        self._made, groups = made, made.optimizer.param_groups
+        owned = [each for group in groups if group["transformed"] for each in group["params"]]
+        self._kept: dict[Tensor, dict[str, Tensor]] = {each: {} for each in owned}
+
+    @property
+    def state(self) -> dict[Any, Any]:
+        return {**self._kept, **{("followed", key): value for key, value in self._made.optimizer.state.items()}}
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for weight, state in self._kept.items():
+            assert weight.grad is not None, "every weight has a gradient here"
+            weight.grad = self._made.transform("", weight.grad, state)
+        self._made.optimizer.step()
+
+
+class Fused:
+    """What pytorch-optimizer updates in hooks of the backward."""
+
+    def __init__(self, name: str, groups: Groups) -> None:
+        own = nn.ParameterList([each for group in groups for each in group["params"]])
+        self._made = getattr(import_module("pytorch_optimizer"), name)(own, loss_scale=0.0)
+        names = ("exp_avg_sq", "exp_avg_sq_row", "exp_avg_sq_col")
+        self.state = {name: getattr(self._made, name, {}) for name in names}
+
+    def step(self) -> None:
+        self._made.num_steps = getattr(self._made, "num_steps", 0) + 1
+        self._made.grad_func(0)
+
+
+QUIET = {"no_deprecation_warning": True}
 RANK = {"rank": 128, "update_proj_gap": 200, "proj_type": "std"}
 REFERENCES: dict[str, Callable[[Groups], Made]] = {
     "sgd": library("torch.optim", "SGD", momentum=0.9),
@@ -75,8 +134,16 @@ REFERENCES: dict[str, Callable[[Groups], Made]] = {
     "adafactor": library("torch.optim", "Adafactor"),
     "lamb": library("pytorch_optimizer", "Lamb"),
     "soap": soap,
-    "galore": low_rank("galore_torch", "GaLoreAdamW", scale=0.25, **RANK),
-    "apollo": low_rank("apollo_torch", "APOLLOAdamW", scale=1.0, proj="random", scale_type="channel", **RANK),
+    "galore": low_rank("galore_torch", "GaLoreAdamW", QUIET, scale=0.25, **RANK),
+    "apollo": low_rank("apollo_torch", "APOLLOAdamW", QUIET, scale=1.0, proj="random", scale_type="channel", **RANK),
+    "muon": muon,
+    "lomo": partial(Fused, "LOMO"),
+    "adalomo": partial(Fused, "AdaLOMO"),
+    "galore-per-layer": low_rank("galore_torch", "GaLoreAdamW", QUIET, scale=0.25, **RANK),
+    "galore-8bit": low_rank("galore_torch.adamw8bit", "AdamW8bit", {}, scale=0.25, **RANK),
+    "torchao-adamw-8bit": library("torchao.optim", "AdamW8bit"),
+    "torchao-adamw-4bit": library("torchao.optim", "AdamW4bit"),
+    "torchao-adamw-fp8": library("torchao.optim", "AdamWFp8"),
     "adamw-8bit": library("bitsandbytes.optim", "AdamW8bit"),
 }
 OPTIONS: dict[str, dict[str, Any]] = {"sgd": {"momentum": 0.9}, "apollo": {"rank": 128}}
@@ -90,7 +157,8 @@ def weights(seed: int = 0) -> list[tuple[str, nn.Parameter]]:
 def ours(name: str, own: list[tuple[str, nn.Parameter]]) -> Made:
     component = next(each for each in OPTIMIZERS if each.name == name)
     config = component.config(**OPTIONS.get(name, {}))  # type: ignore[arg-type]
-    return component.build(config, component.split(own, config))  # type: ignore[no-any-return]
+    made = component.build(config, component.split(own, config))
+    return Whole(made) if isinstance(made, GradientTransform) else made
 
 
 def theirs(name: str, own: list[tuple[str, nn.Parameter]]) -> Made:
@@ -151,6 +219,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    torch.cuda.synchronize = lambda device=None: None  # galore-torch asks for it on a CPU as well
     print(
         "| optimizer | ours, CPU-ms a step | library | ratio | state, bytes a number | library |\n|---|---|---|---|---|---|"
     )

@@ -33,6 +33,27 @@ class SaveAfter:
 class OptimBench(Bench):
     """What came of a run, and of its second half after a resume."""
 
+    def gradients(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Two steps, and how many gradients there were when the optimizer changed a weight."""
+        session = self.session(case)
+        engine, held = session.engine, [0]
+        inner, windows = engine.inner_optimizer, session.loader.windows(session.restore(None, None).position)
+        name = "step_of" if hasattr(inner, "step_of") else "step"
+        act = getattr(inner, name)
+
+        def counted(*positional: Any, **named: Any) -> Any:
+            held.append(sum(each.grad is not None for each in engine.module.parameters()))
+            return act(*positional, **named)
+
+        setattr(inner, name, counted)
+        engine.set_rate(1.0)
+        results = [engine.train_step(next(windows).batches) for _ in range(3)]
+        return {
+            "held": max(held),
+            "norms": [result.grad_norm for result in results],
+            "losses": [result.loss for result in results],
+        }
+
     def halves(self, case: dict[str, Any]) -> dict[str, Any]:
         """Four steps, saved after the second, and the last two again in a fresh engine."""
         with tempfile.TemporaryDirectory() as folder:
@@ -50,6 +71,7 @@ class OptimBench(Bench):
             dist.barrier()
             return {
                 "losses": [record.loss for record in losses.records],
+                "norms": [record.grad_norm for record in losses.records],
                 "eval": [value for record in losses.records for value in record.evaluation.values()],
                 "again": [record.loss for record in again.records],
                 "eval_again": [value for record in again.records for value in record.evaluation.values()],

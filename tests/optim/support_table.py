@@ -9,7 +9,13 @@ from mt_plugin_optim.optimizers import OPTIMIZERS
 
 PAGE = Path(__file__).parents[2] / "docs" / "optimizers.md"
 BEGIN, END = "<!-- support: begin -->", "<!-- support: end -->"
-LAYOUTS = ("zero0", "zero1", "zero2", "zero3", "pipeline")
+SEEN = {
+    "elementwise": "numbers",
+    "whole_parameter": "tensors",
+    "gradient_transform": "gradients",
+    "fused": "one gradient",
+}
+LAYOUTS = ("zero0", "zero1", "zero2", "zero3", "pipeline", "offload")
 
 
 def table() -> str:
@@ -22,7 +28,7 @@ def table() -> str:
 def _cells(component: OptimizerComponent) -> list[str]:
     marks = ["●" if layout in component.layouts else "" for layout in LAYOUTS]
     devices = "CPU, GPU" if "cpu" in component.devices else "GPU only: not verified"
-    form = {"elementwise": "numbers", "whole_parameter": "tensors"}[component.form]
+    form = SEEN[component.form]
     return [f"[`{component.name}`]({component.source})", component.summary, form, *marks, devices]
 
 

@@ -60,6 +60,42 @@ def test_a_layout_that_is_not_declared_is_refused_on_paper_with_the_nearest_that
                 make_plan(config, world=2, device=device, offers=offers)
 
 
+def test_a_gradient_transform_is_refused_in_fp16() -> None:
+    config, offers = planned("muon")
+    config = config.model_copy(update={"train": config.train.model_copy(update={"dtype": "fp16"})})
+    with pytest.raises(ConfigError, match=r"muon makes directions of gradients(?s:.*)--train\.dtype bf16"):
+        make_plan(config, world=1, device="cuda", offers=offers)
+
+
+@pytest.mark.parametrize("name", ["muon", "soap", "galore", "apollo"])
+def test_noise_on_directions_is_refused(name: str) -> None:
+    pytest.importorskip("mt_plugin_callbacks")
+    with pytest.raises(ConfigError, match=f"{name} conflicts with callback:gradient-noise"):
+        resolve({"model": "llama", "optimizer": name, "callbacks": ["gradient-noise"]}, PluginHost.discover())
+
+
+def test_a_fused_update_takes_one_micro_batch() -> None:
+    config, offers = planned("lomo")
+    many = config.train.model_copy(update={"micro_batch_size": 2, "global_batch_size": 16, "dtype": "fp32"})
+    said = r"lomo keeps no gradients, which 4 micro-batches(?s:.*)--train\.micro-batch-size 8"
+    whole = config.parallel.model_copy(update={"zero_stage": 0})
+    config = config.model_copy(update={"train": many, "parallel": whole})
+    with pytest.raises(ConfigError, match=said):
+        make_plan(config, world=2, device="cpu", offers=offers)
+
+
+@pytest.mark.parametrize("component", plugin.mt_optimizers(), ids=lambda each: each.name)
+def test_offload_is_refused_on_paper_where_it_is_not_declared(component: Any) -> None:
+    device = sorted(component.devices)[0]
+    config, offers = planned(component.name, zero_stage=2, offload="optimizer")
+    config = config.model_copy(update={"train": config.train.model_copy(update={"dtype": "fp32"})})
+    if "offload" in component.layouts:
+        assert make_plan(config, world=2, device=device, offers=offers).offload == "optimizer"
+        return
+    with pytest.raises(ConfigError, match=rf"{component.name} does not support offload(?s:.*)--parallel\.offload none"):
+        make_plan(config, world=2, device=device, offers=offers)
+
+
 def test_what_needs_a_gpu_is_refused_elsewhere() -> None:
     config, offers = planned("paged-adamw-8bit")
     with pytest.raises(ConfigError, match="paged-adamw-8bit does not run on cpu; it runs on cuda"):

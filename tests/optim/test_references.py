@@ -41,12 +41,13 @@ def agree(
     shapes: list[tuple[int, ...]],
     *,
     dtype: torch.dtype = torch.float64,
+    initial: dict[str, Callable[[int], Tensor]] | None = None,
     **group: Any,
 ) -> None:
     """The same weights, to 1e-6 of their size, after steps of different rates."""
     mine, theirs = ([nn.Parameter(each.to(dtype)) for each in weights(shapes)] for _ in range(2))
     start, steps = [each.detach().clone() for each in mine], [[g.to(dtype) for g in s] for s in gradients(shapes)]
-    take_steps(build(name, values, [{"name": "all", "params": mine, **group}]), mine, steps)
+    take_steps(build(name, values, [{"name": "all", "params": mine, **group}], initial=initial), mine, steps)
     take_steps(reference(theirs), theirs, steps)
     for a, b, before in zip(mine, theirs, start, strict=True):
         assert not torch.equal(a, before), "it moves at all"
@@ -125,8 +126,8 @@ def test_soap_is_that_of_pytorch_optimizer(build: Any) -> None:
     library = pytest.importorskip("pytorch_optimizer")
     values = {"weight_decay": 0.1, "update_steps": 3, "max_side": 20}
     options = {"weight_decay": 0.1, "precondition_frequency": 3, "max_precondition_dim": 20}
-    agree(build, "soap", values, lambda own: library.SOAP(own, **options), MATRICES, hidden=True)
-    agree(build, "soap", values, lambda own: library.SOAP(own, **options), VECTORS, hidden=False)
+    agree(build, "soap", values, lambda own: library.SOAP(own, **options), MATRICES, transformed=True)
+    agree(build, "soap", values, lambda own: library.SOAP(own, **options), VECTORS, transformed=False)
 
 
 def test_galore_is_that_of_its_authors(build: Any) -> None:
@@ -137,7 +138,45 @@ def test_galore_is_that_of_its_authors(build: Any) -> None:
         return library.AdamW([{"params": own, **special}], weight_decay=0.1, no_deprecation_warning=True)  # type: ignore[no-any-return]
 
     values = {"rank": 4, "update_steps": 4, "scale": 0.5, "weight_decay": 0.1}
-    agree(build, "galore", values, reference, MATRICES, dtype=torch.float32, hidden=True)  # theirs decomposes in fp32
+    agree(
+        build, "galore", values, reference, MATRICES, dtype=torch.float32, transformed=True
+    )  # theirs decomposes in fp32
+
+
+def test_galore_with_8_bits_is_that_of_its_authors(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them small enough for 8 bits: theirs gives bitsandbytes 0.50 its arguments in an old order, which the 32-bit form feels."""
+    pytest.importorskip("bitsandbytes")
+    library = pytest.importorskip("galore_torch.adamw8bit")
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)  # theirs asks for a GPU, and uses none here
+    special = {"rank": 6, "update_proj_gap": 4, "scale": 0.5, "proj_type": "std"}
+
+    def reference(own: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return library.AdamW8bit([{"params": own, **special}], weight_decay=0.1, min_8bit_size=16)  # type: ignore[no-any-return]
+
+    values = {"rank": 6, "update_steps": 4, "scale": 0.5, "weight_decay": 0.1, "eps": 1e-8, "min_8bit_size": 16}
+    agree(build, "galore-8bit", values, reference, [*MATRICES, (40, 30)], dtype=torch.float32, transformed=True)
+
+
+@pytest.mark.parametrize(("name", "theirs"), [("8bit", "AdamW8bit"), ("4bit", "AdamW4bit"), ("fp8", "AdamWFp8")])
+def test_torchaos_adamw_is_torchaos(build: Any, name: str, theirs: str) -> None:
+    library = pytest.importorskip("torchao.optim")
+    options = {"betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1, "block_size": 64}
+
+    class Eager:
+        """Not compiled, with a rate that is a tensor."""
+
+        def __init__(self, own: list[nn.Parameter]) -> None:
+            self._made = getattr(library, theirs)(own, **options)
+            self.param_groups = [{"lr": 0.0}]
+
+        @torch.compiler.set_stance("force_eager")
+        def step(self) -> None:
+            self._made.param_groups[0]["lr"].fill_(self.param_groups[0]["lr"])
+            self._made.step()
+
+    shapes = [(64, 96), (4096,), (65, 64), (65, 65), (7,)]
+    values = {**ADAM, "weight_decay": 0.1, "block_size": 64}
+    agree(build, f"torchao-adamw-{name}", values, Eager, shapes, dtype=torch.float32)
 
 
 @pytest.mark.parametrize("scaled", ["channel", "tensor"])
@@ -156,15 +195,48 @@ def test_apollo_is_that_of_its_authors(build: Any, scaled: str) -> None:
         return library.APOLLOAdamW([{"params": own, **special}], weight_decay=0.1)  # type: ignore[no-any-return]
 
     values = {"rank": 4, "update_steps": 4, "scale": 2.0, "weight_decay": 0.1, "scaled": scaled}
-    agree(build, "apollo", values, reference, MATRICES, hidden=True)
+    numbered = {"seed": lambda place: torch.tensor([place + 1])}  # ours follow from names
+    agree(build, "apollo", values, reference, MATRICES, transformed=True, initial=numbered)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "theirs", "options"),
+    [
+        ("lomo", {}, "LOMO", {}),
+        (
+            "adalomo",
+            {"weight_decay": 0.1, "d": 0.5, "beta2_decay": -0.6, "least": 0.9},
+            "AdaLOMO",
+            {"weight_decay": 0.1, "clip_threshold": 0.5, "decay_rate": -0.6, "eps2": 0.9, "loss_scale": 0.0},
+        ),
+    ],
+)
+def test_fused_updates_are_those_of_pytorch_optimizer(
+    build: Any, name: str, values: dict[str, Any], theirs: str, options: dict[str, Any]
+) -> None:
+    """Theirs happen in a backward, whose gradients are those that ours get."""
+    library = pytest.importorskip("pytorch_optimizer")
+
+    class Fused:
+        def __init__(self, own: list[nn.Parameter]) -> None:
+            self._own, self.param_groups = own, [{"lr": 0.0}]
+            self._made = getattr(library, theirs)(nn.ParameterList(own), **options)
+
+        def step(self) -> None:
+            loss = torch.stack([(each * each.grad.clone()).sum() for each in self._own]).sum()
+            for each in self._own:
+                each.grad = None
+            self._made.fused_backward(loss, self.param_groups[0]["lr"])
+
+    agree(build, name, values, Fused, MATRICES + VECTORS, dtype=torch.float32)
 
 
 def test_muon_is_that_of_torch_for_matrices_and_adamw_for_the_rest(build: Any) -> None:
     values = {"weight_decay": 0.2, "momentum": 0.9, "nesterov": False, "beta1": 0.8, "beta2": 0.9}
     muon = {"weight_decay": 0.2, "momentum": 0.9, "nesterov": False, "adjust_lr_fn": "match_rms_adamw"}
     adamw = {"betas": (0.8, 0.9), "weight_decay": 0.2}
-    agree(build, "muon", values, lambda own: torch.optim.Muon(own, **muon), MATRICES, hidden=True)
-    agree(build, "muon", values, lambda own: torch.optim.AdamW(own, **adamw), MATRICES + VECTORS, hidden=False)
+    agree(build, "muon", values, lambda own: torch.optim.Muon(own, **muon), MATRICES, transformed=True)
+    agree(build, "muon", values, lambda own: torch.optim.AdamW(own, **adamw), MATRICES + VECTORS, transformed=False)
 
 
 def formula(build: Any, name: str, values: dict[str, Any], change: Callable[..., Tensor]) -> None:

@@ -42,6 +42,7 @@ _PUBLIC = {
     "DatasetComponent": "mt_core.components",
     "ManyConversations": "mt_core.protocols",
     "ManyOffsets": "mt_core.protocols",
+    "GradientTransform": "mt_core.protocols",
     "GroupOptions": "mt_core.groups",
     "ManyTexts": "mt_core.protocols",
     "ObjectiveComponent": "mt_core.components",
@@ -102,6 +103,7 @@ __all__ = [
     "DatasetComponent",
     "Encoded",
     "Fault",
+    "GradientTransform",
     "GroupOptions",
     "Layout",
     "LowRankConfig",
@@ -199,6 +201,7 @@ if TYPE_CHECKING:
     from mt_core.protocols import (
         Dataset,
         Encoded,
+        GradientTransform,
         ManyConversations,
         ManyOffsets,
         ManyTexts,

@@ -121,19 +121,12 @@ class OptimizerComponent(Component):
     """An optimizer and its parameter-group policy.
 
     ``form`` says what it must see: ZeRO shows it flat one-dimensional pieces, which an ``elementwise`` rule does not
-    notice. ``build(config, groups)`` returns a ``torch.optim.Optimizer``.
+    notice. ``build(config, groups)`` returns a ``torch.optim.Optimizer``, for a ``gradient_transform`` a ``GradientTransform``.
+    One that is ``fused`` also has ``step_of(parameter, group)``, which is called when the parameter's gradient arrives.
     """
 
-    form: Literal["elementwise", "gradient_transform", "whole_parameter"]
+    form: Literal["elementwise", "gradient_transform", "whole_parameter", "fused"]
     split: Callable[[Sequence[tuple[str, Tensor]], Any], list[dict[str, Any]]] = split_decay
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.form == "gradient_transform":
-            raise ComponentError(
-                f"{self.name!r} is a gradient_transform, which the engine does not apply yet; declare it whole_parameter, for"
-                " layouts={'zero0'}"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,6 +59,10 @@ class TrainedWeights(Protocol):
         """The ``torch.optim.Optimizer`` that steps; under ZeRO its parameters are flat pieces."""
         ...
 
+    def states(self) -> list[dict[str, Any]]:
+        """What the optimizer keeps for each of its parameters on this rank, and then a gradient transform; in a fixed order."""
+        ...
+
     @property
     def sliced(self) -> bool:
         """Whether each rank's slices are its own, rather than the same on all."""

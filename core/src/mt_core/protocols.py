@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor, nn
+    from torch.optim import Optimizer
 
     from mt_core.errors import DataError
     from mt_core.nn import Batch, LossSums, TrainModel
@@ -263,6 +264,26 @@ class Adapter(Protocol):
     def saved_state(self, model: TrainModel) -> list[str]: ...
 
     def parameter_groups(self, model: TrainModel, rate: float) -> list[dict[str, Any]]: ...
+
+
+@runtime_checkable
+class GradientTransform(Protocol):
+    """Directions from whole gradients, and the optimizer that follows them; the engine brings both together on every layout.
+
+    ``optimizer`` treats each number by itself, since ZeRO shows it flat pieces. Groups of it whose ``transformed`` is true get
+    directions for gradients, the others their gradients.
+    """
+
+    optimizer: Optimizer
+
+    def transform(self, name: str, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
+        """What the weight moves along, for a rate of 1: one number for each of the gradient's.
+
+        ``gradient`` is that of the whole optimizer step in fp32, clipped, in the parameter's own shape; it may be used up.
+        ``state`` belongs to this parameter, starts empty and is saved: tensors only. Every call for a parameter comes on one
+        rank, so there must be no other state.
+        """
+        ...
 
 
 Schedule = Callable[[int], float]

@@ -245,6 +245,8 @@ def state_hash(engine: Engine) -> str:
     for fragment in fragments.fragments(engine):
         for key in sorted(fragment.tensors):
             digest.update(key.encode() + fragment.tensors[key].detach().float().contiguous().numpy().tobytes())
+    for name, value in sorted(engine.directions.tensors().items() if engine.directions else ()):
+        digest.update(name.encode() + value.float().contiguous().numpy().tobytes())
     hashes: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(hashes, digest.hexdigest())
     return "".join(hashes)

@@ -14,6 +14,7 @@ from mt_core.assemble.weights import Say, weights_of
 from mt_core.components import OptimizerComponent
 from mt_core.engine.build import build_model, build_quantized, fill_model, weight_names
 from mt_core.engine.engine import Engine
+from mt_core.engine.fused import FusedEngine
 from mt_core.engine.pipeline import PipelineEngine
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process
@@ -73,10 +74,18 @@ def build_engine(
             deepspeed, stage, objective, optimizer, plan=plan, process=process, settings=settings
         )
     else:
+        kind = FusedEngine if optimizer_of(resolved).form == "fused" else Engine
         step = TrainStep(model, objective)
-        engine = Engine(deepspeed, step, optimizer, plan=plan, process=process, settings=settings)
+        engine = kind(deepspeed, step, optimizer, plan=plan, process=process, settings=settings)
     engine.adapter = adapter
     return engine
+
+
+def optimizer_of(resolved: Resolved) -> OptimizerComponent:
+    """What the run's optimizer declares."""
+    component = resolved.offers["optimizer"].component
+    assert isinstance(component, OptimizerComponent), "the host checks what mt_optimizers returns"
+    return component
 
 
 def pipeline_layers(resolved: Resolved) -> list[LayerSpec] | None:
@@ -88,8 +97,7 @@ def pipeline_layers(resolved: Resolved) -> list[LayerSpec] | None:
 
 def parameter_groups(resolved: Resolved, model: TrainModel, adapter: Adapter) -> list[dict[str, Any]]:
     """The adapter's groups, then the optimizer's policy for the rest; each trainable parameter is in exactly one."""
-    component = resolved.offers["optimizer"].component
-    assert isinstance(component, OptimizerComponent), "the host checks what mt_optimizers returns"
+    component = optimizer_of(resolved)
     trained = _trained(resolved, model, adapter)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in trained)

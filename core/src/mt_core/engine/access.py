@@ -6,13 +6,16 @@ both are written, or ``ComponentError`` is raised. All ranks that have a paramet
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from mt_core.engine.build import gathered
 from mt_core.engine.engine import Engine
+from mt_core.engine.fragments import gradient_slice
 from mt_core.errors import ComponentError
 from mt_core.groups import whole_shape
 
@@ -41,9 +44,8 @@ class Access:
             self._only_weight(name, part)
             with gathered([parameter]):
                 return parameter.detach().clone()
-        value = self._whole(parameter, part) if self._engine.plan.zero_stage == 0 else _safe_read(parameter, part)
-        value = self._present(name, part, value).detach().to(torch.float32, copy=True).view(whole_shape(parameter))
-        return value.div_(self._scale) if part == GRADIENT else value
+        value = self._present(name, part, self._found(parameter, part)).detach()
+        return value.to(torch.float32, copy=True).view(whole_shape(parameter)).div_(self._scale(part))
 
     @torch.no_grad()
     def write(self, name: str, value: Tensor, part: str = WEIGHT) -> None:
@@ -58,29 +60,50 @@ class Access:
             with gathered([parameter], write=True):
                 parameter.copy_(value)
             return
-        if part == GRADIENT and self._scale != 1.0:
-            value = value * self._scale
-        if self._engine.plan.zero_stage == 0:
-            self._present(name, part, self._whole(parameter, part)).copy_(value)
+        if part == GRADIENT:
+            self._write_gradient(parameter, value * self._scale(part))
+        elif self._engine.plan.zero_stage == 0:
+            self._present(name, part, self._found(parameter, part)).copy_(value)
+        elif part == WEIGHT:
+            _write_weight(parameter, value)
         else:
-            if part not in (WEIGHT, GRADIENT):
-                self._present(name, part, _safe_read(parameter, part))
-            _safe_write(parameter, value, part)
+            self._present(name, part, self._found(parameter, part))
+            _write_state(parameter, value, part)
 
-    def _whole(self, parameter: nn.Parameter, part: str) -> Tensor | None:
-        """At stage 0, the live tensor."""
+    def _found(self, parameter: nn.Parameter, part: str) -> Tensor | None:
+        """Whole: the live tensor at stage 0, else a copy."""
+        if part == GRADIENT:
+            return self._gradient(parameter)
+        if self._engine.plan.zero_stage > 0:
+            return _read(parameter, part)
         if part == WEIGHT:
             return parameter.detach()
-        if part == GRADIENT:
-            return parameter.grad
         found: Tensor | None = self._engine.inner_optimizer.state.get(parameter, {}).get(part)
         return found
 
-    @property
-    def _scale(self) -> float:
+    def _gradient(self, parameter: nn.Parameter) -> Tensor | None:
+        """DeepSpeed's own ``safe_get_full_grad`` is not asked: its counterpart for writing fails on shares of unequal size."""
+        found = gradient_slice(self._engine, parameter)
+        if self._engine.plan.zero_stage == 0:
+            return None if found is None else found[1]
+        flat = torch.zeros(math.prod(whole_shape(parameter)), device=self._engine.process.device)
+        if found is not None:
+            start, piece = found
+            flat[start : start + piece.numel()] = piece.reshape(-1)
+        if dist.get_world_size(self._engine.sharing) > 1:
+            dist.all_reduce(flat, group=self._engine.sharing)
+        return flat
+
+    def _write_gradient(self, parameter: nn.Parameter, value: Tensor) -> None:
+        found = gradient_slice(self._engine, parameter)
+        if found is not None:
+            start, piece = found
+            piece.copy_(value.reshape(-1)[start : start + piece.numel()].view_as(piece))
+
+    def _scale(self, part: str) -> float:
         """Of the gradients in fp16."""
-        engine = self._engine
-        return float(engine.zero_optimizer.loss_scaler.cur_scale) if engine.plan.scales_loss else 1.0
+        scales = self._engine.plan.scales_loss and part == GRADIENT
+        return float(self._engine.zero_optimizer.loss_scaler.cur_scale) if scales else 1.0
 
     def _parameter(self, name: str) -> nn.Parameter:
         if name not in self._parameters:
@@ -101,28 +124,27 @@ class Access:
         )
 
 
-def _safe_read(parameter: nn.Parameter, part: str) -> Tensor | None:
+def _read(parameter: nn.Parameter, part: str) -> Tensor | None:
     """At stages 1 to 3, gathered."""
-    from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_grad, safe_get_full_optimizer_state
+    from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 
     if part == WEIGHT:
         return safe_get_full_fp32_param(parameter)  # type: ignore[no-any-return]
-    if part == GRADIENT:
-        return safe_get_full_grad(parameter)  # type: ignore[no-any-return]
     return safe_get_full_optimizer_state(parameter, part)  # type: ignore[no-any-return]
 
 
-def _safe_write(parameter: nn.Parameter, value: Tensor, part: str) -> None:
-    from deepspeed.utils import safe_set_full_fp32_param, safe_set_full_grad, safe_set_full_optimizer_state
+def _write_weight(parameter: nn.Parameter, value: Tensor) -> None:
+    from deepspeed.utils import safe_set_full_fp32_param
 
-    if part == GRADIENT:
-        safe_set_full_grad(parameter, value)
-    elif part == WEIGHT:
-        safe_set_full_fp32_param(parameter, value)
-        with gathered([parameter], write=True):  # what the model computes with, which DeepSpeed leaves as it was
-            parameter.copy_(value)
-    else:
-        safe_set_full_optimizer_state(parameter, value, part)
+    safe_set_full_fp32_param(parameter, value)
+    with gathered([parameter], write=True):  # what the model computes with, which DeepSpeed leaves as it was
+        parameter.copy_(value)
+
+
+def _write_state(parameter: nn.Parameter, value: Tensor, part: str) -> None:
+    from deepspeed.utils import safe_set_full_optimizer_state
+
+    safe_set_full_optimizer_state(parameter, value, part)
 
 
 class AdapterSteps:

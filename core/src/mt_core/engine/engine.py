@@ -20,12 +20,15 @@ from torch import Tensor, nn
 from mt_core.adapters.base import Adapter
 from mt_core.engine.averaging import Averaging, averaged_weights
 from mt_core.engine.build import gathered
+from mt_core.engine.norms import settle_norm
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process, agree, all_reduce, kept_quiet
 from mt_core.engine.stages import UNUSED
 from mt_core.engine.step import Trained
+from mt_core.engine.transform import Directions, transformed
 from mt_core.groups import group_sizes
 from mt_core.nn import Batch
+from mt_core.protocols import GradientTransform
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,7 @@ class Engine:
         self,
         deepspeed: ModuleType,
         module: Trained,
-        optimizer: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer | GradientTransform,
         *,
         plan: Plan,
         process: Process,
@@ -66,7 +69,14 @@ class Engine:
         self.module = module
         self.before_update: Callable[[], object] = lambda: None
         self.adapter = Adapter()
+        transform = None if isinstance(optimizer, torch.optim.Optimizer) else optimizer
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            optimizer = optimizer.optimizer
+        chosen, names = transformed(optimizer.param_groups), {id(each): name for name, each in self.named_parameters()}
         used = [group for group in optimizer.param_groups if group.get("name") != UNUSED]
+        self.members = [
+            [names[id(each)] for each in group["params"] if id(each) in names] for group in optimizer.param_groups
+        ]
         self.groups = group_sizes(used)  # before ZeRO puts flat pieces into them
         self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
         self.current_rate = self.rate = float(optimizer.defaults.get("lr", self.base_rates[0]))
@@ -78,7 +88,8 @@ class Engine:
             # Alone there is nothing to reduce, and DeepSpeed would still copy all gradients into a flat buffer and back.
             self._engine.enable_backward_allreduce = False
         if hasattr(self._engine.optimizer, "unscale_and_clip_grads"):
-            _settle_norm(self._engine.optimizer)
+            settle_norm(self._engine.optimizer)
+        self.directions = None if transform is None else Directions(self, transform, chosen)
 
     @property
     def objective(self) -> Any:
@@ -147,13 +158,19 @@ class Engine:
     def _update(self, sums: Tensor, tokens: float) -> StepResult:
         if self.plan.zero_stage == 0:
             return self._update_whole(sums, tokens)
+        if self.directions is not None:
+            self.directions.clip_and_take()
         self._engine.step()
-        norm = self._engine.get_global_grad_norm()
+        norm = self._norm()
         applied = bool(self._engine.was_step_applied())
         values = torch.cat([sums, torch.as_tensor(norm, dtype=torch.float32, device=sums.device).reshape(1)]).tolist()
         if not applied and math.isfinite(values[-1]):
             values[-1] = math.nan  # DeepSpeed reports an overflow as a norm of -1 or 0
         return self._result(values, tokens, applied=applied)
+
+    def _norm(self) -> Any:
+        """Of the gradients of the last step, before they were clipped. DeepSpeed's own may be that of directions."""
+        return self._engine.get_global_grad_norm() if self.directions is None else self.directions.norm
 
     def _update_whole(self, sums: Tensor, tokens: float) -> StepResult:
         """Stage 0 has neither norm nor finite check of its own: both come here, before the update."""
@@ -167,6 +184,8 @@ class Engine:
         if clip and values[-1] > clip:
             torch._foreach_mul_(gradients, clip / (values[-1] + 1e-6))
         del gradients
+        if self.directions is not None:
+            self.directions.take()
         self._engine.step()
         return self._result(values, tokens, applied=True)
 
@@ -218,6 +237,11 @@ class Engine:
     # ------------------------------------------------------------------------------------------------------ parameters
 
     @property
+    def sharing(self) -> Any:
+        """The process group of the ranks that share parameters; ``None`` is that of all."""
+        return None
+
+    @property
     def inner_optimizer(self) -> torch.optim.Optimizer:
         """The optimizer that we made, under DeepSpeed's wrapper."""
         return self.zero_optimizer if self.plan.zero_stage == 0 else self.zero_optimizer.optimizer  # type: ignore[no-any-return]
@@ -266,21 +290,3 @@ def _forget_modules() -> None:
     coordinator = partitioned_param_coordinator.PartitionedParameterCoordinator
     for cell in coordinator._PartitionedParameterCoordinator__params_to_release.__closure__:  # a wrapper that times it
         getattr(cell.cell_contents, "cache_clear", lambda: None)()
-
-
-def _settle_norm(optimizer: Any) -> None:
-    """Clip by one norm at every ZeRO stage: summed in fp64, rounded to fp32.
-
-    DeepSpeed's own sums differ between stages in the last bit, and so would the weights from the first clipped step on.
-    """
-    clip = optimizer.unscale_and_clip_grads
-
-    def norm_of(gradients: Sequence[Tensor], params: Any, norm_type: float = 2) -> Tensor:
-        squares = [torch.linalg.vector_norm(gradient, dtype=torch.float64).square() for gradient in gradients]
-        return all_reduce(torch.stack(squares).sum().to(params[0].device)).sqrt()
-
-    def clip_by(gradients: Any, norm: Any) -> None:
-        clip(gradients, torch.as_tensor(norm).float())
-
-    optimizer.get_grad_norm_direct = norm_of
-    optimizer.unscale_and_clip_grads = clip_by

@@ -8,9 +8,9 @@ Starts and lengths count elements of the flattened parameter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -18,8 +18,10 @@ from torch import Tensor, nn
 
 from mt_core.engine.averaging import Averaging, spread
 from mt_core.engine.build import is_partitioned
-from mt_core.engine.engine import Engine
 from mt_core.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from mt_core.engine.engine import Engine
 
 MASTER = "master"
 """Key of the fp32 copy of a half-precision weight, beside the optimizer's own keys (``exp_avg`` …)."""
@@ -73,9 +75,8 @@ def scalars(engine: Engine) -> dict[str, dict[str, float]]:
 class Saved(Protocol):
     """Saved optimizer state by name, whichever ranks wrote it."""
 
-    @property
-    def keys(self) -> list[str]:
-        """Of the state that has a number for each weight."""
+    def keys(self, parameters: Sequence[str] | None) -> list[str]:
+        """Of the state of these that has a number for each weight."""
         ...
 
     def read(self, name: str, key: str, start: int, length: int) -> Tensor:
@@ -96,13 +97,14 @@ def restore(engine: Engine, saved: Saved, numbers: dict[str, Any]) -> None:
     if engine.plan.zero_stage == 0:
         _restore_whole(engine, saved, numbers)
         return
-    keys = saved.keys
-    _create_state(engine, [key for key in keys if key != MASTER], numbers)
+    keys = [saved.keys(names or None) for names in engine.members]
+    _create_state(engine, keys, numbers)
+    group_of = {name: number for number, names in enumerate(engine.members) for name in names}
     for name, parameter in engine.named_parameters():
         place = _place(engine, parameter) if parameter.requires_grad else None
         if place is None:
             continue
-        for key in keys:
+        for key in keys[group_of[name]]:
             _view(engine, parameter, key)[: place[1]].copy_(saved.read(name, key, *place))
     if isinstance(engine.inner_optimizer, Averaging):
         spread(engine.zero_optimizer)
@@ -131,6 +133,26 @@ def master_slice(engine: Engine, parameter: nn.Parameter) -> tuple[int, Tensor] 
         return None
     flat = parameter.view(-1) if engine.plan.zero_stage == 0 else _view(engine, parameter, MASTER)
     return place[0], flat.detach()[: place[1]]
+
+
+def gradient_slice(engine: Engine, parameter: nn.Parameter) -> tuple[int, Tensor] | None:
+    """(start, live gradient, of any shape) of this rank's part, between the last backward and the update.
+
+    ``None`` where it holds nothing of it, or where no loss reached the parameter. Not for offloaded optimizers.
+    """
+    place = _place(engine, parameter)
+    if engine.plan.zero_stage == 0:
+        return None if parameter.grad is None else (0, parameter.grad)
+    if place is None:
+        return None
+    start, length = place
+    if is_partitioned(parameter):
+        flat, _ = engine.zero_optimizer._get_fp32_grad_state_partition(parameter, False)
+        return start, flat[:length]
+    p: Any = parameter
+    gradient = p._hp_mapping.get_lp_grad_fragment(p._index_in_param_group)
+    # DeepSpeed's optimizer for bf16 has whole gradients on every rank, the others pieces
+    return start, gradient if gradient.numel() == length else gradient.view(-1)[start : start + length]
 
 
 # --------------------------------------------------------------------------------------------------- DeepSpeed's insides
@@ -163,8 +185,13 @@ def _keys(engine: Engine, parameter: nn.Parameter) -> list[str]:
         state = engine.inner_optimizer.state[parameter]
         alike = [key for key, value in state.items() if isinstance(value, Tensor) and value.shape == parameter.shape]
         return own + alike
-    first: dict[str, Any] = next(iter(engine.inner_optimizer.state.values()), {})
-    return own + [key for key, value in first.items() if isinstance(value, Tensor) and value.dim() > 0]
+    p: Any = parameter
+    if not is_partitioned(parameter):
+        return own + list(p._hp_mapping.get_optim_state_keys())
+    zero = engine.zero_optimizer
+    flat = zero.fp32_partitioned_groups_flat[zero.grad_position[zero.get_param_id(p)][0]]
+    state = engine.inner_optimizer.state[flat]
+    return own + [key for key, value in state.items() if isinstance(value, Tensor) and value.dim() > 0]
 
 
 def _unlike(engine: Engine, parameter: nn.Parameter) -> dict[str, Tensor]:
@@ -199,12 +226,12 @@ def _view(engine: Engine, parameter: nn.Parameter, key: str) -> Tensor:
     return view.view(-1)  # type: ignore[no-any-return]
 
 
-def _create_state(engine: Engine, keys: list[str], numbers: dict[str, Any]) -> None:
-    """The state that the optimizer would make in its first step."""
+def _create_state(engine: Engine, keys: Sequence[Sequence[str]], numbers: dict[str, Any]) -> None:
+    """The state that the optimizer would make in its first step; ``keys`` are those of each group."""
     inner = engine.inner_optimizer
     for number, group in enumerate(inner.param_groups):
         for parameter in _flat_parameters(engine, number):
-            zeros = {key: torch.zeros_like(parameter) for key in keys}
+            zeros = {key: torch.zeros_like(parameter) for key in keys[number] if key != MASTER}
             inner.state[parameter] = {**_numbers_of(_title(group, number), numbers), **zeros}
     _link_state(engine)
 

@@ -19,13 +19,14 @@ from torch import Tensor, nn
 
 from mt_core.engine.build import DTYPES
 from mt_core.engine.engine import Engine, StepResult
+from mt_core.engine.norms import never_empty, pipeline_norm
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process, agree, all_reduce, share_text
 from mt_core.engine.stages import UNUSED, Stage
 from mt_core.engine.step import LossHead
 from mt_core.errors import ComponentError
 from mt_core.nn import Batch
-from mt_core.protocols import Objective
+from mt_core.protocols import GradientTransform, Objective
 
 if TYPE_CHECKING:
     from mt_core.engine.stage_module import StageModule
@@ -44,7 +45,7 @@ class PipelineEngine(Engine):
         deepspeed: ModuleType,
         stage: Stage,
         objective: Objective,
-        optimizer: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer | GradientTransform,
         *,
         plan: Plan,
         process: Process,
@@ -60,7 +61,8 @@ class PipelineEngine(Engine):
         self.stage = stage
         self._names: tuple[str, ...] | None = None
         module = StageModule(stage, LossHead(stage.model.head, objective), process.device)
-        for group in optimizer.param_groups:
+        plain = optimizer if isinstance(optimizer, torch.optim.Optimizer) else optimizer.optimizer
+        for group in plain.param_groups:
             if group.get("name") == UNUSED:
                 group["params"][0].ds_pipe_replicated = False
                 module.register_parameter(UNUSED, group["params"][0])
@@ -76,13 +78,15 @@ class PipelineEngine(Engine):
 
         zero = self.zero_optimizer
         if hasattr(zero, "scaled_global_norm"):
-            zero.scaled_global_norm = lambda norm_type=2: _norm(zero)
+            zero.scaled_global_norm = lambda norm_type=2: pipeline_norm(zero)
         else:
-            _never_empty(zero)
+            never_empty(zero)
         update = self._engine._INSTRUCTION_MAP[schedule.OptimizerStep]
 
         def update_after_hooks(engine: Any, **keywords: Any) -> None:
             self.before_update()
+            if self.directions is not None:
+                self.directions.clip_and_take()
             update(engine, **keywords)
 
         own = {
@@ -90,6 +94,11 @@ class PipelineEngine(Engine):
             schedule.OptimizerStep: update_after_hooks,
         }
         self._engine._INSTRUCTION_MAP = {**self._engine._INSTRUCTION_MAP, **own}
+
+    @property
+    def sharing(self) -> Any:
+        """See ``Engine``: the ranks of this stage."""
+        return self._engine.data_parallel_group
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -105,7 +114,7 @@ class PipelineEngine(Engine):
         self._engine.micro_batches = len(window)  # the last window of an epoch may be shorter
         self._engine.train_batch(self.module.feed.fill(window, gas * self._factor(tokens)))
         sums = self._sums(torch.tensor([float(stop())], device=self.process.device))
-        norm = torch.as_tensor(self._engine.get_global_grad_norm(), dtype=torch.float64, device=sums.device)
+        norm = torch.as_tensor(self._norm(), dtype=torch.float64, device=sums.device)
         values = torch.cat([sums, norm.reshape(1)]).tolist()
         applied = bool(self._engine.was_step_applied())
         if not applied and math.isfinite(values[-1]):
@@ -174,33 +183,6 @@ class PipelineEngine(Engine):
             weight = parameter.detach() if here else torch.empty_like(parameter, device=self.process.device)
             dist.broadcast(weight, source)
             yield name, weight.detach()
-
-
-def _norm(zero: Any) -> Tensor:
-    """The norm of the whole gradient, summed in fp64 over all stages at once, however many groups each has.
-
-    A weight that several stages share has the same gradient on each, and counts once.
-    """
-    squares = [torch.zeros((), dtype=torch.float64, device=zero.device)]
-    for group, parameters in enumerate(zero.params_in_partition):
-        real = [each for each in zero.averaged_gradients[group] if not getattr(each, "_zero_padding", False)]
-        for gradient, parameter in zip(real, parameters, strict=False):  # the last gradient may be padding too
-            if not parameter.ds_pipe_replicated:
-                squares.append(torch.linalg.vector_norm(gradient, dtype=torch.float64).square())
-    return all_reduce(torch.stack(squares).sum()).sqrt()
-
-
-def _never_empty(zero: Any) -> None:
-    """DeepSpeed's optimizer for bf16 adds up the norm by itself, and fails on a stage with nothing but a shared weight."""
-    gradients = zero.get_grads_for_norm
-
-    def at_least_one(for_clipping: bool = False) -> Any:
-        if for_clipping:
-            return gradients(for_clipping=True)
-        dense, experts = gradients()
-        return dense or [torch.zeros(1, device=zero.fp32_groups_flat_partition[0].device)], experts
-
-    zero.get_grads_for_norm = at_least_one
 
 
 def _add_up_shared(engine: Any) -> None:

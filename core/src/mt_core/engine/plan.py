@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from mt_core.components import OptimizerComponent
@@ -195,20 +195,24 @@ _CONCERNED: dict[str, frozenset[str]] = {
 """Layouts that only some kinds of component take notice of; every other layout concerns all."""
 
 
-def _unsupported(offer: Offer, plan: Plan, layouts: Set[Layout]) -> list[Fault]:
-    faults = []
+def _unsupported(offer: Offer, plan: Plan, layouts: Set[Layout]) -> Iterator[Fault]:
     component = offer.component
     needed = {layout for layout in layouts if offer.kind in _CONCERNED.get(layout, {offer.kind})}
-    if isinstance(component, OptimizerComponent) and component.form == "whole_parameter" and plan.zero_stage > 0:
+    form = component.form if isinstance(component, OptimizerComponent) else None
+    if form == "whole_parameter" and plan.zero_stage > 0:
         problem = f"{component.name} needs whole parameters, and ZeRO {plan.zero_stage} shows it flat pieces."
-        faults.append(Fault(key="optimizer", problem=problem, fix="Set --parallel.zero-stage 0."))
+        yield Fault(key="optimizer", problem=problem, fix="Set --parallel.zero-stage 0.")
         needed -= ZERO  # which it lacks for this reason
     if missing := needed - component.layouts:
         problem = f"{component.name} does not support {', '.join(sorted(missing))}."
-        allowed = f"It supports {', '.join(sorted(component.layouts))}."
-        faults.append(Fault(key="parallel", problem=problem, fix=allowed))
+        yield Fault(key="parallel", problem=problem, fix=f"It supports {', '.join(sorted(component.layouts))}.")
     if plan.device not in component.devices:
-        allowed = ", ".join(sorted(component.devices))
-        problem = f"{component.name} does not run on {plan.device}; it runs on {allowed}."
-        faults.append(Fault(key="", problem=problem))
-    return faults
+        problem = f"{component.name} does not run on {plan.device}; it runs on {', '.join(sorted(component.devices))}."
+        yield Fault(key="", problem=problem)
+    if form == "fused" and plan.micro_batches > 1:
+        problem = f"{component.name} keeps no gradients, which {plan.micro_batches} micro-batches a step would be added up in."
+        rows = plan.global_batch_size // plan.data_ranks
+        yield Fault(key="optimizer", problem=problem, fix=f"Set --train.micro-batch-size {rows}, or fewer rows a step.")
+    if form == "gradient_transform" and plan.scales_loss:
+        problem = f"{component.name} makes directions of gradients, which fp16 would have to scale."
+        yield Fault(key="train.dtype", problem=problem, fix="Set --train.dtype bf16.")

@@ -6,7 +6,7 @@ state, and its random generators. Any number of ranks, at any ZeRO stage, reads 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from mt_core.engine import fragments
 from mt_core.engine.engine import Engine
 from mt_core.engine.processes import Process
 from mt_core.engine.random_state import random_numbers, random_tensors, restore_random
+from mt_core.engine.transform import PREFIX
 from mt_core.errors import CheckpointError
 
 OTHERS = "callbacks"
@@ -81,6 +82,8 @@ def take_snapshot(
             alone = not copied and value.data_ptr() not in taken  # several parameters may share one table
             taken.add(value.data_ptr())
             state[f"{key}::{fragment.name}"] = value.detach().cpu().contiguous() if alone else _host_copy(value)
+    if engine.directions is not None:
+        state |= {name: _host_copy(value) for name, value in engine.directions.tensors().items()}
     numbers = {
         "fragments": places,
         "scalars": fragments.scalars(engine),
@@ -107,6 +110,8 @@ def read_snapshot(engine: Engine, folder: Path) -> bool:
     """
     saved = SavedState(folder / "state")
     fragments.restore(engine, saved, saved.scalars)
+    if engine.directions is not None:
+        engine.directions.restore(saved)
     fragments.restore_loss_scale(engine, saved.content[0]["loss_scale"])
     rank = engine.process.rank
     if rank >= len(saved.content) or len(saved.content) != engine.process.world:
@@ -154,10 +159,21 @@ class SavedState:
         """Of all groups, whichever stage of a pipeline has them."""
         return {name: value for content in self.content for name, value in content["scalars"].items()}
 
-    @property
-    def keys(self) -> list[str]:
-        """Keys of the saved state that has a number for each weight, such as ``exp_avg``."""
-        return sorted(set().union(*self._keys_of.values()))
+    def keys(self, parameters: Sequence[str] | None) -> list[str]:
+        """Keys of the saved state of these parameters (``None``: of all) that has a number for each weight, such as ``exp_avg``."""
+        wanted = self._keys_of if parameters is None else parameters
+        return sorted(set().union(*(self._keys_of.get(name, ()) for name in wanted)))
+
+    def directions(self) -> dict[str, dict[str, Callable[[], Tensor]]]:
+        """What a gradient transform kept: parameter → key → a function that reads it."""
+        found: dict[str, dict[str, Callable[[], Tensor]]] = {}
+        for tensors in self._tensors:
+            for full in tensors:
+                kind, _, rest = full.partition("::")
+                if kind == PREFIX:
+                    name, _, key = rest.rpartition("::")
+                    found.setdefault(name, {})[key] = tensors[full]
+        return found
 
     def whole(self, parameter: str) -> dict[str, Tensor]:
         """All tensors of a parameter: flat where they have a number for each weight, else as they were."""

@@ -48,6 +48,11 @@ class LiveWeights:
         """The one that we made, under DeepSpeed's wrapper."""
         return self._engine.inner_optimizer
 
+    def states(self) -> list[dict[str, Any]]:
+        """See ``mt_core.TrainedWeights``."""
+        directions = self._engine.directions
+        return [*self.optimizer.state.values(), *([] if directions is None else directions.state.values())]
+
     def slices(self) -> Iterator[tuple[str, int, Tensor]]:
         """(name, start, flat fp32 values): live views of what this rank holds."""
         for name, parameter in self._trained():

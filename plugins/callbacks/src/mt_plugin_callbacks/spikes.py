@@ -104,5 +104,9 @@ def _state(context: CallbackContext) -> list[Tensor]:
     import torch
 
     assert context.weights is not None, "a run has weights"
-    states = context.weights.optimizer.state.values()
-    return [value for state in states for _, value in sorted(state.items()) if isinstance(value, torch.Tensor)]
+    return [
+        value
+        for state in context.weights.states()
+        for _, value in sorted(state.items())
+        if isinstance(value, torch.Tensor)
+    ]

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 from mt_core import ZERO, Layout, OptimizerComponent
 
-from .builds import build_adafactor, build_muon, from_bitsandbytes, from_torch, rule
+from .builds import (
+    build_adafactor,
+    build_eight_bit_galore,
+    build_muon,
+    from_bitsandbytes,
+    from_torch,
+    from_torchao,
+    rule,
+    transform,
+)
 from .options import (
     AdafactorConfig,
+    AdaLomoConfig,
     AdamaxConfig,
     AdamConfig,
     ApolloConfig,
     BAdamConfig,
     DecayedAdamConfig,
     EightBitConfig,
+    EightBitGaLoreConfig,
+    FourBitConfig,
     GaLoreConfig,
     LambConfig,
     LionConfig,
     LisaConfig,
+    LomoConfig,
     MuonConfig,
+    QuantisedConfig,
     RmspropConfig,
     ScheduleFreeConfig,
     SgdConfig,
@@ -30,9 +44,11 @@ _WHOLE: frozenset[Layout] = frozenset({"zero0"})
 """For rules that look at a whole tensor, or keep state that no slice of it has."""
 
 _PIECES: frozenset[Layout] = ZERO | {"pipeline"}
-"""For rules that change each number by itself."""
+"""For rules that change each number by itself, and for those that the engine gives whole gradients."""
 
 _GPU = frozenset({"cuda"})
+_NOISE = ("callback:gradient-noise",)
+"""It stands before the optimizer's step, where these have made something else of the gradients."""
 
 OPTIMIZERS = (
     OptimizerComponent(
@@ -40,7 +56,7 @@ OPTIMIZERS = (
         config=SgdConfig,
         build=from_torch("SGD", foreach=False),
         form="elementwise",
-        layouts=_PIECES,
+        layouts=_PIECES | {"offload"},
         summary="stochastic gradient descent, with momentum where asked for",
         source="https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html",
     ),
@@ -49,7 +65,7 @@ OPTIMIZERS = (
         config=RmspropConfig,
         build=from_torch("RMSprop", foreach=False),
         form="elementwise",
-        layouts=_PIECES,
+        layouts=_PIECES | {"offload"},
         summary="gradients over the root of their mean square",
         source="https://docs.pytorch.org/docs/stable/generated/torch.optim.RMSprop.html",
     ),
@@ -58,7 +74,7 @@ OPTIMIZERS = (
         config=AdamConfig,
         build=from_torch("Adam", foreach=False),
         form="elementwise",
-        layouts=_PIECES,
+        layouts=_PIECES | {"offload"},
         summary="Adam, its weight decay in the gradient",
         source="https://arxiv.org/abs/1412.6980",
     ),
@@ -67,7 +83,7 @@ OPTIMIZERS = (
         config=AdamaxConfig,
         build=from_torch("Adamax", foreach=False),
         form="elementwise",
-        layouts=_PIECES,
+        layouts=_PIECES | {"offload"},
         summary="Adam with the largest gradient instead of a mean square",
         source="https://arxiv.org/abs/1412.6980",
     ),
@@ -76,7 +92,7 @@ OPTIMIZERS = (
         config=LionConfig,
         build=rule("lion", "Lion"),
         form="elementwise",
-        layouts=_PIECES,
+        layouts=_PIECES | {"offload"},
         summary="the sign of a momentum: half of AdamW's state",
         source="https://arxiv.org/abs/2302.06675",
     ),
@@ -85,7 +101,7 @@ OPTIMIZERS = (
         config=ScheduleFreeConfig,
         build=rule("schedule_free", "ScheduleFreeAdamW"),
         form="elementwise",
-        layouts=ZERO,
+        layouts=ZERO | {"offload"},
         summary="AdamW that averages its weights instead of decaying the rate",
         source="https://arxiv.org/abs/2405.15682",
     ),
@@ -129,8 +145,9 @@ OPTIMIZERS = (
         name="muon",
         config=MuonConfig,
         build=build_muon,
-        form="whole_parameter",
-        layouts=_WHOLE,
+        form="gradient_transform",
+        conflicts=_NOISE,
+        layouts=_PIECES,
         split=split_hidden,
         summary="orthogonalised momentum for matrices of blocks, AdamW for the rest",
         source="https://kellerjordan.github.io/posts/muon",
@@ -138,9 +155,10 @@ OPTIMIZERS = (
     OptimizerComponent(
         name="soap",
         config=SoapConfig,
-        build=rule("soap", "Soap"),
-        form="whole_parameter",
-        layouts=_WHOLE,
+        build=transform("soap", "Soap"),
+        form="gradient_transform",
+        conflicts=_NOISE,
+        layouts=_PIECES,
         split=split_hidden,
         summary="Adam in the eigenbasis of Shampoo's preconditioner",
         source="https://arxiv.org/abs/2409.11321",
@@ -148,19 +166,43 @@ OPTIMIZERS = (
     OptimizerComponent(
         name="galore",
         config=GaLoreConfig,
-        build=rule("low_rank", "GaLore"),
-        form="whole_parameter",
-        layouts=_WHOLE,
+        build=transform("low_rank", "GaLore"),
+        form="gradient_transform",
+        conflicts=_NOISE,
+        layouts=_PIECES,
         split=split_hidden,
         summary="Adam on gradients projected to their largest directions",
         source="https://arxiv.org/abs/2403.03507",
     ),
     OptimizerComponent(
+        name="galore-8bit",
+        config=EightBitGaLoreConfig,
+        build=build_eight_bit_galore,
+        form="gradient_transform",
+        conflicts=_NOISE,
+        layouts=_PIECES,
+        split=split_hidden,
+        summary="GaLore with moments of 8 bits (bitsandbytes)",
+        source="https://arxiv.org/abs/2403.03507",
+    ),
+    OptimizerComponent(
+        name="galore-per-layer",
+        config=GaLoreConfig,
+        build=rule("low_rank", "GaLore"),
+        form="fused",
+        conflicts=_NOISE,
+        layouts=_WHOLE,
+        split=split_hidden,
+        summary="GaLore while gradients arrive: none is kept",
+        source="https://arxiv.org/abs/2403.03507",
+    ),
+    OptimizerComponent(
         name="apollo",
         config=ApolloConfig,
-        build=rule("low_rank", "Apollo"),
-        form="whole_parameter",
-        layouts=_WHOLE,
+        build=transform("low_rank", "Apollo"),
+        form="gradient_transform",
+        conflicts=_NOISE,
+        layouts=_PIECES,
         split=split_hidden,
         summary="gradients as long as Adam's update of a random projection",
         source="https://arxiv.org/abs/2412.05270",
@@ -186,6 +228,26 @@ OPTIMIZERS = (
         source="https://arxiv.org/abs/2403.17919",
     ),
     OptimizerComponent(
+        name="lomo",
+        config=LomoConfig,
+        build=rule("lomo", "Lomo"),
+        form="fused",
+        conflicts=_NOISE,
+        layouts=_WHOLE,
+        summary="descent while gradients arrive: neither state nor gradients are kept",
+        source="https://arxiv.org/abs/2306.09782",
+    ),
+    OptimizerComponent(
+        name="adalomo",
+        config=AdaLomoConfig,
+        build=rule("lomo", "AdaLomo"),
+        form="fused",
+        conflicts=_NOISE,
+        layouts=_WHOLE,
+        summary="the same with a second moment for each row and column",
+        source="https://arxiv.org/abs/2310.10195",
+    ),
+    OptimizerComponent(
         name="adamw-8bit",
         config=EightBitConfig,
         build=from_bitsandbytes("AdamW8bit"),
@@ -193,6 +255,22 @@ OPTIMIZERS = (
         layouts=_WHOLE,
         summary="AdamW with moments of 8 bits (bitsandbytes)",
         source="https://arxiv.org/abs/2110.02861",
+    ),
+    *(
+        OptimizerComponent(
+            name=f"torchao-adamw-{bits}",
+            config=config,
+            build=from_torchao(rule_name),
+            form="whole_parameter",
+            layouts=_WHOLE,
+            summary=f"AdamW with moments of {what} (torchao)",
+            source="https://docs.pytorch.org/ao/stable/api_reference/api_ref_optim.html",
+        )
+        for bits, what, config, rule_name in (
+            ("8bit", "8 bits", QuantisedConfig, "AdamW8bit"),
+            ("4bit", "4 bits", FourBitConfig, "AdamW4bit"),
+            ("fp8", "8-bit floats", QuantisedConfig, "AdamWFp8"),
+        )
     ),
     OptimizerComponent(
         name="paged-adamw",

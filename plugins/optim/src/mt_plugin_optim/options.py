@@ -141,6 +141,26 @@ class AdafactorConfig(GroupOptions):
     )
 
 
+class LomoConfig(GroupOptions):
+    """Plain descent."""
+
+    lr: float = _rate(1e-2)
+    weight_decay: float = _decay(0.0)
+
+
+class AdaLomoConfig(GroupOptions):
+    """Steps are in proportion to the weights, so one rate serves all sizes."""
+
+    lr: float = _rate(1e-3)
+    weight_decay: float = _decay(0.0)
+    beta2_decay: float = Field(
+        -0.8, ge=-2, lt=0, description="t to this power is the weight of an update's squares in their mean (t: updates)"
+    )
+    eps: float = Field(1e-30, gt=0, description="added to squared gradients (square of the gradient's units)")
+    least: float = Field(1e-3, gt=0, description="least root mean square of a weight, of which steps are a share")
+    d: float = Field(1.0, gt=0, description="largest root mean square of an update, before the rate")
+
+
 class LambConfig(DecayedAdamConfig):
     """For large batches."""
 
@@ -176,6 +196,14 @@ class GaLoreConfig(DecayedAdamConfig):
         200, gt=0, description="updates between new projections, each a singular value decomposition"
     )
     scale: float = Field(0.25, gt=0, description="factor of the projected matrices' updates")
+
+
+class EightBitGaLoreConfig(GaLoreConfig):
+    """The projected moments have 8 bits."""
+
+    min_8bit_size: int = Field(
+        4096, gt=0, description="smallest projected gradient whose moments have 8 bits (numbers)"
+    )
 
 
 class ApolloConfig(DecayedAdamConfig):
@@ -223,3 +251,17 @@ class EightBitConfig(DecayedAdamConfig):
 
     weight_decay: float = _decay(0.01)
     min_8bit_size: int = Field(4096, gt=0, description="smallest tensor with 8-bit moments (numbers)")
+
+
+class QuantisedConfig(DecayedAdamConfig):
+    """Moments of a few bits in blocks of ``block_size`` numbers; tensors of fewer than ``min_size``, or of no whole blocks, keep 32."""
+
+    weight_decay: float = _decay(0.01)
+    min_size: int = Field(4096, gt=0, description="smallest tensor with quantised moments (numbers)")
+    block_size: int = Field(256, gt=1, multiple_of=2, description="numbers that share a scale")
+
+
+class FourBitConfig(QuantisedConfig):
+    """Two moments in a byte."""
+
+    block_size: int = Field(128, gt=1, multiple_of=2, description="numbers that share a scale")

@@ -14,9 +14,11 @@ Named = Sequence[tuple[str, "Tensor"]]
 
 
 def split_hidden(named: Named, config: MtConfig) -> list[dict[str, Any]]:
-    """``hidden`` is true for matrices of blocks, and false for embedding, head and vectors."""
+    """``transformed`` is true for matrices of blocks, and false for embedding, head and vectors."""
     hidden = {id(each) for name, each in named if len(whole_shape(each)) == 2 and block_number(name) is not None}
-    return _divided(named, config, "hidden", lambda name, each: id(each) in hidden, {True: "matrices", False: "others"})
+    return _divided(
+        named, config, "transformed", lambda name, each: id(each) in hidden, {True: "matrices", False: "others"}
+    )
 
 
 def split_blocks(named: Named, config: MtConfig) -> list[dict[str, Any]]:

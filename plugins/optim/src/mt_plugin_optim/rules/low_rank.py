@@ -7,44 +7,55 @@ code (galore-torch 1.0, apollo-torch 1.0.3): epsilon beside the root that is not
 from __future__ import annotations
 
 import math
+import zlib
 
 import torch
 from torch import Tensor
 
-from .rule import Group, RuleOptimizer, State, corrections, moments, start_moments
+from .rule import Group, RuleOptimizer, State, corrections, decayed, moments, start_moments
 
 
 class _LowRank(RuleOptimizer):
     """Adam on projected gradients for matrices of blocks; plain Adam for all others."""
 
     def start(self, weight: Tensor, state: State, group: Group) -> None:
-        if not _is_projected(weight, group):
+        if not is_projected(weight, group):
             start_moments(state, weight)
 
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        projected = _is_projected(weight, group)
+        self.follow(weight, self.direction(gradient, state, group), state, group)
+
+    def direction(self, gradient: Tensor, state: State, group: Group) -> Tensor:
+        projected = is_projected(gradient, group)
         if projected:
             if (int(state["step"]) - 1) % group["update_steps"] == 0:
                 state["projection"] = self.projection(gradient, state, group)
-            small = _project(gradient, state["projection"])
+            small = project(gradient, state["projection"])
             if "exp_avg" not in state:
                 start_moments(state, small)
         else:
             small = gradient
         mean, square = moments(state, small, group)
         first, second = corrections(state, group)
-        direction = mean / square.sqrt().add_(group["eps"])
-        if projected:
-            direction = self.whole(direction, small, gradient, state, group)
-        weight.sub_(direction, alpha=group["lr"] * math.sqrt(second) / first)
-        weight.sub_(weight, alpha=group["lr"] * group["weight_decay"])
+        direction, corrected = mean / square.sqrt().add_(group["eps"]), math.sqrt(second) / first
+        if not projected:
+            return direction.mul_(corrected)
+        return self.whole(direction, small, gradient, state, group).mul_(corrected * self.factor(group))
+
+    def follow(self, weight: Tensor, direction: Tensor, state: State, group: Group) -> None:
+        weight.sub_(direction, alpha=group["lr"])
+        decayed(weight, group)
 
     def projection(self, gradient_MN: Tensor, state: State, group: Group) -> Tensor:
         """(N, R) for a tall matrix, (R, M) for a wide one."""
         raise NotImplementedError
 
     def whole(self, direction: Tensor, small: Tensor, gradient_MN: Tensor, state: State, group: Group) -> Tensor:
-        """The update of the whole matrix."""
+        """The direction of the whole matrix, but for ``factor``."""
+        raise NotImplementedError
+
+    def factor(self, group: Group) -> float:
+        """Of projected matrices' directions."""
         raise NotImplementedError
 
 
@@ -58,15 +69,17 @@ class GaLore(_LowRank):
 
     def whole(self, direction: Tensor, small: Tensor, gradient_MN: Tensor, state: State, group: Group) -> Tensor:
         projection: Tensor = state["projection"]
-        back = direction @ projection.T if _is_tall(gradient_MN) else projection.T @ direction
-        return back.mul_(group["scale"])
+        return direction @ projection.T if _is_tall(gradient_MN) else projection.T @ direction
+
+    def factor(self, group: Group) -> float:
+        return float(group["scale"])
 
 
 class Apollo(_LowRank):
     """The projection is random; Adam on it says only how long each channel of the plain gradient should be."""
 
     def projection(self, gradient_MN: Tensor, state: State, group: Group) -> Tensor:
-        seed = int(state["seed"]) if "seed" in state else len(self.state)
+        seed = int(state["seed"]) if "seed" in state else zlib.crc32(group["name"].encode())
         state["seed"] = torch.tensor([_next_seed(seed)])
         generator, rank = torch.Generator().manual_seed(seed), group["rank"]
         shorter = min(gradient_MN.shape)
@@ -79,7 +92,10 @@ class Apollo(_LowRank):
         dim = (1 if _is_tall(gradient_MN) else 0) if group["scaled"] == "channel" else (0, 1)
         lengths, before = (torch.linalg.vector_norm(each, dim=dim, keepdim=True) for each in (direction, small))
         scaled = gradient_MN * (lengths / (before + 1e-8))
-        return _limited(scaled, state).mul_(math.sqrt(group["scale"]))
+        return _limited(scaled, state)
+
+    def factor(self, group: Group) -> float:
+        return math.sqrt(group["scale"])
 
 
 def _limited(update: Tensor, state: State) -> Tensor:
@@ -92,15 +108,16 @@ def _limited(update: Tensor, state: State) -> Tensor:
     return update
 
 
-def _is_projected(weight: Tensor, group: Group) -> bool:
-    return bool(group["hidden"]) and min(weight.shape) > group["rank"]
+def is_projected(weight: Tensor, group: Group) -> bool:
+    """Whether a matrix is larger than the projection would be."""
+    return bool(group["transformed"]) and min(weight.shape) > group["rank"]
 
 
 def _is_tall(matrix_MN: Tensor) -> bool:
     return matrix_MN.shape[0] >= matrix_MN.shape[1]
 
 
-def _project(gradient_MN: Tensor, projection: Tensor) -> Tensor:
+def project(gradient_MN: Tensor, projection: Tensor) -> Tensor:
     """(M, R) for a tall matrix, (R, N) for a wide one."""
     return gradient_MN @ projection if _is_tall(gradient_MN) else projection @ gradient_MN
 

@@ -36,16 +36,21 @@ class RuleOptimizer(torch.optim.Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._step_of(parameter, group)
+                    self.step_of(parameter, group)
         return loss
 
-    def _step_of(self, parameter: Tensor, group: Group) -> None:
+    def step_of(self, parameter: Tensor, group: Group) -> None:
+        """One update of one parameter, which has a gradient."""
         state = self.state[parameter]
+        self.count(parameter, state, group)
+        self.update(parameter, parameter.grad, state, group)  # type: ignore[arg-type]
+
+    def count(self, like: Tensor, state: State, group: Group) -> None:
+        """One update more of a tensor, which ``like`` has the shape of."""
         if "step" not in state:
             state["step"] = torch.zeros((), dtype=torch.float32)
-            self.start(parameter, state, group)
+            self.start(like, state, group)
         state["step"] += 1
-        self.update(parameter, parameter.grad, state, group)  # type: ignore[arg-type]
 
     def start(self, weight: Tensor, state: State, group: Group) -> None:
         """Make the state of a tensor, before its first update."""
@@ -53,6 +58,15 @@ class RuleOptimizer(torch.optim.Optimizer):
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
         """Change the weight in place. The gradient may be used up."""
         raise NotImplementedError
+
+    def direction(self, gradient: Tensor, state: State, group: Group) -> Tensor:
+        """What ``follow`` takes; for rules that do not look at the weight. The gradient may be used up."""
+        raise NotImplementedError
+
+    def follow(self, weight: Tensor, direction: Tensor, state: State, group: Group) -> None:
+        """Change a weight in place along its direction, by rate and decay."""
+        decayed(weight, group)
+        weight.sub_(direction, alpha=group["lr"])
 
 
 def decayed(weight: Tensor, group: Group) -> None:

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from .rule import Group, RuleOptimizer, State, start_moments
+from .rule import Group, RuleOptimizer, State, decayed, start_moments
 
 _SIDES = (("left", 0), ("right", 1))
 
@@ -23,28 +23,35 @@ class Soap(RuleOptimizer):
         start_moments(state, weight)
 
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
+        self.follow(weight, self.direction(gradient, state, group), state, group)
+
+    def direction(self, gradient: Tensor, state: State, group: Group) -> Tensor:
         step = int(state["step"]) - 1
         if step == 0:
             self._accumulate(gradient, state, group)
             for side, _ in _SIDES:
                 if f"{side}_sum" in state:
                     state[f"{side}_basis"] = torch.linalg.eigh(state[f"{side}_sum"])[1].flip(1).contiguous()
-            return
+            return torch.zeros_like(gradient)
         mean, square = state["exp_avg"], state["exp_avg_sq"]
         rotated = _rotated(gradient, state)
         mean.lerp_(gradient, 1 - group["beta1"])
         square.lerp_(rotated.square(), 1 - group["beta2"])
         direction = _rotated(_rotated(mean, state) / square.sqrt().add_(group["eps"]), state, back=True)
         first, second = 1 - group["beta1"] ** step, 1 - group["beta2"] ** step
-        weight.sub_(direction, alpha=group["lr"] * math.sqrt(second) / first)
-        weight.mul_(1 - group["lr"] * group["weight_decay"])
         self._accumulate(gradient, state, group)
         if step % group["update_steps"] == 0:
             _refresh(state)
+        return direction.mul_(math.sqrt(second) / first)
+
+    def follow(self, weight: Tensor, direction: Tensor, state: State, group: Group) -> None:
+        if int(state["step"]) > 1:
+            weight.sub_(direction, alpha=group["lr"])
+            decayed(weight, group)
 
     def _accumulate(self, gradient: Tensor, state: State, group: Group) -> None:
         """The running means of ``G Gᵀ`` and ``Gᵀ G``."""
-        if not group["hidden"]:
+        if not group["transformed"]:
             return
         for side, dim in _SIDES:
             if gradient.shape[dim] <= group["max_side"]:
