@@ -104,8 +104,8 @@ class BasePluginConformance:
         seen = listing_of(self.plugin.__name__)
         where = "; ".join(f"{package} by {place}" for package, place in seen.heavy.items())
         assert not seen.heavy, (
-            f"importing {self.plugin.__name__} imports {where}. None of {', '.join(sorted(HEAVY))} may be loaded until"
-            " something is built: import it inside `build`, or under `if TYPE_CHECKING:` for annotations"
+            f"importing {self.plugin.__name__} imports {where}. Import it inside `build`, or under `if TYPE_CHECKING:` for"
+            f" annotations: none of {', '.join(sorted(HEAVY))} may be loaded until something is built"
         )
         assert not seen.error, f"{self.plugin.__name__} does not load in a process of its own: {seen.error}"
         assert seen.milliseconds <= MOST_MILLISECONDS, (

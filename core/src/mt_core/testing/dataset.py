@@ -18,6 +18,7 @@ from mt_core.data.loader import Position, Window
 from mt_core.engine.plan import make_plan
 from mt_core.engine.processes import Process
 from mt_core.errors import DataError
+from mt_core.nn import NOT_TRAINED, Batch
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import resolve
 from mt_core.protocols import Dataset, Repeating, Row, Stream
@@ -36,7 +37,7 @@ CHUNK = 4
 """Rows that a process encodes at a time: so few that there is work for two."""
 
 Seen = tuple[tuple[str, ...], tuple[Any, ...]]
-"""A step: the ids of its rows, and the tokens of this rank."""
+"""A step: the ids of its rows, and the tokens that this rank trains on."""
 
 
 class BaseDatasetConformance(BasePluginConformance):
@@ -97,7 +98,7 @@ class BaseDatasetConformance(BasePluginConformance):
             ended = window.after.epoch > place.epoch
             if ended and (window.after.row or window.after.block):
                 return  # the end of a stream's epoch shows when the next one has begun
-            yield (window.row_ids, tuple(tuple(each.input_ids.flatten().tolist()) for each in window.batches)), window
+            yield (window.row_ids, tuple(map(tokens_of, window.batches))), window
             if ended:
                 return
 
@@ -158,15 +159,14 @@ class BaseDatasetConformance(BasePluginConformance):
 
     def test_ranks_share_the_rows_without_loss_or_overlap(self, tmp_path: Path) -> None:
         """Two ranks together have every row of the epoch once."""
-        whole = [ids for (names, batches), _ in self.steps(tmp_path, world=1) for ids in batches]
+        whole = [tokens for (_, batches), _ in self.steps(tmp_path) for tokens in batches]
         parts = [[batches for (_, batches), _ in self.steps(tmp_path, rank=rank, world=2)] for rank in (0, 1)]
         assert len(parts[0]) == len(parts[1]), (
             f"rank 0 has {len(parts[0])} steps and rank 1 {len(parts[1])}; ranks that have other rows would wait for each other"
             " for ever: rows may not depend on the rank"
         )
-        joined = [ids for pair in zip(*parts, strict=True) for batches in pair for ids in batches]
-        real = [_content(ids) for ids in joined if _content(ids)]
-        assert real == [_content(ids) for ids in whole], (
+        joined = [tokens for pair in zip(*parts, strict=True) for batches in pair for tokens in batches if tokens]
+        assert joined == whole, (
             "what two ranks read, put together, is not what one reads. The core shares the rows out: give every process the same"
             " ones (no RANK, no WORLD_SIZE, no random state in the dataset)"
         )
@@ -241,12 +241,9 @@ class BaseDatasetConformance(BasePluginConformance):
         return [each for each in found if each is not None]
 
 
-def _content(ids: Sequence[int]) -> tuple[int, ...]:
-    """Without the padding, which depends on what shares a batch."""
-    kept = list(ids)
-    while kept and kept[-1] == kept[0] - kept[0]:
-        kept.pop()
-    return tuple(kept)
+def tokens_of(batch: Batch) -> tuple[int, ...]:
+    """What is trained on, without the padding, which depends on what shares a step."""
+    return tuple(batch.labels[batch.labels != NOT_TRAINED].tolist())
 
 
 def _error_of(source: Dataset, index: int) -> BaseException | None:

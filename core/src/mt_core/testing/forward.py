@@ -78,7 +78,7 @@ def continued(model: TrainModel, prompts: Sequence[Sequence[int]]) -> list[list[
 
 def difference(one: Tensor, other: Tensor) -> float:
     """As a share of the second's length."""
-    return float((one - other).norm() / other.norm().clamp(min=1e-9))
+    return float(((one - other).norm() / other.norm().clamp(min=1e-9)).detach())
 
 
 def gradients_of(module: nn.Module) -> dict[str, Tensor]:

@@ -23,8 +23,14 @@ from mt_core.errors import MtError
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.testing.host import named_host
 
-HEAVY = frozenset({"torch", "transformers", "deepspeed", "datasets"})
-"""Packages that no command may load before it needs them."""
+HEAVY = frozenset(
+    {
+        *("torch", "transformers", "deepspeed", "datasets"),
+        *("numpy", "pandas", "scipy", "pyarrow", "matplotlib", "tokenizers", "sentencepiece", "bitsandbytes"),
+        *("tensorboard", "wandb", "mlflow", "fsspec"),
+    }
+)
+"""Packages that no command may load before it needs them: seconds, or some tens of milliseconds each."""
 
 
 @dataclass(frozen=True, kw_only=True)
