@@ -54,11 +54,12 @@ OBJECTIVE, OPTIMIZER, MODEL = BaseObjectiveConformance, BaseOptimizerConformance
 DATASET, CALLBACK = BaseDatasetConformance, BaseCallbackConformance
 
 
-class TwiceAsMuch(nn.Module):
-    """A reference with the names of the kit's model, and other logits."""
+class SameModel(nn.Module):
+    """A reference with other names than the kit's model; ``factor`` times its logits."""
 
-    def __init__(self) -> None:
+    def __init__(self, factor: float) -> None:
         super().__init__()
+        self.factor = factor
         from mt_core.testing.tiny import TinyConfig
         from mt_core.testing.tiny_model import Tiny
 
@@ -67,7 +68,7 @@ class TwiceAsMuch(nn.Module):
     def forward(self, ids_BT: torch.Tensor) -> torch.Tensor:
         from mt_core.testing.forward import rows_of
 
-        return 2 * self.inner.head(self.inner(rows_of(ids_BT, ids_BT.shape[1])))
+        return self.factor * self.inner.head(self.inner(rows_of(ids_BT, ids_BT.shape[1])))
 
     @staticmethod
     def renamed(suite: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -260,7 +261,7 @@ CAUGHT = [
         "test_it_equals_its_reference",
         "sober",
         r"the logits differ by 5\.0e-01 of the reference's",
-        {"reference": lambda suite: TwiceAsMuch(), "renamed": TwiceAsMuch.renamed},
+        {"reference": lambda suite: SameModel(2.0), "renamed": SameModel.renamed},
     ),
     # -------------------------------------------------------------------------------------------------------- datasets
     Bad(DATASET, "test_every_row_has_an_id_of_its_own", "nameless", "row 0 is .* a mapping with an `id`"),
@@ -318,6 +319,25 @@ CAUGHT = [
     Bad(CALLBACK, "test_its_state_is_json_and_comes_back", "opaque", r"state_dict\(\) is not JSON: .*Tensor"),
 ]
 """Checks in this process."""
+
+EQUAL = [
+    Bad(SCHEDULE, "test_it_equals_its_reference", "straight", "", {"reference": lambda suite, total: [1.0] * total}),
+    Bad(
+        OPTIMIZER,
+        "test_it_equals_its_reference",
+        "off",
+        "",
+        {"reference": lambda suite, parameters: torch.optim.SGD(parameters, lr=1.0, momentum=0.9)},
+    ),
+    Bad(
+        MODEL,
+        "test_it_equals_its_reference",
+        "sober",
+        "",
+        {"reference": lambda suite: SameModel(1.0), "renamed": SameModel.renamed},
+    ),
+]
+"""With the right reference nothing is wrong with these."""
 
 LAUNCHED = [
     Bad(
