@@ -20,6 +20,7 @@ from mt_core.errors import (
     did_you_mean,
 )
 from mt_core.hookspecs import PROJECT
+from mt_core.plugins.extension import adder, extend
 from mt_core.plugins.loading import COMPONENT_CLASS, Offer, Plugin, guard_builtins, load, words
 from mt_core.plugins.metadata import Installed, Selection, canonical, installed, without_effect
 
@@ -47,6 +48,7 @@ class PluginHost:
         manager.add_hookspecs(hookspecs)
         plugins = [load(manager, info) for info in found]
         guard_builtins(plugins)
+        extend(plugins)
         return cls(plugins, list(unused_names))
 
     @property
@@ -80,6 +82,10 @@ class PluginHost:
         if len(matches) > 1:
             raise _duplicate(kind, short, matches)
         return matches[0]
+
+    def adder(self, family: Offer, size: str) -> Offer | None:
+        """Who adds a size to a family; ``None`` where it is the family's own."""
+        return adder(family, size, self.plugins)
 
     def _unknown(self, kind: str, name: str) -> ComponentError:
         failed = [plugin for plugin in self.plugins if plugin.status == "failed"]

@@ -13,10 +13,20 @@ from typing import Any
 
 import pluggy
 
-from mt_core.components import AdapterComponent, Component, ModelFamily, ObjectiveComponent, OptimizerComponent
+from mt_core.components import (
+    AdapterComponent,
+    Component,
+    ModelFamily,
+    ModelSizes,
+    ObjectiveComponent,
+    OptimizerComponent,
+)
 from mt_core.errors import ComponentError, MtError, did_you_mean
 from mt_core.hookspecs import HOOKS, PROJECT
 from mt_core.plugins.metadata import CORE, Installed, canonical
+
+SIZES = "model_sizes"
+"""Kind of what ``mt_model_configs`` adds to another plugin's family: no slot, so no name that a run could choose."""
 
 COMPONENT_CLASS: dict[str, type[Component]] = {
     "model": ModelFamily,
@@ -146,11 +156,12 @@ def _collect(manager: pluggy.PluginManager, module: ModuleType, info: Installed)
             if implementation.plugin is not module:
                 continue
             for component in _components(caller.name, kind, implementation.function()):
-                name = canonical(component.name)
+                own = SIZES if isinstance(component, ModelSizes) else kind
+                name = f"{own} {canonical(component.name)}"
                 if name in seen:
                     raise ComponentError(f"{caller.name} offers {component.name!r} twice; names must differ")
                 seen.add(name)
-                yield Offer(kind, component, info)
+                yield Offer(own, component, info)
 
 
 def _components(hook: str, kind: str, returned: Any) -> list[Component]:
@@ -160,7 +171,8 @@ def _components(hook: str, kind: str, returned: Any) -> list[Component]:
             f"{hook} returned a {type(returned).__name__}; it must return a list of {expected.__name__}"
         )
     for component in returned:
-        if not isinstance(component, expected):
+        sizes = kind == "model" and isinstance(component, ModelSizes)
+        if not isinstance(component, expected) and not sizes:
             raise ComponentError(f"{hook} returned {component!r}; every item must be a {expected.__name__}")
     return list(returned)
 

@@ -29,14 +29,17 @@ def locked(offers: Iterable[Offer]) -> dict[str, Any]:
         "core": __version__,
         "plugins": {name: taking[name].version for name in sorted(taking)},
         "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
-        "sha256": {name: distribution_hash(name) for name in sorted(taking)},
+        "sha256": {name: distribution_hash(name, taking[name].module) for name in sorted(taking)},
         "editable": sorted(name for name, plugin in taking.items() if plugin.editable),
     }
 
 
-def distribution_hash(name: str) -> str:
-    """SHA-256 of the packages that a distribution's plugins are in."""
-    points = importlib.metadata.distribution(name).entry_points.select(group=GROUP)
+def distribution_hash(name: str, module: str = "") -> str:
+    """SHA-256 of the packages that a distribution's plugins are in; of ``module`` where a test offers what none installed."""
+    try:
+        points = importlib.metadata.distribution(name).entry_points.select(group=GROUP)
+    except importlib.metadata.PackageNotFoundError:
+        return code_hash(module)
     return code_hash(*sorted({point.value.partition(":")[0] for point in points}))
 
 
