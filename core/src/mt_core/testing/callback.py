@@ -15,7 +15,7 @@ from mt_core.events import EVENTS
 from mt_core.plugins.host import PluginHost
 from mt_core.testing.base import BasePluginConformance
 from mt_core.testing.launch import Case, Result
-from mt_core.testing.layouts import PARALLEL, WHOLE, no_error, same_after_resume, small_run
+from mt_core.testing.layouts import PARALLEL, WHOLE, alone, no_error, same_after_resume, small_run
 
 BROKEN = "broken"
 """The case in which it raises, on two processes."""
@@ -58,8 +58,13 @@ class BaseCallbackConformance(BasePluginConformance):
         raw = self.run(host, folder)
         declared = sorted(self.component(host).layouts & set(PARALLEL))
         cases: dict[str, Case] = {each: Case(raw={**raw, "parallel": PARALLEL[each]}, processes=2) for each in declared}
+        whole = {**raw, "parallel": alone(declared)}
         event = next((each for each in (*USUAL, *EVENTS) if each in self.events(host, folder)), "")
-        return {WHOLE: Case(raw=raw, again_from=2), BROKEN: Case(raw=raw, processes=2, raises_in=event), **cases}
+        return {
+            WHOLE: Case(raw=whole, again_from=2),
+            BROKEN: Case(raw=whole, processes=2, raises_in=event),
+            **cases,
+        }
 
     def test_it_has_methods_for_events_of_the_contract(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """A misspelt one would never be called."""
@@ -83,8 +88,9 @@ class BaseCallbackConformance(BasePluginConformance):
             try:
                 signature.bind(object())
             except TypeError as error:
+                given = ", ".join(signature.parameters)
                 raise AssertionError(
-                    f"{event}{signature} cannot be called with one CallbackContext ({error}); declare {event}(self, context)"
+                    f"{event}({given}) cannot be called with one CallbackContext ({error}); declare {event}(self, context)"
                 ) from error
 
     def test_its_state_is_json_and_comes_back(self, mt_host: PluginHost, tmp_path: Path) -> None:

@@ -6,19 +6,17 @@ Shapes: B rows, T tokens, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from mt_core.components import ModelFamily
-from mt_core.engine.stages import derived_layers
-from mt_core.nn import Batch, KVCache, LayerSpec, TrainModel
-from mt_core.plugins.host import Offer, PluginHost
+from mt_core.nn import KVCache
+from mt_core.plugins.host import PluginHost
+from mt_core.testing.family import FamilyConformance
 from mt_core.testing.forward import (
     chained,
     changed,
@@ -30,21 +28,17 @@ from mt_core.testing.forward import (
     piece,
     rows_of,
 )
-from mt_core.testing.layouts import LayoutConformance, small_run
-from mt_core.testing.weights import filled
 
 EXACT = 1e-5
 """How far two ways of computing the same may be apart, as a share of the outputs: another order of summation."""
 
 
-class BaseModelConformance(LayoutConformance):
+class BaseModelConformance(FamilyConformance):
     """A family, in the size ``variant`` (its default size where empty), with ``options`` on top: small, without dropout.
 
     Opt-in: ``reference``, the same model by other code.
     """
 
-    kind = "model"
-    variant: str = ""
     initial_loss_within: float = 0.3
     """How far the loss of new weights may be from ln V (nats per token)."""
     overfit_rate: float = 1e-2
@@ -59,56 +53,6 @@ class BaseModelConformance(LayoutConformance):
     def renamed(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The reference's tensors (its weights, and their gradients) under the model's names and in its shapes."""
         return tensors
-
-    # --------------------------------------------------------------------------------------------------- what is tested
-
-    def values_in(self, host: PluginHost, folder: Path) -> Mapping[str, Any]:
-        family = self.component(host)
-        assert isinstance(family, ModelFamily), "the host checks what mt_model_configs returns"
-        size = self.variant or family.default_variant
-        assert size in family.variants, (
-            f"variant = {size!r} is no size of {self.name!r}; sizes: {', '.join(family.variants)}"
-        )
-        return {**family.variants[size], **super().values_in(host, folder)}
-
-    def model(self, host: PluginHost, folder: Path, *, seed: int = 0, wide: bool = True) -> TrainModel:
-        """With values, ready to be trained."""
-        made = self.train_model(host).component.build(self.config(host, folder))
-        assert isinstance(made, TrainModel), (
-            f"build returned a {type(made).__name__}; the model of mt_train_models has to be an mt_core.nn.TrainModel"
-        )
-        return filled(made, seed=seed, wide=wide)
-
-    def train_model(self, host: PluginHost) -> Offer:
-        """What builds it. Raises ``AssertionError`` where the family has only a config."""
-        offers = {offer.component.name: offer for offer in host.plugins[-1].offers if offer.kind == "train_model"}
-        assert self.name in offers, (
-            f"mt_model_configs offers {self.name!r} and mt_train_models offers {sorted(offers) or 'nothing'}; offer a component"
-            " of the same name there, whose build(config) returns the model"
-        )
-        return offers[self.name]
-
-    def batch(self, model: TrainModel, *lengths: int, rows: int = 1) -> Batch:
-        """Rows of documents of these lengths, drawn at random."""
-        ids_BT = torch.randint(
-            0, model.config.vocab_size, (rows, sum(lengths)), generator=torch.Generator().manual_seed(1)
-        )
-        return rows_of(ids_BT, *lengths)
-
-    def length(self, host: PluginHost, folder: Path) -> int:
-        """Tokens of a row: 30, or fewer where the model is made for fewer."""
-        return min(30, int(self.config(host, folder).max_seq_len))
-
-    def run(self, host: PluginHost, folder: Path) -> dict[str, Any]:
-        values = self.values_in(host, folder)
-        length = min(32, int(self.config(host, folder).max_seq_len))
-        raw = small_run(model={"name": self.name, **values})
-        raw["train"]["sequence_len"] = length
-        return raw
-
-    def layouts(self, host: PluginHost) -> list[str]:
-        both = self.component(host).layouts & self.train_model(host).component.layouts
-        return [each for each in super().layouts(host) if each in both]
 
     # ------------------------------------------------------------------------------------------------------ one function
 
@@ -212,13 +156,6 @@ class BaseModelConformance(LayoutConformance):
             f"its layers, one after the other, differ from the whole model by {apart:.1e} of the outputs (allowed: {EXACT:g})."
             " What a forward of its own does belongs into the layers, or into mt_pipeline_layers"
         )
-
-    def pipeline_layers(self, host: PluginHost, folder: Path, model: TrainModel) -> Sequence[LayerSpec]:
-        """Those that the plugin offers, or the model's own."""
-        for offer in host.plugins[-1].offers:
-            if offer.kind == "pipeline_layers" and offer.component.name == self.name:
-                return list(offer.component.build(self.config(host, folder)))
-        return derived_layers(model)
 
     # ---------------------------------------------------------------------------------------------------------- training
 

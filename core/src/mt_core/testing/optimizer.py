@@ -170,7 +170,7 @@ class BaseOptimizerConformance(LayoutConformance):
         take_steps(self.optimizer(mt_host, tmp_path, [{"name": "all", "params": mine}]), mine, RATES)
         take_steps(other, theirs, RATES)
         for name, one, two in zip(self.shapes, mine, theirs, strict=True):
-            apart = float(((one - two).abs() / two.abs().clamp(min=1e-3)).max())
+            apart = float(((one - two).abs() / two.abs().clamp(min=1e-3)).max().detach())
             assert apart <= self.reference_within, (
                 f"after ten steps {name} is another than the reference's by {apart:.1e} (allowed: {self.reference_within:g} of"
                 " each number). Compare the defaults of both: eps, betas, weight decay, bias correction"
