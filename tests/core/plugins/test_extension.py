@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +11,6 @@ from mt_core.errors import ConfigError, UnknownComponentError
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.lock import locked
 from mt_core.plugins.resolve import resolve
-from mt_core.testing.host import named_host
 
 Hosts = Callable[..., PluginHost]
 
@@ -72,23 +69,6 @@ from mt_core import Component, hookimpl
 def mt_schedules():
     return [Component(name="NAME", summary="a schedule", FIELDS)]
 """
-
-
-@pytest.fixture
-def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosts]:
-    """``hosts(acme_x=code, …)``: the built-ins and these plugins, each of a distribution of its own."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    before = set(sys.modules)
-
-    def host(**plugins: str) -> PluginHost:
-        for name, code in plugins.items():
-            (tmp_path / f"{name}.py").write_text(code)
-        return named_host(*plugins)
-
-    yield host
-    for name in set(sys.modules) - before:
-        if name.startswith("acme_"):
-            del sys.modules[name]
 
 
 def schedule(name: str, **fields: Any) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
+from mt_core.plugins.compatibility import out_of_range
 from mt_core.plugins.metadata import Installed, canonical
 
 if TYPE_CHECKING:
@@ -143,7 +144,11 @@ def type_words(annotation: Any) -> str:
 
 def problems(plugin: Plugin, host: PluginHost) -> list[str]:
     """What is wrong with a plugin, each in one line; empty for a good or a blocked one."""
-    return [plugin.error] if plugin.status == "failed" else [*_shared_names(plugin, host), *_bad_sizes(plugin, host)]
+    if plugin.status == "failed":
+        return [plugin.error]
+    misfit = out_of_range(plugin.info) if plugin.status == "loaded" else ""
+    told = [*plugin.warnings, *([misfit] if misfit else [])]
+    return [*told, *_shared_names(plugin, host), *_bad_sizes(plugin, host)]
 
 
 def _shared_names(plugin: Plugin, host: PluginHost) -> Iterator[str]:

@@ -53,9 +53,11 @@ class PluginHost:
 
     @property
     def notices(self) -> list[str]:
-        """What a user should know before a run: plugins that failed, and names that block nothing."""
+        """What a user should know before a run: plugins that failed or use what will go, and names that block nothing."""
         failed = [plugin for plugin in self.plugins if plugin.status == "failed"]
-        return [f"plugin {_named(plugin)} not loaded: {plugin.error}" for plugin in failed] + self.unused_names
+        told = [f"plugin {_named(plugin)} not loaded: {plugin.error}" for plugin in failed]
+        told += [f"plugin {_named(plugin)}: {text}" for plugin in self.plugins for text in plugin.warnings]
+        return told + self.unused_names
 
     def offers(self, kind: str) -> Iterator[Offer]:
         """Everything of one kind, in the order of the distributions."""
