@@ -109,7 +109,6 @@ def _values(kind: str, own: Kind, name: str) -> dict[str, str]:
         "dependencies": ", ".join(f'"{need}"' for need in sorted(needs)),
         "files": "\n".join(f"| `src/{package}/{file}` | {what} |" for file, what in own.modules.items()),
         "try_it": own.try_it.format(name=name),
-        **own.more,
     }
 
 

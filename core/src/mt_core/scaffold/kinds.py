@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 _FAMILY = "--model llama"
 
@@ -17,8 +17,6 @@ class Kind:
     modules: Mapping[str, str]
     try_it: str
     imports_torch: bool = False
-    more: Mapping[str, str] = field(default_factory=dict)
-    """Other values of its templates."""
 
 
 KINDS: Mapping[str, Kind] = {
@@ -30,6 +28,16 @@ KINDS: Mapping[str, Kind] = {
             "model.py": "the modules, and the order in which they run",
         },
         try_it="mt-train --model {name}",
+        imports_torch=True,
+    ),
+    "adapter": Kind(
+        kind="adapter",
+        summary="A LoRA with gates",
+        modules={
+            "config.py": "options, with bounds and descriptions",
+            "layer.py": "the layer that takes the place of a projection",
+        },
+        try_it=f"mt-train {_FAMILY} --adapter {{name}}",
         imports_torch=True,
     ),
     "dataset": Kind(
