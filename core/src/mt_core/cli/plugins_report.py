@@ -55,12 +55,15 @@ def brief(offer: Offer) -> Report:
 
 
 def described(offer: Offer) -> Report:
-    """A component with everything that it declares, and its options."""
+    """A component with everything that it declares, its options, and their JSON Schema."""
     component = offer.component
     declared = {field.name: getattr(component, field.name) for field in fields(component) if field.name != "config"}
     data = {name: _plain(value) for name, value in declared.items() if not callable(value)}
     prefix = _prefix(offer)
-    return brief(offer) | data | {"options": list(options(prefix, component.config)) if prefix else []}
+    if not prefix:
+        return brief(offer) | data | {"options": [], "schema": None}
+    schema = component.config.model_json_schema()
+    return brief(offer) | data | {"options": list(options(prefix, component.config)), "schema": schema}
 
 
 def _prefix(offer: Offer) -> str:
