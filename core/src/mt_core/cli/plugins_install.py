@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from mt_core import __version__
 from mt_core.errors import MtError, UsageError, did_you_mean
@@ -23,6 +24,9 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser], c
     """``freeze``, ``install`` and ``uninstall``."""
     freeze = commands.add_parser(
         "freeze", parents=[common], help="the installed plugins as exact pins, for pip install -r"
+    )
+    freeze.add_argument(
+        "run", metavar="RUN", nargs="?", type=Path, help="what took part in this run; default: all that is here"
     )
     freeze.set_defaults(command=_freeze)
     adding = commands.add_parser(
@@ -40,13 +44,26 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser], c
 
 
 def _freeze(arguments: argparse.Namespace) -> int:
-    found = [plugin for plugin in installed(Selection.from_environment(arguments.block_plugin)) if not plugin.blocked]
-    pins = {plugin.distribution: pin(plugin) for plugin in found}
-    if arguments.json:
-        print(json.dumps({"schema": SCHEMA, "core": __version__, "pins": list(pins.values())}, indent=2))
+    if arguments.run is not None:
+        pins = _pins_of(arguments.run)
     else:
-        print("\n".join(pins.values()))
+        found = installed(Selection.from_environment(arguments.block_plugin))
+        pins = list({plugin.distribution: pin(plugin) for plugin in found if not plugin.blocked}.values())
+    if arguments.json:
+        print(json.dumps({"schema": SCHEMA, "core": __version__, "pins": pins}, indent=2))
+    else:
+        print("\n".join(pins))
     return 0
+
+
+def _pins_of(run: Path) -> list[str]:
+    """What took part in a run. Raises ``CheckpointError`` for a damaged lock, ``UsageError`` for a folder without one."""
+    from mt_core.assemble.lock_file import LOCK_FILE, read_lock
+
+    if not (run / LOCK_FILE).exists():
+        raise UsageError(f"{run} has no {LOCK_FILE}; give the folder of a run, or none for what is installed here")
+    lock = read_lock(run)
+    return [f"{name}=={version}" for name, version in {**lock["plugins"], **lock.get("libraries", {})}.items()]
 
 
 def pin(plugin: Installed) -> str:
