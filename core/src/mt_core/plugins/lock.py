@@ -13,18 +13,19 @@ from typing import Any
 from mt_core import __version__
 from mt_core.errors import CheckpointError
 from mt_core.plugins.host import Offer
-from mt_core.plugins.metadata import GROUP
+from mt_core.plugins.metadata import CORE, GROUP, Selection, canonical, installed
 
 LIBRARIES = ("deepspeed", "torch")
 """What computes beside the core and its plugins."""
 
 
 def locked(offers: Iterable[Offer]) -> dict[str, Any]:
-    """The content of ``plugins.lock.json``: every distribution that takes part.
+    """The content of ``plugins.lock.json``: every distribution that takes part, the core always.
 
     A hash is of the files that are imported, so that a wheel and a folder that is worked on (``editable``) have the same one.
     """
-    taking = {offer.plugin.distribution: offer.plugin for offer in offers}
+    core = [plugin for plugin in installed(Selection()) if canonical(plugin.distribution) == CORE]
+    taking = {plugin.distribution: plugin for plugin in (*core, *(offer.plugin for offer in offers))}
     return {
         "core": __version__,
         "plugins": {name: taking[name].version for name in sorted(taking)},
