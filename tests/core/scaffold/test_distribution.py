@@ -115,6 +115,8 @@ def test_it_ends_with_the_next_commands(tmp_path: Path, capsys: Captured, monkey
         "next:\n  cd mt-plugin-my-rate\n  pip install -e '.[test]'\n  pytest\n"
         "  mt-train --model llama --schedule my-rate\n"
     )
+    assert main(["new", "schedule", "third", "--block-plugin", "llama"]) == 0
+    assert "  pip install -e '.[test]' mt-plugin-llama\n" in capsys.readouterr().out, "what it is tried with"
     assert (tmp_path / "mt-plugin-my-rate" / ".github" / "workflows" / "tests.yml").is_file()
     assert main(["new", "schedule", "other", "--output", "a folder", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["new"]

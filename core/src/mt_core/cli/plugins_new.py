@@ -14,6 +14,7 @@ from mt_core.errors import UsageError
 from mt_core.plugins.metadata import Selection, canonical
 
 if TYPE_CHECKING:
+    from mt_core.plugins.host import PluginHost
     from mt_core.scaffold import Distribution
 
 SCHEMA = 1
@@ -40,13 +41,15 @@ def _kinds() -> list[str]:
 
 
 def _new(arguments: argparse.Namespace) -> int:
+    from mt_core.plugins.host import PluginHost
     from mt_core.scaffold import draft
 
     plugin = draft(arguments.kind, arguments.name)
-    _refuse_taken(plugin, arguments.block_plugin)
+    host = PluginHost.discover(Selection.from_environment(arguments.block_plugin))
+    _refuse_taken(plugin, host)
     folder = arguments.output or Path(plugin.project)
     plugin.write(folder)
-    commands = list(_next(plugin, folder))
+    commands = list(_next(plugin, folder, host))
     if arguments.json:
         told = {"folder": str(folder), "files": [str(place) for place in plugin.files], "next": commands}
         print(json.dumps({"schema": SCHEMA, "core": __version__, "new": told}, indent=2))
@@ -57,18 +60,19 @@ def _new(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _next(plugin: Distribution, folder: Path) -> Iterator[str]:
+def _next(plugin: Distribution, folder: Path, host: PluginHost) -> Iterator[str]:
+    from mt_core.scaffold.kinds import FAMILY, FAMILY_PLUGIN
+
+    tried = plugin.kind.try_it.format(name=plugin.name)
+    lacks = f"--model {FAMILY} " in tried and FAMILY not in {offer.component.name for offer in host.offers("model")}
     yield f"cd {shlex.quote(str(folder))}"
-    yield "pip install -e '.[test]'"
+    yield "pip install -e '.[test]'" + (f" {FAMILY_PLUGIN}" if lacks else "")
     yield "pytest"
-    yield plugin.kind.try_it.format(name=plugin.name)
+    yield tried
 
 
-def _refuse_taken(plugin: Distribution, block: list[str]) -> None:
+def _refuse_taken(plugin: Distribution, host: PluginHost) -> None:
     """Raises ``UsageError`` where an installed plugin has the name: one of the two could not be used by it."""
-    from mt_core.plugins.host import PluginHost
-
-    host = PluginHost.discover(Selection.from_environment(block))
     for each in host.plugins:
         if canonical(each.info.distribution) == plugin.project:
             raise UsageError(f"{each.info.label} is installed already, and pip would replace it; choose another name")

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_FAMILY = "--model llama"
+FAMILY, FAMILY_PLUGIN = "llama", "mt-plugin-llama"
+"""The model that other kinds are tried with, and where it comes from."""
+
+_FAMILY = f"--model {FAMILY}"
 
 
 @dataclass(frozen=True, kw_only=True)
