@@ -9,7 +9,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from mt_core.deprecation import current
+
 __version__ = "0.1.0"
+API_VERSION = 1
+"""Number of the contract with plugins: it grows when something public goes, never when something comes."""
 
 _PUBLIC = {
     "ANY": "mt_core.config.base",
@@ -36,7 +40,9 @@ _PUBLIC = {
     "Message": "mt_core.protocols",
     "ModelConfig": "mt_core.config.base",
     "ModelFamily": "mt_core.components",
+    "ModelSizes": "mt_core.components",
     "MtConfig": "mt_core.config.base",
+    "MtDeprecationWarning": "mt_core.deprecation",
     "MtError": "mt_core.errors",
     "Outcome": "mt_core.assemble.outcome",
     "DatasetComponent": "mt_core.components",
@@ -113,7 +119,9 @@ __all__ = [
     "Message",
     "ModelConfig",
     "ModelFamily",
+    "ModelSizes",
     "MtConfig",
+    "MtDeprecationWarning",
     "MtError",
     "ObjectiveComponent",
     "OptimizerComponent",
@@ -171,6 +179,7 @@ if TYPE_CHECKING:
         Component,
         DatasetComponent,
         ModelFamily,
+        ModelSizes,
         ObjectiveComponent,
         OptimizerComponent,
         TokenizerComponent,
@@ -182,6 +191,7 @@ if TYPE_CHECKING:
     from mt_core.data.encoding import renamed
     from mt_core.data.shapes import conversation, is_conversation, preference, text_field
     from mt_core.data.spelled import text_encoder
+    from mt_core.deprecation import MtDeprecationWarning
     from mt_core.errors import (
         CheckpointError,
         ComponentError,
@@ -220,10 +230,11 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    name = current(name)
     if name not in _PUBLIC:
         raise AttributeError(f"module 'mt_core' has no public name {name!r}; it has {', '.join(sorted(_PUBLIC))}")
     value = getattr(import_module(_PUBLIC[name]), name)
-    globals()[name] = value
+    globals()[name] = value  # under the new name only: an old one warns each time
     return value
 
 

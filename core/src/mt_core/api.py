@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mt_core.assemble.choice import chosen
 from mt_core.assemble.discovery import discovered
+from mt_core.assemble.lock_file import run_config
 from mt_core.assemble.resume import is_finished, resolve_resumed
 from mt_core.checkpoint.folder import next_run_folder
 from mt_core.config.commandline import merge
@@ -89,7 +90,7 @@ def load_run(run: str | Path, *, checkpoint: str = "last", averaged: str | None 
     from mt_core.assemble.load import load
 
     found = chosen(Path(expand(str(run))), str(checkpoint))[-1]
-    resolved = resolve(read_config(found.parent.parent / "run.yaml"), discovered())
+    resolved = resolve(run_config(found.parent.parent), discovered())
     return load(resolved, found, notice, averaged=averaged)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
+_WISH = re.compile(r"[a-z][a-z_-]*:([\w.-]+/)?[a-z][a-z0-9_-]*")
 RESERVED = frozenset({"name"})
 RESERVED_IN_MODEL = frozenset({"name", "variant", "weights", "overlay", "allow_missing", "allow_unexpected"})
 
@@ -64,6 +65,10 @@ class Component:
             )
         if unknown := self.layouts - ANY:
             raise ComponentError(f"{self.name!r} declares unknown layouts {sorted(unknown)}; known are {sorted(ANY)}")
+        if bad := [each for each in (*self.requires, *self.conflicts) if not _WISH.fullmatch(each)]:
+            raise ComponentError(
+                f"{self.name!r} requires or conflicts with {bad[0]!r}; write KIND:NAME, as in 'optimizer:adamw'"
+            )
         if taken := self.reserved() & set(self.config.model_fields):
             raise ComponentError(
                 f"the config of {self.name!r} declares {sorted(taken)}, which the core reserves; rename these fields"
@@ -114,6 +119,21 @@ class ModelFamily(Component):
 
     def reserved(self) -> frozenset[str]:
         return RESERVED_IN_MODEL
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSizes(Component):
+    """More sizes of a family that another distribution offers: ``name`` is the family's, ``family_of`` its distribution."""
+
+    family_of: str
+    variants: Mapping[str, Mapping[str, Any]]
+    variant_defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    layouts: frozenset[Layout] = ANY
+
+    @property
+    def family(self) -> str:
+        """``DISTRIBUTION/NAME``."""
+        return f"{self.family_of}/{self.name}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import pluggy
 
-from mt_core.components import AdapterComponent, Component, ModelFamily, ObjectiveComponent, OptimizerComponent
+from mt_core.components import (
+    AdapterComponent,
+    Component,
+    ModelFamily,
+    ModelSizes,
+    ObjectiveComponent,
+    OptimizerComponent,
+)
 
 PROJECT = "mt"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -16,8 +23,8 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 @hookspec
-def mt_model_configs() -> list[ModelFamily]:  # type: ignore[empty-body]
-    """Offer model families: the config class and the named sizes of each. Nothing is built."""
+def mt_model_configs() -> list[ModelFamily | ModelSizes]:  # type: ignore[empty-body]
+    """Offer model families (config class and named sizes as data), or sizes of another plugin's family. Nothing is built."""
 
 
 @hookspec

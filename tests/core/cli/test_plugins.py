@@ -18,7 +18,8 @@ WORDS = st.lists(st.text("abcdef", min_size=1, max_size=9), min_size=1, max_size
 def test_a_wrapped_table_keeps_every_word_within_the_terminal(rows: list[tuple[str, str]], width: int) -> None:
     lines = list(table(("name", "summary"), rows, width))
     assert all(len(line) <= width for line in lines)
-    assert " ".join(lines).split() == " ".join(["name summary", *(f"{name} {text}" for name, text in rows)]).split()
+    words = [word for word in " ".join(lines).split() if word.strip("─")]
+    assert words == " ".join(["name summary", *(f"{name} {text}" for name, text in rows)]).split()
 
 
 def test_without_a_terminal_every_row_is_one_line() -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mt_core.cli.convert import main as convert
+from mt_core.cli.eval import main as evaluate
 from mt_core.cli.generate import main as generate
 from mt_core.cli.train import main
 from mt_core.tracking.metrics import MetricsFile
@@ -93,12 +95,37 @@ def test_a_plugin_that_is_gone_is_named_with_its_pip_line_and_another_version_is
     path.write_text(json.dumps(lock))
     assert main(["--resume", str(run), "--train.steps", "3"]) == 0
     error = capsys.readouterr().err
-    assert "the run used mt-plugin-llama 0.0.9, now 0.1.0" in error
+    assert f"the run {run} used mt-plugin-llama 0.0.9, now 0.1.0" in error
     assert "pip install mt-plugin-llama==0.0.9" in error
     lock["plugins"]["mt-plugin-gone"] = "2.0"
     path.write_text(json.dumps(lock))
     assert main(["--resume", str(run), "--train.steps", "4"]) == 1
-    assert "used mt-plugin-gone, not installed here: pip install" in capsys.readouterr().err
+    line = "used mt-plugin-gone, not installed here: pip install mt-plugin-llama==0.0.9 mt-plugin-gone==2.0"
+    assert line in capsys.readouterr().err
+    for command, words in (
+        (generate, ["--run", str(run), "--prompt", "x"]),
+        (evaluate, ["--run", str(run)]),
+        (convert, [str(run), str(run.parent / "out")]),
+        (main, ["--config", str(run / "run.yaml"), "--output", str(run.parent / "again")]),
+    ):
+        assert command(words) == 1
+        assert line in capsys.readouterr().err, command.__module__
+
+
+def test_the_config_in_a_run_repeats_it_bit_for_bit_and_other_code_is_told(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run / "plugins.lock.json"
+    lock = json.loads(path.read_text())
+    assert lock["sha256"].keys() == lock["plugins"].keys() == {"mt-core", "mt-plugin-llama"}
+    lock["sha256"]["mt-core"] = "0" * 64
+    path.write_text(json.dumps(lock))
+    again = run.parent / "again"
+    assert main(["--config", str(run / "run.yaml"), "--output", str(again)]) == 0
+    assert "used other files of mt-core, under the same version" in capsys.readouterr().err
+    then, now = (MetricsFile(folder / "metrics.jsonl").read() for folder in (run, again))
+    assert [record["loss"] for record in now] == [record["loss"] for record in then]
+    assert (again / "run.yaml").read_bytes() == (run / "run.yaml").read_bytes()
 
 
 def test_the_printed_config_says_what_comes_from_the_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from mt_core.plugins.host import PluginHost
+from mt_core.testing.host import named_host
+
 GOOD = """
 from mt_core import Component, hookimpl
 
@@ -170,3 +173,20 @@ def installs(installed_plugins: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     for module in set(sys.modules) - before:
         if module.startswith("acme_"):
             del sys.modules[module]
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., PluginHost]]:
+    """``hosts(acme_x=code, …)``: the built-ins and these plugins, each of a distribution of its own."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+
+    def host(**plugins: str) -> PluginHost:
+        for name, code in plugins.items():
+            (tmp_path / f"{name}.py").write_text(code)
+        return named_host(*plugins)
+
+    yield host
+    for name in set(sys.modules) - before:
+        if name.startswith("acme_"):
+            del sys.modules[name]

@@ -119,6 +119,14 @@ def test_info_of_a_component_shows_that_component_alone(name: str, installs: Ins
         "bounds": "> 0",
         "description": "width (channels)",
     }
+    assert trained["schema"] is None
+    assert family["schema"]["properties"]["dim"] == {
+        "default": 8,
+        "description": "width (channels)",
+        "exclusiveMinimum": 0,
+        "title": "Dim",
+        "type": "integer",
+    }
 
 
 def test_info_of_a_shared_name_shows_both(installs: Install, capsys: Captured) -> None:

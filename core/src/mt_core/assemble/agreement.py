@@ -5,7 +5,6 @@ On one machine nothing can differ that the launcher does not give. Nodes have di
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import platform
 import time
@@ -17,6 +16,7 @@ from mt_core.assemble.resume import flat
 from mt_core.checkpoint.store import verify
 from mt_core.engine.processes import Process, ranks_where, share_text
 from mt_core.errors import CheckpointError, OutputError, UsageError
+from mt_core.plugins.lock import locked
 from mt_core.plugins.resolve import Resolved
 
 if TYPE_CHECKING:
@@ -102,10 +102,10 @@ def _refuse(here: Mapping[str, Any], process: Process, fix: str) -> None:
 
 
 def _start(resolved: Resolved, checkpoint: Path | None) -> dict[str, Any]:
-    """Keys of the config, the checkpoint's name, and the versions of what computes."""
-    packages = {offer.plugin.distribution: offer.plugin.version for offer in resolved.offers.values()}
-    packages |= {name: importlib.metadata.version(name) for name in ("mt-core", "torch", "deepspeed")}
-    versions = {f"version of {name}": version for name, version in packages.items()}
+    """Keys of the config, the checkpoint's name, and versions and code of what computes."""
+    lock = locked(resolved.offers.values())
+    versions = {f"version of {name}": version for name, version in {**lock["plugins"], **lock["libraries"]}.items()}
+    versions |= {f"SHA-256 of the code of {name}": value[:12] for name, value in lock["sha256"].items()}
     return flat(resolved.config.as_raw()) | versions | {"checkpoint": checkpoint.name if checkpoint else None}
 
 

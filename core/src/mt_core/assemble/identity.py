@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,6 +24,7 @@ from mt_core.config.run import RunConfig
 from mt_core.data.encoding import Rules
 from mt_core.errors import DataError
 from mt_core.plugins.host import Offer
+from mt_core.plugins.lock import code_hash
 from mt_core.plugins.parts import Part
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Tokenizer
@@ -45,8 +45,6 @@ _SETTLED_SECONDS = 2.0
 MEMORY = "hashes"
 """Folder beside the keys: SHA-256 of each source file, and its path, under a name that is made of what tells that it changed."""
 _NAME = re.compile(r"[0-9a-f]{40}")
-
-_CODE = (".py", ".jinja")
 
 Split = Literal["train", "eval"]
 Files = Mapping[str, Sequence[Path] | None]
@@ -150,7 +148,7 @@ def identity(resolved: Resolved, tokenizer: Tokenizer, rules: Rules, files: File
         "rules": {**kept, "stop_ids": sorted(rules.stop_ids)},
         "components": {kind: slot.as_raw() for kind, slot in slots.items()},
         "code": {name: _code_of(offer.component.build) for name, offer in sorted(_makers(resolved, kinds))}
-        | {"core": _code(__package__)},
+        | {"core": code_hash(__package__)},
         "read": _hashes(read, memory),
         "tokenizer": [tokenizer_digest(tokenizer), tokenizer.chat_template],
         "data": config.data.model_dump(mode="json", exclude=set(BESIDE_TOKENS)),
@@ -228,16 +226,4 @@ def _about(path: Path) -> tuple[str | int, ...]:
 
 
 def _code_of(build: Any) -> str:
-    return _code(getattr(getattr(build, "func", build), "__module__", "") or "")  # func: of a partial
-
-
-def _code(module: str) -> str:
-    """SHA-256 of a top-level package, its templates too: a version that holds while somebody works on it."""
-    top = sys.modules.get(module.partition(".")[0])
-    places = [Path(place) for place in getattr(top, "__path__", [])]
-    found = sorted(path for place in places for path in place.rglob("*") if path.suffix in _CODE)
-    alone = getattr(top, "__file__", None)
-    digest = hashlib.sha256()
-    for path in found or ([Path(alone)] if alone else []):
-        digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()
+    return code_hash(getattr(getattr(build, "func", build), "__module__", "") or "")  # func: of a partial

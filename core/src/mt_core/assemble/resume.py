@@ -6,17 +6,16 @@ Nothing here imports torch.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from mt_core.assemble.lock_file import check_lock
 from mt_core.checkpoint.files import refuse_special
 from mt_core.checkpoint.manifest import MANIFEST, read_manifest
 from mt_core.checkpoint.store import LATEST, CheckpointStore, find
-from mt_core.checkpoint.tensors import read_json
 from mt_core.config.commandline import merge
 from mt_core.config.files import read_config, write_yaml
 from mt_core.config.run import SECTIONS, SLOTS
@@ -63,7 +62,7 @@ def resolve_resumed(
         raise CheckpointError(
             f"{run_folder} has no run.yaml, so it is no run that can be resumed; give the run's folder"
         )
-    for note in filter(None, (newer_than(checkpoint, folder), check_plugins(run_folder))):
+    for note in filter(None, (newer_than(checkpoint, folder), check_lock(run_folder))):
         first_notice(note)
     refuse_special(run_folder / "run.yaml")
     before, manifest = read_config(run_folder / "run.yaml"), read_manifest(checkpoint)
@@ -144,33 +143,6 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
     """What tells a tokenizer from most others: its size, its special ids, and how it reads a sentence."""
     told = (tokenizer.size, tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id, tokenizer.encode(_SENTENCE))
     return hashlib.sha256(repr(told).encode()).hexdigest()
-
-
-def check_plugins(run_folder: Path) -> str:
-    """What to know about plugins that have other versions than the run's; nothing when all are the same.
-
-    Raises ``CheckpointError`` with the ``pip install`` line when one is not installed.
-    """
-    path = run_folder / "plugins.lock.json"
-    lock = read_json(path) if path.exists() else {}
-    locked = lock.get("plugins", {}) if isinstance(lock, dict) else None
-    if not isinstance(locked, dict) or not all(isinstance(version, str) for version in locked.values()):
-        raise CheckpointError(f"{path} does not list plugins and their versions; it is damaged: remove it")
-    now = {name: _installed(name) for name in locked}
-    line = "pip install " + " ".join(f"{name}=={version}" for name, version in locked.items() if now[name] != version)
-    if missing := [name for name, version in now.items() if version is None]:
-        raise CheckpointError(f"the run {run_folder} used {', '.join(missing)}, not installed here: {line}")
-    other = [f"{name} {locked[name]}, now {now[name]}" for name in locked if now[name] != locked[name]]
-    if not other:
-        return ""
-    return f"notice: the run used {'; '.join(other)}. Equal bits are promised with the same versions only: {line}"
-
-
-def _installed(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def is_finished(output: Path | None, resolved: Resolved, checkpoint: Path) -> bool:

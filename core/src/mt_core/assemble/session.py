@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mt_core import __version__
 from mt_core.assemble.batch_size import found
 from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import RunData, make_held_out, make_loader
@@ -36,6 +35,7 @@ from mt_core.engine.snapshot import kept_tensors, read_snapshot
 from mt_core.engine.trained import LiveWeights
 from mt_core.events import Control
 from mt_core.loop import Plugs, Progress, train
+from mt_core.plugins.lock import locked
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import StepRecord
 from mt_core.tracking.logs import notice, show
@@ -78,6 +78,11 @@ class Session:
     def raw(self) -> dict[str, Any]:
         """The content of ``run.yaml``."""
         return self.config.as_raw()
+
+    @cached_property
+    def lock(self) -> dict[str, Any]:
+        """The content of ``plugins.lock.json``."""
+        return locked(self.resolved.offers.values())
 
     @cached_property
     def base(self) -> dict[str, str]:
@@ -235,7 +240,7 @@ class Session:
             "total_steps": self.total_steps,
             "layout": asdict(self.plan) | {"notices": []},
             "model": {"name": self.config.model.name, **self.config.model.options.model_dump(mode="json")},
-            "plugins": self._plugins(),
+            "plugins": self.lock["plugins"],
             "config": self.raw,
             "data": self.fingerprint,
             "base": self.base if self.process.is_main and self.saver.trained_only else None,
@@ -274,16 +279,12 @@ class Session:
             manifest.get("skipped", 0),
         )
 
-    def _plugins(self) -> dict[str, str]:
-        found = {offer.plugin.distribution: offer.plugin.version for offer in self.resolved.offers.values()}
-        return dict(sorted(found.items()))
-
     # ------------------------------------------------------------------------------------------------- the folder
 
     def _write_head(self, about: Mapping[str, Any]) -> None:
         if self.output is None:
             return
-        lock = json.dumps({"core": __version__, "plugins": self._plugins()}, indent=1)
+        lock = json.dumps(self.lock, indent=1)
         content = json.dumps(about, indent=1, ensure_ascii=False)
         with writing(self.output):  # at once each: a run that is killed here must still be one that can be resumed
             (self.output / "completed").unlink(missing_ok=True)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from mt_core import __version__
 from mt_core.assemble.choice import chosen
 from mt_core.assemble.discovery import discovered
+from mt_core.assemble.lock_file import run_config
 from mt_core.checkpoint.folder import next_number
 from mt_core.checkpoint.store import find
 from mt_core.cli.guard import guarded
 from mt_core.config.commandline import CommandLine, merge, parse
-from mt_core.config.files import read_config
 from mt_core.config.names import expand
 from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
@@ -141,7 +141,7 @@ def _models(line: CommandLine) -> list[tuple[Path | None, dict[str, Any]]]:
         raise UsageError("--run brings its own model; leave out --model")
     folder = Path(expand(run))
     found = chosen(folder, line.flags.get("checkpoints", "last"))
-    stored = read_config(found[0].parent.parent / "run.yaml")
+    stored = run_config(found[0].parent.parent)
     return [(checkpoint, stored) for checkpoint in found]
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from mt_core import __version__
 from mt_core.assemble.discovery import discovered
+from mt_core.assemble.lock_file import run_config
 from mt_core.cli.guard import guarded
-from mt_core.config.files import read_config
 from mt_core.config.names import expand
 from mt_core.config.texts import template_source
 from mt_core.errors import DataError, UsageError
@@ -282,7 +282,7 @@ def _resolved(arguments: argparse.Namespace) -> tuple[Resolved, Path | None]:
     from mt_core.checkpoint.store import find
 
     checkpoint = find(arguments.run or arguments.checkpoint)
-    raw = read_config(checkpoint.parent.parent / "run.yaml")
+    raw = run_config(checkpoint.parent.parent)
     if arguments.tokenizer:
         raw["tokenizer"] = {"name": arguments.tokenizer, **path}
     elif path:

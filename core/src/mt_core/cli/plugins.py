@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mt_core import __version__
+from mt_core.cli import plugins_install, plugins_new
 from mt_core.cli.guard import guarded
 from mt_core.cli.plugins_report import Report, described, loaded, metadata, problems
 from mt_core.cli.plugins_text import check_lines, component_lines, installed_lines, plugin_lines, screen_width
@@ -59,6 +60,8 @@ def _parser() -> argparse.ArgumentParser:
         "doctor", parents=[common], help="machine, packages and plugins, to paste into an issue"
     )
     doctor.set_defaults(command=_doctor)
+    plugins_new.add_parser(commands, common)
+    plugins_install.add_parsers(commands, common)
     return parser
 
 

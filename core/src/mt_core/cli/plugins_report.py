@@ -10,11 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
+from mt_core.plugins.compatibility import out_of_range
 from mt_core.plugins.metadata import Installed, canonical
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
+    from mt_core.components import ModelFamily
     from mt_core.config.base import MtConfig
     from mt_core.plugins.host import Offer, Plugin, PluginHost
 
@@ -53,12 +55,15 @@ def brief(offer: Offer) -> Report:
 
 
 def described(offer: Offer) -> Report:
-    """A component with everything that it declares, and its options."""
+    """A component with everything that it declares, its options, and their JSON Schema."""
     component = offer.component
     declared = {field.name: getattr(component, field.name) for field in fields(component) if field.name != "config"}
     data = {name: _plain(value) for name, value in declared.items() if not callable(value)}
     prefix = _prefix(offer)
-    return brief(offer) | data | {"options": list(options(prefix, component.config)) if prefix else []}
+    if not prefix:
+        return brief(offer) | data | {"options": [], "schema": None}
+    schema = component.config.model_json_schema()
+    return brief(offer) | data | {"options": list(options(prefix, component.config)), "schema": schema}
 
 
 def _prefix(offer: Offer) -> str:
@@ -142,12 +147,18 @@ def type_words(annotation: Any) -> str:
 
 def problems(plugin: Plugin, host: PluginHost) -> list[str]:
     """What is wrong with a plugin, each in one line; empty for a good or a blocked one."""
-    return [plugin.error] if plugin.status == "failed" else [*_shared_names(plugin, host), *_bad_sizes(plugin)]
+    if plugin.status == "failed":
+        return [plugin.error]
+    misfit = out_of_range(plugin.info) if plugin.status == "loaded" else ""
+    told = [*plugin.warnings, *([misfit] if misfit else [])]
+    return [*told, *_shared_names(plugin, host), *_bad_sizes(plugin, host)]
 
 
 def _shared_names(plugin: Plugin, host: PluginHost) -> Iterator[str]:
+    from mt_core.plugins.loading import SIZES
+
     for offer in plugin.offers:
-        if offer.component.replaces:
+        if offer.component.replaces or offer.kind == SIZES:
             continue
         rivals = [
             other
@@ -162,20 +173,30 @@ def _shared_names(plugin: Plugin, host: PluginHost) -> Iterator[str]:
             yield f"{kind} {offer.component.name!r} is also offered by {sources}; name it as {offer.qualified}"
 
 
-def _bad_sizes(plugin: Plugin) -> Iterator[str]:
-    """Named sizes that their own family's config refuses."""
+def _bad_sizes(plugin: Plugin, host: PluginHost) -> Iterator[str]:
+    """Named sizes that the family's own config refuses, told to whoever offers them."""
     from pydantic import ValidationError
 
-    from mt_core.components import ModelFamily
     from mt_core.config.faults import faults_of
 
+    for family, size, values in _sizes(plugin, host):
+        try:
+            family.config(**dict(values))
+        except ValidationError as error:
+            faults = "; ".join(str(fault) for fault in faults_of(error, family.config, "model"))
+            yield f"size {size!r} of model {family.name!r} is refused by its own config: {faults}"
+
+
+def _sizes(plugin: Plugin, host: PluginHost) -> Iterator[tuple[ModelFamily, str, Mapping[str, Any]]]:
+    """The sizes that a plugin offers itself, each with its family; those of a family that is not installed are left out."""
+    from mt_core.components import ModelFamily, ModelSizes
+    from mt_core.plugins.extension import family_of
+
+    families = {family_of(offer): offer for offer in host.offers("model")}
     for offer in plugin.offers:
-        family = offer.component
-        if not isinstance(family, ModelFamily):
+        home = families.get(family_of(offer)) if isinstance(offer.component, ModelFamily | ModelSizes) else None
+        if home is None or not isinstance(home.component, ModelFamily):
             continue
-        for size, values in family.variants.items():
-            try:
-                family.config(**dict(values))
-            except ValidationError as error:
-                faults = "; ".join(str(fault) for fault in faults_of(error, family.config, "model"))
-                yield f"size {size!r} of model {family.name!r} is refused by its own config: {faults}"
+        for size, values in home.component.variants.items():
+            if (host.adder(home, size) or home).plugin is plugin.info:
+                yield home.component, size, values

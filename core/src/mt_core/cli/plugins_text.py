@@ -1,7 +1,8 @@
-"""The text of ``mt-plugins``: aligned columns, wrapped only where a terminal shows them."""
+"""The text of ``mt-plugins``: tables in a terminal, aligned columns in a file or a pipe."""
 
 from __future__ import annotations
 
+import io
 import shutil
 import sys
 import textwrap
@@ -9,6 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mt_core.cli.plugins_report import Report
+
+GAP = "   "
+"""Between two columns of a table that is drawn."""
 
 MIN_WRAPPED = 24
 """Columns: where less than this is left for the last cell, a line is left long."""
@@ -41,11 +45,31 @@ def screen_width() -> int:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int = 0) -> Iterator[str]:
-    """Lines of left-aligned columns; the last one wraps under itself at ``width`` columns."""
+    """Lines of left-aligned columns; in a terminal, ``width`` columns wide, with a rule, and wrapped in the last column."""
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head) - 1)]
+    if width - sum(size + len(GAP) for size in widths) >= MIN_WRAPPED:
+        yield from _drawn(head, rows, width)
+        return
     for row in [head, *rows]:
         start = "".join(f"{cell.ljust(size)}  " for cell, size in zip(row[:-1], widths, strict=True))
-        yield from _hanging(start, row[-1], width)
+        yield (start + row[-1]).rstrip()
+
+
+def _drawn(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for index, name in enumerate(head):
+        drawn.add_column(Text(name), no_wrap=index < len(head) - 1)
+    for row in rows:
+        drawn.add_row(*map(Text, row))
+    console = Console(file=io.StringIO(), width=width, force_terminal=sys.stdout.isatty())
+    with console.capture() as captured:
+        console.print(drawn)
+    yield from (line.rstrip() for line in captured.get().splitlines())
 
 
 def _hanging(start: str, text: str, width: int) -> list[str]:
@@ -122,12 +146,12 @@ def _sizes(family: Report, width: int) -> Iterator[str]:
         [f"    {size}{' (default)' if size == family['default_variant'] else ''}", shown(values)]
         for size, values in family["variants"].items()
     ]
-    return table(rows[0], rows[1:], width)
+    return table(("    size", "values"), rows, width)
 
 
 def _options(items: Sequence[Report], width: int) -> Iterator[str]:
     rows = [[f"    --{item['key']}", _kind_of_value(item), _value(item), item["description"]] for item in items]
-    return table(rows[0], rows[1:], width)
+    return table(("    option", "type", "value", "meaning"), rows, width)
 
 
 def _kind_of_value(item: Report) -> str:

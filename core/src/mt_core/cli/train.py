@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mt_core import __version__
 from mt_core.assemble.discovery import discovered
+from mt_core.assemble.lock_file import RUN_FILE, check_lock
 from mt_core.assemble.resume import flat, is_finished, resolve_resumed
 from mt_core.checkpoint.folder import LOCK, next_run_folder
 from mt_core.checkpoint.store import has_checkpoint
@@ -23,7 +24,7 @@ from mt_core.errors import STOPPED, UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.metadata import Selection
 from mt_core.plugins.resolve import Origins, Resolved, resolve
-from mt_core.tracking.logs import is_first, notice, show
+from mt_core.tracking.logs import first_notice, is_first, notice, show
 
 if TYPE_CHECKING:
     from mt_core.assemble.run import RunOptions
@@ -75,10 +76,17 @@ def _train(words: list[str]) -> int:
 def _request(line: CommandLine) -> Request:
     """YAML or JSON under the command line, and which key came from which."""
     flags = {name: expand(value) if name in PATHS else value for name, value in line.flags.items()}
-    stored = read_config(flags["config"]) if "config" in flags else {}
+    stored = _stored(Path(flags["config"])) if "config" in flags else {}
     origins = dict.fromkeys(flat(stored), str(flags.get("config", "")))
     origins |= dict.fromkeys(flat(line.raw), "command line")
     return Request(flags, merge(stored, line.raw), origins)
+
+
+def _stored(config: Path) -> dict[str, Any]:
+    """A config file; that of a run repeats it, so its plugins must be here, and other versions are told."""
+    if config.name == RUN_FILE and (note := check_lock(config.parent)):
+        first_notice(note)
+    return read_config(config)
 
 
 def train_once(request: Request, host: PluginHost) -> int:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mt_core.assemble.lock_file import run_config
 from mt_core.checkpoint.manifest import MANIFEST, read_manifest
 from mt_core.checkpoint.store import find, verify
 from mt_core.components import ModelFamily, WeightsFormat
-from mt_core.config.files import read_config
 from mt_core.errors import MtError, UsageError, WeightsError
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.plugins.hub import located
@@ -64,7 +64,7 @@ def _of_run(path: Path, host: PluginHost, family: str | None) -> Source:
         raise UsageError(f"--model belongs to a folder of weights; {path} is a run and has its own, leave it out")
     checkpoint = find(path)
     verify(checkpoint)
-    raw = read_config(checkpoint.parent.parent / "run.yaml")
+    raw = run_config(checkpoint.parent.parent)
     started = raw["model"].get("weights")
     if started is not None and read_manifest(checkpoint).get("base") is None and not Path(started).exists():
         del raw["model"]["weights"]  # whole checkpoints need it no more, and run.yaml has the shape

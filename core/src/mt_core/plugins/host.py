@@ -20,6 +20,7 @@ from mt_core.errors import (
     did_you_mean,
 )
 from mt_core.hookspecs import PROJECT
+from mt_core.plugins.extension import adder, extend
 from mt_core.plugins.loading import COMPONENT_CLASS, Offer, Plugin, guard_builtins, load, words
 from mt_core.plugins.metadata import Installed, Selection, canonical, installed, without_effect
 
@@ -47,13 +48,16 @@ class PluginHost:
         manager.add_hookspecs(hookspecs)
         plugins = [load(manager, info) for info in found]
         guard_builtins(plugins)
+        extend(plugins)
         return cls(plugins, list(unused_names))
 
     @property
     def notices(self) -> list[str]:
-        """What a user should know before a run: plugins that failed, and names that block nothing."""
+        """What a user should know before a run: plugins that failed or use what will go, and names that block nothing."""
         failed = [plugin for plugin in self.plugins if plugin.status == "failed"]
-        return [f"plugin {_named(plugin)} not loaded: {plugin.error}" for plugin in failed] + self.unused_names
+        told = [f"plugin {_named(plugin)} not loaded: {plugin.error}" for plugin in failed]
+        told += [f"plugin {_named(plugin)}: {text}" for plugin in self.plugins for text in plugin.warnings]
+        return told + self.unused_names
 
     def offers(self, kind: str) -> Iterator[Offer]:
         """Everything of one kind, in the order of the distributions."""
@@ -80,6 +84,10 @@ class PluginHost:
         if len(matches) > 1:
             raise _duplicate(kind, short, matches)
         return matches[0]
+
+    def adder(self, family: Offer, size: str) -> Offer | None:
+        """Who adds a size to a family; ``None`` where it is the family's own."""
+        return adder(family, size, self.plugins)
 
     def _unknown(self, kind: str, name: str) -> ComponentError:
         failed = [plugin for plugin in self.plugins if plugin.status == "failed"]

@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -13,10 +14,22 @@ from typing import Any
 
 import pluggy
 
-from mt_core.components import AdapterComponent, Component, ModelFamily, ObjectiveComponent, OptimizerComponent
+from mt_core.components import (
+    AdapterComponent,
+    Component,
+    ModelFamily,
+    ModelSizes,
+    ObjectiveComponent,
+    OptimizerComponent,
+)
+from mt_core.deprecation import MtDeprecationWarning
 from mt_core.errors import ComponentError, MtError, did_you_mean
 from mt_core.hookspecs import HOOKS, PROJECT
+from mt_core.plugins.compatibility import out_of_range
 from mt_core.plugins.metadata import CORE, Installed, canonical
+
+SIZES = "model_sizes"
+"""Kind of what ``mt_model_configs`` adds to another plugin's family: no slot, so no name that a run could choose."""
 
 COMPONENT_CLASS: dict[str, type[Component]] = {
     "model": ModelFamily,
@@ -49,6 +62,8 @@ class Plugin:
     offers: list[Offer] = field(default_factory=list)
     error: str = ""
     load_ms: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+    """What it uses that will go."""
 
     @property
     def status(self) -> str:
@@ -70,16 +85,37 @@ def load(manager: pluggy.PluginManager, info: Installed) -> Plugin:
     start = time.perf_counter()
     key = f"{info.distribution}:{info.name}"
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # a plugin that prints must not get into a command's data
+        with (
+            contextlib.redirect_stdout(sys.stderr),
+            _deprecations(plugin.warnings),
+        ):  # what it prints is no command's data
             plugin.offers = list(_offers(manager, info, key))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - a stranger's module may raise anything, sys.exit included
         plugin.error = _cause(error)
+        if misfit := out_of_range(info):
+            plugin.error += f" ({misfit}: install a release of the one that fits the other)"
         if manager.has_plugin(key):
             manager.unregister(name=key)
     plugin.load_ms = (time.perf_counter() - start) * 1000
     return plugin
+
+
+@contextlib.contextmanager
+def _deprecations(told: list[str]) -> Iterator[None]:
+    """Collect what warns of its end, so that it is told with the plugin's name; other warnings are shown as ever."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", MtDeprecationWarning)
+        try:
+            yield
+        finally:
+            told += dict.fromkeys(
+                str(each.message) for each in caught if issubclass(each.category, MtDeprecationWarning)
+            )
+    for each in caught:
+        if not issubclass(each.category, MtDeprecationWarning):
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 def _offers(manager: pluggy.PluginManager, info: Installed, key: str) -> Iterator[Offer]:
@@ -146,11 +182,12 @@ def _collect(manager: pluggy.PluginManager, module: ModuleType, info: Installed)
             if implementation.plugin is not module:
                 continue
             for component in _components(caller.name, kind, implementation.function()):
-                name = canonical(component.name)
+                own = SIZES if isinstance(component, ModelSizes) else kind
+                name = f"{own} {canonical(component.name)}"
                 if name in seen:
                     raise ComponentError(f"{caller.name} offers {component.name!r} twice; names must differ")
                 seen.add(name)
-                yield Offer(kind, component, info)
+                yield Offer(own, component, info)
 
 
 def _components(hook: str, kind: str, returned: Any) -> list[Component]:
@@ -160,7 +197,8 @@ def _components(hook: str, kind: str, returned: Any) -> list[Component]:
             f"{hook} returned a {type(returned).__name__}; it must return a list of {expected.__name__}"
         )
     for component in returned:
-        if not isinstance(component, expected):
+        sizes = kind == "model" and isinstance(component, ModelSizes)
+        if not isinstance(component, expected) and not sizes:
             raise ComponentError(f"{hook} returned {component!r}; every item must be a {expected.__name__}")
     return list(returned)
 

@@ -27,6 +27,7 @@ class Installed:
     location: str
     blocked: bool
     entry_point: EntryPoint
+    editable: bool = False
 
     @property
     def label(self) -> str:
@@ -85,24 +86,24 @@ def without_effect(selection: Selection, found: Iterable[Installed]) -> list[str
 def _describe(point: EntryPoint, selection: Selection) -> Installed:
     distribution = point.dist
     assert distribution is not None, "an installed entry point belongs to a distribution"
+    sources = _sources(distribution)
     name = distribution.name or point.name  # a damaged dist-info has neither name nor version
     return Installed(
         name=point.name,
         distribution=name,
         version=distribution.version or "of unknown version",
         module=point.value,
-        location=_location(distribution),
+        location=sources or str(Path(str(distribution.locate_file(""))).resolve()),
         blocked=selection.blocks(point.name, name),
         entry_point=point,
+        editable=bool(sources),
     )
 
 
-def _location(distribution: Distribution) -> str:
-    """The folder that it is imported from; of an editable install, that of its sources (PEP 610)."""
+def _sources(distribution: Distribution) -> str:
+    """The folder of an editable install's sources (PEP 610); empty for any other, which is where its metadata is."""
     origin = json.loads(distribution.read_text("direct_url.json") or "{}")
-    if origin.get("dir_info", {}).get("editable"):
-        return unquote(urlparse(origin["url"]).path)
-    return str(Path(str(distribution.locate_file(""))).resolve())
+    return unquote(urlparse(origin["url"]).path) if origin.get("dir_info", {}).get("editable") else ""
 
 
 def _names(text: str) -> set[str]:

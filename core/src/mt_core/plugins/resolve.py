@@ -119,6 +119,9 @@ def _pick_components(draft: Draft) -> None:
         for offer in draft.host.offers("pipeline_layers"):
             if offer.qualified == family:
                 draft.offers["pipeline_layers"] = offer
+        size = str(draft.raw.get("model", {}).get("variant", ""))
+        if adding := draft.host.adder(draft.offers["model"], size):
+            draft.offers[adding.kind] = adding
 
 
 def _apply_run_defaults(draft: Draft) -> None:
@@ -230,12 +233,16 @@ def _cross_checks(draft: Draft) -> None:
             f"{data.eval!r} is a path, and dataset {dataset.name} has no option path that it could stand for.",
             "Set --data.eval to a share below 1, a number of rows or none.",
         )
-    chosen = {f"{offer.kind}:{canonical(offer.component.name)}" for offer in draft.offers.values()}
+    chosen = {
+        f"{canonical(offer.kind)}:{canonical(name)}"
+        for offer in draft.offers.values()
+        for name in (offer.component.name, offer.qualified)
+    }
     for offer in draft.offers.values():
         here = f"{offer.kind} {offer.component.name}"
         for needed in offer.component.requires:
-            if needed not in chosen:
+            if canonical(needed) not in chosen:
                 draft.fault(offer.kind, f"{here} requires {needed}, which this run does not have.", f"Choose {needed}.")
         for enemy in offer.component.conflicts:
-            if enemy in chosen:
+            if canonical(enemy) in chosen:
                 draft.fault(offer.kind, f"{here} conflicts with {enemy}.", "Choose one of them.")

@@ -1,0 +1,132 @@
+"""``mt-plugins freeze``, ``install`` and ``uninstall``: exact pins, and the installer of this very interpreter."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from mt_core import __version__
+from mt_core.errors import MtError, UsageError, did_you_mean
+from mt_core.plugins.metadata import CORE, Installed, Selection, canonical, installed
+
+SCHEMA = 1
+"""Version of the JSON envelope."""
+
+
+def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
+    """``freeze``, ``install`` and ``uninstall``."""
+    freeze = commands.add_parser(
+        "freeze", parents=[common], help="the installed plugins as exact pins, for pip install -r"
+    )
+    freeze.add_argument(
+        "run", metavar="RUN", nargs="?", type=Path, help="what took part in this run; default: all that is here"
+    )
+    freeze.set_defaults(command=_freeze)
+    adding = commands.add_parser(
+        "install", parents=[common], help="install plugins into this Python, with its pip or uv"
+    )
+    adding.add_argument(
+        "what", metavar="WHAT", nargs="*", help="as pip takes it: a name, NAME==VERSION, a folder, a wheel"
+    )
+    adding.add_argument("-e", "--editable", action="append", default=[], metavar="FOLDER", help="a folder to work on")
+    adding.add_argument("-U", "--upgrade", action="store_true", help="newer releases of what is installed already")
+    adding.set_defaults(command=_install)
+    removing = commands.add_parser("uninstall", parents=[common], help="remove plugins from this Python")
+    removing.add_argument("names", metavar="NAME", nargs="+", help="entry point or distribution")
+    removing.set_defaults(command=_uninstall)
+
+
+def _freeze(arguments: argparse.Namespace) -> int:
+    if arguments.run is not None:
+        pins = _pins_of(arguments.run)
+    else:
+        found = installed(Selection.from_environment(arguments.block_plugin))
+        pins = list({plugin.distribution: pin(plugin) for plugin in found if not plugin.blocked}.values())
+    if arguments.json:
+        print(json.dumps({"schema": SCHEMA, "core": __version__, "pins": pins}, indent=2))
+    else:
+        print("\n".join(pins))
+    return 0
+
+
+def _pins_of(run: Path) -> list[str]:
+    """What took part in a run. Raises ``CheckpointError`` for a damaged lock, ``UsageError`` for a folder without one."""
+    from mt_core.assemble.lock_file import LOCK_FILE, read_lock
+
+    if not (run / LOCK_FILE).exists():
+        raise UsageError(f"{run} has no {LOCK_FILE}; give the folder of a run, or none for what is installed here")
+    lock = read_lock(run)
+    return [f"{name}=={version}" for name, version in {**lock["plugins"], **lock.get("libraries", {})}.items()]
+
+
+def pin(plugin: Installed) -> str:
+    """A line of a requirements file: the version, or the folder of one that is worked on."""
+    if plugin.editable:
+        return f"-e {plugin.location}  # {plugin.distribution}=={plugin.version}"
+    return f"{plugin.distribution}=={plugin.version}"
+
+
+def _install(arguments: argparse.Namespace) -> int:
+    words = [*arguments.what, *(word for folder in arguments.editable for word in ("-e", folder))]
+    if not words:
+        raise UsageError(
+            "nothing to install; name a distribution, a folder or a wheel, as in mt-plugins install mt-plugin-llama"
+        )
+    before = {(plugin.name, plugin.label) for plugin in installed(Selection())}
+    _run(["install", *(["--upgrade"] if arguments.upgrade else []), *words])
+    _say_new(before)
+    return 0
+
+
+def _say_new(before: set[tuple[str, str]]) -> None:
+    """Which plugins there are now that were not, or not in this version."""
+    importlib.invalidate_caches()
+    for plugin in installed(Selection()):
+        if (plugin.name, plugin.label) not in before:
+            print(f"plugin {plugin.name} ({plugin.label}): `mt-plugins info {plugin.name}` shows what it offers")
+
+
+def _uninstall(arguments: argparse.Namespace) -> int:
+    found = installed(Selection())
+    _run(["uninstall", *dict.fromkeys(_distribution(name, found) for name in arguments.names)])
+    return 0
+
+
+def _distribution(name: str, found: list[Installed]) -> str:
+    """The distribution of a plugin. Raises ``UsageError`` for a name that none has, and for the core."""
+    known = {canonical(word): plugin.distribution for plugin in found for word in (plugin.name, plugin.distribution)}
+    distribution = known.get(canonical(name))
+    if distribution is None:
+        hint = did_you_mean(canonical(name), sorted(known))
+        raise UsageError(f"no installed plugin is named {name!r}. {hint}`mt-plugins list` shows what is installed.")
+    if canonical(distribution) == CORE:
+        raise UsageError(
+            f"{name!r} is the core itself, without which no plugin works; remove it with pip uninstall {CORE}"
+        )
+    return distribution
+
+
+def _run(words: list[str]) -> None:
+    """Run the installer, whose output goes to standard error. Raises ``MtError`` where there is none, or it fails."""
+    command = _installer(words)
+    result = subprocess.run(command, stdout=sys.stderr, check=False)
+    if result.returncode:
+        raise MtError(f"{shlex.join(command)} ended with {result.returncode}; what it said is above")
+
+
+def _installer(words: list[str]) -> list[str]:
+    """pip of this interpreter, else uv for this interpreter. Raises ``MtError`` with the line to type where there is neither."""
+    action, *rest = words
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip", action, *(["--yes"] if action == "uninstall" else []), *rest]
+    if uv := shutil.which("uv"):
+        return [uv, "pip", action, "--python", sys.executable, *rest]
+    line = shlex.join(["pip", "--python", sys.executable, action, *rest])
+    raise MtError(f"this Python has no pip, and there is no uv; where there is one, type: {line}")

@@ -1,0 +1,23 @@
+"""Which releases of mt-core a plugin says it is for, by the range in its own metadata."""
+
+from __future__ import annotations
+
+from importlib.metadata import Distribution
+
+from mt_core import __version__
+from mt_core.plugins.metadata import CORE, Installed, canonical
+
+
+def out_of_range(plugin: Installed) -> str:
+    """What to know where this mt-core is not one that the plugin declares; nothing where it is, or declares none."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    distribution: Distribution | None = plugin.entry_point.dist
+    for text in (distribution.requires or ()) if distribution is not None else ():
+        try:
+            needed = Requirement(text)
+        except InvalidRequirement:
+            continue  # pip refuses such metadata; it says nothing about the core
+        if canonical(needed.name) == CORE and not needed.specifier.contains(__version__, prereleases=True):
+            return f"it is for mt-core {needed.specifier}, and this is {__version__}"
+    return ""

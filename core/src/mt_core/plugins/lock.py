@@ -1,0 +1,113 @@
+"""Which code a run is made of: its distributions, their versions, and a hash of their files."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mt_core import __version__
+from mt_core.errors import CheckpointError
+from mt_core.plugins.host import Offer
+from mt_core.plugins.metadata import CORE, GROUP, Selection, canonical, installed
+
+LIBRARIES = ("deepspeed", "torch")
+"""What computes beside the core and its plugins."""
+
+
+def locked(offers: Iterable[Offer]) -> dict[str, Any]:
+    """The content of ``plugins.lock.json``: every distribution that takes part, the core always.
+
+    A hash is of the files that are imported, so that a wheel and a folder that is worked on (``editable``) have the same one.
+    """
+    core = [plugin for plugin in installed(Selection()) if canonical(plugin.distribution) == CORE]
+    taking = {plugin.distribution: plugin for plugin in (*core, *(offer.plugin for offer in offers))}
+    return {
+        "core": __version__,
+        "plugins": {name: taking[name].version for name in sorted(taking)},
+        "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
+        "sha256": {name: distribution_hash(name, taking[name].module) for name in sorted(taking)},
+        "editable": sorted(name for name, plugin in taking.items() if plugin.editable),
+    }
+
+
+def distribution_hash(name: str, module: str = "") -> str:
+    """SHA-256 of the packages that a distribution's plugins are in; of ``module`` where a test offers what none installed."""
+    try:
+        points = importlib.metadata.distribution(name).entry_points.select(group=GROUP)
+    except importlib.metadata.PackageNotFoundError:
+        return code_hash(module)
+    return code_hash(*sorted({point.value.partition(":")[0] for point in points}))
+
+
+def code_hash(*modules: str) -> str:
+    """SHA-256 of the top-level packages of these modules, data files included: a version that holds while somebody works on them."""
+    digest = hashlib.sha256()
+    for top in filter(None, dict.fromkeys(module.partition(".")[0] for module in modules)):
+        for name, path in _files(top):
+            content = path.read_bytes()
+            digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
+
+
+def _files(top: str) -> Iterator[tuple[str, Path]]:
+    """The files of a package by their names in it, or the one of a module; nothing that Python or an editor leaves there."""
+    module = sys.modules.get(top) or importlib.util.find_spec(top)
+    places = [Path(place) for place in _places(module)]
+    for place in places:
+        found = (path for path in sorted(place.rglob("*")) if path.is_file())
+        named = ((path.relative_to(place), path) for path in found)
+        yield from ((f"{top}/{name.as_posix()}", path) for name, path in named if not _is_left_over(name))
+    alone = getattr(module, "__file__", None) or getattr(module, "origin", None)
+    if not places and alone:
+        yield top, Path(alone)
+
+
+def _places(module: Any) -> Iterable[str]:
+    """The folders of a package, loaded or not; none of a module that is one file."""
+    return getattr(module, "__path__", None) or getattr(module, "submodule_search_locations", None) or ()
+
+
+def _is_left_over(name: Path) -> bool:
+    return name.suffix in (".pyc", ".pyo") or any(part == "__pycache__" or part.startswith(".") for part in name.parts)
+
+
+# -------------------------------------------------------------------------------------------------------- comparison
+
+
+def compared(lock: Mapping[str, Any], whose: str) -> str:
+    """What differs here from what ``whose`` was made of, with the ``pip install`` line; nothing where all is the same.
+
+    Raises ``CheckpointError`` with the line when a plugin is not installed.
+    """
+    plugins, computing = lock["plugins"], lock.get("libraries", {})
+    then = {**plugins, **computing}
+    now = {name: _installed(name) for name in then}
+    line = pip_line({name: version for name, version in then.items() if now[name] != version})
+    if missing := [name for name in plugins if now[name] is None]:
+        raise CheckpointError(f"{whose} used {', '.join(missing)}, not installed here: {line}")
+    if other := [f"{name} {then[name]}, now {now[name] or 'none'}" for name in then if now[name] != then[name]]:
+        return f"{whose} used {'; '.join(other)}. Equal bits are promised with the same versions only: {line}"
+    changed = [name for name, value in lock.get("sha256", {}).items() if distribution_hash(name) != value]
+    if not changed:
+        return ""
+    return (
+        f"{whose} used other files of {', '.join(changed)}, under the same version: they have been worked on since."
+        " Equal bits are promised with the same files only"
+    )
+
+
+def pip_line(versions: Mapping[str, str]) -> str:
+    """What to type for exactly these."""
+    return "pip install " + " ".join(f"{name}=={version}" for name, version in versions.items())
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,111 @@
+"""The code that a run is made of: what its hash covers, and what is said where it differs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt_core.errors import CheckpointError
+from mt_core.plugins.host import PluginHost
+from mt_core.plugins.lock import code_hash, compared, distribution_hash, locked
+from mt_core.plugins.metadata import Selection
+
+Install = Callable[..., Path]
+
+
+@pytest.fixture
+def lock(installs: Install) -> dict[str, Any]:
+    """That of a run with a plugin from a wheel."""
+    installs("acme-good")
+    host = PluginHost.discover(Selection.from_environment())
+    return locked([host.get("schedule", "steady"), host.get("schedule", "cosine")])
+
+
+def test_the_lock_has_version_and_hash_of_every_distribution_that_takes_part(lock: dict[str, Any]) -> None:
+    assert lock["plugins"] == {"acme-good": "1.0", "mt-core": importlib.metadata.version("mt-core")}
+    assert lock["sha256"].keys() == lock["plugins"].keys()
+    assert all(len(value) == 64 for value in lock["sha256"].values())
+    assert lock["libraries"] == {name: importlib.metadata.version(name) for name in ("deepspeed", "torch")}
+    assert "acme-good" not in lock["editable"]
+    assert compared(lock, "the run x") == ""
+
+
+def test_the_core_takes_part_whatever_is_chosen() -> None:
+    assert locked([])["plugins"] == {"mt-core": importlib.metadata.version("mt-core")}
+
+
+def test_a_plugin_that_is_gone_is_refused_with_the_pip_line_of_all_that_differs(lock: dict[str, Any]) -> None:
+    lock["plugins"] |= {"mt-plugin-gone": "2.0", "acme-good": "0.9"}
+    with pytest.raises(CheckpointError) as caught:
+        compared(lock, "the run x")
+    assert str(caught.value) == (
+        "the run x used mt-plugin-gone, not installed here: pip install acme-good==0.9 mt-plugin-gone==2.0"
+    )
+
+
+def test_another_version_of_a_plugin_or_of_torch_is_told_with_the_pip_line(lock: dict[str, Any]) -> None:
+    lock["plugins"]["acme-good"], lock["libraries"]["torch"] = "0.9", "1.0"
+    now = importlib.metadata.version("torch")
+    assert compared(lock, "the run x") == (
+        f"the run x used acme-good 0.9, now 1.0; torch 1.0, now {now}. Equal bits are promised with the same versions only:"
+        " pip install acme-good==0.9 torch==1.0"
+    )
+
+
+def test_other_files_under_one_version_are_told(lock: dict[str, Any]) -> None:
+    lock["sha256"]["acme-good"] = "0" * 64
+    assert compared(lock, "the run x").startswith("the run x used other files of acme-good, under the same version")
+
+
+def test_a_lock_of_an_older_release_is_compared_by_versions(lock: dict[str, Any]) -> None:
+    assert compared({"core": lock["core"], "plugins": lock["plugins"]}, "the run x") == ""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with code, data and a folder inside, importable and not loaded."""
+    folder = tmp_path / "code_of_somebody"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise RuntimeError('hashed, not imported')\n")
+    (folder / "inner" / "data.jinja").write_text("text")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return folder
+
+
+def test_a_hash_changes_with_any_byte_and_any_name_of_a_package(package: Path) -> None:
+    before = code_hash("code_of_somebody.plugin")
+    assert before == code_hash("code_of_somebody"), "all of the package, whichever module is named"
+    (package / "inner" / "data.jinja").write_text("texT")
+    changed = code_hash("code_of_somebody")
+    (package / "inner" / "data.jinja").rename(package / "inner" / "other.jinja")
+    assert len({before, changed, code_hash("code_of_somebody")}) == 3
+
+
+def test_what_python_and_editors_leave_behind_changes_no_hash(package: Path) -> None:
+    before = code_hash("code_of_somebody")
+    for name in ("__pycache__/x.cpython-311.pyc", "old.pyc", ".x.py.swp", "inner/.DS_Store"):
+        (package / name).parent.mkdir(exist_ok=True)
+        (package / name).write_text("left over")
+    assert code_hash("code_of_somebody") == before
+
+
+def test_a_folder_that_is_worked_on_has_the_hash_of_its_wheel(tmp_path: Path) -> None:
+    """In processes of their own: both are one distribution."""
+    source = shutil.copytree(
+        Path(__file__).parents[3] / "plugins/llama", tmp_path / "llama", ignore=shutil.ignore_patterns("*.egg-info")
+    )
+    build = [sys.executable, "-m", "pip", "-q", "wheel", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*build, "-w", str(tmp_path), str(source)], check=True, timeout=120)
+    zipfile.ZipFile(next(tmp_path.glob("*.whl"))).extractall(tmp_path / "site")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); from mt_core.plugins.lock import *;"
+    code += "print(distribution_hash('mt-plugin-llama'))"
+    said = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
+    assert said.stdout.strip() == distribution_hash("mt-plugin-llama")
