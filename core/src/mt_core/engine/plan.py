@@ -188,8 +188,8 @@ def _stage(config: RunConfig, world: int, dtype: str) -> tuple[int, tuple[str, .
 
 
 _CONCERNED: dict[str, frozenset[str]] = {
-    "pipeline": frozenset({"train_model", "objective", "adapter", "optimizer", "callback"}),
-    "sequence": frozenset({"train_model", "objective", "adapter", "callback"}),
+    "pipeline": frozenset({"train_model", "objective", "quantizer", "adapter", "optimizer", "callback"}),
+    "sequence": frozenset({"train_model", "objective", "quantizer", "adapter", "callback"}),
     "offload": frozenset({"optimizer", "callback"}),
 }
 """Layouts that only some kinds of component take notice of; every other layout concerns all."""
