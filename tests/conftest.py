@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+pytest_plugins = ["mt_core.testing.fixtures"]
+
 PARITY_TABLE = "MT_PARITY_TABLE"
 """Environment variable: a file for the largest differences that the parity tests of all families have seen."""
 

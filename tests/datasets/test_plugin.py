@@ -1,11 +1,9 @@
-"""What the plugin offers, that looking at it costs nothing, and a run on each kind of source."""
+"""What the plugin offers, and a run on each kind of source."""
 
 from __future__ import annotations
 
 import ast
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +19,6 @@ from mt_core.cli.train import main
 from mt_plugin_datasets import plugin
 
 SOURCES = sorted(Path(mt_plugin_datasets.__file__).parent.rglob("*.py"))
-
-POISONED = """
-import sys
-
-class Poison:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "numpy", "pyarrow", "datasets", "zstandard", "transformers"}:
-            raise AssertionError(f"{name} was imported")
-
-sys.meta_path.insert(0, Poison())
-from mt_plugin_datasets import plugin
-for component in plugin.mt_datasets():
-    print(component.name, component.config.model_json_schema()["title"])
-"""
-
-
-def test_listing_imports_nothing_heavy() -> None:
-    done = subprocess.run([sys.executable, "-c", POISONED], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == len(plugin.mt_datasets()) >= 24
 
 
 def test_every_option_is_described_and_bounded_and_every_component_has_summary_and_source() -> None:

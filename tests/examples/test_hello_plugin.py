@@ -1,4 +1,4 @@
-"""The example model keeps the promises that the core builds on, and has the numbers of its paper."""
+"""The example model has the numbers of its paper, and what its own tests, those of the conformance kit, leave open."""
 
 from __future__ import annotations
 
@@ -65,26 +65,7 @@ def row(lengths: list[int], vocab_size: int = 256) -> Batch:
     return Batch(ids, ids, positions, documents).indexed()
 
 
-def changed(batch: Batch, start: int, end: int) -> Batch:
-    ids = batch.input_ids.clone()
-    ids[:, start:end] = (ids[:, start:end] + 7) % 256
-    return Batch(ids, batch.labels, batch.positions, batch.document_ids).indexed()
-
-
-def test_later_tokens_never_change_earlier_outputs(model: Any) -> None:
-    batch = row([50])
-    assert torch.equal(model(batch)[:, :30], model(changed(batch, 30, 50))[:, :30])
-
-
 # ----------------------------------------------------------------------------------------------------------- documents
-
-
-def test_documents_in_one_row_never_see_each_other(model: Any) -> None:
-    batch = row([11, 20, 9])
-    outputs, other = model(batch), model(changed(batch, 11, 31))
-    assert torch.equal(outputs[:, :11], other[:, :11])
-    assert torch.equal(outputs[:, 31:], other[:, 31:])
-    assert not torch.equal(outputs[:, 11:31], other[:, 11:31])
 
 
 def test_a_nan_in_one_document_stays_there(model: Any) -> None:
@@ -107,25 +88,7 @@ def test_no_gradient_flows_into_another_document(model: Any) -> None:
     assert touched.tolist() == list(range(11, 31))
 
 
-def test_a_packed_row_gives_what_its_documents_give_alone(model: Any) -> None:
-    lengths = [1, 2, 3, 17, 4]
-    batch = row(lengths)
-    alone = [
-        model(Batch(ids, ids, torch.arange(len(ids[0]))[None], torch.zeros_like(ids)))
-        for ids in batch.input_ids.split(lengths, 1)
-    ]
-    torch.testing.assert_close(model(batch), torch.cat(alone, 1), atol=1e-5, rtol=1e-5)
-
-
 # ---------------------------------------------------------------------------------------------------------- generation
-
-
-def test_a_cache_gives_what_the_whole_forward_gives(model: Any) -> None:
-    batch, cache, pieces = row([30]), KVCache(), []
-    for start, end in [(0, 2), (2, 3), (3, 15), *((at, at + 1) for at in range(15, 30))]:
-        cut = [x[:, start:end] for x in (batch.input_ids, batch.labels, batch.positions, batch.document_ids)]
-        pieces.append(model(Batch(*cut), cache))
-    torch.testing.assert_close(torch.cat(pieces, 1), model(batch), atol=1e-5, rtol=1e-5)
 
 
 def test_the_cache_stays_as_small_as_one_window(model: Any) -> None:
@@ -192,38 +155,6 @@ def test_flops_are_those_that_torch_counts(model: Any) -> None:
     assert counter.get_total_flops() == model.flops_per_token(40) * 40
 
 
-def test_the_untrained_model_is_about_as_good_as_guessing(example: SimpleNamespace) -> None:
-    model, batch = example.plugin._build(example.config.GatedConvConfig(**example.config.VARIANTS["tiny"])), row([256])
-    for name, parameter in model.named_parameters():
-        model.init_tensor(name, parameter.data, tensor_generator(0, name))
-    sums = TokenObjective().loss(model(batch), model.head, batch)
-    assert float((sums.loss_sum / sums.token_count).detach()) == pytest.approx(
-        math.log(model.config.vocab_size), abs=0.2
-    )
-
-
-# ------------------------------------------------------------------------------------------------------------ training
-
-
-def test_every_parameter_gets_a_gradient(model: Any) -> None:
-    model.head(model(row([20, 20]))).square().sum().backward()
-    assert all(parameter.grad is not None and parameter.grad.any() for parameter in model.parameters())
-
-
-def test_recomputing_blocks_changes_no_gradient(model: Any) -> None:
-    gradients = []
-    for model.checkpoint_blocks in (False, True):
-        model.zero_grad()
-        model.head(model(row([20, 20]))).square().sum().backward()
-        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
-    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
-
-
-def test_layers_hold_each_parameter_under_its_own_name(model: Any) -> None:
-    names = [f"{layer.prefix}.{name}" for layer in model.layers() for name, _ in layer.module.named_parameters()]
-    assert names == [name for name, _ in model.named_parameters()]
-
-
 class TensorSizes(TorchDispatchMode):
     """The number of elements of every tensor that is made, in order."""
 
@@ -283,5 +214,5 @@ def test_every_size_is_a_config_and_a_window_of_one_token_is_refused(example: Si
 
 def test_the_examples_own_tests_pass() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLE)]
-    result = subprocess.run(command, cwd=EXAMPLE, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(command, cwd=EXAMPLE, capture_output=True, text=True, timeout=280, check=False)
     assert result.returncode == 0, result.stdout[-3000:]

@@ -1,8 +1,7 @@
-"""What the plugin offers: every option has a unit and a bound, and the page says what is declared."""
+"""What the plugin offers, and that the page says what is declared; test_conformance.py has what holds for any plugin."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,26 +19,14 @@ from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import resolve
 from mt_plugin_optim import plugin
 
-OFFERED = [*plugin.mt_optimizers(), *plugin.mt_schedules()]
-
 
 def test_the_page_has_the_table_of_what_is_declared() -> None:
     assert PAGE.read_text() == page(), "run python tests/optim/support_table.py"
 
 
-def test_listing_imports_neither_torch_nor_a_library() -> None:
-    code = "import sys, mt_plugin_optim.plugin as p; p.mt_optimizers(); p.mt_schedules();"
-    code += "assert not {'torch', 'bitsandbytes', 'schedulefree'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
-@pytest.mark.parametrize("component", OFFERED, ids=lambda each: each.name)
-def test_every_option_says_what_it_is_and_every_optimizer_where_it_comes_from(component: Any) -> None:
-    for name, field in component.config.model_fields.items():
-        assert field.description, name
-        if field.annotation in (int, float):
-            assert field.metadata, f"{name} has no bound"
-    assert component in plugin.mt_schedules() or component.source.startswith("https://")
+@pytest.mark.parametrize("component", plugin.mt_optimizers(), ids=lambda each: each.name)
+def test_every_optimizer_says_where_it_comes_from(component: Any) -> None:
+    assert component.source.startswith("https://")
 
 
 def planned(optimizer: str, **parallel: Any) -> tuple[RunConfig, Any]:

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from mt_core.nn import Batch
 
 
+EVENTS = (
+    *("on_model_built", "on_run_start", "on_epoch_start", "on_step_start", "on_before_optimizer_step"),
+    *("on_after_optimizer_step", "on_evaluate_end", "on_predict_end", "on_log", "on_step_end", "on_checkpoint_saved"),
+    *("on_exception", "on_run_end"),
+)
+"""The methods that a callback may have, each called with one ``CallbackContext``; beside them ``around_evaluation``."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Control:
     """What a callback asks of the loop; every rank must ask for the same.

@@ -6,7 +6,7 @@ plugin that fails and drops the second of two with one name (see DESIGN in docs/
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pluggy
 
@@ -38,11 +38,16 @@ class PluginHost:
         """Load every installed plugin that is not blocked; a failure is recorded, not raised."""
         selection = selection or Selection.from_environment()
         found = installed(selection)
+        return cls.of(found, without_effect(selection, found))
+
+    @classmethod
+    def of(cls, found: Iterable[Installed], unused_names: Sequence[str] = ()) -> PluginHost:
+        """Load these and no others, in this order; a failure is recorded, not raised."""
         manager = pluggy.PluginManager(PROJECT)
         manager.add_hookspecs(hookspecs)
         plugins = [load(manager, info) for info in found]
         guard_builtins(plugins)
-        return cls(plugins, without_effect(selection, found))
+        return cls(plugins, list(unused_names))
 
     @property
     def notices(self) -> list[str]:

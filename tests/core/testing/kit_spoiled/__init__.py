@@ -1,0 +1,1 @@
+"""A plugin in which everything is wrong: one component for each check of the kit."""

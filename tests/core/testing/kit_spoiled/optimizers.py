@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Descent(torch.optim.Optimizer):
+    """Momentum, without a fault."""
+
+    def __init__(self, config: Any, groups: list[dict[str, Any]]) -> None:
+        super().__init__(groups, {"lr": config.lr, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self.update(parameter, parameter.grad, self.rate(group))
+
+    def rate(self, group: dict[str, Any]) -> float:
+        return float(group["lr"])
+
+    def update(self, parameter: Tensor, gradient: Tensor, rate: float) -> None:
+        momentum = self.state[parameter].setdefault("momentum", torch.zeros_like(parameter))
+        momentum.mul_(0.9).add_(gradient)
+        parameter.sub_(momentum, alpha=rate)
+
+
+class ForgetsSome(Descent):
+    """Its ``split`` does."""
+
+
+class Uphill(Descent):
+    def rate(self, group: dict[str, Any]) -> float:
+        return -float(group["lr"])
+
+
+class OwnRate(Descent):
+    def rate(self, group: dict[str, Any]) -> float:
+        return 1e-3
+
+
+class DecaysAll(Descent):
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        super().step()
+        with torch.no_grad():
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.mul_(0.99)
+
+
+class Forgetful(Descent):
+    """The momentum is where no checkpoint looks."""
+
+    def update(self, parameter: Tensor, gradient: Tensor, rate: float) -> None:
+        self.__dict__.setdefault("kept", {}).setdefault(parameter, torch.zeros_like(parameter)).mul_(0.9).add_(gradient)
+        parameter.sub_(self.__dict__["kept"][parameter], alpha=rate)
+
+
+class KeepsText(Descent):
+    def update(self, parameter: Tensor, gradient: Tensor, rate: float) -> None:
+        super().update(parameter, gradient, rate)
+        self.state[parameter]["phase"] = "warm"
+
+
+class SeesShapes(Descent):
+    """As LARS does: each step is as long as the tensor, whatever the gradient."""
+
+    def update(self, parameter: Tensor, gradient: Tensor, rate: float) -> None:
+        super().update(parameter, gradient * parameter.norm() / gradient.norm().clamp(min=1e-9), rate)
+
+
+class Off(Descent):
+    """Of another reference."""

@@ -1,0 +1,36 @@
+"""Every optimizer and schedule keeps what the kit asks; their layouts are in test_layouts.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from mt_core.testing import BaseOptimizerConformance, BaseScheduleConformance
+from mt_plugin_optim import plugin
+
+SMALL = {
+    **{name: {"rank": 4, "update_steps": 2} for name in ("galore", "apollo")},
+    "soap": {"update_steps": 2},
+    "badam": {"switch_steps": 1},
+    "lisa": {"switch_steps": 1, "active": 1},
+    "relora": {"reset_steps": 15, "restart_steps": 3},
+    "cosine-restarts": {"cycles": 3},
+}
+"""Options with which few steps show what is special."""
+
+
+class TestOptimizers(BaseOptimizerConformance):
+    plugin, launches = plugin, False
+
+    @pytest.fixture(autouse=True, params=[each.name for each in plugin.mt_optimizers() if "cpu" in each.devices])
+    def _each(self, request: pytest.FixtureRequest) -> None:
+        if request.param == "adamw-8bit":
+            pytest.importorskip("bitsandbytes")
+        self.name, self.options = request.param, SMALL.get(request.param, {})
+
+
+class TestSchedules(BaseScheduleConformance):
+    plugin = plugin
+
+    @pytest.fixture(autouse=True, params=[each.name for each in plugin.mt_schedules()])
+    def _each(self, request: pytest.FixtureRequest) -> None:
+        self.name, self.options = request.param, SMALL.get(request.param, {})
