@@ -26,4 +26,5 @@ COMPONENT = AdapterComponent(
     summary="trains the last blocks, and what patterns name",
     source="https://arxiv.org/abs/1801.06146",
     layouts=_TESTED,
+    on_quantized=False,
 )
