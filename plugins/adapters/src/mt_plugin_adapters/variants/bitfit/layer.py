@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Generator, Tensor, nn
 
-from mt_core import UsageError
-from mt_core.adapters import LinearAdapter, Place, device_of, linear_layers, targets_of
+from mt_core import Adapter, UsageError
+from mt_core.adapters import device_of, linear_layers, targets_of
 from mt_core.nn import AdaptedLinear, TrainModel
 
 from .config import BitFitConfig
@@ -27,15 +27,18 @@ class BiasedLinear(AdaptedLinear):
     def adapted(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F)."""
         out = self.base_output(x)
-        return out if self.is_plain else out + self.bias
+        return out if self.is_plain else out + self.bias.to(out.dtype)
 
     def merged_weight(self) -> Tensor:
         """That of the base."""
         return self.base_weight()
 
 
-class BitFit(LinearAdapter[BitFitConfig]):
+class BitFit(Adapter):
     """Trains the biases."""
+
+    def __init__(self, config: BitFitConfig) -> None:
+        self.config = config
 
     def inject(self, model: TrainModel) -> None:
         """Add those that are asked for."""
@@ -46,10 +49,6 @@ class BitFit(LinearAdapter[BitFitConfig]):
                 with device_of(base):
                     model.set_submodule(name, BiasedLinear(base))
 
-    def layer(self, base: nn.Module, place: Place) -> BiasedLinear:
-        """See ``LinearAdapter``."""
-        return BiasedLinear(base)
-
     def trainable_parameters(self, model: TrainModel) -> list[str]:
         """Every parameter that its module calls ``bias``. Raises ``UsageError`` where there is none."""
         biases = [name for name, _ in model.named_parameters() if name.rpartition(".")[2] == "bias"]
@@ -59,7 +58,3 @@ class BitFit(LinearAdapter[BitFitConfig]):
                 " --adapter.add true gives its projections some, or use --adapter ia3"
             )
         return biases
-
-    def saved_state(self, model: TrainModel) -> list[str]:
-        """The biases."""
-        return self.trainable_parameters(model)

@@ -24,7 +24,8 @@ class Ia3Linear(AdaptedLinear):
 
     def adapted(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F)."""
-        return self.base_output(x * self.ia3_l) if self.of_inputs else self.base_output(x) * self.ia3_l
+        gain = self.ia3_l.to(x.dtype)
+        return self.base_output(x * gain) if self.of_inputs else self.base_output(x) * gain
 
     def merged_weight(self) -> Tensor:
         """The weight with its columns or rows multiplied."""
