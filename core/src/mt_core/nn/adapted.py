@@ -70,8 +70,10 @@ class AdaptedLinear(nn.Module):
         raise NotImplementedError
 
     def delta_weight(self) -> Tensor:
-        """What is added to the base's weight, (F, E), in fp32."""
-        raise NotImplementedError
+        """What is added to the base's weight, (F, E), in fp32. Raises ``UsageError`` where it is no sum of weights."""
+        raise UsageError(
+            f"{type(self).__name__} does more than a weight can: it cannot be merged. Generate with the adapter as it is"
+        )
 
     def merged_weight(self) -> Tensor:
         """One weight that does what base and adapter do, (F, E), in fp32."""

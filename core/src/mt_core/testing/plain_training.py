@@ -55,7 +55,7 @@ class PlainContext:
 
     def modules(self) -> Iterator[tuple[str, nn.Module]]:
         """All of the model's."""
-        return self._model.named_modules()
+        yield from self._model.named_modules()
 
     @torch.no_grad()
     def read(self, name: str, part: str = "weight") -> Tensor:
