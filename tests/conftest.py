@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-pytest_plugins = ["mt_core.testing.fixtures"]
+pytest_plugins = ["mt_core.testing.fixtures", "pytester"]
 
 PARITY_TABLE = "MT_PARITY_TABLE"
 """Environment variable: a file for the largest differences that the parity tests of all families have seen."""

@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -131,22 +129,6 @@ def test_outputs_equal_the_papers_formula_in_float64(example: SimpleNamespace) -
     documents = batch.input_ids[0].split(lengths)
     wanted = [x for ids in documents for x in reference(weights, ids.tolist(), SHAPE["kernel_size"])]
     torch.testing.assert_close(model(batch)[0].double(), torch.stack(wanted), atol=1e-5, rtol=1e-5)
-
-
-@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=5), kernel_size=st.integers(2, 6))
-def test_a_linear_map_of_windows_is_torchs_convolution(
-    example: SimpleNamespace, lengths: list[int], kernel_size: int
-) -> None:
-    batch, width, before = row(lengths), 3, kernel_size - 1
-    generator = torch.Generator().manual_seed(2)
-    x_1TD = torch.randn(1, sum(lengths), width, dtype=torch.float64, generator=generator)
-    kernel_EDK = torch.randn(4, width, kernel_size, dtype=torch.float64, generator=generator)
-    seen_1SD = torch.nn.functional.pad(x_1TD, (0, 0, before, 0))
-    flat = kernel_EDK.transpose(1, 2).flatten(1)
-    outputs = example.model.windows(seen_1SD, batch.positions) @ flat.T
-    for piece_1TD, output_1TE in zip(x_1TD.split(lengths, 1), outputs.split(lengths, 1), strict=True):
-        padded = torch.nn.functional.pad(piece_1TD.transpose(1, 2), (before, 0))
-        torch.testing.assert_close(torch.conv1d(padded, kernel_EDK).transpose(1, 2), output_1TE)
 
 
 def test_flops_are_those_that_torch_counts(model: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,3 +26,9 @@ def test_a_run_prints_the_line_of_the_plugin(
     words = ["--model", "llama", "--model.n-layers", "1", "--train.steps", "2", "--train.micro-batch-size", "2"]
     assert main([*words, "--task-print", "bits", "--task-print.digits", "2", "--output", "none"]) == 0
     assert re.search(r"step 2/2 \| loss \d\.\d\d bits \| held out \d\.\d\d bits \|", capsys.readouterr().out)
+
+
+def test_the_examples_own_tests_pass() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(SOURCE.parent)]
+    result = subprocess.run(command, cwd=SOURCE.parent, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stdout[-3000:]

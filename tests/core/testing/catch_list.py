@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from kit_spoiled import plugin as spoiled
 
 from mt_core.testing import (
+    BaseAdapterConformance,
     BaseCallbackConformance,
     BaseDatasetConformance,
     BaseModelConformance,
@@ -51,14 +52,16 @@ class Bad:
 
 SCHEDULE, PRINT, TOKENIZER = BaseScheduleConformance, BaseTaskPrintConformance, BaseTokenizerConformance
 OBJECTIVE, OPTIMIZER, MODEL = BaseObjectiveConformance, BaseOptimizerConformance, BaseModelConformance
-DATASET, CALLBACK = BaseDatasetConformance, BaseCallbackConformance
+DATASET, CALLBACK, ADAPTER = BaseDatasetConformance, BaseCallbackConformance, BaseAdapterConformance
+SMALL = {"options": {"rank": 4}}
 
 
-class TwiceAsMuch(nn.Module):
-    """A reference with the names of the kit's model, and other logits."""
+class SameModel(nn.Module):
+    """A reference with other names than the kit's model; ``factor`` times its logits."""
 
-    def __init__(self) -> None:
+    def __init__(self, factor: float) -> None:
         super().__init__()
+        self.factor = factor
         from mt_core.testing.tiny import TinyConfig
         from mt_core.testing.tiny_model import Tiny
 
@@ -67,7 +70,7 @@ class TwiceAsMuch(nn.Module):
     def forward(self, ids_BT: torch.Tensor) -> torch.Tensor:
         from mt_core.testing.forward import rows_of
 
-        return 2 * self.inner.head(self.inner(rows_of(ids_BT, ids_BT.shape[1])))
+        return self.factor * self.inner.head(self.inner(rows_of(ids_BT, ids_BT.shape[1])))
 
     @staticmethod
     def renamed(suite: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -260,7 +263,7 @@ CAUGHT = [
         "test_it_equals_its_reference",
         "sober",
         r"the logits differ by 5\.0e-01 of the reference's",
-        {"reference": lambda suite: TwiceAsMuch(), "renamed": TwiceAsMuch.renamed},
+        {"reference": lambda suite: SameModel(2.0), "renamed": SameModel.renamed},
     ),
     # -------------------------------------------------------------------------------------------------------- datasets
     Bad(DATASET, "test_every_row_has_an_id_of_its_own", "nameless", "row 0 is .* a mapping with an `id`"),
@@ -302,6 +305,25 @@ CAUGHT = [
         r"a bad row raised ValueError: no text; raise mt_core\.DataError",
         {"bad_options_in": rude_options},
     ),
+    # -------------------------------------------------------------------------------------------------------- adapters
+    *(
+        Bad(ADAPTER, check, name, says, SMALL)
+        for check, name, says in [
+            ("test_it_begins_as_the_base", "hasty", "before the first step the output differs .* Begin with an update of"),
+            ("test_it_begins_as_the_base", "coy", "declare exact_at_init=True"),
+            ("test_its_first_values_follow_from_the_seed", "moody", r"lora_A.* begin with other values in the same run"),
+            ("test_only_what_it_declares_is_trained", "greedy", r"qkv_proj\.weight.* does not name them; .* rewrites_base"),
+            ("test_every_trained_parameter_gets_a_gradient", "idle", r"no gradient reaches blocks\.0.*spare"),
+            ("test_a_few_steps_lower_the_loss", "numb", "twenty steps on one batch took the loss from .* `rate`"),
+            ("test_merged_it_gives_the_same_and_unmerging_gives_the_bits_back", "half", "merged, the output differs"),
+            ("test_merged_it_gives_the_same_and_unmerging_gives_the_bits_back", "bold", "mergeable=False, and .* merges"),
+            ("test_what_it_saves_gives_the_same_model_again", "forgetful", r"saved_state leaves out blocks\.0.*lora_B"),
+            ("test_what_it_saves_gives_the_same_model_again", "counting", "and the same plan, gives another output"),
+            ("test_recomputing_blocks_changes_no_gradient", "counting", "with activation checkpointing the gradients"),
+            ("test_in_half_precision_it_stays_half", "wide", "in bfloat16 it ends in an error|hidden states are"),
+            ("test_it_works_on_a_quantized_base_or_is_refused", "thawing", "trains other parameters .* on_quantized=False"),
+        ]
+    ),
     # ------------------------------------------------------------------------------------------------------- callbacks
     Bad(
         CALLBACK,
@@ -318,6 +340,25 @@ CAUGHT = [
     Bad(CALLBACK, "test_its_state_is_json_and_comes_back", "opaque", r"state_dict\(\) is not JSON: .*Tensor"),
 ]
 """Checks in this process."""
+
+EQUAL = [
+    Bad(SCHEDULE, "test_it_equals_its_reference", "straight", "", {"reference": lambda suite, total: [1.0] * total}),
+    Bad(
+        OPTIMIZER,
+        "test_it_equals_its_reference",
+        "off",
+        "",
+        {"reference": lambda suite, parameters: torch.optim.SGD(parameters, lr=1.0, momentum=0.9)},
+    ),
+    Bad(
+        MODEL,
+        "test_it_equals_its_reference",
+        "sober",
+        "",
+        {"reference": lambda suite: SameModel(1.0), "renamed": SameModel.renamed},
+    ),
+]
+"""With the right reference nothing is wrong with these."""
 
 LAUNCHED = [
     Bad(

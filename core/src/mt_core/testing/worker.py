@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -69,13 +69,15 @@ def raising(event: str) -> Iterator[None]:
         yield
         return
     made = Callbacks.__init__
+    with ExitStack() as patches:
 
-    def broken(self: Callbacks, named: Mapping[str, Any]) -> None:
-        for callback in named.values():
-            setattr(callback, event, _raise(getattr(callback, event)))
-        made(self, named)
+        def broken(self: Callbacks, named: Mapping[str, Any]) -> None:
+            for callback in named.values():
+                owner = type(callback) if hasattr(type(callback), event) else callback
+                patches.enter_context(patch.object(owner, event, _raise(getattr(owner, event))))
+            made(self, named)
 
-    with patch.object(Callbacks, "__init__", broken):
+        patches.enter_context(patch.object(Callbacks, "__init__", broken))
         yield
 
 

@@ -34,12 +34,11 @@ class Opaque(Quiet):
 
 
 class Swallows(Quiet):
-    """Nothing that is raised in its events gets out, also not what is put in their place."""
+    """Nothing that is raised in its events gets out."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("on_"):
-            value = _swallowed(value)
-        super().__setattr__(name, value)
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        return _swallowed(found) if name.startswith("on_") else found
 
 
 def _swallowed(method: Any) -> Any:
