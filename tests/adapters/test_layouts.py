@@ -11,8 +11,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from catalogue import components, expect, modules
+from catalogue import components, expect, host_of, modules, small
 from layout_cases import AGAIN, WHOLE, declared, one_process, sampled, two_processes
+
+from mt_core import ConfigError
+from mt_core.engine.plan import make_plan
+from mt_core.plugins.resolve import resolve
+from mt_core.testing.layouts import PARALLEL, small_run
 
 WORKER = "adapters/conformance_worker.py"
 TOLERANCE = 2e-6
@@ -95,6 +100,16 @@ def test_a_resumed_run_equals_one_that_was_not_stopped_to_the_bit(one: dict[str,
 @pytest.mark.parametrize(("name", "layout"), [(name, layout) for name in NAMES for layout in sampled(name, NAMES)])
 def test_two_processes_train_as_one_does(one: dict[str, Any], two: dict[str, Any], name: str, layout: str) -> None:
     alike(well(one, f"{name}/{WHOLE}"), well(two, f"{name}/{layout}"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_layout_that_is_not_declared_is_refused_on_paper(name: str) -> None:
+    """Before any process starts, with the layouts that there are."""
+    run = small_run(model={"name": "llama", "n_layers": 2}, adapter={"name": name, **small(name)})
+    for layout in sorted(set(PARALLEL) - components()[name].layouts):
+        resolved = resolve({**run, "parallel": PARALLEL[layout]}, host_of(modules()[name]))
+        with pytest.raises(ConfigError, match=f"{name} does not support {layout}"):
+            make_plan(resolved.config, world=2, device="cpu", offers=resolved.offers.values())
 
 
 ALL = [(name, layout) for name in NAMES for layout in declared(name)]

@@ -89,7 +89,7 @@ class BaseAdapterConformance(LayoutConformance):
         model = self.base(resolved)
         names = weight_names(model)
         if plan is None:
-            adapter = inject(resolved, model, probe=lambda: _probe(resolved, model))
+            adapter = inject(resolved, model, probe=lambda: probe_of_run(resolved, model))
         else:
             adapter = resolved.build("adapter", resolved.config.adapter.options)
             adapter.plan = plan
@@ -284,7 +284,7 @@ class BaseAdapterConformance(LayoutConformance):
             raise AssertionError(f"it declares mergeable=False, and {name} merges; raise UsageError in merged_weight")
 
 
-def _probe(resolved: Resolved, model: TrainModel) -> Any:
+def probe_of_run(resolved: Resolved, model: TrainModel) -> Any:
     """What looks at the rows of the run."""
     from mt_core.assemble.data import build_data
     from mt_core.assemble.probe import probe_of
