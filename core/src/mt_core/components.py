@@ -183,8 +183,17 @@ class ObjectiveComponent(Component):
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterComponent(Component):
-    """A way to make part of a model trainable."""
+    """A way to make part of a model trainable.
+
+    ``exact_at_init``: the first output is the base's. ``on_quantized``: the base may be stored in fewer bits, which no adapter
+    that ``rewrites_base`` can have.
+    """
 
     mergeable: bool = True
     rewrites_base: bool = False
     exact_at_init: bool = True
+    on_quantized: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "on_quantized", self.on_quantized and not self.rewrites_base)

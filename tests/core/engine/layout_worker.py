@@ -21,6 +21,7 @@ from mt_core import Component, Control
 from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import build_data
 from mt_core.assemble.model import build_engine
+from mt_core.assemble.probe import probe_of
 from mt_core.assemble.proof import leak
 from mt_core.assemble.session import Session
 from mt_core.assemble.stopping import Stopper
@@ -136,6 +137,7 @@ class Bench:
             deepspeed=self.deepspeed,
             say=lambda text: None,
             checkpoint=checkpoint,
+            probe=partial(probe_of, resolved.config, data, plan, self.process),
         )
         return Session(resolved, data, engine, output, Stopper())
 

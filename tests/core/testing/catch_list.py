@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from kit_spoiled import plugin as spoiled
 
 from mt_core.testing import (
+    BaseAdapterConformance,
     BaseCallbackConformance,
     BaseDatasetConformance,
     BaseModelConformance,
@@ -51,7 +52,8 @@ class Bad:
 
 SCHEDULE, PRINT, TOKENIZER = BaseScheduleConformance, BaseTaskPrintConformance, BaseTokenizerConformance
 OBJECTIVE, OPTIMIZER, MODEL = BaseObjectiveConformance, BaseOptimizerConformance, BaseModelConformance
-DATASET, CALLBACK = BaseDatasetConformance, BaseCallbackConformance
+DATASET, CALLBACK, ADAPTER = BaseDatasetConformance, BaseCallbackConformance, BaseAdapterConformance
+SMALL = {"options": {"rank": 4}}
 
 
 class SameModel(nn.Module):
@@ -302,6 +304,45 @@ CAUGHT = [
         "rude",
         r"a bad row raised ValueError: no text; raise mt_core\.DataError",
         {"bad_options_in": rude_options},
+    ),
+    # -------------------------------------------------------------------------------------------------------- adapters
+    *(
+        Bad(ADAPTER, check, name, says, SMALL)
+        for check, name, says in [
+            (
+                "test_it_begins_as_the_base",
+                "hasty",
+                "before the first step the output differs .* Begin with an update of",
+            ),
+            ("test_it_begins_as_the_base", "coy", "declare exact_at_init=True"),
+            (
+                "test_its_first_values_follow_from_the_seed",
+                "moody",
+                r"lora_A.* begin with other values in the same run",
+            ),
+            (
+                "test_only_what_it_declares_is_trained",
+                "greedy",
+                r"qkv_proj\.weight.* does not name them; .* rewrites_base",
+            ),
+            ("test_every_trained_parameter_gets_a_gradient", "idle", r"no gradient reaches blocks\.0.*spare"),
+            ("test_a_few_steps_lower_the_loss", "numb", "twenty steps on one batch took the loss from .* `rate`"),
+            ("test_merged_it_gives_the_same_and_unmerging_gives_the_bits_back", "half", "merged, the output differs"),
+            (
+                "test_merged_it_gives_the_same_and_unmerging_gives_the_bits_back",
+                "bold",
+                "mergeable=False, and .* merges",
+            ),
+            ("test_what_it_saves_gives_the_same_model_again", "forgetful", r"saved_state leaves out blocks\.0.*lora_B"),
+            ("test_what_it_saves_gives_the_same_model_again", "counting", "and the same plan, gives another output"),
+            ("test_recomputing_blocks_changes_no_gradient", "counting", "with activation checkpointing the gradients"),
+            ("test_in_half_precision_it_stays_half", "wide", "in bfloat16 it ends in an error|hidden states are"),
+            (
+                "test_it_works_on_a_quantized_base_or_is_refused",
+                "thawing",
+                "trains other parameters .* on_quantized=False",
+            ),
+        ]
     ),
     # ------------------------------------------------------------------------------------------------------- callbacks
     Bad(

@@ -35,6 +35,7 @@ FACTS = (
     ("mergeable", "mergeable"),
     ("rewrites_base", "rewrites base"),
     ("exact_at_init", "exact at init"),
+    ("on_quantized", "on a quantized base"),
 )
 """Field of a component → how the page calls it; empty ones are left out."""
 

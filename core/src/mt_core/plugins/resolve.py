@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mt_core.components import ModelFamily, ObjectiveComponent, WeightsFormat
+from mt_core.components import AdapterComponent, ModelFamily, ObjectiveComponent, WeightsFormat
 from mt_core.config.commandline import merge
 from mt_core.config.names import expand
 from mt_core.config.run import LISTS, SECTIONS, SLOTS, RunConfig, SlotRef
@@ -246,3 +246,7 @@ def _cross_checks(draft: Draft) -> None:
         for enemy in offer.component.conflicts:
             if canonical(enemy) in chosen:
                 draft.fault(offer.kind, f"{here} conflicts with {enemy}.", "Choose one of them.")
+    adapter, quantizer = draft.offers["adapter"].component, draft.offers["quantizer"].component
+    if quantizer.name != SLOTS["quantizer"] and isinstance(adapter, AdapterComponent) and not adapter.on_quantized:
+        problem = f"{adapter.name} does not work on a quantized base"
+        draft.fault("adapter", f"{problem}, and the quantizer is {quantizer.name}.", "Choose another adapter, or none.")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core.errors import UsageError
 
 _PUBLIC = {
+    "BaseAdapterConformance": "adapter",
     "BaseCallbackConformance": "callback",
     "BaseDatasetConformance": "dataset",
     "BaseModelConformance": "model",
@@ -31,6 +32,7 @@ _PUBLIC = {
 }
 
 __all__ = [
+    "BaseAdapterConformance",
     "BaseCallbackConformance",
     "BaseDatasetConformance",
     "BaseModelConformance",
@@ -44,6 +46,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from mt_core.testing.adapter import BaseAdapterConformance
     from mt_core.testing.base import BasePluginConformance
     from mt_core.testing.callback import BaseCallbackConformance
     from mt_core.testing.dataset import BaseDatasetConformance

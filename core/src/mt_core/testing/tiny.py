@@ -1,4 +1,4 @@
-"""A plugin of the kit's own, with a tiny model: what an optimizer, a dataset or a callback is tried on."""
+"""A plugin of the kit's own, with a tiny model and a quantizer: what an optimizer, a dataset, a callback or an adapter is tried on."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from mt_core import ANY, Component, ModelConfig, ModelFamily, hookimpl
+from mt_core import ANY, Component, ModelConfig, ModelFamily, MtConfig, hookimpl
 
 if TYPE_CHECKING:
     from mt_core.nn import TrainModel
+    from mt_core.protocols import Quantizer
 
 NAME = "kit-tiny"
+EIGHT_BITS = "kit-eight-bits"
 
 
 class TinyConfig(ModelConfig):
@@ -33,7 +35,18 @@ def mt_train_models() -> list[Component]:
     return [Component(name=NAME, config=TinyConfig, build=_build, summary="trainable on every layout", layouts=ANY)]
 
 
+@hookimpl
+def mt_quantizers() -> list[Component]:
+    return [Component(name=EIGHT_BITS, build=_eight_bits, summary="a byte a weight", conflicts=("adapter:full",))]
+
+
 def _build(config: TinyConfig) -> TrainModel:
     from mt_core.testing.tiny_model import Tiny
 
     return Tiny(config)
+
+
+def _eight_bits(config: MtConfig) -> Quantizer:
+    from mt_core.testing.eight_bits import EightBits
+
+    return EightBits()

@@ -18,6 +18,8 @@ HEADS = 2
 class Tiny(TrainModel):
     """Embed, blocks, norm, head; positions are not told apart but by causality, which is enough to train."""
 
+    default_targets = ("qkv_proj", "o_proj", "up_proj", "down_proj")
+
     def __init__(self, config: TinyConfig) -> None:
         super().__init__()
         self.config = config

@@ -11,8 +11,10 @@ from pydantic import Field, field_serializer
 
 from mt_core import (
     ZERO,
+    AdapterComponent,
     Component,
     DatasetComponent,
+    LowRankConfig,
     ModelConfig,
     ModelFamily,
     MtConfig,
@@ -174,6 +176,21 @@ def mt_datasets() -> list[Component]:
         name="process", summary="spoiled", config=Folder, build=_build("datasets", "Process"), files=files_of
     )
     return [*plain, worker]
+
+
+@hookimpl
+def mt_adapters() -> list[AdapterComponent]:
+    names = ("hasty", "moody", "greedy", "idle", "numb", "half", "forgetful", "counting", "wide", "thawing")
+    plain = [
+        AdapterComponent(name=name, summary="spoiled", config=LowRankConfig, build=_build("adapters", name.title()))
+        for name in names
+    ]
+    sober = _build("adapters", "Sober")
+    return [
+        *plain,
+        AdapterComponent(name="bold", summary="spoiled", config=LowRankConfig, build=sober, mergeable=False),
+        AdapterComponent(name="coy", summary="spoiled", config=LowRankConfig, build=sober, exact_at_init=False),
+    ]
 
 
 @hookimpl

@@ -1,0 +1,1 @@
+"""An adapter in its own distribution. Read in this order: plugin, layer."""

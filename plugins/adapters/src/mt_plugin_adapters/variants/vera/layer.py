@@ -1,0 +1,57 @@
+"""W x + b ⊙ (B (d ⊙ (A x))). Shapes: E inputs, F outputs, R rank."""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor, nn
+
+from mt_core.adapters import LinearAdapter, LowRankLinear, Place, targets_of
+from mt_core.nn import SharedParameters, TrainModel
+
+from .config import VeraConfig
+
+
+class VeraLinear(LowRankLinear):
+    """``vera_A`` and ``vera_B`` are shared and may have more columns and rows than are used here."""
+
+    trained = ("vera_lambda_b", "vera_lambda_d")
+
+    def __init__(self, base: nn.Module, store: SharedParameters, config: VeraConfig, most: tuple[int, int]) -> None:
+        super().__init__(base, scale=1.0, dropout=config.dropout, fp32=config.fp32)
+        self.d_initial = config.d_initial
+        most_out, most_in = most
+        self.vera_A = self.shared(store, "vera_A", (config.rank, most_in), kaiming)
+        self.vera_B = self.shared(store, "vera_B", (most_out, config.rank), kaiming)
+        self.vera_lambda_d = self.own(config.rank)
+        self.vera_lambda_b = self.own(self.out_features)
+
+    def initialise(self, generator: Generator) -> None:
+        """The paper's: b zero, so that the first output is that of the base."""
+        self.vera_lambda_d.data.fill_(self.d_initial)
+        self.vera_lambda_b.data.zero_()
+
+    def pair(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """diag(d) A and diag(b) B."""
+        a_RE, b_FR = self.vera_A[:, : self.in_features], self.vera_B[: self.out_features]
+        d_R, b_F = self.vera_lambda_d.to(dtype), self.vera_lambda_b.to(dtype)
+        return d_R[:, None] * a_RE.to(dtype), b_F[:, None] * b_FR.to(dtype)
+
+
+def kaiming(tensor: Tensor, generator: Generator) -> None:
+    """±sqrt(6 / last dimension): Kaiming's uniform values, drawn on the CPU in fp32."""
+    bound = (6 / tensor.shape[-1]) ** 0.5
+    tensor.copy_(torch.empty(tensor.shape).uniform_(-bound, bound, generator=generator))
+
+
+class Vera(LinearAdapter[VeraConfig]):
+    """Trains the vectors. A and B are saved with them, so that no other library has to draw the same numbers."""
+
+    def inject(self, model: TrainModel) -> None:
+        """See ``LinearAdapter``."""
+        targets = targets_of(model, self.config).values()
+        self.most = max(int(each.out_features) for each in targets), max(int(each.in_features) for each in targets)  # type: ignore[arg-type]
+        super().inject(model)
+
+    def layer(self, base: nn.Module, place: Place) -> VeraLinear:
+        """See ``LinearAdapter``."""
+        return VeraLinear(base, self.store, self.config, self.most)

@@ -1,0 +1,68 @@
+"""Every adapter that there is, and what the suite is told of it: found by discovery, never listed."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from mt_core import AdapterComponent
+from mt_core.builtin import plugin as builtin
+from mt_core.plugins.host import PluginHost
+from mt_core.testing import hermetic_host
+from mt_plugin_adapters import plugin as adapters
+from mt_plugin_llama import plugin as llama
+from mt_plugin_quantizers import plugin as quantizers
+
+HERE = Path(__file__).parent
+DEFAULT = {"rank": 4}
+EXPECTED_FAILURES: dict[tuple[str, str], str] = {}
+"""(adapter, name of the test) → why it fails; strict, and said in docs/adapters.md."""
+WHOLE = "full"
+"""The adapter that adapts nothing: what the others are beside it."""
+
+
+def modules() -> dict[str, ModuleType]:
+    """Adapter → the module of hooks that offers it."""
+    return {each.name: module for module in (builtin, adapters) for each in module.mt_adapters() if each.name != WHOLE}
+
+
+def components() -> dict[str, AdapterComponent]:
+    """By name."""
+    return {each.name: each for module in (builtin, adapters) for each in module.mt_adapters() if each.name != WHOLE}
+
+
+def said(name: str, constant: str, default: Any) -> Any:
+    """A constant of ``test_NAME.py`` beside this file, which is read and not run: its other imports take seconds."""
+    path = HERE / f"test_{name.replace('-', '_')}.py"
+    if not path.exists():
+        return default
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.AnnAssign | ast.Assign) and node.value is not None:
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            if isinstance(target, ast.Name) and target.id == constant:
+                return ast.literal_eval(node.value)
+    return default
+
+
+def small(name: str) -> dict[str, Any]:
+    """Options for a tiny model: ``SMALL`` of its test, else a small rank where it has one."""
+    fits = "rank" in components()[name].config.model_fields
+    return dict(said(name, "SMALL", DEFAULT if fits else {}))
+
+
+def host_of(module: ModuleType) -> PluginHost:
+    """The built-ins, Llama, the quantizers and all adapters; the one that is tested comes last, as the kit expects it."""
+    host = hermetic_host(llama, quantizers, adapters)
+    host.plugins.sort(key=lambda plugin: plugin.info.module == module.__name__)
+    return host
+
+
+def expect(request: pytest.FixtureRequest, name: str) -> None:
+    """Mark a test that is known to fail, so that it does so for certain."""
+    test = request.node.originalname
+    if (name, test) in EXPECTED_FAILURES:
+        request.node.add_marker(pytest.mark.xfail(strict=True, reason=EXPECTED_FAILURES[name, test]))

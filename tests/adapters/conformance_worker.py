@@ -1,0 +1,35 @@
+"""Trains every adapter on many layouts in one launch. Run by test_conformance.py; see ../core/engine/layout_worker.py."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "core" / "engine"))
+
+from layout_worker import Bench, main
+
+ABOUT = ("losses", "norms", "state", "values", "copies")
+
+
+class ConformanceBench(Bench):
+    """A case that fails says so, and the others go on."""
+
+    def tried(self, case: dict[str, Any]) -> dict[str, Any]:
+        """What ``run`` or ``resume`` gives (the case's ``how``), a hash for each weight; or the error."""
+        try:
+            found = getattr(self, case["how"])(case)
+        except Exception:  # noqa: BLE001 - whatever it is, it is this case's result
+            return {"error": traceback.format_exc()}
+        values = {
+            name: hashlib.sha256(json.dumps(each).encode()).hexdigest()[:16] for name, each in found["values"].items()
+        }
+        return {**{key: found[key] for key in ABOUT}, "values": values}
+
+
+if __name__ == "__main__":
+    main(ConformanceBench)

@@ -1,0 +1,60 @@
+"""Which runs show that every adapter trains alike on every layout: one launch for each number of processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from catalogue import components, small
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    **{f"zero{stage}": {"stage": stage} for stage in range(4)},
+    "pipeline": {"stage": "auto", "pipeline": 2, "micro": 2},
+    "sequence": {"stage": 1, "sequence": 2},
+}
+"""Layout → the case of the worker that has it."""
+WHOLE, AGAIN = "zero0", "resumed"
+TRAINED_ONLY = {"checkpoint": {"trainable_only": True}}
+
+Cases = dict[str, dict[str, Any]]
+
+
+def case(name: str, layout: str, how: str = "run", **more: Any) -> dict[str, Any]:
+    """One run of an adapter; ``resume`` saves after the second of four steps and goes on in a fresh engine."""
+    return {**LAYOUTS[layout], "adapter": {"name": name, **small(name)}, "do": "tried", "how": how, **more}
+
+
+def declared(name: str) -> list[str]:
+    """The layouts that two processes on CPUs can try."""
+    return [layout for layout in LAYOUTS if layout in components()[name].layouts]
+
+
+def sampled(name: str, names: list[str]) -> list[str]:
+    """CI's share: one of ZeRO 1 to 3 in turn, and a pipeline where base weights change."""
+    dealt = f"zero{1 + names.index(name) % 3}"
+    wanted = {dealt, "pipeline"} if components()[name].rewrites_base else {dealt}
+    found = [layout for layout in declared(name) if layout in wanted]
+    return found or declared(name)[-1:]
+
+
+def one_process(names: list[str], *, full: bool) -> Cases:
+    """Adapter/what → case."""
+    cases: Cases = {}
+    for name in names:
+        first = declared(name)[0]
+        cases[f"{name}/{WHOLE}"] = case(name, first)
+        cases[f"{name}/{AGAIN}"] = case(name, first, "resume", **TRAINED_ONLY)
+        if full:
+            cases[f"{name}/recompute"] = case(name, first, recompute=True)
+            cases |= {f"{name}/one {layout}": case(name, layout) for layout in declared(name)[1:]}
+    return cases
+
+
+def two_processes(names: list[str], *, full: bool) -> Cases:
+    """Adapter/layout → case; all of them, with a resumed run each, where ``full``."""
+    cases: Cases = {}
+    for name in names:
+        for layout in declared(name) if full else sampled(name, names):
+            cases[f"{name}/{layout}"] = case(name, layout)
+            if full:
+                cases[f"{name}/{layout} {AGAIN}"] = case(name, layout, "resume", **TRAINED_ONLY)
+    return cases

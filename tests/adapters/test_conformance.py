@@ -1,0 +1,37 @@
+"""Every adapter that is built in or in plugins/adapters keeps what the kit asks; a new one is found, not listed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from catalogue import expect, host_of, modules, small
+
+from mt_core.plugins.host import PluginHost
+from mt_core.testing import BaseAdapterConformance
+
+EXACT_WITHIN: dict[str, float] = {}
+"""How far those that declare ``exact_at_init=False`` begin from their base, as a share of its output."""
+
+
+class TestAdapters(BaseAdapterConformance):
+    launches = False  # those of all adapters together are below
+    model = {"name": "llama", "vocab_size": 259, "dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
+    quantizer = {"name": "nf4"}
+
+    @pytest.fixture(autouse=True, params=modules())
+    def _each(self, request: pytest.FixtureRequest) -> None:
+        self.name, self.plugin, self.options = request.param, modules()[request.param], small(request.param)
+        self.exact_within = EXACT_WITHIN.get(self.name, self.exact_within)
+        expect(request, self.name)
+
+    @pytest.fixture
+    def mt_host(self, _each: None) -> PluginHost:
+        return host_of(self.plugin)
+
+    def world(self, host: PluginHost) -> PluginHost:
+        return host

@@ -1,0 +1,137 @@
+"""Every adapter on the layouts that it declares, all in one launch for each number of processes. A sample; -m soak is all."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from catalogue import components, expect, host_of, modules, small
+from layout_cases import AGAIN, WHOLE, declared, one_process, sampled, two_processes
+
+from mt_core import ConfigError
+from mt_core.engine.plan import make_plan
+from mt_core.plugins.resolve import resolve
+from mt_core.testing.layouts import PARALLEL, small_run
+
+WORKER = "adapters/conformance_worker.py"
+TOLERANCE = 2e-6
+"""Relative: the same sums in fp32, in another order."""
+NAMES = list(modules())
+Launch = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def one(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return launch(WORKER, 1, tmp_path_factory.mktemp("one"), one_process(NAMES, full=False))
+
+
+@pytest.fixture(scope="module")
+def two(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return launch(WORKER, 2, tmp_path_factory.mktemp("two"), two_processes(NAMES, full=False))
+
+
+@pytest.fixture(scope="module")
+def all_of_one(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return launch(WORKER, 1, tmp_path_factory.mktemp("one"), one_process(NAMES, full=True), timeout=1700)
+
+
+@pytest.fixture(scope="module")
+def all_of_two(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return launch(WORKER, 2, tmp_path_factory.mktemp("two"), two_processes(NAMES, full=True), timeout=1700)
+
+
+@pytest.fixture(autouse=True)
+def _expected(request: pytest.FixtureRequest) -> None:
+    expect(request, request.node.callspec.params["name"])
+
+
+def well(results: dict[str, Any], case: str) -> dict[str, Any]:
+    """Its figures. Raises ``AssertionError`` with what it said where it failed."""
+    assert "error" not in results[case], f"{case}:\n{results[case]['error']}"
+    return results[case]
+
+
+def far(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """The largest relative difference of losses and of gradient norms."""
+    pairs = [*zip(one["losses"], other["losses"], strict=True), *zip(one["norms"], other["norms"], strict=True)]
+    return max(abs(a - b) / max(abs(a), 1e-12) for a, b in pairs)
+
+
+def same_bits(whole: dict[str, Any], resumed: dict[str, Any]) -> None:
+    """Losses, weights and every rank's optimizer state."""
+    assert whole["losses"] == resumed["losses"]
+    wrong = [name for name, value in whole["values"].items() if resumed["values"][name] != value]
+    assert not wrong, f"other weights after the resume: {', '.join(wrong[:3])}"
+    assert whole["state"] == resumed["state"], "the optimizer's state is another after the resume"
+
+
+def alike(reference: dict[str, Any], other: dict[str, Any]) -> None:
+    """Within rounding, and copies of a weight on several stages are the same."""
+    assert far(reference, other) < TOLERANCE
+    assert all(len(set(hashes)) == 1 for hashes in other["copies"].values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_learns_on_one_process_and_leaves_the_rest_of_the_base_alone(one: dict[str, Any], name: str) -> None:
+    """In an engine. What nobody rewrites has the bits that it has under LoRA, which leaves all of the base alone."""
+    result, lora = well(one, f"{name}/{WHOLE}"), well(one, f"lora/{WHOLE}")
+    assert result["losses"][-1] < result["losses"][0] - 1e-4
+    if components()[name].rewrites_base:
+        return
+    frozen = [key for key in lora["values"] if "lora_" not in key]
+    changed = {key for key in frozen if result["values"][key] != lora["values"][key]}
+    assert changed < set(frozen)
+    trained = set(result["values"]) - set(frozen)
+    assert not (changed and trained), f"it has parameters of its own, and changed {sorted(changed)[:3]} of the base"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_resumed_run_equals_one_that_was_not_stopped_to_the_bit(one: dict[str, Any], name: str) -> None:
+    """From a checkpoint that has only what is trained or rewritten."""
+    same_bits(well(one, f"{name}/{WHOLE}"), well(one, f"{name}/{AGAIN}"))
+
+
+@pytest.mark.parametrize(("name", "layout"), [(name, layout) for name in NAMES for layout in sampled(name, NAMES)])
+def test_two_processes_train_as_one_does(one: dict[str, Any], two: dict[str, Any], name: str, layout: str) -> None:
+    alike(well(one, f"{name}/{WHOLE}"), well(two, f"{name}/{layout}"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_layout_that_is_not_declared_is_refused_on_paper(name: str) -> None:
+    """Before any process starts, with the layouts that there are."""
+    run = small_run(model={"name": "llama", "n_layers": 2}, adapter={"name": name, **small(name)})
+    for layout in sorted(set(PARALLEL) - components()[name].layouts):
+        resolved = resolve({**run, "parallel": PARALLEL[layout]}, host_of(modules()[name]))
+        with pytest.raises(ConfigError, match=f"{name} does not support {layout}"):
+            make_plan(resolved.config, world=2, device="cpu", offers=resolved.offers.values())
+
+
+ALL = [(name, layout) for name in NAMES for layout in declared(name)]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("name", "layout"), ALL)
+def test_every_declared_layout_trains_as_one_process_does(
+    all_of_one: dict[str, Any], all_of_two: dict[str, Any], name: str, layout: str
+) -> None:
+    reference = well(all_of_one, f"{name}/{WHOLE}")
+    alike(reference, well(all_of_two, f"{name}/{layout}"))
+    alike(reference, well(all_of_one, f"{name}/recompute"))
+    if f"{name}/one {layout}" in all_of_one:
+        alike(reference, well(all_of_one, f"{name}/one {layout}"))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("name", "layout"), ALL)
+def test_on_every_declared_layout_a_resumed_run_equals_one_that_was_not_stopped(
+    all_of_two: dict[str, Any], name: str, layout: str
+) -> None:
+    same_bits(well(all_of_two, f"{name}/{layout}"), well(all_of_two, f"{name}/{layout} {AGAIN}"))
