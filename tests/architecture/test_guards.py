@@ -22,7 +22,6 @@ MOST_LINES = {
     "training path": (
         [
             "config",
-            "adapters",
             *STEP_DATA,
             "engine",
             "checkpoint",
@@ -35,6 +34,7 @@ MOST_LINES = {
         ],
         5000,
     ),
+    "adapters": (["adapters"], 600),
     "building blocks": (["nn"], 1200),
     "start-up": (["assemble"], 2400),
     "rows made ready": (["data/*.py", "data/templates"], 2550),
