@@ -12,7 +12,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "sequence": {"stage": 1, "sequence": 2},
 }
 """Layout → the case of the worker that has it."""
-WHOLE, AGAIN = "zero0", "resumed"
+WHOLE, AGAIN, BITS = "zero0", "resumed", "nf4"
 TRAINED_ONLY = {"checkpoint": {"trainable_only": True}}
 
 Cases = dict[str, dict[str, Any]]
@@ -26,6 +26,12 @@ def case(name: str, layout: str, how: str = "run", **more: Any) -> dict[str, Any
 def declared(name: str) -> list[str]:
     """The layouts that two processes on CPUs can try."""
     return [layout for layout in LAYOUTS if layout in components()[name].layouts]
+
+
+def over_bits(name: str) -> list[str]:
+    """The layouts on which it is tried over a quantized base."""
+    fits = components()[name].on_quantized
+    return [layout for layout in declared(name) if fits and layout in ("zero1", "zero3", "sequence")]
 
 
 def sampled(name: str, names: list[str]) -> list[str]:
@@ -46,6 +52,8 @@ def one_process(names: list[str], *, full: bool) -> Cases:
         if full:
             cases[f"{name}/recompute"] = case(name, first, recompute=True)
             cases |= {f"{name}/one {layout}": case(name, layout) for layout in declared(name)[1:]}
+            if components()[name].on_quantized:
+                cases[f"{name}/{BITS}"] = case(name, first, quantizer=BITS)
     return cases
 
 
@@ -57,4 +65,7 @@ def two_processes(names: list[str], *, full: bool) -> Cases:
             cases[f"{name}/{layout}"] = case(name, layout)
             if full:
                 cases[f"{name}/{layout} {AGAIN}"] = case(name, layout, "resume", **TRAINED_ONLY)
+        for layout in over_bits(name) if full else []:
+            cases[f"{name}/{BITS} {layout}"] = case(name, layout, quantizer=BITS)
+            cases[f"{name}/{BITS} {layout} {AGAIN}"] = case(name, layout, "resume", quantizer=BITS, **TRAINED_ONLY)
     return cases

@@ -96,6 +96,7 @@ class Bench:
             "dataset": {"name": "jsonl", "path": str(self.rows)},
             "objective": case.get("objective", "sft"),
             "optimizer": case.get("optimizer", {"name": "adamw", "lr": 1e-2}),
+            "quantizer": case.get("quantizer", "none"),
             "adapter": case.get("adapter", "full"),
             "schedule": case.get("schedule", "cosine"),
             "data": {"eval": 5},
