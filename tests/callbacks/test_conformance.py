@@ -22,12 +22,6 @@ class TestCallbacks(BaseCallbackConformance):
         self.name, self.options = request.param, OPTIONS.get(request.param, {})
 
 
-class TestAverage(BaseCallbackConformance):
-    """The one that does most, on every layout."""
-
-    plugin, name, options = plugin, "ema", {"decay": 0.5}
-
-
 class TestPerplexity(BaseTaskPrintConformance):
     plugin, name = plugin, "perplexity"
 

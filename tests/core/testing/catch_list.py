@@ -404,6 +404,12 @@ LAUNCHED = [
 ]
 """Checks of what came of a launch."""
 
+TRAINED = [
+    *(Bad(CALLBACK, bad.check, "quiet", "") for bad in LAUNCHED if bad.base is CALLBACK),
+    *(Bad(OPTIMIZER, bad.check, "off", "") for bad in LAUNCHED if bad.base is OPTIMIZER),
+]
+"""The same checks of two without a fault."""
+
 ALONE = {"test_importing_it_takes_milliseconds_and_loads_nothing_heavy"}
 """Checks with plugins of their own."""
 

@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the spoiled plugin, which also runs in processes of its own
 
-from catch_list import ALONE, CAUGHT, EQUAL, LAUNCHED, Bad, checks
+from catch_list import ALONE, CAUGHT, EQUAL, LAUNCHED, TRAINED, Bad, checks
 from kit_spoiled import plugin as spoiled
 
 from mt_core.testing import BaseScheduleConformance, hermetic_host
@@ -43,13 +43,13 @@ def test_what_equals_its_reference_passes(good: Bad, tmp_path: Path) -> None:
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Result]]:
     """What came of all spoiled runs, in one launch."""
     folder, cases = tmp_path_factory.mktemp("launch"), {}
-    for bad in LAUNCHED:
+    for bad in [*LAUNCHED, *TRAINED]:
         own: Mapping[str, Case] = bad.suite().launch_cases(hermetic_host(spoiled), folder)
         cases |= {f"{bad.base.kind}-{bad.name}-{name}": case for name, case in own.items()}
     found = launched(cases, folder, plugin=spoiled)
     return {
         bad.title: {name.removeprefix(start): result for name, result in found.items() if name.startswith(start)}
-        for bad in LAUNCHED
+        for bad in [*LAUNCHED, *TRAINED]
         for start in [f"{bad.base.kind}-{bad.name}-"]
     }
 
@@ -59,6 +59,11 @@ def test_a_spoiled_run_is_caught_with_a_message(bad: Bad, results: Any, tmp_path
     with pytest.raises(AssertionError) as caught:
         run(bad.suite(), bad.check, tmp_path, results[bad.title])
     assert re.search(bad.says, str(caught.value)), str(caught.value)
+
+
+@pytest.mark.parametrize("good", TRAINED, ids=lambda each: each.title)
+def test_a_run_without_a_fault_passes(good: Bad, results: Any, tmp_path: Path) -> None:
+    run(good.suite(), good.check, tmp_path, results[good.title])
 
 
 def test_no_check_of_the_kit_is_without_a_plugin_that_it_catches() -> None:

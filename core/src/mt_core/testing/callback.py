@@ -15,7 +15,7 @@ from mt_core.events import EVENTS
 from mt_core.plugins.host import PluginHost
 from mt_core.testing.base import BasePluginConformance
 from mt_core.testing.launch import Case, Result
-from mt_core.testing.layouts import PARALLEL, WHOLE, alone, no_error, same_after_resume, small_run
+from mt_core.testing.layouts import WHOLE, no_error, on_two, parallel, same_after_resume, small_run
 
 BROKEN = "broken"
 """The case in which it raises, on two processes."""
@@ -55,11 +55,9 @@ class BaseCallbackConformance(BasePluginConformance):
     def launch_cases(self, host: PluginHost, folder: Path) -> Mapping[str, Case]:
         if not self.launches:
             return {}
-        raw = self.run(host, folder)
-        declared = sorted(self.component(host).layouts & set(PARALLEL))
-        cases: dict[str, Case] = {each: Case(raw={**raw, "parallel": PARALLEL[each]}, processes=2) for each in declared}
-        whole = {**raw, "parallel": alone(declared)}
-        cases[WHOLE] = Case(raw=whole, again_from=2)
+        raw, layouts = self.run(host, folder), self.component(host).layouts
+        whole = {**raw, "parallel": parallel(layouts)}
+        cases: dict[str, Case] = {WHOLE: Case(raw=whole, again_from=2), **on_two(raw, layouts)}
         events = [each for each in (*USUAL, *EVENTS) if each in self.events(host, folder)]
         if events:
             cases[BROKEN] = Case(raw=whole, processes=2, raises_in=events[0])

@@ -18,17 +18,25 @@ STEPS = 4
 WHOLE = "one"
 """The case that others are compared with: one process, at the lowest ZeRO stage that is declared."""
 
-PARALLEL: Mapping[str, Mapping[str, Any]] = {
+SECTIONS: Mapping[str, Mapping[str, Any]] = {
     **{f"zero{stage}": {"zero_stage": stage} for stage in range(4)},
-    "pipeline": {"pipeline": 2},
-    "sequence": {"sequence": 2, "zero_stage": 1},
+    "pipeline": {"pipeline": 2, "zero_stage": "auto"},
+    "sequence": {"sequence": 2},
 }
-"""Layout → the section ``parallel`` that has it, on two processes. Offload needs a GPU and is not tried."""
+"""Layout → keys of the section ``parallel`` that ask for it, on two processes. A pipeline has a ZeRO stage of its own; offload
+needs a GPU and is not tried."""
 
 
-def alone(layouts: Collection[str]) -> Mapping[str, Any]:
-    """The section ``parallel`` of one process that a component with these layouts can take."""
-    return PARALLEL[min((each for each in layouts if each.startswith("zero")), default="zero0")]
+def parallel(layouts: Collection[str], layout: str = "") -> dict[str, Any]:
+    """The section of a layout, beside the lowest ZeRO stage of those that are declared; without a layout that of one process."""
+    lowest = min((each for each in layouts if each.startswith("zero")), default="zero0")
+    return {**SECTIONS[lowest], **SECTIONS.get(layout, {})}
+
+
+def on_two(raw: Mapping[str, Any], layouts: Collection[str]) -> dict[str, Case]:
+    """A run on two processes in each of the declared layouts that can be tried."""
+    tried = sorted(set(layouts) & set(SECTIONS))
+    return {each: Case(raw={**raw, "parallel": parallel(layouts, each)}, processes=2) for each in tried}
 
 
 def small_run(**slots: Any) -> dict[str, Any]:
@@ -59,15 +67,14 @@ class LayoutConformance(BasePluginConformance):
 
     def layouts(self, host: PluginHost) -> list[str]:
         """The declared layouts that two processes on CPUs can try."""
-        return sorted(self.component(host).layouts & set(PARALLEL))
+        return sorted(self.component(host).layouts & set(SECTIONS))
 
     def launch_cases(self, host: PluginHost, folder: Path) -> Mapping[str, Case]:
         if not self.launches or "cpu" not in self.component(host).devices:
             return {}
-        raw = self.run(host, folder)
-        cases = {each: Case(raw={**raw, "parallel": PARALLEL[each]}, processes=2) for each in self.layouts(host)}
-        whole = {**raw, "parallel": alone(self.layouts(host))}
-        return {WHOLE: Case(raw=whole, again_from=2), **cases}
+        raw, layouts = self.run(host, folder), self.layouts(host)
+        whole = {**raw, "parallel": parallel(layouts)}
+        return {WHOLE: Case(raw=whole, again_from=2), **on_two(raw, layouts)}
 
     @pytest.mark.mt_launch
     def test_every_declared_layout_trains_as_one_process_does(

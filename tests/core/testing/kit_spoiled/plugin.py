@@ -112,7 +112,7 @@ def _first_only(named: Any, config: Any) -> list[dict[str, Any]]:
 @hookimpl
 def mt_optimizers() -> list[OptimizerComponent]:
     names = ("forgets-some", "uphill", "own-rate", "decays-all", "forgetful", "keeps-text", "sees-shapes", "off")
-    layouts = {"sees-shapes": frozenset({"zero3"})}
+    layouts = {"sees-shapes": frozenset({"zero3"}), "off": frozenset({"zero0", "zero2"})}
     return [
         OptimizerComponent(
             name=name,
@@ -195,7 +195,7 @@ def mt_adapters() -> list[AdapterComponent]:
 
 @hookimpl
 def mt_callbacks() -> list[Component]:
-    layouts = {"local": frozenset({"zero1"})}
+    layouts = {"local": frozenset({"zero1"}), "quiet": frozenset({"zero1", "pipeline"})}
     return [
         Component(
             name=name,
@@ -203,5 +203,5 @@ def mt_callbacks() -> list[Component]:
             build=_build("callbacks", name.title()),
             layouts=layouts.get(name, frozenset({"zero0"})),  # type: ignore[arg-type]
         )
-        for name in ("misspelt", "lonely", "opaque", "swallows", "local", "amnesiac")
+        for name in ("quiet", "misspelt", "lonely", "opaque", "swallows", "local", "amnesiac")
     ]
