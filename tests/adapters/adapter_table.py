@@ -7,16 +7,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import torch
-from catalogue import EXPECTED_FAILURES, components, small
+from catalogue import components, expected_failures, in_tiny_llama
 
 from mt_core import Adapter, AdapterComponent
-from mt_plugin_llama.config import LlamaConfig
-from mt_plugin_llama.model import Llama
+from mt_core.nn import TrainModel
 
 PAGE = Path(__file__).parents[2] / "docs" / "adapters.md"
 BEGIN, END = "<!-- adapters: begin -->", "<!-- adapters: end -->"
-SHAPE = {"vocab_size": 32, "dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48, "max_seq_len": 8}
 ZERO = tuple(f"zero{stage}" for stage in range(4))
 HEAD = ("adapter", "what it is", "trains", "needs", "ZeRO", "pipeline", "sequence", "quantized base", "merges")
 
@@ -24,7 +21,9 @@ HEAD = ("adapter", "what it is", "trains", "needs", "ZeRO", "pipeline", "sequenc
 def table() -> str:
     """A row for each adapter, and below what is known to fail."""
     lines = [_row(HEAD), _row(["---"] * len(HEAD)), *(_row(_cells(each)) for each in components().values())]
-    failures = [f"- `{name}`, {test}: {reason}" for (name, test), reason in EXPECTED_FAILURES.items()]
+    failures = [
+        f"- `{name}`, {test}: {reason}" for name in components() for test, reason in expected_failures(name).items()
+    ]
     return "\n".join(
         [
             *lines,
@@ -37,11 +36,11 @@ def table() -> str:
 
 def _cells(component: AdapterComponent) -> list[str]:
     stages = [layout[-1] for layout in ZERO if layout in component.layouts]
-    adapter, trained = _built(component)
+    adapter, model, base = in_tiny_llama(component.name)
     return [
         f"[`{component.name}`]({component.source})" if component.source else f"`{component.name}`",
         component.summary,
-        trained,
+        _trained(adapter, model, base),
         _needs(component, adapter),
         "0–3" if len(stages) == len(ZERO) else ", ".join(stages),
         *("●" if layout in component.layouts else "" for layout in ("pipeline", "sequence")),
@@ -50,17 +49,13 @@ def _cells(component: AdapterComponent) -> list[str]:
     ]
 
 
-def _built(component: AdapterComponent) -> tuple[Adapter, str]:
-    """The adapter in a tiny Llama, and the names of what it trains there."""
-    with torch.device("meta"):
-        model = Llama(LlamaConfig(**SHAPE))
-        base = {name for name, _ in model.named_parameters()}
-        adapter: Adapter = component.build(component.config(**small(component.name)))
-        adapter.inject(model)
+def _trained(adapter: Adapter, model: TrainModel, base: set[str]) -> str:
+    """The names of what it trains."""
     trained = adapter.trainable_parameters(model)
     own = dict.fromkeys(name.rpartition(".")[2] for name in trained if name not in base)
-    words = [f"`{name}`" for name in own] + ["weights of the model"] * any(name in base for name in trained)
-    return adapter, ", ".join(words)
+    return ", ".join(
+        [*(f"`{name}`" for name in own), *["weights of the model"] * any(name in base for name in trained)]
+    )
 
 
 def _needs(component: AdapterComponent, adapter: Adapter) -> str:

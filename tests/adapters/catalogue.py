@@ -1,4 +1,9 @@
-"""Every adapter that there is, and what the suite is told of it: found by discovery, never listed."""
+"""Every adapter that there is, found by discovery, and what its own test file tells the suite.
+
+``tests/adapters/test_NAME.py`` may have these literals: ``SMALL`` (options for a tiny model), ``EXACT_WITHIN`` (how far an adapter
+with ``exact_at_init=False`` begins from its base, as a share of its output), ``LEARNING`` (``margin``, ``rate`` and ``options``
+of its 200 steps: see learning.py) and ``EXPECTED_FAILURES`` (name of a test → why it fails; strict, and said in docs/adapters.md).
+"""
 
 from __future__ import annotations
 
@@ -8,19 +13,23 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
-from mt_core import AdapterComponent
+from mt_core import Adapter, AdapterComponent
 from mt_core.builtin import plugin as builtin
+from mt_core.nn import TrainModel
 from mt_core.plugins.host import PluginHost
 from mt_core.testing import hermetic_host
 from mt_plugin_adapters import plugin as adapters
 from mt_plugin_llama import plugin as llama
+from mt_plugin_llama.config import LlamaConfig
+from mt_plugin_llama.model import Llama
 from mt_plugin_quantizers import plugin as quantizers
 
 HERE = Path(__file__).parent
 DEFAULT = {"rank": 4}
-EXPECTED_FAILURES: dict[tuple[str, str], str] = {}
-"""(adapter, name of the test) → why it fails; strict, and said in docs/adapters.md."""
+TINY = {"vocab_size": 259, "dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
+"""The shape that everything here is small on."""
 WHOLE = "full"
 """The adapter that adapts nothing: what the others are beside it."""
 
@@ -54,6 +63,17 @@ def small(name: str) -> dict[str, Any]:
     return dict(said(name, "SMALL", DEFAULT if fits else {}))
 
 
+def in_tiny_llama(name: str) -> tuple[Adapter, TrainModel, set[str]]:
+    """An adapter in a model without memory, and the names that the model had before."""
+    component = components()[name]
+    with torch.device("meta"):
+        model = Llama(LlamaConfig(**TINY, max_seq_len=8))
+        base = {each for each, _ in model.named_parameters()}
+        adapter: Adapter = component.build(component.config(**small(name)))
+        adapter.inject(model)
+    return adapter, model, base
+
+
 def host_of(module: ModuleType) -> PluginHost:
     """The built-ins, Llama, the quantizers and all adapters; the one that is tested comes last, as the kit expects it."""
     host = hermetic_host(llama, quantizers, adapters)
@@ -61,8 +81,13 @@ def host_of(module: ModuleType) -> PluginHost:
     return host
 
 
+def expected_failures(name: str) -> dict[str, str]:
+    """Test → why it fails."""
+    return dict(said(name, "EXPECTED_FAILURES", {}))
+
+
 def expect(request: pytest.FixtureRequest, name: str) -> None:
     """Mark a test that is known to fail, so that it does so for certain."""
-    test = request.node.originalname
-    if (name, test) in EXPECTED_FAILURES:
-        request.node.add_marker(pytest.mark.xfail(strict=True, reason=EXPECTED_FAILURES[name, test]))
+    reason = expected_failures(name).get(request.node.originalname)
+    if reason:
+        request.node.add_marker(pytest.mark.xfail(strict=True, reason=reason))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from catalogue import components, small
+from catalogue import components, in_tiny_llama, small
+
+from mt_core.nn import shared_of
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     **{f"zero{stage}": {"stage": stage} for stage in range(4)},
@@ -12,7 +14,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "sequence": {"stage": 1, "sequence": 2},
 }
 """Layout → the case of the worker that has it."""
-WHOLE, AGAIN = "zero0", "resumed"
+WHOLE, AGAIN, BITS = "zero0", "resumed", "nf4"
 TRAINED_ONLY = {"checkpoint": {"trainable_only": True}}
 
 Cases = dict[str, dict[str, Any]]
@@ -28,10 +30,17 @@ def declared(name: str) -> list[str]:
     return [layout for layout in LAYOUTS if layout in components()[name].layouts]
 
 
+def over_bits(name: str) -> list[str]:
+    """The layouts on which it is tried over a quantized base."""
+    fits = components()[name].on_quantized
+    return [layout for layout in declared(name) if fits and layout in ("zero1", "zero3", "sequence")]
+
+
 def sampled(name: str, names: list[str]) -> list[str]:
-    """CI's share: one of ZeRO 1 to 3 in turn, and a pipeline where base weights change."""
+    """CI's share: one of ZeRO 1 to 3 in turn, and a pipeline where base weights change or layers share parameters."""
     dealt = f"zero{1 + names.index(name) % 3}"
-    wanted = {dealt, "pipeline"} if components()[name].rewrites_base else {dealt}
+    shares = any(shared_of(parameter) for parameter in in_tiny_llama(name)[1].parameters())
+    wanted = {dealt, "pipeline"} if shares or components()[name].rewrites_base else {dealt}
     found = [layout for layout in declared(name) if layout in wanted]
     return found or declared(name)[-1:]
 
@@ -46,6 +55,8 @@ def one_process(names: list[str], *, full: bool) -> Cases:
         if full:
             cases[f"{name}/recompute"] = case(name, first, recompute=True)
             cases |= {f"{name}/one {layout}": case(name, layout) for layout in declared(name)[1:]}
+            if components()[name].on_quantized:
+                cases[f"{name}/{BITS}"] = case(name, first, quantizer=BITS)
     return cases
 
 
@@ -57,4 +68,7 @@ def two_processes(names: list[str], *, full: bool) -> Cases:
             cases[f"{name}/{layout}"] = case(name, layout)
             if full:
                 cases[f"{name}/{layout} {AGAIN}"] = case(name, layout, "resume", **TRAINED_ONLY)
+        for layout in over_bits(name) if full else []:
+            cases[f"{name}/{BITS} {layout}"] = case(name, layout, quantizer=BITS)
+            cases[f"{name}/{BITS} {layout} {AGAIN}"] = case(name, layout, "resume", quantizer=BITS, **TRAINED_ONLY)
     return cases

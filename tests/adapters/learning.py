@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
-from catalogue import host_of, modules, small
+from catalogue import TINY, host_of, modules, said, small
 from torch import Tensor
 
 from mt_core.assemble.adapted import inject, start
@@ -34,17 +35,14 @@ from mt_core.testing.weights import filled
 
 PAGE = Path(__file__).parents[2] / "docs" / "adapters.md"
 BEGIN, END = "<!-- learning: begin -->", "<!-- learning: end -->"
-MODEL = {"name": "llama", "vocab_size": 259, "dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 128}
+MODEL = {"name": "llama", **TINY, "dim": 64, "ffn_dim": 128}
 TAUGHT, HELD_OUT = ("argparse", "inspect", "typing", "doctest"), ("textwrap", "shlex", "calendar")
 ROWS, TOKENS = 8, 128
 SEEDS = (0, 1, 2)
 STEPS, BASE_STEPS = 200, 500
-RATES: dict[str, float] = {}
-"""Learning rate of those that ``RATE`` does not suit."""
-RATE = 1e-2
-MARGINS: dict[str, float] = {}
-"""How far below the frozen base's held-out loss each must end, in nats per byte; the others by ``MARGIN``."""
-MARGIN = 0.15
+RATE, MARGIN = 1e-2, 0.15
+"""Learning rate, and how far below the frozen base's held-out loss an adapter must end (nats per byte), unless its test says
+otherwise (``LEARNING``)."""
 DEVIATIONS = 3.0
 """And by how many standard deviations over seeds."""
 
@@ -71,7 +69,22 @@ class Learned:
     @property
     def is_enough(self) -> bool:
         """Whether it learns what it must."""
-        return self.gain > MARGINS.get(self.name, MARGIN) and self.gain > DEVIATIONS * self.deviation
+        return self.gain > margin_of(self.name) and self.gain > DEVIATIONS * self.deviation
+
+
+def asked(name: str, key: str, default: Any) -> Any:
+    """What an adapter's own test says of its 200 steps."""
+    return said(name, "LEARNING", {}).get(key, default)
+
+
+def rate_of(name: str) -> float:
+    """Learning rate."""
+    return float(asked(name, "rate", RATE))
+
+
+def margin_of(name: str) -> float:
+    """Nats per byte."""
+    return float(asked(name, "margin", MARGIN))
 
 
 def text_of(names: tuple[str, ...]) -> Tensor:
@@ -101,7 +114,7 @@ def held_out_loss(model: TrainModel) -> float:
     return statistics.mean(losses)
 
 
-def resolved_for(adapter: dict[str, object], module: str, seed: int) -> Resolved:
+def resolved_for(adapter: dict[str, Any], module: str, seed: int) -> Resolved:
     """A run with it, as the core reads it."""
     raw = small_run(model=MODEL, adapter=adapter)
     return resolve({**raw, "train": {**raw["train"], "seed": seed}}, host_of(modules()[module]))
@@ -129,13 +142,13 @@ def learn(name: str) -> Learned:
     """200 steps with each seed."""
     after, base, trained = [], 0.0, 0
     for seed in SEEDS:
-        resolved = resolved_for({"name": name, **small(name)}, name, seed)
+        resolved = resolved_for({"name": name, **small(name), **asked(name, "options", {})}, name, seed)
         model = frozen_base(resolved)
         base = held_out_loss(model)
         names = [each for each, _ in model.named_parameters()]
         adapter = inject(resolved, model, probe=lambda run=resolved, whole=model: probe_of_run(run, whole))
         start(resolved, model, names, process=ALONE)
-        training = PlainTraining(resolved, model, adapter, rate=RATES.get(name, RATE), steps=STEPS)
+        training = PlainTraining(resolved, model, adapter, rate=rate_of(name), steps=STEPS)
         trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
         torch.manual_seed(seed)
         training.run(list(batches(text_of(TAUGHT), STEPS, seed=seed)))
@@ -147,8 +160,8 @@ def table(found: list[Learned]) -> str:
     """Markdown."""
     head = "| adapter | trained numbers | rate | base | after | gain | deviation | must be above |\n|---|---|---|---|---|---|---|---|"
     lines = [
-        f"| `{each.name}` | {each.trained:,} | {RATES.get(each.name, RATE):g} | {each.base:.3f}"
-        f" | {statistics.mean(each.after):.3f} | {each.gain:.3f} | {each.deviation:.3f} | {MARGINS.get(each.name, MARGIN):g} |"
+        f"| `{each.name}` | {each.trained:,} | {rate_of(each.name):g} | {each.base:.3f}"
+        f" | {statistics.mean(each.after):.3f} | {each.gain:.3f} | {each.deviation:.3f} | {margin_of(each.name):g} |"
         for each in found
     ]
     return "\n".join([head, *lines])

@@ -9,24 +9,24 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from catalogue import expect, host_of, modules, small
+from catalogue import TINY, expect, host_of, modules, said, small
 
 from mt_core.plugins.host import PluginHost
 from mt_core.testing import BaseAdapterConformance
 
-EXACT_WITHIN: dict[str, float] = {}
-"""How far those that declare ``exact_at_init=False`` begin from their base, as a share of its output."""
-
 
 class TestAdapters(BaseAdapterConformance):
-    launches = False  # those of all adapters together are below
-    model = {"name": "llama", "vocab_size": 259, "dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
+    launches = False
+    # All adapters together, in one launch: test_layouts.py.
+    test_every_declared_layout_trains_as_one_process_does = None
+    test_a_resumed_run_equals_one_that_was_not_stopped = None
+    model = {"name": "llama", **TINY}
     quantizer = {"name": "nf4"}
 
     @pytest.fixture(autouse=True, params=modules())
     def _each(self, request: pytest.FixtureRequest) -> None:
         self.name, self.plugin, self.options = request.param, modules()[request.param], small(request.param)
-        self.exact_within = EXACT_WITHIN.get(self.name, self.exact_within)
+        self.exact_within = said(self.name, "EXACT_WITHIN", self.exact_within)
         expect(request, self.name)
 
     @pytest.fixture

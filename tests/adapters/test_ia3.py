@@ -22,6 +22,7 @@ from mt_plugin_adapters.variants.ia3.config import Ia3Config
 from mt_plugin_adapters.variants.ia3.layer import Ia3Linear
 
 SMALL: dict = {}
+LEARNING: dict = {"margin": 0.05}  # 384 numbers
 
 
 def layer(of_inputs: bool) -> Ia3Linear:

@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from catalogue import components, expect, host_of, modules, small
-from layout_cases import AGAIN, WHOLE, declared, one_process, sampled, two_processes
+from layout_cases import AGAIN, BITS, WHOLE, declared, one_process, over_bits, sampled, two_processes
 
 from mt_core import ConfigError
 from mt_core.engine.plan import make_plan
@@ -135,3 +135,14 @@ def test_on_every_declared_layout_a_resumed_run_equals_one_that_was_not_stopped(
     all_of_two: dict[str, Any], name: str, layout: str
 ) -> None:
     same_bits(well(all_of_two, f"{name}/{layout}"), well(all_of_two, f"{name}/{layout} {AGAIN}"))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("name", "layout"), [(name, layout) for name in NAMES for layout in over_bits(name)])
+def test_over_four_bits_two_processes_train_as_one_does_and_resume(
+    all_of_one: dict[str, Any], all_of_two: dict[str, Any], name: str, layout: str
+) -> None:
+    two = well(all_of_two, f"{name}/{BITS} {layout}")
+    alike(well(all_of_one, f"{name}/{BITS}"), two)
+    same_bits(two, well(all_of_two, f"{name}/{BITS} {layout} {AGAIN}"))

@@ -21,6 +21,7 @@ from mt_plugin_adapters.variants.plora.adapter import Plora
 from mt_plugin_adapters.variants.plora.config import PloraConfig
 
 SMALL: dict = {"rank": 4, "alpha": 8.0, "every_steps": 2}
+LEARNING: dict = {"options": {"every_steps": 50}}  # stages that are long enough to learn something
 
 
 def model() -> tuple[nn.Sequential, Plora]:

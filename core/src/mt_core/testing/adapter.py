@@ -84,18 +84,22 @@ class BaseAdapterConformance(LayoutConformance):
         fill_model(model, source, seed=0, process=ALONE)
         return model
 
-    def adapted(self, resolved: Resolved, *, plan: Mapping[str, Any] | None = None) -> tuple[TrainModel, Adapter]:
-        """The model with it, as a run begins; ``plan`` is that of a checkpoint."""
+    def adapted(self, resolved: Resolved) -> tuple[TrainModel, Adapter]:
+        """The model with it, as a run begins."""
         model = self.base(resolved)
         names = weight_names(model)
-        if plan is None:
-            adapter = inject(resolved, model, probe=lambda: probe_of_run(resolved, model))
-        else:
-            adapter = resolved.build("adapter", resolved.config.adapter.options)
-            adapter.plan = plan
-            adapter.inject(model)
+        adapter = inject(resolved, model, probe=lambda: probe_of_run(resolved, model))
         start(resolved, model, names, process=ALONE)
         return model, adapter
+
+    def resumed(self, resolved: Resolved, plan: Mapping[str, Any], saved: Mapping[str, Tensor]) -> TrainModel:
+        """The model with it as a checkpoint of trained weights gives it: nothing begins anew."""
+        model = self.base(resolved)
+        adapter = resolved.build("adapter", resolved.config.adapter.options)
+        adapter.plan = json.loads(json.dumps(dict(plan)))
+        adapter.inject(model)
+        model.load_state_dict(saved, strict=False)
+        return model
 
     def batches(self, model: TrainModel, count: int = 1) -> list[Batch]:
         """Rows of numbers that could be tokens; the same ones each time."""
@@ -209,11 +213,7 @@ class BaseAdapterConformance(LayoutConformance):
         brought = set(values) - set(weight_names(self.base(resolved)))
         missing = sorted((brought | set(adapter.trainable_parameters(model))) - saved)
         assert not missing, f"saved_state leaves out {', '.join(missing[:3])}, which base and seed cannot give again"
-        again, _ = self.adapted(resolved, plan=json.loads(json.dumps(dict(adapter.plan))))
-        with torch.no_grad():
-            for name, parameter in again.named_parameters():
-                if name in saved:
-                    parameter.copy_(values[name])
+        again = self.resumed(resolved, adapter.plan, {name: values[name] for name in saved})
         batch = self.batches(model)[0]
         assert torch.equal(outputs(again.eval(), batch), outputs(model, batch)), (
             "a second model with what saved_state names, and the same plan, gives another output. What training changes is a"
