@@ -17,7 +17,7 @@ from layout_cases import AGAIN, BITS, WHOLE, declared, one_process, over_bits, s
 from mt_core import ConfigError
 from mt_core.engine.plan import make_plan
 from mt_core.plugins.resolve import resolve
-from mt_core.testing.layouts import PARALLEL, small_run
+from mt_core.testing.layouts import SECTIONS, parallel, small_run
 
 WORKER = "adapters/conformance_worker.py"
 TOLERANCE = 2e-6
@@ -106,8 +106,9 @@ def test_two_processes_train_as_one_does(one: dict[str, Any], two: dict[str, Any
 def test_a_layout_that_is_not_declared_is_refused_on_paper(name: str) -> None:
     """Before any process starts, with the layouts that there are."""
     run = small_run(model={"name": "llama", "n_layers": 2}, adapter={"name": name, **small(name)})
-    for layout in sorted(set(PARALLEL) - components()[name].layouts):
-        resolved = resolve({**run, "parallel": PARALLEL[layout]}, host_of(modules()[name]))
+    has = components()[name].layouts
+    for layout in sorted(set(SECTIONS) - has):
+        resolved = resolve({**run, "parallel": parallel(has, layout)}, host_of(modules()[name]))
         with pytest.raises(ConfigError, match=f"{name} does not support {layout}"):
             make_plan(resolved.config, world=2, device="cpu", offers=resolved.offers.values())
 
