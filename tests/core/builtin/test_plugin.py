@@ -12,6 +12,7 @@ import pytest
 from annotated_types import Ge, Gt, MinLen
 
 import mt_core
+import mt_core.adapters
 import mt_core.builtin
 import mt_core.files
 import mt_core.nn
@@ -24,7 +25,8 @@ NAMES = {
     "mt_datasets": ["demo", "text", "jsonl"],
     "mt_tokenizers": ["byte", "sentencepiece", "huggingface"],
     "mt_objectives": ["pretrain", "sft"],
-    "mt_adapters": ["full"],
+    "mt_quantizers": ["none"],
+    "mt_adapters": ["full", "lora"],
     "mt_optimizers": ["adamw"],
     "mt_schedules": ["constant", "cosine"],
     "mt_task_prints": ["loss"],
@@ -94,7 +96,7 @@ def run_time_imports(tree: ast.Module) -> list[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_built_ins_use_public_names_only(path: Path) -> None:
-    parts: list[Any] = [mt_core, mt_core.files, mt_core.nn, mt_core.weights]
+    parts: list[Any] = [mt_core, mt_core.adapters, mt_core.files, mt_core.nn, mt_core.weights]
     public = {part.__name__: part.__all__ for part in parts}
     for module, names in run_time_imports(ast.parse(path.read_text("utf-8"))):
         if module.partition(".")[0] == "mt_core":
