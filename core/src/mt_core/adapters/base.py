@@ -41,6 +41,10 @@ class AdapterContext(Protocol):
         """A copy, whole, in fp32 (a frozen weight: in its own dtype). Raises ``ComponentError`` for what is not there."""
         ...
 
+    def moments(self, name: str) -> tuple[str, ...]:
+        """Keys of the optimizer's state that have a number for each one of this weight; none before its first update."""
+        ...
+
     def write(self, name: str, value: Tensor, part: Part = "weight") -> None:
         """Put a whole value. A trained weight's master and what the model computes with both change.
 

@@ -7,6 +7,7 @@ both are written, or ``ComponentError`` is raised. All ranks that have a paramet
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +45,12 @@ class Access:
         value = self._whole(parameter, part) if self._engine.plan.zero_stage == 0 else _safe_read(parameter, part)
         value = self._present(name, part, value).detach().to(torch.float32, copy=True).view(whole_shape(parameter))
         return value.div_(self._scale) if part == GRADIENT else value
+
+    def moments(self, name: str) -> tuple[str, ...]:
+        """See ``AdapterContext``. At stages 1 to 3 all weights have those that their flat slices have."""
+        state, parameter = self._engine.inner_optimizer.state, self._parameter(name)
+        here = [(parameter, state.get(parameter, {}))] if self._engine.plan.zero_stage == 0 else state.items()
+        return tuple(sorted({key for owner, values in here for key, each in values.items() if _alike(owner, each)}))
 
     @torch.no_grad()
     def write(self, name: str, value: Tensor, part: str = WEIGHT) -> None:
@@ -99,6 +106,10 @@ class Access:
         raise ComponentError(
             f"{name} has no {part!r} now; the optimizer's state has {', '.join(keys) or 'nothing yet: it is made in the first step'}"
         )
+
+
+def _alike(parameter: Tensor, value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() > 0 and value.numel() == parameter.numel()
 
 
 def _safe_read(parameter: nn.Parameter, part: str) -> Tensor | None:
