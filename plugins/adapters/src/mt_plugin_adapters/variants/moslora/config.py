@@ -1,0 +1,15 @@
+"""Options of MoSLoRA."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from mt_core import LowRankConfig
+
+
+class MoslConfig(LowRankConfig):
+    """See ``LowRankConfig``."""
+
+    mixer: Literal["uniform", "orthogonal"] = Field("uniform", description="how the square matrix begins")
