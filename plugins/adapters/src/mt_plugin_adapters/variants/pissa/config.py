@@ -1,0 +1,15 @@
+"""Options of PiSSA."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from mt_core import LowRankConfig
+
+
+class PissaConfig(LowRankConfig):
+    """See ``LowRankConfig``."""
+
+    iterations: int | None = Field(
+        None, gt=0, description="subspace iterations of a fast, approximate decomposition; none is the exact one"
+    )
