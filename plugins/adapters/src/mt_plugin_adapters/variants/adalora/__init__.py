@@ -1,0 +1,35 @@
+"""AdaLoRA (https://arxiv.org/abs/2303.10512): ``W x + s·P Λ Q x``, whose ranks move to where they matter.
+
+P (``lora_B``) and Q (``lora_A``) are held near orthogonal by the gradient of ``γ (‖PᵀP - I‖² + ‖QQᵀ - I‖²)``; Λ (``lora_E``) is a vector.
+The importance of a number is the product of two running means: of its sensitivity ``|w ∂L/∂w|``, and of how far that is
+from its mean. A rank's importance is that of its λ and the means of those of its column of P and its row of Q. Every so many steps
+the λ of the least important ranks of all layers are set to 0; how many are left falls by a cubic from all to ``target_rank`` a
+layer. Those that are left at the begin of the final steps stay.
+
+As in the authors' code, and not in the paper's formula, the cubic begins with all and ends with the target. peft takes the root of
+each norm, and the mean over layers; this is the paper's sum. The ranking is over all layers, so that no pipeline can be had.
+"""
+
+from __future__ import annotations
+
+from mt_core import ANY, Adapter, AdapterComponent
+
+from .config import AdaLoraConfig
+
+_TESTED = ANY - {"offload", "pipeline"}
+
+
+def _build(config: AdaLoraConfig) -> Adapter:
+    from .adapter import AdaLora
+
+    return AdaLora(config)
+
+
+COMPONENT = AdapterComponent(
+    name="adalora",
+    config=AdaLoraConfig,
+    build=_build,
+    summary="LoRA in the form of singular values, the least important of which are pruned while it trains",
+    source="https://arxiv.org/abs/2303.10512",
+    layouts=_TESTED,
+)

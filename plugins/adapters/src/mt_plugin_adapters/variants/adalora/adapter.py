@@ -1,0 +1,84 @@
+"""What AdaLoRA does around an update: the orthogonal term, importances, pruning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from mt_core import AdapterContext
+from mt_core.adapters import LinearAdapter, Place
+
+from .budget import Budget
+from .config import AdaLoraConfig
+from .layer import PARTS, AdaLoraLinear, orthogonal_gradient, rank_scores
+
+
+class AdaLora(LinearAdapter[AdaLoraConfig]):
+    """Trains P, Λ and Q."""
+
+    def __init__(self, config: AdaLoraConfig) -> None:
+        super().__init__(config)
+        self.sensitivities: dict[str, Tensor] = {}  # of the update that is being made
+
+    def layer(self, base: nn.Module, place: Place) -> AdaLoraLinear:
+        """See ``LinearAdapter``."""
+        return AdaLoraLinear.of(base, place, self.config)
+
+    def after_backward(self, context: AdapterContext) -> None:
+        """Add the gradient of the orthogonal term, and look at all gradients before they are clipped."""
+        self.sensitivities = {}
+        counts = context.step < self._budget(context).last
+        for name in (f"{layer}.{part}" for layer, _ in _layers(context) for part in PARTS):
+            weight, gradient = context.read(name), context.read(name, "gradient")
+            if self.config.orthogonality and not name.endswith("lora_E"):
+                turned = orthogonal_gradient(weight) if name.endswith("lora_A") else orthogonal_gradient(weight.mT).mT
+                gradient += self.config.orthogonality * turned
+                context.write(name, gradient, "gradient")
+            if counts:
+                self.sensitivities[name] = (weight * gradient).abs_()
+
+    def after_step(self, context: AdapterContext) -> None:
+        """Remember what was seen of the update that is done, and prune."""
+        budget = self._budget(context)
+        scores = {}
+        for layer, _ in _layers(context):
+            parts = (
+                {part: self._importance(context, layer, part) for part in PARTS} if context.step <= budget.last else {}
+            )
+            if budget.prunes(context.step):
+                scores[layer] = rank_scores(parts)
+        if scores:
+            self._choose(context, scores, budget.ranks(context.step))
+        if context.step > budget.last or scores:
+            for layer, _ in _layers(context):
+                context.write(f"{layer}.lora_E", context.read(f"{layer}.lora_E") * context.read(f"{layer}.rank_mask"))
+
+    def _importance(self, context: AdapterContext, layer: str, part: str) -> Tensor:
+        """Of every number of a part, with what this step has shown of it."""
+        keys = [f"{layer}.{each}_{part}" for each in ("sensitivity", "uncertainty")]
+        mean, deviation = (context.read(key).float().square_() for key in keys)
+        seen = self.sensitivities.pop(f"{layer}.{part}", None)
+        if seen is not None:
+            mean.lerp_(seen, 1 - self.config.sensitivity_decay)
+            deviation.lerp_((seen - mean).abs_(), 1 - self.config.uncertainty_decay)
+            for key, value in zip(keys, (mean, deviation), strict=True):
+                context.write(key, value.sqrt())
+        return mean * deviation
+
+    def _choose(self, context: AdapterContext, scores: dict[str, Tensor], ranks: int) -> None:
+        """Mark the most important ranks of all layers; of equal ones, those that come first."""
+        order = torch.cat(list(scores.values())).sort(descending=True, stable=True).indices
+        kept = torch.zeros(len(order), device=order.device)
+        kept[order[:ranks]] = 1.0
+        for layer, part in zip(scores, torch.split(kept, [len(each) for each in scores.values()]), strict=True):
+            context.write(f"{layer}.rank_mask", part)
+
+    def _budget(self, context: AdapterContext) -> Budget:
+        ranks = [self.config.rank_of(name) for name, _ in _layers(context)]
+        return Budget.of(self.config, context.total_steps, sum(ranks), len(ranks))
+
+
+def _layers(context: AdapterContext) -> Iterator[tuple[str, AdaLoraLinear]]:
+    return ((name, module) for name, module in context.modules() if isinstance(module, AdaLoraLinear))
