@@ -1,0 +1,32 @@
+"""PLoRA, or PeriodicLoRA (https://arxiv.org/abs/2402.16141): LoRA in stages, so that the sum of what they learn has a higher rank.
+
+After every stage ``W`` becomes ``W + s·BA``, and LoRA begins anew: A is drawn again, B is zero, and so are the optimizer's moments. The
+output does not change by that. The paper's learning rate begins anew, too: ``--schedule cosine-restarts`` or ``relora`` with as many
+steps does that. Its momentum (a stage that is merged in part) is not here. In half precision the frozen weight is rounded after every
+stage, as there is no better copy of it.
+"""
+
+from __future__ import annotations
+
+from mt_core import ANY, Adapter, AdapterComponent
+
+from .config import PloraConfig
+
+_TESTED = ANY - {"offload"}
+
+
+def _build(config: PloraConfig) -> Adapter:
+    from .adapter import Plora
+
+    return Plora(config)
+
+
+COMPONENT = AdapterComponent(
+    name="plora",
+    config=PloraConfig,
+    build=_build,
+    summary="LoRA in stages: what was learned goes into the weight, and LoRA begins anew",
+    source="https://arxiv.org/abs/2402.16141",
+    layouts=_TESTED,
+    rewrites_base=True,
+)

@@ -1,0 +1,115 @@
+"""PLoRA: what is merged, what begins anew, and what the stages add up to."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from peft_layers import close, linear, place, started
+from plain_engine import train
+
+from mt_core.nn import tensor_generator
+from mt_plugin_adapters.variants.plora import COMPONENT
+from mt_plugin_adapters.variants.plora.adapter import Plora
+from mt_plugin_adapters.variants.plora.config import PloraConfig
+
+SMALL: dict = {"rank": 4, "alpha": 8.0, "every_steps": 2}
+
+
+def model() -> tuple[nn.Sequential, Plora]:
+    adapter = COMPONENT.build(PloraConfig(**SMALL))
+    layers = [started(adapter.layer(linear(24, 16), place())), started(adapter.layer(linear(16, 8), place()))]
+    return nn.Sequential(*layers), adapter
+
+
+def batches(count: int) -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(7)
+    return [(torch.randn(9, 24, generator=generator), torch.randn(9, 8, generator=generator)) for _ in range(count)]
+
+
+def adam(module: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW([each for each in module.parameters() if each.requires_grad], lr=0.01)
+
+
+def test_a_stage_ends_with_the_same_output_a_new_a_a_zero_b_and_no_moments() -> None:
+    net, adapter = model()
+    first, optimizer = copy.deepcopy(net), adam(net)
+    x = batches(1)[0][0]
+    before = None
+    for context in train(net, adapter, optimizer, batches(2)):
+        before = net(x).detach() if context.step == 1 else before
+    layer = net[0]
+    assert torch.count_nonzero(layer.lora_B) == 0
+    assert not torch.equal(layer.lora_A, first[0].lora_A)
+    assert layer.lora_A.abs().max() <= 24**-0.5
+    assert not torch.equal(layer.weight, first[0].weight)
+    for each in (layer.lora_A, layer.lora_B):
+        state = optimizer.state[each]
+        assert torch.count_nonzero(state["exp_avg"]) == torch.count_nonzero(state["exp_avg_sq"]) == 0
+        assert state["step"] == 2
+    assert not torch.allclose(before, net(x))
+
+
+def test_stages_are_loras_one_after_the_other_on_the_base_so_far() -> None:
+    """The paper's algorithm in float64: W_k = W_(k-1) + s B_k A_k, each pair trained from anew by an optimizer of no state."""
+    net, adapter = model()
+    for _ in train(net, adapter, torch.optim.SGD(own(net), lr=0.05), batches(6)):
+        pass
+    reference, _ = model()
+    pairs = [(each.weight.double(), each.bias.double(), each.lora_A.double()) for each in reference]
+    for stage in range(3):
+        names = ("0.lora_A", "1.lora_A")
+        weights = [weight for weight, _, _ in pairs]
+        factors = [
+            (a.detach().requires_grad_(), torch.zeros(len(weight), 4, dtype=torch.float64, requires_grad=True))
+            for weight, _, a in pairs
+        ]
+        for x, y in batches(6)[2 * stage : 2 * stage + 2]:
+            hidden = x.double()
+            for weight, (_, bias, _), (a, b) in zip(weights, pairs, factors, strict=True):
+                hidden = hidden @ (weight + 2.0 * b @ a).T + bias
+            flat = [each for pair in factors for each in pair]
+            gradients = torch.autograd.grad((hidden - y).square().mean(), flat)
+            with torch.no_grad():
+                for each, gradient in zip(flat, gradients, strict=True):
+                    each -= 0.05 * gradient
+        drawn = [
+            torch.empty(a.shape).uniform_(
+                -(a.shape[1] ** -0.5), a.shape[1] ** -0.5, generator=tensor_generator(2 * stage + 2, name)
+            )
+            for name, (a, _) in zip(names, factors, strict=True)
+        ]
+        pairs = [
+            ((weight + 2.0 * b @ a).detach(), bias, new.double())
+            for weight, (_, bias, _), (a, b), new in zip(weights, pairs, factors, drawn, strict=True)
+        ]
+    for layer, (weight, _, a) in zip(net, pairs, strict=True):
+        close(layer.weight.double(), weight)
+        close(layer.lora_A.double(), a)
+
+
+def own(net: nn.Module) -> list[nn.Parameter]:
+    return [each for each in net.parameters() if each.requires_grad]
+
+
+def test_several_stages_change_the_weight_by_more_than_one_stages_rank() -> None:
+    net, adapter = model()
+    first = net[0].weight.clone()
+    for _ in train(net, adapter, adam(net), batches(6)):
+        pass
+    assert torch.linalg.matrix_rank(net[0].weight - first, rtol=1e-5) == 12
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_within_a_stage_the_base_stays(steps: int) -> None:
+    net, adapter = model()
+    seen = [net[0].weight.clone() for context in train(net, adapter, adam(net), batches(steps)) if context.step % 2]
+    assert torch.equal(seen[-1], net[0].weight)
+    assert torch.count_nonzero(net[0].lora_B)
