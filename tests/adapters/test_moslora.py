@@ -13,14 +13,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 from peft_layers import check_start_and_merge, close, linear, moved, place, started
 
 from mt_plugin_adapters.variants.moslora import COMPONENT
-from mt_plugin_adapters.variants.moslora.config import MoslConfig
+from mt_plugin_adapters.variants.moslora.config import MosloraConfig
 from mt_plugin_adapters.variants.moslora.layer import MixedLinear
 
 SMALL: dict = {"rank": 4, "alpha": 8.0}
 
 
 def layer(**options: object) -> MixedLinear:
-    return started(COMPONENT.build(MoslConfig(**SMALL, **options)).layer(linear(), place()))
+    return started(COMPONENT.build(MosloraConfig(**SMALL, **options)).layer(linear(), place()))
 
 
 def test_output_and_gradients_are_those_of_the_papers_formula() -> None:

@@ -25,9 +25,9 @@ class DoraLinear(LoraLinear):
 
     def adapted(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F). The bias is not scaled."""
-        gain_F = self.lora_magnitude_vector / self._norm()
-        out = super().adapted(x) * gain_F
-        return out if self.bias is None else out + self.bias * (1 - gain_F)
+        out = super().adapted(x)
+        gain_F = (self.lora_magnitude_vector / self._norm()).to(out.dtype)
+        return out * gain_F if self.bias is None else out * gain_F + self.bias * (1 - gain_F)
 
     def merged_weight(self) -> Tensor:
         """Every row of W + s·BA with its trained length."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from mt_core import ANY, Adapter, AdapterComponent
 
-from .config import MoslConfig
+from .config import MosloraConfig
 
 _TESTED = ANY - {"offload"}
 
 
-def _build(config: MoslConfig) -> Adapter:
+def _build(config: MosloraConfig) -> Adapter:
     from .layer import Moslora
 
     return Moslora(config)
@@ -22,7 +22,7 @@ def _build(config: MoslConfig) -> Adapter:
 
 COMPONENT = AdapterComponent(
     name="moslora",
-    config=MoslConfig,
+    config=MosloraConfig,
     build=_build,
     summary="LoRA with a trained square matrix between A and B",
     source="https://arxiv.org/abs/2406.11909",

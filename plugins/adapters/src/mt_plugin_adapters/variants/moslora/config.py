@@ -9,7 +9,7 @@ from pydantic import Field
 from mt_core import LowRankConfig
 
 
-class MoslConfig(LowRankConfig):
+class MosloraConfig(LowRankConfig):
     """See ``LowRankConfig``."""
 
     mixer: Literal["uniform", "orthogonal"] = Field("uniform", description="how the square matrix begins")

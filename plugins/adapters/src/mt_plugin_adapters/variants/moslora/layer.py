@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 
 from mt_core.adapters import LinearAdapter, LoraLinear, Place, uniform
 
-from .config import MoslConfig
+from .config import MosloraConfig
 
 
 class MixedLinear(LoraLinear):
@@ -34,7 +34,7 @@ class MixedLinear(LoraLinear):
         return self.lora_AB.to(dtype) @ a_RE, b_FR
 
 
-class Moslora(LinearAdapter[MoslConfig]):
+class Moslora(LinearAdapter[MosloraConfig]):
     """Trains A, M and B."""
 
     def layer(self, base: nn.Module, place: Place) -> MixedLinear:
