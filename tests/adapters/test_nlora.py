@@ -37,6 +37,6 @@ def test_the_three_matrices_begin_as_pieces_of_the_weight_which_stays() -> None:
 
 
 def test_it_begins_near_the_base_and_merges_and_unmerges() -> None:
-    """Not as the base: the product of three pieces is in the first output, here 3 % of it."""
+    """Not as the base: the product of three pieces is in the first output, here 15 % of it."""
     check_start_and_merge(layer(), linear(), first=0.2)
     assert not torch.equal(layer()(torch.ones(1, 24)), linear()(torch.ones(1, 24)))

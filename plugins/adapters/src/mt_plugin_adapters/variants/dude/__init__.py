@@ -1,7 +1,8 @@
-"""DuDe (https://arxiv.org/abs/2505.14367): DoRA whose LoRA begins as the weight's largest singular directions, as PiSSA's does.
+"""DuDe (https://arxiv.org/abs/2505.14367): DoRA whose LoRA begins as the weight's largest singular directions, as
+PiSSA's does.
 
-``y = m / ‖W' + s·BA‖ · (W' x + s·BA x)`` with ``s·BA`` the best rank-r approximation of the weight, ``W'`` the rest, and ``m`` beginning as the lengths of
-the weight's rows. The first output is that of the base but for rounding.
+``y = m / ‖W' + s·BA‖ · (W' x + s·BA x)`` with ``s·BA`` the best rank-r approximation of the weight, ``W'`` the rest,
+and ``m`` beginning as the lengths of the weight's rows. The first output is that of the base but for rounding.
 """
 
 from __future__ import annotations

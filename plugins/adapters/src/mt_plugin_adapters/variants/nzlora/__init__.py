@@ -1,7 +1,9 @@
-"""NZLoRA (https://arxiv.org/abs/2505.23194): LoRA whose A and B both begin random, which makes a rate that is too small matter less.
+"""NZLoRA (https://arxiv.org/abs/2505.23194): LoRA whose A and B both begin random, which makes a rate that is too
+small matter less.
 
-A is normal with deviation ``scale_a / sqrt(inputs)``, B with ``scale_b / sqrt(outputs)``: the order that the paper finds for wide layers. With ``exact`` the
-frozen weight is ``W - s·BA``, so that the first output is that of the base but for rounding; without, the paper's main case, it begins with that noise in it.
+A is normal with deviation ``scale_a / sqrt(inputs)``, B with ``scale_b / sqrt(outputs)``: the order that the paper
+finds for wide layers. With ``exact`` the frozen weight is ``W - s·BA``, so that the first output is that of the base
+but for rounding; without, the paper's main case, it begins with that noise in it.
 """
 
 from __future__ import annotations
