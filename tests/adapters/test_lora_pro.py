@@ -101,6 +101,16 @@ def test_a_tiny_b_gives_what_the_formula_does(size: float) -> None:
     close(SCALE * (size * b @ new_a + new_b @ a), SCALE * (b @ big_a + big_b @ a))
 
 
+def test_columns_of_b_that_differ_by_rounding_only_count_as_one() -> None:
+    """Adam's first update of B is its gradient's signs, whose columns can all be alike."""
+    a, b, g = case()
+    alike = b[:, :1].sign() * torch.tensor([1.0, -1.0, 1.0, 1.0], dtype=torch.float64)
+    first = of(a, alike + 1e-7 * random(16, 4, seed=6), g)
+    second = of(a, alike + 1e-7 * random(16, 4, seed=7), g)
+    for one, other in zip(first, second, strict=True):
+        close(one, other)
+
+
 def test_sylvester_solves_its_equation() -> None:
     left, right, wanted = random(4, 4), random(4, 4, seed=4), random(4, 4, seed=5)
     left, right = left @ left.T, right @ right.T

@@ -96,6 +96,7 @@ class Bench:
             "objective": case.get("objective", "sft"),
             "optimizer": case.get("optimizer", {"name": "adamw", "lr": 1e-2}),
             "adapter": case.get("adapter", "full"),
+            "quantizer": case.get("quantizer", "none"),
             "schedule": case.get("schedule", "cosine"),
             "data": {"eval": 5},
             "train": {

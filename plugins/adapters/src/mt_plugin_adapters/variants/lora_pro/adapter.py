@@ -8,6 +8,10 @@ from torch import Tensor, nn
 from mt_core import AdapterContext, LowRankConfig
 from mt_core.adapters import LinearAdapter, LoraLinear, Place
 
+LEAST = 1e-3
+"""Singular values of A or B below this share of the largest are none: Adam's first update of B is little more than signs, whose
+columns may all be alike, and what then tells them apart is rounding."""
+
 
 class LoraPro(LinearAdapter[LowRankConfig]):
     """Trains A and B."""
@@ -32,7 +36,7 @@ def adjusted(a_RE: Tensor, b_FR: Tensor, grad_a_RE: Tensor, grad_b_FR: Tensor, s
     """The gradients of A and B that the theorems give, in fp32, computed in float64: B is tiny at first."""
     a_RE, b_FR, grad_a_RE, grad_b_FR = (each.double() for each in (a_RE, b_FR, grad_a_RE, grad_b_FR))
     aa_RR, bb_RR = a_RE @ a_RE.mT, b_FR.mT @ b_FR
-    aa_inverse_RR, bb_inverse_RR = torch.linalg.pinv(aa_RR, hermitian=True), torch.linalg.pinv(bb_RR, hermitian=True)
+    aa_inverse_RR, bb_inverse_RR = (torch.linalg.pinv(each, rtol=LEAST**2, hermitian=True) for each in (aa_RR, bb_RR))
     along_RE = bb_inverse_RR @ grad_a_RE / scale**2
     x_RR = sylvester(bb_RR, aa_RR, -along_RE @ a_RE.mT)
     across_FR = grad_b_FR - b_FR @ (bb_inverse_RR @ (b_FR.mT @ grad_b_FR))

@@ -18,11 +18,12 @@ class Relora(Plora):
     config: ReloraConfig
 
     def kept(self, context: AdapterContext, name: str, part: str) -> Tensor:
-        """The moment with all but its share set to 0. What is drawn follows from step, name and part, on any layout."""
+        """The moment with all but its share set to 0. What is drawn follows from step and name, on any layout, and is the same
+        for all moments of a weight: a first one that is left over a second one of 0 would make a leap."""
         value = context.read(name, part)
         rank = value.abs()
         if self.config.pruning == "random":
-            drawn = torch.rand(value.shape, generator=tensor_generator(context.step, f"{name}.{part}"))
+            drawn = torch.rand(value.shape, generator=tensor_generator(context.step, name))
             rank = drawn.to(value.device)
         left = round((1 - self.config.pruned) * value.numel())
         chosen = rank.flatten().topk(left).indices
