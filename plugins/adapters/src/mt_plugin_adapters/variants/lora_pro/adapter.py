@@ -26,9 +26,9 @@ class LoraPro(LinearAdapter[LowRankConfig]):
             if not isinstance(layer, LoraLinear):
                 continue
             names = f"{name}.lora_A", f"{name}.lora_B"
-            weights = (context.read(each) for each in names)
-            gradients = (context.read(each, "gradient") for each in names)
-            for each, value in zip(names, adjusted(*weights, *gradients, layer.scale), strict=True):
+            a, b = (context.read(each) for each in names)
+            grad_a, grad_b = (context.read(each, "gradient") for each in names)
+            for each, value in zip(names, adjusted(a, b, grad_a, grad_b, layer.scale), strict=True):
                 context.write(each, value, "gradient")
 
 
@@ -50,4 +50,5 @@ def sylvester(left_RR: Tensor, right_RR: Tensor, wanted_RR: Tensor) -> Tensor:
     sums_RR = left_R[:, None] + right_R
     turned_RR = p_RR.mT @ wanted_RR @ q_RR
     solvable = sums_RR > sums_RR.max() * len(sums_RR) * torch.finfo(sums_RR.dtype).eps
-    return p_RR @ torch.where(solvable, turned_RR / sums_RR, 0.0) @ q_RR.mT
+    x_RR: Tensor = p_RR @ torch.where(solvable, turned_RR / sums_RR, 0.0) @ q_RR.mT
+    return x_RR
