@@ -22,7 +22,7 @@ from mt_plugin_adapters.variants.adalora import COMPONENT
 from mt_plugin_adapters.variants.adalora.adapter import AdaLora
 from mt_plugin_adapters.variants.adalora.budget import Budget
 from mt_plugin_adapters.variants.adalora.config import AdaLoraConfig
-from mt_plugin_adapters.variants.adalora.layer import AdaLoraLinear
+from mt_plugin_adapters.variants.adalora.layer import AdaLoraLinear, rank_scores
 
 SMALL: dict = {"rank": 4, "alpha": 8.0, "target_rank": 2, "every_steps": 1}
 STEPS = 20
@@ -58,7 +58,7 @@ def test_it_begins_as_the_base_and_merges_and_unmerges() -> None:
 
 
 def test_the_added_gradient_is_that_of_the_papers_orthogonal_term() -> None:
-    """Equation 4: γ (‖PᵀP - I‖² + ‖QQᵀ - I‖²), in float64 by autograd, once a step."""
+    """The paper's regularisation: γ (‖PᵀP - I‖² + ‖QQᵀ - I‖²), in float64 by autograd, once a step."""
     net, adapter = built(orthogonality=0.3)
     for layer in net:
         moved(layer)
@@ -111,19 +111,32 @@ def test_importance_budget_and_pruned_ranks_are_those_of_pefts_allocator_over_a_
         for ours, each in zip(net, theirs, strict=True):
             assert torch.equal(ours.lora_E == 0, each.lora_E["default"].flatten() == 0), step
             close(ours.lora_E, each.lora_E["default"].flatten(), 1e-3)
-        if step < last:
-            for number, ours in enumerate(net):
-                for part in ("lora_A", "lora_B", "lora_E"):
-                    known = (
-                        allocator.exp_avg_ipt[f"{number}.{part}.default"],
-                        allocator.exp_avg_unc[f"{number}.{part}.default"],
-                    )
-                    for kind, expected in zip(("sensitivity", "uncertainty"), known, strict=True):
-                        value = getattr(ours, f"{kind}_{part}").square()
-                        close(value, expected.reshape(value.shape), 1e-3)
+        for number, ours in enumerate(net):
+            for part in ("lora_A", "lora_B", "lora_E"):
+                known = (
+                    allocator.exp_avg_ipt[f"{number}.{part}.default"],
+                    allocator.exp_avg_unc[f"{number}.{part}.default"],
+                )
+                for kind, expected in zip(("sensitivity", "uncertainty"), known, strict=True):
+                    value = getattr(ours, f"{kind}_{part}").square()
+                    close(value, expected.reshape(value.shape), 1e-3)
     assert pruned == sorted(pruned)
     assert pruned[-1] == 4
     assert len(set(pruned)) > 2, "the budget falls in several steps"
+
+
+def test_a_ranks_importance_is_that_of_its_value_and_the_means_of_its_vectors() -> None:
+    """The paper's S, written out number by number."""
+    generator = torch.Generator().manual_seed(8)
+    scores = {"lora_E": (4,), "lora_A": (4, 24), "lora_B": (16, 4)}
+    scores = {part: torch.rand(shape, generator=generator, dtype=torch.float64) for part, shape in scores.items()}
+    expected = [
+        float(scores["lora_E"][i])
+        + sum(float(scores["lora_B"][j, i]) for j in range(16)) / 16
+        + sum(float(scores["lora_A"][i, j]) for j in range(24)) / 24
+        for i in range(4)
+    ]
+    close(rank_scores(scores), torch.tensor(expected, dtype=torch.float64), 1e-12)
 
 
 def test_the_budget_is_that_of_pefts_schedule() -> None:

@@ -24,7 +24,7 @@ def layer(**options: object) -> MixedLinear:
 
 
 def test_output_and_gradients_are_those_of_the_papers_formula() -> None:
-    """Equation 7: W x + B W_mix A x, times alpha / rank, in float64 by autograd."""
+    """W x + B W_mix A x, times alpha / rank, in float64 by autograd."""
     ours = moved(layer())
     x = torch.randn(6, 24, generator=torch.Generator().manual_seed(3))
     a, m, b = (parameter.detach().double().requires_grad_() for parameter in (ours.lora_A, ours.lora_AB, ours.lora_B))

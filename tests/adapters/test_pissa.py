@@ -40,12 +40,12 @@ def test_the_fast_decomposition_takes_the_same_directions() -> None:
 
 
 def test_the_fast_decomposition_leaves_the_random_state_alone_and_follows_the_seed() -> None:
+    adapter, bases = COMPONENT.build(PissaConfig(**SMALL, iterations=1)), (linear(), linear())
     before = torch.get_rng_state()
-    first = layer(iterations=1)
-    linear()
-    second = layer(iterations=1)
-    assert torch.equal(first.lora_A, second.lora_A)
-    torch.set_rng_state(before)
+    first = started(adapter.layer(bases[0], place()))
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(3)
+    assert torch.equal(started(adapter.layer(bases[1], place())).lora_A, first.lora_A)
 
 
 @pytest.mark.parametrize("iterations", [None, 4])

@@ -7,7 +7,8 @@ the λ of the least important ranks of all layers are set to 0; how many are lef
 layer. Those that are left at the begin of the final steps stay.
 
 As in the authors' code, and not in the paper's formula, the cubic begins with all and ends with the target. peft takes the root of
-each norm, and the mean over layers; this is the paper's sum. The ranking is over all layers, so that no pipeline can be had.
+each norm, and the mean over layers; this is the paper's sum, which is in the gradient's norm that is printed and clipped.
+The ranking is over all layers, so that no pipeline can be had.
 """
 
 from __future__ import annotations

@@ -11,5 +11,7 @@ class PissaConfig(LowRankConfig):
     """See ``LowRankConfig``."""
 
     iterations: int | None = Field(
-        None, gt=0, description="subspace iterations of a fast, approximate decomposition; none is the exact one"
+        None,
+        gt=0,
+        description="subspace iterations of a fast, approximate decomposition, such as 16; none is the exact one, slow for wide models",
     )
