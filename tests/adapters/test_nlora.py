@@ -17,6 +17,8 @@ from mt_plugin_adapters.variants.nlora import COMPONENT
 from mt_plugin_adapters.variants.nlora.layer import NystromLinear
 
 SMALL: dict = {"rank": 4, "alpha": 8.0}
+EXACT_WITHIN = 0.3
+"""Of a random weight; the three pieces are as large as its numbers."""
 
 
 def layer() -> NystromLinear:

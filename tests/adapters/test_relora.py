@@ -19,11 +19,12 @@ from mt_plugin_adapters.variants.relora import COMPONENT
 from mt_plugin_adapters.variants.relora.adapter import Relora
 from mt_plugin_adapters.variants.relora.config import ReloraConfig
 
-SMALL: dict = {"rank": 4, "alpha": 8.0, "every_steps": 2}
+SMALL: dict = {"rank": 4, "alpha": 8.0, "every_steps": 2, "pruning": "random"}
+LEARNING: dict = {"options": {"every_steps": 50}}  # cycles that are long enough to learn something
 
 
 def model(**options: object) -> tuple[nn.Sequential, Relora]:
-    adapter = COMPONENT.build(ReloraConfig(**{**SMALL, **options}))
+    adapter = COMPONENT.build(ReloraConfig(**{**SMALL, "pruning": "magnitude", **options}))
     return nn.Sequential(*(started(adapter.layer(linear(*size), place())) for size in ((24, 16), (16, 8)))), adapter
 
 
