@@ -76,6 +76,7 @@ def test_drawn_moments_stay_as_they_are_whatever_their_size() -> None:
     value, left = before["0.lora_A"]["exp_avg"], after["0.lora_A"]["exp_avg"]
     assert torch.count_nonzero(left) == value.numel() // 2
     assert torch.equal(left[left != 0], value[left != 0])
+    assert torch.equal(left != 0, after["0.lora_A"]["exp_avg_sq"] != 0), "the same numbers of both moments"
     assert value.abs()[left == 0].max() > value.abs()[left != 0].median()
     assert all(
         torch.equal(left, again["0.lora_A"]["exp_avg"]) for again in [at_the_merge(pruned=0.5, pruning="random")[2]]
