@@ -10,7 +10,7 @@ from torch import nn
 from mt_core.adapters.base import Adapter, Probe
 from mt_core.assemble.weights import adapter_weights
 from mt_core.checkpoint.manifest import read_manifest
-from mt_core.engine.build import TensorSource, fill_model, gathered, is_partitioned
+from mt_core.engine.build import TensorSource, fill_model, gathered, is_partitioned, stored_layers
 from mt_core.engine.processes import Process
 from mt_core.errors import ComponentError, WeightsError
 from mt_core.nn import TrainModel, shared_of, tensor_generator
@@ -49,6 +49,8 @@ def start(
     fill_model(model, source, seed=resolved.config.train.seed, process=process, only=set(source))
     if checkpoint is None:
         _initialise(model, set(own), source, resolved.config.train.seed, process)
+    for _, layer in stored_layers(model):
+        layer.original = None
 
 
 def _initialise(model: nn.Module, own: set[str], source: TensorSource, seed: int, process: Process) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -82,7 +83,8 @@ def fill_model(
     for name, layer in stored_layers(model):
         if only is None or f"{name}.weight" in only:
             shape = torch.Size((layer.out_features, layer.in_features))
-            value = _value(model, f"{name}.weight", shape, source, seed)
+            layer.original = partial(_value, model, f"{name}.weight", shape, source, seed)
+            value = layer.original()
             if value.shape == shape:
                 layer.put_dense_weight(value)
             else:

@@ -6,6 +6,7 @@ Shapes: E inputs, F outputs, R rank, with any dimensions before them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -26,6 +27,8 @@ class StoredLinear(nn.Module):
     in_features: int
     out_features: int
     bias: Tensor | None
+    original: Callable[[], Tensor] | None = None
+    """Reads the weight again as it was before it was stored; there until the adapter has begun."""
 
     def dense_weight(self) -> Tensor:
         """The weight as it multiplies, (F, E), in fp32: a copy."""
@@ -104,6 +107,13 @@ class AdaptedLinear(nn.Module):
         if self._plain:
             return self.weight.detach().to(torch.float32, copy=True)
         return self._other.dense_weight()
+
+    def original_weight(self) -> Tensor:
+        """What ``base_weight`` was before it was stored in fewer bits, (F, E), in fp32; for ``initialise``."""
+        if self._plain or self._other.original is None:
+            return self.base_weight()
+        here = next(chain(self._other.parameters(), self._other.buffers())).device
+        return self._other.original().to(here, torch.float32)
 
     @torch.no_grad()
     def put_base_weight(self, weight_FE: Tensor) -> None:

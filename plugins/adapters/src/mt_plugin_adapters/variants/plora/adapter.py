@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mt_core import AdapterContext
 from mt_core.adapters import LinearAdapter, LoraLinear, Place, read_base, uniform, write_base
@@ -34,4 +34,8 @@ class Plora(LinearAdapter[PloraConfig]):
             for own, value in ((f"{name}.lora_A", drawn), (f"{name}.lora_B", torch.zeros_like(b))):
                 context.write(own, value)
                 for part in context.moments(own):
-                    context.write(own, torch.zeros_like(value), part)
+                    context.write(own, self.kept(context, own, part), part)
+
+    def kept(self, context: AdapterContext, name: str, part: str) -> Tensor:
+        """What is left of an optimizer's moment when a stage ends: nothing."""
+        return torch.zeros_like(context.read(name, part))

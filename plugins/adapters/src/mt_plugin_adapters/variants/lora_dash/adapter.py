@@ -1,0 +1,39 @@
+"""When the directions are chosen."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from mt_core import AdapterContext
+from mt_core.adapters import LinearAdapter, Place, read_base
+
+from .config import DashConfig
+from .layer import DashLinear, changed_most
+
+
+class LoraDash(LinearAdapter[DashConfig]):
+    """Trains A, B and d."""
+
+    def layer(self, base: nn.Module, place: Place) -> DashLinear:
+        """See ``LinearAdapter``."""
+        config = self.config
+        return DashLinear(
+            base,
+            directions=config.directions,
+            rank=config.rank_of(place.name),
+            scale=config.scale_of(place.name),
+            dropout=config.dropout,
+            fp32=config.fp32,
+        )
+
+    def after_step(self, context: AdapterContext) -> None:
+        """Once, after the steps that explore."""
+        if context.step != self.config.explore_steps:
+            return
+        for name, layer in context.modules():
+            if not isinstance(layer, DashLinear):
+                continue
+            a, b = (context.read(f"{name}.{each}") for each in ("lora_A", "lora_B"))
+            u, v = changed_most(read_base(context, name, layer), a, b, layer.directions)
+            context.write(f"{name}.dash_u", u)
+            context.write(f"{name}.dash_v", v)

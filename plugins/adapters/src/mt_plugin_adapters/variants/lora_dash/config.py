@@ -1,0 +1,14 @@
+"""Options of LoRA-Dash."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from mt_core import LowRankConfig
+
+
+class DashConfig(LowRankConfig):
+    """See ``LowRankConfig``."""
+
+    explore_steps: int = Field(100, gt=0, description="updates before the directions are chosen")
+    directions: int = Field(8, gt=0, description="how many are chosen; all of a layer that has fewer")
