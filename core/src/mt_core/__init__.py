@@ -68,6 +68,8 @@ _PUBLIC = {
     "first_line": "mt_core.errors",
     "did_you_mean": "mt_core.errors",
     "conversation": "mt_core.data.shapes",
+    "matching": "mt_core.groups",
+    "require_matches": "mt_core.groups",
     "is_conversation": "mt_core.data.shapes",
     "peak_update": "mt_core.warmup",
     "preference": "mt_core.data.shapes",
@@ -148,9 +150,11 @@ __all__ = [
     "is_conversation",
     "load_config",
     "load_run",
+    "matching",
     "peak_update",
     "preference",
     "renamed",
+    "require_matches",
     "split_decay",
     "text_encoder",
     "text_field",
@@ -194,7 +198,7 @@ if TYPE_CHECKING:
         first_line,
     )
     from mt_core.events import CallbackContext, Control, TrackedRun, Tracker, TrainedWeights
-    from mt_core.groups import GroupOptions, block_number, split_decay, whole_shape
+    from mt_core.groups import GroupOptions, block_number, matching, require_matches, split_decay, whole_shape
     from mt_core.hookspecs import hookimpl
     from mt_core.protocols import (
         Dataset,
