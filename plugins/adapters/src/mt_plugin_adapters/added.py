@@ -57,22 +57,22 @@ class DenseLinear(AddedLinear):
         return functional.linear(x, self.update(x.dtype))
 
 
-class RotatedLinear(AdaptedLinear):
-    """W T x + b with a trained matrix T of the inputs: ``rotated`` is x Tᵀ for rows. ``fp32`` is the precision of that product."""
+class SeriesLinear(AdaptedLinear):
+    """W T x + b with a trained matrix T of the inputs: ``turned`` is x Tᵀ for rows. ``fp32`` is the precision of that product."""
 
     def __init__(self, base: nn.Module, *, fp32: bool = False) -> None:
         super().__init__(base)
         self.fp32 = fp32
 
-    def rotated(self, x: Tensor) -> Tensor:
+    def turned(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, E), in the dtype of ``x``."""
         raise NotImplementedError
 
     def adapted(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F)."""
-        return self.base_output(self.rotated(x.float()).to(x.dtype) if self.fp32 else self.rotated(x))
+        return self.base_output(self.turned(x.float()).to(x.dtype) if self.fp32 else self.turned(x))
 
     def merged_weight(self) -> Tensor:
         """W T."""
         each_EE = torch.eye(self.in_features, device=self.weight.device)
-        return self.base_weight() @ self.rotated(each_EE).mT
+        return self.base_weight() @ self.turned(each_EE).mT

@@ -8,13 +8,13 @@ from torch import Generator, Tensor, nn
 
 from mt_core import UsageError
 from mt_core.adapters import LinearAdapter, Place
-from mt_plugin_adapters.added import RotatedLinear
+from mt_plugin_adapters.added import SeriesLinear
 from mt_plugin_adapters.rotations import block_product, cayley
 
 from .config import BoftConfig
 
 
-class BoftLinear(RotatedLinear):
+class BoftLinear(SeriesLinear):
     """``boft_R`` is (M, N, K, K), of which the skew part counts, ``boft_s`` (F, 1)."""
 
     def __init__(self, base: nn.Module, *, block_size: int, factors: int, **options: Any) -> None:
@@ -27,7 +27,7 @@ class BoftLinear(RotatedLinear):
         self.boft_R.data.zero_()
         self.boft_s.data.fill_(1)
 
-    def rotated(self, x: Tensor) -> Tensor:
+    def turned(self, x: Tensor) -> Tensor:
         """x B_m … B_1: the last factor of the product that peft forms comes first."""
         free = self.boft_R.float()
         blocks_MNKK = cayley(0.5 * (free - free.mT))

@@ -10,12 +10,12 @@ from torch.nn import functional
 
 from mt_core.adapters import LinearAdapter, Place
 from mt_core.nn import low_rank
-from mt_plugin_adapters.added import RotatedLinear
+from mt_plugin_adapters.added import SeriesLinear
 
 from .config import HraConfig
 
 
-class ReflectedLinear(RotatedLinear):
+class ReflectedLinear(SeriesLinear):
     """``hra_u`` is (E, R)."""
 
     def __init__(self, base: nn.Module, *, rank: int, **options: Any) -> None:
@@ -29,7 +29,7 @@ class ReflectedLinear(RotatedLinear):
         drawn = torch.empty(inputs, rank // 2).uniform_(-bound, bound, generator=generator)
         self.hra_u.data.copy_(drawn.repeat_interleave(2, 1))
 
-    def rotated(self, x: Tensor) -> Tensor:
+    def turned(self, x: Tensor) -> Tensor:
         """x H_R … H_1 as one product of rank R, ``x - x U Tᵀ Uᵀ`` with ``T⁻¹ = I/2 + the part of UᵀU above its diagonal`` (compact WY,
         Schreiber and Van Loan 1989): R vectors one by one would keep R tensors of the inputs' size."""
         unit_ER = functional.normalize(self.hra_u.float(), dim=0, eps=0)

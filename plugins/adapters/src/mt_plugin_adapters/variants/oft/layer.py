@@ -9,13 +9,13 @@ from torch import Generator, Tensor, nn
 
 from mt_core import UsageError
 from mt_core.adapters import LinearAdapter, Place
-from mt_plugin_adapters.added import RotatedLinear
+from mt_plugin_adapters.added import SeriesLinear
 from mt_plugin_adapters.rotations import block_product, cayley, cayley_neumann
 
 from .config import OftConfig
 
 
-class OftLinear(RotatedLinear):
+class OftLinear(SeriesLinear):
     """``oft_R`` is (N, P), or (1, P) where the blocks share it; row by row, as in peft."""
 
     def __init__(
@@ -30,7 +30,7 @@ class OftLinear(RotatedLinear):
         """No rotation."""
         self.oft_R.data.zero_()
 
-    def rotated(self, x: Tensor) -> Tensor:
+    def turned(self, x: Tensor) -> Tensor:
         """x R."""
         skew_NKK = self._skew()
         blocks = cayley(skew_NKK) if self.neumann_terms is None else cayley_neumann(skew_NKK, self.neumann_terms)
