@@ -99,7 +99,6 @@ class Bench:
             "optimizer": case.get("optimizer", {"name": "adamw", "lr": 1e-2}),
             "quantizer": case.get("quantizer", "none"),
             "adapter": case.get("adapter", "full"),
-            "quantizer": case.get("quantizer", "none"),
             "schedule": case.get("schedule", "cosine"),
             "data": {"eval": 5},
             "train": {

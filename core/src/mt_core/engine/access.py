@@ -54,12 +54,6 @@ class Access:
         here = [(parameter, state.get(parameter, {}))] if self._engine.plan.zero_stage == 0 else state.items()
         return tuple(sorted({key for owner, values in here for key, each in values.items() if _alike(owner, each)}))
 
-    def moments(self, name: str) -> tuple[str, ...]:
-        """See ``AdapterContext``. At stages 1 to 3 all weights have those that their flat slices have."""
-        state, parameter = self._engine.inner_optimizer.state, self._parameter(name)
-        here = [(parameter, state.get(parameter, {}))] if self._engine.plan.zero_stage == 0 else state.items()
-        return tuple(sorted({key for owner, values in here for key, each in values.items() if _alike(owner, each)}))
-
     @torch.no_grad()
     def write(self, name: str, value: Tensor, part: str = WEIGHT) -> None:
         """See ``AdapterContext``."""

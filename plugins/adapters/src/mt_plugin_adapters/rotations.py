@@ -1,0 +1,31 @@
+"""Orthogonal matrices from free numbers. Shapes: N blocks, K x K each."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def cayley(skew_NKK: Tensor) -> Tensor:
+    """(I - Q)(I + Q)⁻¹ of skew-symmetric Q: orthogonal, and I where Q is 0. In fp32, whatever Q is in."""
+    skew_NKK = skew_NKK.float()
+    unit_KK = torch.eye(skew_NKK.shape[-1], device=skew_NKK.device)
+    found_NKK: Tensor = torch.linalg.solve(unit_KK + skew_NKK, unit_KK - skew_NKK, left=False)
+    return found_NKK
+
+
+def cayley_neumann(skew_NKK: Tensor, terms: int) -> Tensor:
+    """Its first terms: I + 2 Q + … + 2 Qᵗ⁻² + Qᵗ⁻¹ (with peft's sign of Q, which is the other one). In fp32."""
+    power_NKK = skew_NKK = skew_NKK.float()
+    found_NKK = torch.eye(skew_NKK.shape[-1], device=skew_NKK.device) + 2 * skew_NKK
+    for exponent in range(2, terms):
+        power_NKK = power_NKK @ skew_NKK
+        found_NKK = found_NKK + (2 if exponent < terms - 1 else 1) * power_NKK
+    return found_NKK
+
+
+def block_product(x: Tensor, blocks_NKK: Tensor) -> Tensor:
+    """Rows times a block-diagonal matrix, (…, N·K) -> (…, N·K), in the dtype of ``x``; one block stands for all."""
+    size = blocks_NKK.shape[-1]
+    x_NK = x.reshape(*x.shape[:-1], -1, 1, size)
+    return (x_NK @ blocks_NKK.to(x.dtype)).reshape(x.shape)

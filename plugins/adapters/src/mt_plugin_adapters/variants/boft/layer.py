@@ -1,0 +1,78 @@
+"""The layer of BOFT. Shapes: E = N·K inputs, F outputs, M factors of N blocks of K x K."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Generator, Tensor, nn
+
+from mt_core import UsageError
+from mt_core.adapters import LinearAdapter, Place
+from mt_plugin_adapters.added import SeriesLinear
+from mt_plugin_adapters.rotations import block_product, cayley
+
+from .config import BoftConfig
+
+
+class BoftLinear(SeriesLinear):
+    """``boft_R`` is (M, N, K, K), of which the skew part counts, ``boft_s`` (F, 1)."""
+
+    def __init__(self, base: nn.Module, *, block_size: int, factors: int, **options: Any) -> None:
+        super().__init__(base, **options)
+        self.boft_R = self.own(factors, self.in_features // block_size, block_size, block_size)
+        self.boft_s = self.own(self.out_features, 1)
+
+    def initialise(self, generator: Generator) -> None:
+        """No rotation, gains of 1."""
+        self.boft_R.data.zero_()
+        self.boft_s.data.fill_(1)
+
+    def turned(self, x: Tensor) -> Tensor:
+        """x B_m … B_1: the last factor of the product that peft forms comes first."""
+        free = self.boft_R.float()
+        blocks_MNKK = cayley(0.5 * (free - free.mT))
+        half = blocks_MNKK.shape[-1] // 2
+        for order in reversed(range(len(blocks_MNKK))):
+            together = block_product(_apart(x, 2**order, half), blocks_MNKK[order])
+            x = _together(together, 2**order, half)
+        return x
+
+    def adapted(self, x: Tensor) -> Tensor:
+        """(…, E) -> (…, F). The bias is not scaled."""
+        out = super().adapted(x)
+        gain_F = self.boft_s[:, 0].to(out.dtype)
+        return out * gain_F if self.bias is None else out * gain_F + self.bias * (1 - gain_F)
+
+    def merged_weight(self) -> Tensor:
+        """diag(s) W T."""
+        return self.boft_s.float() * super().merged_weight()
+
+
+def _apart(x: Tensor, pairs: int, half: int) -> Tensor:
+    """Of each ``2 · pairs`` pieces of ``half`` numbers: the first and the second half, interleaved."""
+    if pairs == 1:
+        return x
+    return x.reshape(*x.shape[:-1], -1, 2, pairs, half).transpose(-3, -2).reshape(x.shape)
+
+
+def _together(x: Tensor, pairs: int, half: int) -> Tensor:
+    """The inverse: the pieces with even, then those with odd numbers."""
+    if pairs == 1:
+        return x
+    return x.reshape(*x.shape[:-1], -1, pairs, 2, half).transpose(-3, -2).reshape(x.shape)
+
+
+class Boft(LinearAdapter[BoftConfig]):
+    """Trains rotations and gains."""
+
+    def layer(self, base: nn.Module, place: Place) -> BoftLinear:
+        """Raises ``UsageError`` where blocks and factors do not fit the inputs."""
+        config, inputs = self.config, int(base.in_features)  # type: ignore[arg-type]
+        whole = config.block_size * 2 ** (config.factors - 1)
+        if inputs % whole or (config.factors > 1 and config.block_size % 2):
+            raise UsageError(
+                f"adapter.factors: {config.factors} factors of blocks of {config.block_size} do not fit the {inputs} inputs of"
+                f" {place.name}; block_size · 2^(factors - 1), here {whole}, has to divide them, and block_size to be even with"
+                " several factors (--adapter.block_size, --adapter.factors)"
+            )
+        return BoftLinear(base, block_size=config.block_size, factors=config.factors, fp32=config.fp32)

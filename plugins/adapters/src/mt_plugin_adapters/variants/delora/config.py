@@ -1,0 +1,13 @@
+"""Options of DeLoRA."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from mt_plugin_adapters.rank_config import RankConfig
+
+
+class DeloraConfig(RankConfig):
+    """See ``RankConfig``."""
+
+    strength: float = Field(15.0, gt=0, description="first λ: how long an update may be, in lengths of the weight")

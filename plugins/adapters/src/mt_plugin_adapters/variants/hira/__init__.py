@@ -1,0 +1,29 @@
+"""HiRA (https://openreview.net/forum?id=TwJrTz9cRS): the weight times a low-rank matrix, number by number, is added to it.
+
+``ΔW = W ⊙ (B A)``, of a rank up to that of W times R. A begins uniform (Kaiming's, a = sqrt(5)), B at zero; names as in peft. The
+product with W has no small factors: it is formed in both passes, and nothing of its size is kept between them.
+"""
+
+from __future__ import annotations
+
+from mt_core import ANY, Adapter, AdapterComponent
+
+from .config import HiraConfig
+
+_TESTED = ANY - {"offload"}
+
+
+def _build(config: HiraConfig) -> Adapter:
+    from .layer import Hira
+
+    return Hira(config)
+
+
+COMPONENT = AdapterComponent(
+    name="hira",
+    config=HiraConfig,
+    build=_build,
+    summary="the weight times a low-rank matrix, number by number, as the update",
+    source="https://openreview.net/forum?id=TwJrTz9cRS",
+    layouts=_TESTED,
+)

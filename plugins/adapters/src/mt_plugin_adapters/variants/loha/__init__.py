@@ -1,0 +1,27 @@
+"""LoHa (https://arxiv.org/abs/2108.06098, https://arxiv.org/abs/2309.14859): the update is a product, number by number.
+
+``ΔW = s · (B1 A1) ⊙ (B2 A2)``, of rank R² with twice the parameters of LoRA. Names as in peft: ``hada_w1_a`` is B1,
+``hada_w1_b`` is A1. All begin uniform (Kaiming's, a = sqrt(5)) but A2, which begins at zero.
+"""
+
+from __future__ import annotations
+
+from mt_core import ANY, Adapter, AdapterComponent, LowRankConfig
+
+_TESTED = ANY - {"offload"}
+
+
+def _build(config: LowRankConfig) -> Adapter:
+    from .layer import Loha
+
+    return Loha(config)
+
+
+COMPONENT = AdapterComponent(
+    name="loha",
+    config=LowRankConfig,
+    build=_build,
+    summary="the product, number by number, of two low-rank updates",
+    source="https://arxiv.org/abs/2108.06098",
+    layouts=_TESTED,
+)

@@ -1,0 +1,31 @@
+"""OFT (https://arxiv.org/abs/2306.07280, https://arxiv.org/abs/2506.19847): the inputs are rotated, block by block.
+
+``W' = W Rᵀ`` with R block-diagonal and orthogonal: ``R = (I - Q)(I + Q)⁻¹`` (Cayley) of a skew-symmetric Q, whose numbers above
+the diagonal are trained and begin at zero. Lengths of the weight's rows, and angles between them, stay as they are. With
+``neumann_terms`` the inverse is a sum of powers, as in the second paper, and R orthogonal only nearly: peft's default is 5. The
+constrained form (COFT) and multiplicative dropout are not here.
+"""
+
+from __future__ import annotations
+
+from mt_core import ANY, Adapter, AdapterComponent
+
+from .config import OftConfig
+
+_TESTED = ANY - {"offload"}
+
+
+def _build(config: OftConfig) -> Adapter:
+    from .layer import Oft
+
+    return Oft(config)
+
+
+COMPONENT = AdapterComponent(
+    name="oft",
+    config=OftConfig,
+    build=_build,
+    summary="a rotation of the inputs, block by block",
+    source="https://arxiv.org/abs/2306.07280",
+    layouts=_TESTED,
+)

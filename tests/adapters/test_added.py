@@ -1,0 +1,54 @@
+"""What the layers of several variants share: precision, dropout."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from peft_layers import linear, moved, place, started
+
+from mt_core.nn import AdaptedLinear
+from mt_plugin_adapters.variants import boft, hira, hra, loha, mora, oft
+
+VARIANTS = {each.COMPONENT.name: each.COMPONENT for each in (boft, hira, hra, loha, mora, oft)}
+WITH_DROPOUT = ("hira", "loha", "mora")
+
+
+def layer(name: str, **options: object) -> AdaptedLinear:
+    component = VARIANTS[name]
+    small = {"block_size": 4} if "block_size" in component.config.model_fields else {"rank": 4}
+    return moved(started(component.build(component.config(**small, **options)).layer(linear(), place())), 0.2)
+
+
+def error(name: str, **options: object) -> float:
+    """Of a layer in bfloat16, as a share of what the same numbers give in fp32."""
+    half, x = layer(name, **options).bfloat16(), torch.randn(500, 24, generator=torch.Generator().manual_seed(6))
+    out = half(x.bfloat16())
+    assert out.dtype == torch.bfloat16
+    exact = layer(name)
+    exact.load_state_dict({key: value.float() for key, value in half.state_dict().items()})
+    expected = exact(x.bfloat16().float())
+    return ((out.float() - expected).norm() / expected.norm()).item()
+
+
+@pytest.mark.parametrize("name", sorted(VARIANTS))
+def test_in_half_precision_fp32_is_no_less_exact(name: str) -> None:
+    assert error(name, fp32=True) <= error(name) * 1.02
+    assert error(name) < 0.02
+
+
+@pytest.mark.parametrize("name", WITH_DROPOUT)
+def test_dropout_is_on_the_adapters_inputs_in_training_alone(name: str) -> None:
+    ours, x = layer(name, dropout=0.5), torch.randn(400, 24)
+    base = linear()(x)
+    kept = ours.eval()(x)
+    dropped = ours.train()(x)
+    assert not torch.equal(kept, dropped)
+    ours.dropout = nn.Dropout(1.0)
+    assert torch.equal(ours(x), base), "the base sees inputs without dropout"

@@ -1,0 +1,62 @@
+"""OFT against peft's."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from peft import OFTConfig
+from peft.tuners.oft.layer import Linear as PeftOft
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from peft_layers import check_start_and_merge, close, compare, linear, moved, place, started
+
+from mt_core import UsageError
+from mt_plugin_adapters.variants.oft import COMPONENT
+from mt_plugin_adapters.variants.oft.config import OftConfig
+from mt_plugin_adapters.variants.oft.layer import OftLinear
+
+SMALL: dict = {"block_size": 8}
+
+
+def layer(bias: bool = True, **options: object) -> OftLinear:
+    return started(COMPONENT.build(OftConfig(**SMALL, **options)).layer(linear(bias=bias), place()))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("terms", [None, 4, 5, 7])
+def test_output_gradients_and_merged_weight_equal_pefts(bias: bool, shared: bool, terms: int | None) -> None:
+    series = {"use_cayley_neumann": False} if terms is None else {"num_cayley_neumann_terms": terms}
+    config = OFTConfig(r=0, oft_block_size=8, block_share=shared, **series)
+    theirs = PeftOft(copy.deepcopy(linear(bias=bias)), "default", r=0, config=config)
+    ours = moved(layer(bias, shared_blocks=shared, neumann_terms=terms), 0.1)
+    compare(ours, theirs, {"oft_R": theirs.oft_R["default"].weight})
+
+
+@pytest.mark.parametrize("terms", [None, 5])
+def test_it_begins_as_the_base_and_merges_and_unmerges(terms: int | None) -> None:
+    check_start_and_merge(layer(neumann_terms=terms), linear())
+
+
+def test_rows_keep_their_lengths_and_angles() -> None:
+    ours, base = moved(layer()), linear()
+    merged = ours.merged_weight()
+    assert ((merged - base.weight).norm() / base.weight.norm()) > 0.3
+    close(merged @ merged.T, base.weight @ base.weight.T)
+
+
+def test_a_block_that_does_not_divide_the_inputs_is_refused() -> None:
+    with pytest.raises(UsageError, match="5 does not divide the 24 inputs of"):
+        COMPONENT.build(OftConfig(block_size=5)).layer(linear(), place())
+
+
+def test_in_half_precision_it_begins_as_the_base_to_the_bit() -> None:
+    base = linear().bfloat16()
+    ours = started(COMPONENT.build(OftConfig(**SMALL)).layer(copy.deepcopy(base), place()))
+    x = torch.randn(3, 24, dtype=torch.bfloat16)
+    assert torch.equal(ours(x), base(x))
