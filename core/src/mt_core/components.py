@@ -170,8 +170,13 @@ class ObjectiveComponent(Component):
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterComponent(Component):
-    """A way to make part of a model trainable."""
+    """A way to make part of a model trainable.
+
+    ``peft_options(config, modules)`` are its options for what peft's ``adapter_config.json`` says, ``None`` where that is another
+    method; ``modules`` are the names that the file beside it has tensors for.
+    """
 
     mergeable: bool = True
     rewrites_base: bool = False
     exact_at_init: bool = True
+    peft_options: Callable[[Mapping[str, Any], Sequence[str]], Mapping[str, Any] | None] | None = None

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 _PUBLIC = {
     "LinearAdapter": "mt_core.adapters.linear",
     "LoraLinear": "mt_core.adapters.lora",
+    "PeftForm": "mt_core.adapters.peft",
     "Place": "mt_core.adapters.linear",
+    "SeveralAdapters": "mt_core.adapters.several",
     "adapted_layers": "mt_core.adapters.linear",
     "device_of": "mt_core.adapters.linear",
     "linear_layers": "mt_core.adapters.targets",
+    "lora_form": "mt_core.adapters.peft",
     "merge": "mt_core.adapters.linear",
     "read_base": "mt_core.adapters.linear",
     "write_base": "mt_core.adapters.linear",
@@ -23,10 +26,13 @@ _PUBLIC = {
 __all__ = [
     "LinearAdapter",
     "LoraLinear",
+    "PeftForm",
     "Place",
+    "SeveralAdapters",
     "adapted_layers",
     "device_of",
     "linear_layers",
+    "lora_form",
     "merge",
     "read_base",
     "targets_of",
@@ -47,6 +53,8 @@ if TYPE_CHECKING:
         write_base,
     )
     from mt_core.adapters.lora import LoraLinear, uniform
+    from mt_core.adapters.peft import PeftForm, lora_form
+    from mt_core.adapters.several import SeveralAdapters
     from mt_core.adapters.targets import linear_layers, targets_of
 
 

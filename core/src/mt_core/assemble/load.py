@@ -42,8 +42,8 @@ def load(
         verify(checkpoint)
     source = weights_of(resolved, names, say, checkpoint, adapted=True)
     fill_model(model, source, seed=config.train.seed, process=process)
-    inject(resolved, model, checkpoint=checkpoint)
-    start(resolved, model, names, process=process, checkpoint=checkpoint)
+    adapter = inject(resolved, model, checkpoint=checkpoint)
+    start(resolved, model, adapter, names, process=process, checkpoint=checkpoint)
     if averaged is not None:
         kept = averaged_of(checkpoint, averaged)
         fill_model(model, kept, seed=config.train.seed, process=process, only=set(kept))

@@ -18,6 +18,8 @@ from mt_core import (
     hookimpl,
 )
 
+from mt_core.adapters.peft import lora_options
+
 from .adapter import FullConfig, build_full
 from .datasets.demo import DemoConfig, build_demo
 from .datasets.jsonl import JsonlConfig, build_jsonl, jsonl_files
@@ -140,6 +142,7 @@ def mt_adapters() -> list[AdapterComponent]:
             summary="a pair of low-rank matrices beside each projection; the rest is frozen",
             source="https://arxiv.org/abs/2106.09685",
             layouts=_TESTED,
+            peft_options=lora_options,
         ),
     ]
 
