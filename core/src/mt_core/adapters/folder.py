@@ -74,6 +74,8 @@ class AdapterFolder:
 
     def _as_written(self, run: Mapping[str, Any]) -> Loaders:
         here, there = dict(run), {"name": self.written["name"], **self.written.get("options", {})}
+        for each in (here, there):
+            each["name"] = each["name"].rpartition("/")[2]  # DISTRIBUTION/NAME is the same one
         keys = [key for key in (here | there) if key not in _OF_TRAINING and here.get(key) != there.get(key)]
         if wrong := [f"{key} is {there.get(key)!r} there and {here.get(key)!r} in the run" for key in keys]:
             raise self._contradicted(wrong, str(run["name"]))
@@ -91,7 +93,7 @@ class AdapterFolder:
         return {ours: _shaped(found[theirs], own[ours].shape, ours in form.shapes) for ours, theirs in form.names.items()}
 
     def _contradicted(self, wrong: list[str], name: str) -> WeightsError:
-        return WeightsError(f"{self.path} is not what --adapter {name} says: {'; '.join(wrong)}. {self._advice().capitalize()}")
+        return WeightsError(f"{self.path} is not what --adapter {name} says: {'; '.join(wrong)}; {self._advice()}")
 
     def _advice(self) -> str:
         said = ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "target_modules")
