@@ -84,13 +84,17 @@ class AdapterFolder:
     def _as_peft(self, adapter: Adapter, model: TrainModel, run: Mapping[str, Any]) -> Loaders:
         form, found = adapter.peft_form(model), self.tensors()
         if form is None:
-            raise WeightsError(f"{self.path} holds an adapter {self.method} of peft, and the run's is {run['name']}; {self._advice()}")
+            raise WeightsError(
+                f"{self.path} holds an adapter {self.method} of peft, and the run's is {run['name']}; {self._advice()}"
+            )
         if wrong := list(contradictions(form, self.config, self.modules())):
             raise self._contradicted(wrong, str(run["name"]))
         if wrong := list(_unmatched(form, found)):
             raise WeightsError(f"{self.path} is an adapter of another model, or of other targets: " + "; ".join(wrong))
         own = dict(model.named_parameters())
-        return {ours: _shaped(found[theirs], own[ours].shape, ours in form.shapes) for ours, theirs in form.names.items()}
+        return {
+            ours: _shaped(found[theirs], own[ours].shape, ours in form.shapes) for ours, theirs in form.names.items()
+        }
 
     def _contradicted(self, wrong: list[str], name: str) -> WeightsError:
         return WeightsError(f"{self.path} is not what --adapter {name} says: {'; '.join(wrong)}; {self._advice()}")
@@ -103,7 +107,10 @@ class AdapterFolder:
 
 def _unmatched(form: PeftForm, found: Mapping[str, Any]) -> Iterator[str]:
     known = set(form.names.values())
-    for title, names in (("it lacks", sorted(known - set(found))), ("the run has no place for", sorted(set(found) - known))):
+    for title, names in (
+        ("it lacks", sorted(known - set(found))),
+        ("the run has no place for", sorted(set(found) - known)),
+    ):
         if names:
             yield f"{title} {', '.join(names[:4])}" + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 

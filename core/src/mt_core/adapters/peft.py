@@ -26,7 +26,14 @@ _PATTERNS = {"r": "rank_pattern", "lora_alpha": "alpha_pattern"}
 _OF_TRAINING = frozenset({"inference_mode", "init_lora_weights", "lora_dropout", "task_type", "vera_dropout"})
 _OF_FILES = frozenset(
     {
-        *("auto_mapping", "base_model_name_or_path", "corda_config", "ensure_weight_tying", "eva_config", "exclude_modules"),
+        *(
+            "auto_mapping",
+            "base_model_name_or_path",
+            "corda_config",
+            "ensure_weight_tying",
+            "eva_config",
+            "exclude_modules",
+        ),
         *("layers_pattern", "layers_to_transform", "megatron_core", "peft_version", "qalora_group_size", "revision"),
         *("rank_pattern", "alpha_pattern", "target_modules", "mt_adapter", "fan_in_fan_out"),
     }
@@ -80,16 +87,18 @@ def tensor_names(model: TrainModel, names: Mapping[str, str]) -> dict[str, str]:
     from mt_core.adapters.linear import adapted_layers
 
     return {
-        f"{layer}.{ours}": f"{PREFIX}{layer}.{theirs}" for layer, _ in adapted_layers(model) for ours, theirs in names.items()
+        f"{layer}.{ours}": f"{PREFIX}{layer}.{theirs}"
+        for layer, _ in adapted_layers(model)
+        for ours, theirs in names.items()
     }
 
 
 def target_keys(model: TrainModel) -> dict[str, Any]:
     """``target_modules``: last parts of names where these say it, else whole names; and whether weights are stored transposed."""
-    from mt_core.adapters.linear import adapted_layers
-    from mt_core.nn import AdaptedLinear
-    from mt_core.nn import StoredLinear
     from torch import nn
+
+    from mt_core.adapters.linear import adapted_layers
+    from mt_core.nn import AdaptedLinear, StoredLinear
 
     layers = dict(adapted_layers(model))
     ends = {name.rpartition(".")[2] for name in layers}

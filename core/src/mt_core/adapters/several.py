@@ -125,7 +125,9 @@ class WeighedLinear(AdaptedLinear):
             other = self.layers[name].merged_bias()
             if plain is None or out is None or other is None:
                 if other is not None:
-                    raise UsageError(f"the adapter {name!r} has a bias and the model has none there; it cannot be merged")
+                    raise UsageError(
+                        f"the adapter {name!r} has a bias and the model has none there; it cannot be merged"
+                    )
                 continue
             out = out + share * (other - plain)
         return out
@@ -135,8 +137,8 @@ class WeighedLinear(AdaptedLinear):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         for layer in self.layers.values():
-            layer._apply(fn, recurse)
-        return super()._apply(fn, recurse)
+            layer._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
 
 def _injected(model: TrainModel, adapter: Adapter, name: str) -> dict[str, AdaptedLinear]:

@@ -46,7 +46,10 @@ def weights_of(
     if base is None:
         return saved
     _check_base(base, base_files(resolved))
-    return {**pretrained(resolved, _without_gone(resolved.config.model), names, lambda text: None, adapted=adapted), **saved}
+    return {
+        **pretrained(resolved, _without_gone(resolved.config.model), names, lambda text: None, adapted=adapted),
+        **saved,
+    }
 
 
 def adapter_weights(
@@ -56,6 +59,7 @@ def adapter_weights(
 
     Raises ``CheckpointError`` for a checkpoint that lacks some or has others, ``WeightsError`` for such an overlay.
     """
+    found: TensorSource
     folder = adapter_folder(resolved)
     if checkpoint is None and folder is not None:
         _check_base_of(folder, resolved)
@@ -71,7 +75,10 @@ def adapter_weights(
 
 def adapter_folder(resolved: Resolved) -> AdapterFolder | None:
     """The overlay, where it is a folder that peft or ``mt-export`` wrote."""
-    overlay = resolved.config.model.source.overlay
+    return _adapter_at(resolved.config.model.source.overlay)
+
+
+def _adapter_at(overlay: str | None) -> AdapterFolder | None:
     return None if overlay is None else AdapterFolder.at(Path(overlay).expanduser())
 
 
@@ -152,7 +159,8 @@ def pretrained(
 
 def _overlay(path: str | None, known: list[str] | None) -> TensorSource:
     """Its tensors. Raises ``WeightsError`` for one that is not known."""
-    overlay = {} if path is None else open_overlay(Path(path))
+    folder = _adapter_at(path)
+    overlay = {} if path is None else open_overlay(Path(path)) if folder is None else folder.tensors()
     if known is not None:
         _check_overlay(path, overlay, known)
     return overlay

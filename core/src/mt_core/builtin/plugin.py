@@ -17,7 +17,6 @@ from mt_core import (
     TokenizerComponent,
     hookimpl,
 )
-
 from mt_core.adapters.peft import lora_options
 
 from .adapter import FullConfig, build_full

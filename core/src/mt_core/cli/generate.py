@@ -182,7 +182,11 @@ def _settings(resolved: Resolved, checkpoint: Path | None, wishes: Wishes, templ
     return {
         "model": model.name,
         "weights": str(Path(model.source.weights).absolute()) if model.source.weights and checkpoint is None else None,
-        **({"adapter": str(Path(model.source.overlay).absolute())} if model.source.overlay and checkpoint is None else {}),
+        **(
+            {"adapter": str(Path(model.source.overlay).absolute())}
+            if model.source.overlay and checkpoint is None
+            else {}
+        ),
         "checkpoint": None if checkpoint is None else str(checkpoint.absolute()),
         "tokenizer": resolved.config.tokenizer.as_raw(),
         "chat_template": template,

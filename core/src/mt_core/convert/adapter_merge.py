@@ -111,7 +111,9 @@ def _taken(source: Source) -> tuple[Adapter, Callable[[TrainModel], Loaders]]:
     assert source.checkpoint is not None, "a run has one"
     resolved, found = source.resolved, open_model(source.checkpoint / "model")
     if resolved.config.train.enable:
-        raise UsageError(f"{source.path} has also trained {list(resolved.config.train.enable)}; only adapters can be added up")
+        raise UsageError(
+            f"{source.path} has also trained {list(resolved.config.train.enable)}; only adapters can be added up"
+        )
     adapter: Adapter = resolved.build("adapter", resolved.config.adapter.options)
     adapter.plan = read_manifest(source.checkpoint).get("adapter", {})
     return adapter, lambda model: {name: found[name] for name in adapter.saved_state(model) if name in found}
@@ -136,10 +138,11 @@ def _base(source: Source) -> dict[str, str]:
 
 def _equal_values(one: Source, other: Source) -> bool:
     """Whether what two checkpoints have of the model itself is the same."""
-    assert one.checkpoint is not None and other.checkpoint is not None, "a run has one"
-    found = [open_model(each / "model") for each in (one.checkpoint, other.checkpoint)]
+    found = [open_model(each.checkpoint / "model") for each in (one, other) if each.checkpoint is not None]
     names = [name for name, _ in drawn(one.resolved).named_parameters()]
-    return all(name in found[0] and name in found[1] and torch.equal(found[0][name](), found[1][name]()) for name in names)
+    return all(
+        name in found[0] and name in found[1] and torch.equal(found[0][name](), found[1][name]()) for name in names
+    )
 
 
 def _dense(source: Source, host: PluginHost) -> Source:
