@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mt_core import UsageError
+from mt_core import UsageError, WeightsError, load_adapters
 from mt_core.assemble.adapter_slot import with_adapter
 from mt_core.assemble.discovery import discovered
 from mt_core.assemble.load import load_model
@@ -280,8 +280,25 @@ def test_what_peft_has_no_place_for_is_written_under_our_names_and_reads_back(
     assert torch.equal(of_folder(pretrained, tmp_path / "a"), of_run(run))
     config["mt_adapter"]["name"] = "lora-xy"
     (tmp_path / "a/adapter_config.json").write_text(json.dumps(config))
-    with pytest.raises(Exception, match="holds an adapter lora-xy of mt-core"):
+    with pytest.raises(WeightsError, match="holds an adapter lora-xy of mt-core"):
         of_folder(pretrained, tmp_path / "a")
+
+
+def test_folders_of_ours_and_of_peft_share_one_live_model(
+    runs: dict[str, Path], pretrained: Path, export: Export, tmp_path: Path
+) -> None:
+    export("--run", runs["a"], "--output", tmp_path / "ours")
+    want = made_by_peft(pretrained, tmp_path / "theirs")
+    loaded, several = load_adapters(
+        {"ours": tmp_path / "ours", "theirs": tmp_path / "theirs"}, model="llama", weights=pretrained
+    )
+    close(ours(loaded.model), theirs(pretrained))
+    several.use("theirs")
+    close(ours(loaded.model), want)
+    several.use("ours")
+    close(ours(loaded.model), of_run(runs["a"]))
+    with pytest.raises(WeightsError, match="holds no adapter"):
+        load_adapters({"none": pretrained}, model="llama", weights=pretrained)
 
 
 @pytest.mark.parametrize("dtype", ["keep", "bf16"])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mt_core.adapters.folder import CONFIG, AdapterFolder
 from mt_core.components import AdapterComponent
@@ -12,16 +12,37 @@ from mt_core.config.commandline import merge
 from mt_core.errors import ComponentError, WeightsError
 from mt_core.plugins.host import PluginHost
 
+if TYPE_CHECKING:
+    from mt_core.adapters.base import Adapter
+    from mt_core.nn import TrainModel
+    from mt_core.weights import Loaders
+
 
 def with_adapter(raw: Mapping[str, Any], path: Path, host: PluginHost) -> dict[str, Any]:
     """A config with the adapter of a folder that peft or ``mt-export`` wrote: slot, options and values.
 
     Raises ``WeightsError`` for a folder without one, and for a method that no installed adapter is.
     """
+    return merge(raw, {"model": {"overlay": str(path)}, "adapter": slot_of(folder_at(path), host)})
+
+
+def folder_at(path: Path) -> AdapterFolder:
+    """Raises ``WeightsError`` where there is none."""
     folder = AdapterFolder.at(path)
     if folder is None:
         raise WeightsError(f"{path} holds no adapter (no {CONFIG}); give a folder that peft or mt-export wrote")
-    return merge(raw, {"model": {"overlay": str(path)}, "adapter": slot_of(folder, host)})
+    return folder
+
+
+def adapter_in(folder: AdapterFolder, host: PluginHost) -> tuple[Adapter, Callable[[TrainModel], Loaders]]:
+    """The adapter, and what gives its values for a model that it is in: what ``SeveralAdapters.add`` takes."""
+    slot = slot_of(folder, host)
+    component = host.get("adapter", str(slot["name"])).component
+    options = component.config(**{key: value for key, value in slot.items() if key != "name"})
+    adapter: Adapter = component.build(options)
+    adapter.plan = folder.written.get("plan", {})
+    run = {"name": slot["name"], **options.model_dump(mode="json")}
+    return adapter, lambda model: folder.for_model(adapter, model, run=run)
 
 
 def slot_of(folder: AdapterFolder, host: PluginHost) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def adapter_weights(
     found: TensorSource
     folder = adapter_folder(resolved)
     if checkpoint is None and folder is not None:
-        _check_base_of(folder, resolved)
+        check_base_of(folder, resolved)
         found = folder.for_model(adapter, model, run=resolved.config.adapter.as_raw())
         _check_overlay(str(folder.path), found, [*base, *own])
     elif checkpoint is None:
@@ -126,7 +126,7 @@ def _check_base(before: Mapping[str, str], now: Mapping[str, str]) -> None:
         )
 
 
-def _check_base_of(folder: AdapterFolder, resolved: Resolved) -> None:
+def check_base_of(folder: AdapterFolder, resolved: Resolved) -> None:
     """An adapter is of no use on other weights. What the files are called does not matter; peft writes no hashes."""
     before = folder.written.get("base")
     if before and set(before.values()) != set(base_files(resolved).values()):
