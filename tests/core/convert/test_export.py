@@ -15,29 +15,21 @@ from typing import Any
 import peft
 import pytest
 import torch
+from adapter_folders import IDS, TRAIN, close, made, of_folder, of_run, ours, theirs
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mt_core import UsageError, WeightsError, load_adapters
-from mt_core.assemble.adapter_slot import with_adapter
 from mt_core.assemble.discovery import discovered
-from mt_core.assemble.load import load_model
 from mt_core.checkpoint.store import find
 from mt_core.cli.convert import main as mt_convert
 from mt_core.cli.eval import main as mt_eval
-from mt_core.cli.export import main as mt_export
 from mt_core.cli.generate import main as mt_generate
 from mt_core.cli.train import main as mt_train
-from mt_core.config.files import read_config
 from mt_core.convert.adapter_merge import merge
 from mt_core.convert.source import opened
-from mt_core.nn import Batch, TrainModel
-from mt_core.plugins.resolve import resolve
 
-IDS = torch.arange(40)[None]
-TRAIN = ("--dataset", "demo", "--train.steps", "2", "--train.sequence-len", "32", "--train.micro-batch-size", "2")
-QUIET = ("--eval.samples", "0", "--data.read-rows", "4")
 PATTERNS = ("--adapter.ranks", "{mlp.up_proj: 2}", "--adapter.alphas", "{layers.1.self_attn.q_proj: 3}")
 NAMES = {
     "a": ("lora", "--adapter.rank", "4", "--adapter.rslora", "true", *PATTERNS),
@@ -48,86 +40,15 @@ Export = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
-def train(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """``train(words …)``: a short run over the small Llama."""
-    folder = tmp_path_factory.mktemp("runs")
-
-    def run(*words: object, weights: Path = pretrained, lr: str = "1e-2") -> Path:
-        out = folder / f"run-{len(list(folder.iterdir()))}"
-        argv = [
-            "--model",
-            "llama",
-            "--model.weights",
-            weights,
-            *TRAIN,
-            *QUIET,
-            "--optimizer.lr",
-            lr,
-            *words,
-            "--output",
-            out,
-        ]
-        assert mt_train([str(word) for word in argv]) == 0
-        return out
-
-    return run
-
-
-@pytest.fixture(scope="session")
 def runs(train: Callable[..., Path]) -> dict[str, Path]:
     return {name: train("--adapter", *words) for name, words in NAMES.items()}
 
 
-@pytest.fixture
-def export(capfd: pytest.CaptureFixture[str]) -> Export:
-    """``export(words …)``: what ``mt-export`` printed; ``fails=True`` asks for an error and gives its text."""
-
-    def run(*words: object, fails: bool = False) -> str:
-        capfd.readouterr()
-        code = mt_export([str(word) for word in words])
-        out, err = capfd.readouterr()
-        assert (code != 0) == fails, err
-        return err if fails else out + err
-
-    return run
-
-
-def ours(model: TrainModel) -> Tensor:
-    zeros = torch.zeros_like(IDS)
-    with torch.no_grad():
-        return model.head(model(Batch(IDS, zeros, torch.arange(IDS.shape[1])[None], zeros)))  # type: ignore[no-any-return]
-
-
-def of_run(run: Path) -> Tensor:
-    return ours(load_model(resolve(read_config(run / "run.yaml"), discovered()), find(run), print))
-
-
-def of_folder(base: Path, adapter: Path) -> Tensor:
-    """What ``mt-generate --weights BASE --adapter-folder ADAPTER`` runs."""
-    raw = {"model": {"name": "llama", "weights": str(base)}, "train": {"sequence_len": 2}}
-    return ours(load_model(resolve(with_adapter(raw, adapter, discovered()), discovered()), None, print))
-
-
-def theirs(base: Path, adapter: Path | None = None) -> Tensor:
-    model = AutoModelForCausalLM.from_pretrained(base)
-    with torch.no_grad():
-        return (model if adapter is None else peft.PeftModel.from_pretrained(model, adapter))(IDS).logits
-
-
-def close(one: Tensor, other: Tensor) -> None:
-    torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
-
-
 def made_by_peft(base: Path, out: Path, **config: Any) -> Tensor:
-    """Write an adapter with random values; its logits."""
-    torch.manual_seed(1)
     given = peft.LoraConfig(
         **{"r": 4, "lora_alpha": 5, "target_modules": ["q_proj"], "init_lora_weights": False, **config}
     )
-    model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base), given).eval()
-    model.save_pretrained(out)
-    with torch.no_grad():
-        return model(IDS).logits  # type: ignore[no-any-return]
+    return made(base, out, given)
 
 
 @pytest.mark.parametrize("name", NAMES)

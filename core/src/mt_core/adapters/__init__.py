@@ -15,6 +15,10 @@ _PUBLIC = {
     "device_of": "mt_core.adapters.linear",
     "linear_layers": "mt_core.adapters.targets",
     "lora_form": "mt_core.adapters.peft",
+    "low_rank_options": "mt_core.adapters.peft",
+    "target_keys": "mt_core.adapters.peft",
+    "targets_option": "mt_core.adapters.peft",
+    "tensor_names": "mt_core.adapters.peft",
     "merge": "mt_core.adapters.linear",
     "read_base": "mt_core.adapters.linear",
     "write_base": "mt_core.adapters.linear",
@@ -33,9 +37,13 @@ __all__ = [
     "device_of",
     "linear_layers",
     "lora_form",
+    "low_rank_options",
     "merge",
     "read_base",
+    "target_keys",
     "targets_of",
+    "targets_option",
+    "tensor_names",
     "uniform",
     "unmerge",
     "write_base",
@@ -53,7 +61,14 @@ if TYPE_CHECKING:
         write_base,
     )
     from mt_core.adapters.lora import LoraLinear, uniform
-    from mt_core.adapters.peft import PeftForm, lora_form
+    from mt_core.adapters.peft import (
+        PeftForm,
+        lora_form,
+        low_rank_options,
+        target_keys,
+        targets_option,
+        tensor_names,
+    )
     from mt_core.adapters.several import SeveralAdapters
     from mt_core.adapters.targets import linear_layers, targets_of
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core.adapters.peft import PeftForm, contradictions
+from mt_core.adapters.peft import PREFIX, PeftForm, contradictions
 from mt_core.errors import WeightsError
 from mt_core.weights import Loaders, check_file, open_pickle, open_safetensors, read_json
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from mt_core.adapters.base import Adapter
@@ -93,7 +94,7 @@ class AdapterFolder:
             raise WeightsError(f"{self.path} is an adapter of another model, or of other targets: " + "; ".join(wrong))
         own = dict(model.named_parameters())
         return {
-            ours: _shaped(found[theirs], own[ours].shape, ours in form.shapes) for ours, theirs in form.names.items()
+            ours: _shaped(found[theirs], own[ours].shape, form.shapes.get(ours)) for ours, theirs in form.names.items()
         }
 
     def _contradicted(self, wrong: list[str], name: str) -> WeightsError:
@@ -115,17 +116,15 @@ def _unmatched(form: PeftForm, found: Mapping[str, Any]) -> Iterator[str]:
             yield f"{title} {', '.join(names[:4])}" + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _shaped(load: Any, shape: Any, other: bool) -> Any:
-    """As it is, or, where the form says that shapes differ, as the parameter."""
+def _shaped(load: Callable[[], Tensor], shape: torch.Size, theirs: tuple[int, ...] | None) -> Callable[[], Tensor]:
+    """As it is, or, where the form gives their tensor another shape, which it then has, as the parameter."""
 
     def loaded() -> Tensor:
-        tensor: Tensor = load()
-        return tensor.reshape(shape) if other and tensor.numel() == shape.numel() else tensor
+        tensor = load()
+        return tensor.reshape(shape) if tuple(tensor.shape) == theirs else tensor
 
     return loaded
 
 
 def _module(name: str) -> str:
-    from mt_core.adapters.peft import PREFIX
-
     return name.removesuffix(".weight").rpartition(".")[0].removeprefix(PREFIX) if name.startswith(PREFIX) else ""

@@ -23,7 +23,12 @@ LORA_NAMES = {"lora_A": "lora_A.weight", "lora_B": "lora_B.weight"}
 
 _PLAIN = re.compile(r"[\w.]+")
 _PATTERNS = {"r": "rank_pattern", "lora_alpha": "alpha_pattern"}
-_OF_TRAINING = frozenset({"inference_mode", "init_lora_weights", "lora_dropout", "task_type", "vera_dropout"})
+_OF_TRAINING = frozenset(
+    {
+        *("d_initial", "inference_mode", "init_ia3_weights", "init_lora_weights", "init_weights", "lora_dropout"),
+        *("projection_prng_key", "save_projection", "task_type", "vera_dropout"),
+    }
+)
 _OF_FILES = frozenset(
     {
         *(
@@ -35,7 +40,7 @@ _OF_FILES = frozenset(
             "exclude_modules",
         ),
         *("layers_pattern", "layers_to_transform", "megatron_core", "peft_version", "qalora_group_size", "revision"),
-        *("rank_pattern", "alpha_pattern", "target_modules", "mt_adapter", "fan_in_fan_out"),
+        *("rank_pattern", "alpha_pattern", "target_modules", "mt_adapter", "fan_in_fan_out", "feedforward_modules"),
     }
 )
 _REWRITING = ("pissa", "olora", "corda", "loftq", "lora_ga")
