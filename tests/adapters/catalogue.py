@@ -1,7 +1,8 @@
 """Every adapter that there is, found by discovery, and what its own test file tells the suite.
 
 ``tests/adapters/test_NAME.py`` may have these literals: ``SMALL`` (options for a tiny model), ``EXACT_WITHIN`` (how far an adapter
-with ``exact_at_init=False`` begins from its base, as a share of its output), ``LEARNING`` (``margin``, ``rate`` and ``options``
+with ``exact_at_init=False`` begins from its base, as a share of its output), ``LAYOUTS_WITHIN`` (how far layouts may be apart,
+relative, where a method enlarges rounding), ``LEARNING`` (``margin``, ``rate`` and ``options``
 of its 200 steps: see learning.py) and ``EXPECTED_FAILURES`` (name of a test → why it fails; strict, and said in docs/adapters.md).
 """
 

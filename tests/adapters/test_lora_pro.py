@@ -19,6 +19,7 @@ from mt_plugin_adapters.variants.lora_pro import COMPONENT
 from mt_plugin_adapters.variants.lora_pro.adapter import LoraPro, adjusted, sylvester
 
 SMALL: dict = {"rank": 4, "alpha": 8.0}
+LAYOUTS_WITHIN: float = 2e-5  # the inverse of a small Gram matrix enlarges rounding
 SCALE = 2.0
 
 

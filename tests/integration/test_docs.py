@@ -27,6 +27,7 @@ from mt_core.cli.checkpoint import main as mt_checkpoint
 from mt_core.cli.convert import main as mt_convert
 from mt_core.cli.data import main as mt_data
 from mt_core.cli.eval import main as mt_eval
+from mt_core.cli.export import main as mt_export
 from mt_core.cli.generate import main as mt_generate
 from mt_core.cli.plugins import main as mt_plugins
 from mt_core.cli.report import main as mt_report
@@ -58,6 +59,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "mt-checkpoint": mt_checkpoint,
     "mt-report": mt_report,
     "mt-convert": mt_convert,
+    "mt-export": mt_export,
     "mt-plugins": mt_plugins,
     "mt-search": mt_search,
 }

@@ -23,6 +23,7 @@ from mt_core.plugins.resolve import Resolved, resolve
 from mt_core.tracking.logs import notice
 
 if TYPE_CHECKING:
+    from mt_core.adapters import SeveralAdapters
     from mt_core.assemble.outcome import Outcome
     from mt_core.generation.generate import Generation
     from mt_core.generation.loaded import Loaded
@@ -92,6 +93,32 @@ def load_run(run: str | Path, *, checkpoint: str = "last", averaged: str | None 
     found = chosen(Path(expand(str(run))), str(checkpoint))[-1]
     resolved = resolve(run_config(found.parent.parent), discovered())
     return load(resolved, found, notice, averaged=averaged)
+
+
+def load_adapters(
+    folders: Mapping[str, str | Path], *, model: str, weights: str | Path
+) -> tuple[Loaded, SeveralAdapters]:
+    """Pretrained weights with several adapters, by a name for each folder that peft or ``mt-export`` wrote.
+
+    ``model`` is the family that reads ``weights``. None counts before ``SeveralAdapters.use``. Raises ``WeightsError`` and
+    ``UsageError`` for adapters of other weights, and for those that stand for more than linear layers.
+    """
+    from mt_core.adapters import SeveralAdapters
+    from mt_core.assemble.adapter_slot import adapter_in, folder_at
+    from mt_core.assemble.load import load
+    from mt_core.assemble.weights import check_base_of
+
+    host = discovered()
+    raw = {"model": {"name": model, "weights": str(weights)}, "train": {"sequence_len": 2}}  # generation has no rows
+    resolved = resolve(raw, host)
+    found = {name: folder_at(Path(expand(str(path)))) for name, path in folders.items()}
+    for folder in found.values():
+        check_base_of(folder, resolved)
+    loaded = load(resolved, None, notice)
+    several = SeveralAdapters(loaded.model)
+    for name, folder in found.items():
+        several.add(name, *adapter_in(folder, host))
+    return loaded, several
 
 
 def generate(

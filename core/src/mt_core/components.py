@@ -187,12 +187,15 @@ class AdapterComponent(Component):
 
     ``exact_at_init``: the first output is the base's. ``on_quantized``: the base may be stored in fewer bits, which no adapter
     that ``rewrites_base`` can have.
+    ``peft_options(config, modules)`` are its options for what peft's ``adapter_config.json`` says, ``None`` where that is another
+    method; ``modules`` are the names that the file beside it has tensors for.
     """
 
     mergeable: bool = True
     rewrites_base: bool = False
     exact_at_init: bool = True
     on_quantized: bool = True
+    peft_options: Callable[[Mapping[str, Any], Sequence[str]], Mapping[str, Any] | None] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

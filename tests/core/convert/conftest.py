@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,10 @@ from typing import Any
 import pytest
 
 from mt_core.cli.convert import main
+from mt_core.cli.export import main as mt_export
+from mt_core.cli.train import main as mt_train
+
+sys.path.insert(0, str(Path(__file__).parent))  # for adapter_folders
 
 SPECIAL = ["<s>", "</s>", "<|user|>", "<|assistant|>"]
 TEMPLATE = (
@@ -63,5 +68,47 @@ def convert(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
         out, err = capsys.readouterr()
         assert (code != 0) == fails, err
         return err if fails else out
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def train(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """``train(words …)``: a short run over the small Llama."""
+    folder = tmp_path_factory.mktemp("runs")
+
+    def run(*words: object, weights: Path = pretrained, lr: str = "1e-2") -> Path:
+        out = folder / f"run-{len(list(folder.iterdir()))}"
+        from adapter_folders import QUIET, TRAIN
+
+        argv = [
+            "--model",
+            "llama",
+            "--model.weights",
+            weights,
+            *TRAIN,
+            *QUIET,
+            "--optimizer.lr",
+            lr,
+            *words,
+            "--output",
+            out,
+        ]
+        assert mt_train([str(word) for word in argv]) == 0
+        return out
+
+    return run
+
+
+@pytest.fixture
+def export(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """``export(words …)``: what ``mt-export`` printed; ``fails=True`` asks for an error and gives its text."""
+
+    def run(*words: object, fails: bool = False) -> str:
+        capfd.readouterr()
+        code = mt_export([str(word) for word in words])
+        out, err = capfd.readouterr()
+        assert (code != 0) == fails, err
+        return err if fails else out + err
 
     return run

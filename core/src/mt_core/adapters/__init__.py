@@ -9,10 +9,17 @@ _PUBLIC = {
     "LinearAdapter": "mt_core.adapters.linear",
     "LoraLinear": "mt_core.adapters.lora",
     "LowRankLinear": "mt_core.adapters.lora",
+    "PeftForm": "mt_core.adapters.peft",
     "Place": "mt_core.adapters.linear",
+    "SeveralAdapters": "mt_core.adapters.several",
     "adapted_layers": "mt_core.adapters.linear",
     "device_of": "mt_core.adapters.linear",
     "linear_layers": "mt_core.adapters.targets",
+    "lora_form": "mt_core.adapters.peft",
+    "low_rank_options": "mt_core.adapters.peft",
+    "target_keys": "mt_core.adapters.peft",
+    "targets_option": "mt_core.adapters.peft",
+    "tensor_names": "mt_core.adapters.peft",
     "merge": "mt_core.adapters.linear",
     "names": "mt_core.adapters.config",
     "read_base": "mt_core.adapters.linear",
@@ -27,15 +34,22 @@ __all__ = [
     "LinearAdapter",
     "LoraLinear",
     "LowRankLinear",
+    "PeftForm",
     "Place",
+    "SeveralAdapters",
     "adapted_layers",
     "device_of",
     "linear_layers",
+    "lora_form",
+    "low_rank_options",
     "merge",
     "names",
     "read_base",
     "require_named",
+    "target_keys",
     "targets_of",
+    "targets_option",
+    "tensor_names",
     "uniform",
     "unmerge",
     "write_base",
@@ -54,6 +68,15 @@ if TYPE_CHECKING:
         write_base,
     )
     from mt_core.adapters.lora import LoraLinear, LowRankLinear, uniform
+    from mt_core.adapters.peft import (
+        PeftForm,
+        lora_form,
+        low_rank_options,
+        target_keys,
+        targets_option,
+        tensor_names,
+    )
+    from mt_core.adapters.several import SeveralAdapters
     from mt_core.adapters.targets import linear_layers, require_named, targets_of
 
 

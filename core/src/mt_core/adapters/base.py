@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from mt_core.adapters.peft import PeftForm
     from mt_core.nn import Batch, TrainModel
 
 Part = Literal["weight", "gradient"] | str
@@ -102,6 +103,10 @@ class Adapter:
     def parameter_groups(self, model: TrainModel, rate: float) -> list[dict[str, Any]]:
         """Named groups ``{"name", "params", …}`` that this adapter claims; the optimizer's policy divides the rest."""
         return []
+
+    def peft_form(self, model: TrainModel) -> PeftForm | None:
+        """How peft writes it, for the model that it is in; ``None`` where peft has no such method, or another one."""
+        return None
 
     @property
     def steps(self) -> bool:

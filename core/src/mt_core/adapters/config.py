@@ -41,8 +41,11 @@ class LowRankConfig(TargetConfig):
     def scale_of(self, name: str, rank: int | None = None) -> float:
         """What its update is multiplied by; ``rank`` where it is another one than ``rank_of``."""
         rank = self.rank_of(name) if rank is None else rank
-        alpha = next((alpha for pattern, alpha in self.alphas.items() if names(name, pattern)), self.alpha)
-        return float(alpha / (rank**0.5 if self.rslora else rank))
+        return float(self.alpha_of(name) / (rank**0.5 if self.rslora else rank))
+
+    def alpha_of(self, name: str) -> float:
+        """The alpha of the projection of this name."""
+        return next((alpha for pattern, alpha in self.alphas.items() if names(name, pattern)), self.alpha)
 
 
 def names(module: str, pattern: str) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from mt_core.adapters.base import Adapter, Probe
-from mt_core.assemble.weights import adapter_weights
+from mt_core.assemble.weights import adapter_folder, adapter_weights
 from mt_core.checkpoint.manifest import read_manifest
 from mt_core.engine.build import TensorSource, fill_model, gathered, is_partitioned, stored_layers
 from mt_core.engine.processes import Process
@@ -27,8 +27,11 @@ def inject(
     ``probe`` is for adapters that look at data first; without one they keep what their config says, as a plan on paper does.
     """
     adapter: Adapter = resolved.build("adapter", resolved.config.adapter.options)
+    folder = adapter_folder(resolved)
     if checkpoint is not None:
         adapter.plan = read_manifest(checkpoint).get("adapter", {})
+    elif folder is not None:
+        adapter.plan = folder.written.get("plan", {})
     elif probe is not None and type(adapter).prepare is not Adapter.prepare:
         adapter.prepare(model, probe())
     adapter.inject(model)
@@ -36,7 +39,13 @@ def inject(
 
 
 def start(
-    resolved: Resolved, model: TrainModel, base: list[str], *, process: Process, checkpoint: Path | None = None
+    resolved: Resolved,
+    model: TrainModel,
+    adapter: Adapter,
+    base: list[str],
+    *,
+    process: Process,
+    checkpoint: Path | None = None,
 ) -> None:
     """Give what the adapter has brought its values: those of the checkpoint or the overlay, else its first ones.
 
@@ -45,7 +54,7 @@ def start(
     """
     known = set(base)
     own = [name for name, _ in model.named_parameters() if name not in known]
-    source = adapter_weights(resolved, base, own, checkpoint)
+    source = adapter_weights(resolved, model, adapter, base, own, checkpoint)
     fill_model(model, source, seed=resolved.config.train.seed, process=process, only=set(source))
     if checkpoint is None:
         _initialise(model, set(own), source, resolved.config.train.seed, process)

@@ -11,7 +11,7 @@ import torch
 
 from mt_core.assemble.adapted import inject, start
 from mt_core.assemble.data import build_tokenizer
-from mt_core.assemble.weights import averaged_of, weights_of
+from mt_core.assemble.weights import averaged_of, pretrained, weights_of
 from mt_core.checkpoint.store import verify
 from mt_core.data.templates import build_template
 from mt_core.engine.build import build_quantized, fill_model, weight_names
@@ -35,20 +35,41 @@ def load(
     config = resolved.config
     tokenizer = _tokenizer(resolved, checkpoint)
     eos_ids = end_tokens(tokenizer, resolved.weights_path, config.model.options.vocab_size)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model, process = _built(resolved, device), Process(0, 1, 0, device)
-    names = weight_names(model)
-    if checkpoint is not None:
-        verify(checkpoint)
-    source = weights_of(resolved, names, say, checkpoint, adapted=True)
-    fill_model(model, source, seed=config.train.seed, process=process)
-    inject(resolved, model, checkpoint=checkpoint)
-    start(resolved, model, names, process=process, checkpoint=checkpoint)
+    model = load_model(resolved, checkpoint, say)
     if averaged is not None:
         kept = averaged_of(checkpoint, averaged)
-        fill_model(model, kept, seed=config.train.seed, process=process, only=set(kept))
+        fill_model(model, kept, seed=config.train.seed, process=_process(), only=set(kept))
     template = build_template(tokenizer, config.data)
-    return Loaded(model.eval(), tokenizer, config.model.options.max_seq_len, eos_ids, template)
+    return Loaded(model, tokenizer, config.model.options.max_seq_len, eos_ids, template)
+
+
+def load_model(resolved: Resolved, checkpoint: Path | None, say: Callable[[str], None]) -> TrainModel:
+    """The model and its adapter, filled."""
+    if checkpoint is not None:
+        verify(checkpoint)
+    model, process = _built(resolved, _process().device), _process()
+    names = weight_names(model)
+    source = weights_of(resolved, names, say, checkpoint, adapted=True)
+    fill_model(model, source, seed=resolved.config.train.seed, process=process)
+    adapter = inject(resolved, model, checkpoint=checkpoint)
+    start(resolved, model, adapter, names, process=process, checkpoint=checkpoint)
+    return model.eval()
+
+
+def load_base(resolved: Resolved, checkpoint: Path, say: Callable[[str], None]) -> TrainModel:
+    """The model that the adapter of a run was put over."""
+    model, process = _built(resolved, _process().device), _process()
+    names = weight_names(model)
+    if resolved.weights_path is not None:
+        source = pretrained(resolved, resolved.config.model, names, say, adapted=True)
+    else:
+        source = weights_of(resolved, names, say, checkpoint, adapted=True)
+    fill_model(model, source, seed=resolved.config.train.seed, process=process)
+    return model.eval()
+
+
+def _process() -> Process:
+    return Process(0, 1, 0, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def _built(resolved: Resolved, device: torch.device) -> TrainModel:

@@ -61,7 +61,7 @@ def build_engine(
     adapter = inject(resolved, model, checkpoint=checkpoint, probe=probe and partial(probe, model))
     if stage is not None:
         stage = settled(stage, process.device)
-    start(resolved, model, names, process=process, checkpoint=checkpoint)
+    start(resolved, model, adapter, names, process=process, checkpoint=checkpoint)
     if config.train.compile:
         for layer in model.layers()[1:-2]:
             layer.module.compile(dynamic=False)
@@ -98,7 +98,7 @@ def pipeline_layers(resolved: Resolved) -> list[LayerSpec] | None:
 def parameter_groups(resolved: Resolved, model: TrainModel, adapter: Adapter) -> list[dict[str, Any]]:
     """The adapter's groups, then the optimizer's policy for the rest; each trainable parameter is in exactly one."""
     component = optimizer_of(resolved)
-    trained = _trained(resolved, model, adapter)
+    trained = trained_names(resolved, model, adapter)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in trained)
     options = resolved.config.optimizer.options
@@ -117,7 +117,7 @@ def parameter_groups(resolved: Resolved, model: TrainModel, adapter: Adapter) ->
     return groups
 
 
-def _trained(resolved: Resolved, model: TrainModel, adapter: Adapter) -> set[str]:
+def trained_names(resolved: Resolved, model: TrainModel, adapter: Adapter) -> set[str]:
     """The adapter's parameters, and what ``train.enable`` and ``train.disable`` say of others.
 
     Raises ``UsageError`` for a pattern that matches nothing, and where nothing is left.

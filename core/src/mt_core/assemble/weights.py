@@ -9,6 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from mt_core.adapters.base import Adapter
+from mt_core.adapters.folder import AdapterFolder
 from mt_core.checkpoint.files import sha256
 from mt_core.checkpoint.manifest import read_manifest
 from mt_core.checkpoint.tensors import open_model, open_overlay
@@ -17,6 +19,7 @@ from mt_core.config.run import ModelRef
 from mt_core.engine.build import TensorSource
 from mt_core.engine.snapshot import kept_tensors
 from mt_core.errors import CheckpointError, WeightsError
+from mt_core.nn import TrainModel
 from mt_core.plugins.resolve import Resolved
 from mt_core.weights import NewRows
 
@@ -43,20 +46,40 @@ def weights_of(
     if base is None:
         return saved
     _check_base(base, base_files(resolved))
-    return {**pretrained(resolved, resolved.config.model, names, lambda text: None, adapted=adapted), **saved}
+    return {
+        **pretrained(resolved, _without_gone(resolved.config.model), names, lambda text: None, adapted=adapted),
+        **saved,
+    }
 
 
-def adapter_weights(resolved: Resolved, base: list[str], own: list[str], checkpoint: Path | None) -> TensorSource:
+def adapter_weights(
+    resolved: Resolved, model: TrainModel, adapter: Adapter, base: list[str], own: list[str], checkpoint: Path | None
+) -> TensorSource:
     """What a checkpoint, or the overlay, has of parameters that the adapter has brought (``own``).
 
     Raises ``CheckpointError`` for a checkpoint that lacks some or has others, ``WeightsError`` for such an overlay.
     """
-    if checkpoint is None:
+    found: TensorSource
+    folder = adapter_folder(resolved)
+    if checkpoint is None and folder is not None:
+        check_base_of(folder, resolved)
+        found = folder.for_model(adapter, model, run=resolved.config.adapter.as_raw())
+        _check_overlay(str(folder.path), found, [*base, *own])
+    elif checkpoint is None:
         found = _overlay(resolved.config.model.source.overlay, [*base, *own])
     else:
         found = open_model(checkpoint / "model")
         _check_checkpoint(found, own, known=[*base, *own])
     return {name: found[name] for name in own if name in found}
+
+
+def adapter_folder(resolved: Resolved) -> AdapterFolder | None:
+    """The overlay, where it is a folder that peft or ``mt-export`` wrote."""
+    return _adapter_at(resolved.config.model.source.overlay)
+
+
+def _adapter_at(overlay: str | None) -> AdapterFolder | None:
+    return None if overlay is None else AdapterFolder.at(Path(overlay).expanduser())
 
 
 def averaged_of(checkpoint: Path | None, name: str) -> TensorSource:
@@ -72,11 +95,22 @@ def averaged_of(checkpoint: Path | None, name: str) -> TensorSource:
 
 
 def base_files(resolved: Resolved) -> dict[str, str]:
-    """SHA-256 of the files that ``model.weights`` and ``model.overlay`` name: what frozen weights were read from."""
-    overlay = resolved.config.model.source.overlay
+    """SHA-256 of the files that ``model.weights`` and ``model.overlay`` name: what frozen weights were read from.
+
+    An adapter is not one of them, since its values are in every checkpoint.
+    """
+    overlay = None if adapter_folder(resolved) is not None else _without_gone(resolved.config.model).source.overlay
     found = [resolved.weights_path] if resolved.weights_path is not None else []
     paths = [path for place in (*found, overlay) if place is not None for path in _files(Path(place).expanduser())]
     return {path.name: sha256(path) for path in paths}
+
+
+def _without_gone(model: ModelRef) -> ModelRef:
+    """Without an overlay that is gone: an adapter's is in the checkpoint, and another one's hash is missed."""
+    overlay = model.source.overlay
+    if overlay is None or Path(overlay).expanduser().exists():
+        return model
+    return model.model_copy(update={"source": model.source.model_copy(update={"overlay": None})})
 
 
 def _files(place: Path) -> list[Path]:
@@ -89,6 +123,16 @@ def _check_base(before: Mapping[str, str], now: Mapping[str, str]) -> None:
         raise CheckpointError(
             f"the checkpoint holds trained weights only, and the weights under them have changed since: {', '.join(changed)}."
             " Put the files back that the run was started with"
+        )
+
+
+def check_base_of(folder: AdapterFolder, resolved: Resolved) -> None:
+    """An adapter is of no use on other weights. What the files are called does not matter; peft writes no hashes."""
+    before = folder.written.get("base")
+    if before and set(before.values()) != set(base_files(resolved).values()):
+        raise WeightsError(
+            f"{folder.path} was trained on other weights than {resolved.weights_path or 'those drawn from the seed'}: the"
+            f" files have other hashes. Give --model.weights {folder.config.get('base_model_name_or_path')}, which it names"
         )
 
 
@@ -115,10 +159,16 @@ def pretrained(
 
 def _overlay(path: str | None, known: list[str] | None) -> TensorSource:
     """Its tensors. Raises ``WeightsError`` for one that is not known."""
-    overlay = {} if path is None else open_overlay(Path(path))
-    if known is not None and (unknown := sorted(set(overlay) - set(known))):
-        raise WeightsError(f"the overlay {path} holds tensors that the model lacks: {', '.join(unknown)}")
+    folder = _adapter_at(path)
+    overlay = {} if path is None else open_overlay(Path(path)) if folder is None else folder.tensors()
+    if known is not None:
+        _check_overlay(path, overlay, known)
     return overlay
+
+
+def _check_overlay(path: str | None, overlay: TensorSource, known: list[str]) -> None:
+    if unknown := sorted(set(overlay) - set(known)):
+        raise WeightsError(f"the overlay {path} holds tensors that the model lacks: {', '.join(unknown)}")
 
 
 def _with_new_rows(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import nn
 
 from mt_core import LowRankConfig
-from mt_core.adapters import LinearAdapter, LoraLinear, Place
+from mt_core.adapters import LinearAdapter, LoraLinear, PeftForm, Place, lora_form
+from mt_core.nn import TrainModel
 
 
 class Lora(LinearAdapter[LowRankConfig]):
@@ -14,3 +15,7 @@ class Lora(LinearAdapter[LowRankConfig]):
     def layer(self, base: nn.Module, place: Place) -> LoraLinear:
         """See ``LinearAdapter``."""
         return LoraLinear.of(base, place, self.config)
+
+    def peft_form(self, model: TrainModel) -> PeftForm:
+        """LORA."""
+        return lora_form(self.config, model)

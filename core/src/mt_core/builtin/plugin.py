@@ -17,6 +17,7 @@ from mt_core import (
     TokenizerComponent,
     hookimpl,
 )
+from mt_core.adapters.peft import lora_options
 
 from .adapter import FullConfig, build_full
 from .datasets.demo import DemoConfig, build_demo
@@ -140,6 +141,7 @@ def mt_adapters() -> list[AdapterComponent]:
             summary="a pair of low-rank matrices beside each projection; the rest is frozen",
             source="https://arxiv.org/abs/2106.09685",
             layouts=_TESTED,
+            peft_options=lora_options,
         ),
     ]
 

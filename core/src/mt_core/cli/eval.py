@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core import __version__
+from mt_core.assemble.adapter_slot import with_adapter
 from mt_core.assemble.choice import chosen
 from mt_core.assemble.discovery import discovered
 from mt_core.assemble.lock_file import run_config
@@ -36,6 +37,7 @@ Evaluates on the run's held-out rows, or on every row of another dataset. A toke
   --run RUN                  a run's folder
   --checkpoints WHICH        last (default), best (by checkpoint.best), all, or steps: 100,200
   --weights FOLDER           pretrained weights instead of a run, with --model NAME
+  --adapter-folder FOLDER    an adapter that peft or mt-export wrote, over --weights
   --averaged NAME            with the averaged weights of this callback (ema, swa)
   --on LABEL=DATASET:PATH    rows to evaluate on; repeated for several, each with its own line
   --dataset NAME, --data.…   the rows, as for mt-train; also --objective, --tokenizer, --train.sequence-len
@@ -46,7 +48,7 @@ Evaluates on the run's held-out rows, or on every row of another dataset. A toke
   --debug, --version, --help"""
 
 SWITCHES = ("predictions", "debug", "version", "help")
-VALUES = ("run", "checkpoints", "weights", "averaged", "output")
+VALUES = ("run", "checkpoints", "weights", "adapter_folder", "averaged", "output")
 REPEATED = ("block_plugin", "on")
 COLUMNS = ("loss", "perplexity", "bits_per_byte", "token_accuracy", "tokens", "samples")
 
@@ -63,7 +65,9 @@ class Job:
     @property
     def model(self) -> str:
         """What the table calls it."""
-        return self.checkpoint.name if self.checkpoint else str(self.resolved.config.model.source.weights)
+        source = self.resolved.config.model.source
+        over = f" + {source.overlay}" if source.overlay else ""
+        return self.checkpoint.name if self.checkpoint else f"{source.weights}{over}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -98,6 +102,8 @@ def _jobs(line: CommandLine, host: PluginHost) -> Iterator[Job]:
     """Everything is resolved, and every path looked at, before a model is built."""
     for checkpoint, stored in _models(line):
         raw = merge(stored, line.raw)
+        if (folder := line.flags.get("adapter_folder")) is not None:
+            raw = with_adapter(raw, Path(expand(folder)), host)
         sets = [_labelled(text) for text in line.flags.get("on", [])]
         labels = [label for label, _ in sets]
         if twice := next((label for label in labels if labels.count(label) > 1), None):
@@ -131,6 +137,8 @@ def _models(line: CommandLine) -> list[tuple[Path | None, dict[str, Any]]]:
     if (run is None) == (weights is None):
         given = "both" if run else "none"
         raise UsageError(f"give one of --run RUN, or --model NAME with --weights FOLDER; got {given}")
+    if "adapter_folder" in line.flags and weights is None:
+        raise UsageError("--adapter-folder belongs to --weights; a run has its own adapter")
     if weights is not None:
         if "name" not in line.raw.get("model", {}):
             raise UsageError("--weights needs the family that reads them: --model NAME")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core import __version__
+from mt_core.assemble.adapter_slot import with_adapter
 from mt_core.assemble.discovery import discovered
 from mt_core.assemble.lock_file import run_config
 from mt_core.cli.guard import guarded
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _BELONGS = {"out": "prompts", "overwrite": "prompts", "batch_size": "prompts", "system": "chat"}
 """Options that only one way of asking reads."""
 
-_PATHS = ("run", "checkpoint", "weights", "prompts", "out")
+_PATHS = ("run", "checkpoint", "weights", "adapter_folder", "prompts", "out")
 """Options that may begin with the @name of a path."""
 
 
@@ -56,6 +57,9 @@ def _source_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--averaged", metavar="NAME", help="the averaged weights of this callback of the run (ema, swa)")
     group.add_argument("--model", metavar="NAME", help="a model family, with --weights")
     group.add_argument("--weights", type=Path, metavar="FOLDER", help="pretrained weights that the family reads")
+    group.add_argument(
+        "--adapter-folder", type=Path, metavar="FOLDER", help="an adapter that peft or mt-export wrote, over --weights"
+    )
     group.add_argument("--tokenizer", metavar="NAME", help="default: the run's, or the one in the folder of --weights")
     group.add_argument("--tokenizer-path", metavar="PATH", help="file or folder of the tokenizer")
 
@@ -178,6 +182,11 @@ def _settings(resolved: Resolved, checkpoint: Path | None, wishes: Wishes, templ
     return {
         "model": model.name,
         "weights": str(Path(model.source.weights).absolute()) if model.source.weights and checkpoint is None else None,
+        **(
+            {"adapter": str(Path(model.source.overlay).absolute())}
+            if model.source.overlay and checkpoint is None
+            else {}
+        ),
         "checkpoint": None if checkpoint is None else str(checkpoint.absolute()),
         "tokenizer": resolved.config.tokenizer.as_raw(),
         "chat_template": template,
@@ -202,6 +211,8 @@ def _source_faults(arguments: argparse.Namespace) -> Iterator[str]:
         yield "--weights needs the family that reads them: --model NAME"
     elif arguments.weights is None and arguments.model is not None:
         yield f"--model belongs to --weights; a run has its own, leave --model {arguments.model} out"
+    if arguments.adapter_folder is not None and arguments.weights is None:
+        yield "--adapter-folder belongs to --weights; a run has its own adapter"
     if arguments.weights is not None and arguments.tokenizer_path is not None and arguments.tokenizer is None:
         yield "--tokenizer-path needs the tokenizer that reads it: --tokenizer NAME"
 
@@ -278,6 +289,8 @@ def _resolved(arguments: argparse.Namespace) -> tuple[Resolved, Path | None]:
         if arguments.tokenizer:
             raw["tokenizer"] = {"name": arguments.tokenizer, **path}
         raw["train"] = {"sequence_len": 2}  # generation has no rows; the shortest one fits any context
+        if arguments.adapter_folder is not None:
+            raw = with_adapter(raw, arguments.adapter_folder, host)
         return resolve(raw, host), None
     from mt_core.checkpoint.store import find
 

@@ -11,7 +11,7 @@ from mt_core.components import TokenizerComponent
 from mt_core.convert.card import card
 from mt_core.convert.source import Say, Source, tensors_of
 from mt_core.errors import MtError
-from mt_core.weights import CONFIG, SHARD_BYTES, read_json, staged, write_json, write_tensors
+from mt_core.weights import CONFIG, SHARD_BYTES, Loaders, read_json, staged, write_json, write_tensors
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -33,10 +33,25 @@ def convert(source: Source, out: Path, *, dtype: str | None = None, shard_bytes:
     """Write the folder, whole or not at all. Raises ``WeightsError`` as ``staged`` and ``write_tensors`` do."""
     with staged(out) as stage:
         loaders, shapes = tensors_of(source, say)
-        word = write_tensors(stage, loaders, dtype=dtype, shard_bytes=shard_bytes, shapes=shapes)
-        ids = _tokenizer_files(source, stage, say)
-        _write_config(source, stage, ids, word)
-        (stage / "README.md").write_text(card(source, out.name, word), encoding="utf-8")
+        write_folder(source, stage, loaders, shapes, dtype=dtype, shard_bytes=shard_bytes, title=out.name, say=say)
+
+
+def write_folder(
+    source: Source,
+    stage: Path,
+    loaders: Loaders,
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    dtype: str | None,
+    shard_bytes: int,
+    title: str,
+    say: Say,
+) -> None:
+    """These tensors, and all that stands beside them."""
+    word = write_tensors(stage, loaders, dtype=dtype, shard_bytes=shard_bytes, shapes=shapes)
+    ids = _tokenizer_files(source, stage, say)
+    _write_config(source, stage, ids, word)
+    (stage / "README.md").write_text(card(source, title, word), encoding="utf-8")
 
 
 def _write_config(source: Source, stage: Path, ids: Mapping[str, Any], word: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mt_core.assemble.lock_file import run_config
 from mt_core.checkpoint.manifest import MANIFEST, read_manifest
@@ -16,6 +16,9 @@ from mt_core.plugins.host import Offer, PluginHost
 from mt_core.plugins.hub import located
 from mt_core.plugins.resolve import Resolved, resolve
 from mt_core.weights import CONFIG, Loaders, read_json
+
+if TYPE_CHECKING:
+    from mt_core.nn import TrainModel
 
 Say = Callable[[str], None]
 
@@ -143,15 +146,30 @@ def _valid(offers: list[Offer], path: Path) -> list[Offer]:
     return [offer for offer in offers if takes(offer)] or offers
 
 
-def tensors_of(source: Source, say: Say) -> tuple[Loaders, dict[str, tuple[int, ...]]]:
-    """One loader a parameter, in the model's order, and their shapes. Raises ``WeightsError`` for names that do not fit."""
-    import torch
+def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> tuple[Loaders, dict[str, tuple[int, ...]]]:
+    """One loader a parameter, in the model's order, and their shapes; with ``adapted`` those of the model under an adapter.
 
+    Raises ``WeightsError`` for names that do not fit, and ``UsageError`` for a run whose adapter has parameters of its own.
+    """
+    from mt_core.assemble.adapted import inject
     from mt_core.assemble.weights import weights_of
 
-    config = source.resolved.config
-    with torch.device("meta"):
-        model = source.resolved.build("train_model", config.model.options)
+    model = drawn(source.resolved)
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    found = weights_of(source.resolved, list(shapes), say, source.checkpoint)
+    if source.checkpoint is not None and not adapted:
+        inject(source.resolved, model, checkpoint=source.checkpoint)
+        if any(name not in shapes for name, _ in model.named_parameters()):
+            raise UsageError(
+                f"{source.path} has the adapter {source.resolved.config.adapter.name} over its weights: mt-export --run"
+                f" {source.path} --merge --output FOLDER writes both as one, and without --merge the adapter alone"
+            )
+    found = weights_of(source.resolved, list(shapes), say, source.checkpoint, adapted=adapted)
     return {name: found[name] for name in shapes}, shapes
+
+
+def drawn(resolved: Resolved) -> TrainModel:
+    """The model without memory, its adapter not in it."""
+    import torch
+
+    with torch.device("meta"):
+        return resolved.build("train_model", resolved.config.model.options)  # type: ignore[no-any-return]

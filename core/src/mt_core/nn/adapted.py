@@ -133,6 +133,11 @@ class AdaptedLinear(nn.Module):
         """Whether the base is an ``nn.Linear``, whose ``weight`` is (F, E)."""
         return self._plain
 
+    @property
+    def is_merged(self) -> bool:
+        """Whether the base alone runs, with the merged weight in it."""
+        return bool(self._kept)
+
     def own_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Those that the adapter has brought, shared ones too."""
         return (

@@ -120,7 +120,7 @@ def draw(resolved: Resolved, stages: int, checkpoint: Path | None = None) -> Dra
     with torch.device("meta"):
         adapter = inject(resolved, model, checkpoint=checkpoint)
     own = [name for name, _ in model.named_parameters() if name not in set(names)]
-    adapter_weights(resolved, names, own, checkpoint)
+    adapter_weights(resolved, model, adapter, names, own, checkpoint)
     return Drawing(model=model, bounds=bounds, groups=parameter_groups(resolved, model, adapter))
 
 

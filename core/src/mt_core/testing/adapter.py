@@ -89,7 +89,7 @@ class BaseAdapterConformance(LayoutConformance):
         model = self.base(resolved)
         names = weight_names(model)
         adapter = inject(resolved, model, probe=lambda: probe_of_run(resolved, model))
-        start(resolved, model, names, process=ALONE)
+        start(resolved, model, adapter, names, process=ALONE)
         return model, adapter
 
     def resumed(self, resolved: Resolved, plan: Mapping[str, Any], saved: Mapping[str, Tensor]) -> TrainModel:

@@ -6,6 +6,9 @@ a constant to the gradient (the paper's section 4.3). Dropout is on the inputs o
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from mt_core import ANY, Adapter, AdapterComponent, LowRankConfig
 
 _TESTED = ANY - {"offload"}
@@ -17,6 +20,14 @@ def _build(config: LowRankConfig) -> Adapter:
     return Dora(config)
 
 
+def _options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any] | None:
+    if config.get("peft_type") != "LORA" or not config.get("use_dora"):
+        return None
+    from mt_core.adapters import low_rank_options
+
+    return low_rank_options(config, modules)
+
+
 COMPONENT = AdapterComponent(
     name="dora",
     config=LowRankConfig,
@@ -24,4 +35,5 @@ COMPONENT = AdapterComponent(
     summary="LoRA on a weight's direction, and a trained length for each of its rows",
     source="https://arxiv.org/abs/2402.09353",
     layouts=_TESTED,
+    peft_options=_options,
 )

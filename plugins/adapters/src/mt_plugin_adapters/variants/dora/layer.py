@@ -8,7 +8,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from mt_core import LowRankConfig
-from mt_core.adapters import LinearAdapter, LoraLinear, Place
+from mt_core.adapters import LinearAdapter, LoraLinear, PeftForm, Place, lora_form
+from mt_core.nn import TrainModel
 
 
 class DoraLinear(LoraLinear):
@@ -57,3 +58,8 @@ class Dora(LinearAdapter[LowRankConfig]):
     def layer(self, base: nn.Module, place: Place) -> DoraLinear:
         """See ``LinearAdapter``."""
         return DoraLinear.of(base, place, self.config)
+
+    def peft_form(self, model: TrainModel) -> PeftForm:
+        """LORA, with ``use_dora``."""
+        names = {"lora_A": "lora_A.weight", "lora_B": "lora_B.weight", "lora_magnitude_vector": "lora_magnitude_vector"}
+        return lora_form(self.config, model, names=names, use_dora=True)

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torch import Generator, Tensor, nn
 
-from mt_core.adapters import LinearAdapter, Place, names, require_named
-from mt_core.nn import AdaptedLinear
+from mt_core.adapters import (
+    LinearAdapter,
+    PeftForm,
+    Place,
+    adapted_layers,
+    names,
+    require_named,
+    target_keys,
+    tensor_names,
+)
+from mt_core.nn import AdaptedLinear, TrainModel
 
 from .config import Ia3Config
 
@@ -45,3 +56,27 @@ class Ia3(LinearAdapter[Ia3Config]):
         require_named("adapter.feedforward", self.config.feedforward or (), place.targets)
         patterns = ("down_proj",) if self.config.feedforward is None else self.config.feedforward
         return Ia3Linear(base, of_inputs=any(names(place.name, each) for each in patterns))
+
+    def peft_form(self, model: TrainModel) -> PeftForm:
+        """IA3, whose gains of outputs are a column there, and those of inputs a row."""
+        layers = {name: layer for name, layer in adapted_layers(model) if isinstance(layer, Ia3Linear)}
+        shapes = {
+            f"{name}.ia3_l": (1, layer.in_features) if layer.of_inputs else (layer.out_features, 1)
+            for name, layer in layers.items()
+        }
+        keys = target_keys(model)
+        kinds = {each: _of_inputs(each, layers) for each in keys["target_modules"]}
+        if any(len(kind) > 1 for kind in kinds.values()):  # peft knows both kinds by the same words
+            keys["target_modules"] = sorted(layers)
+            kinds = {each: _of_inputs(each, layers) for each in layers}
+        inner = sorted(each for each, kind in kinds.items() if kind == {True})
+        return PeftForm(
+            config={"peft_type": "IA3", "feedforward_modules": inner, "init_ia3_weights": True, **keys},
+            names=tensor_names(model, {"ia3_l": "ia3_l"}),
+            shapes=shapes,
+        )
+
+
+def _of_inputs(ending: str, layers: Mapping[str, Ia3Linear]) -> set[bool]:
+    """Of the layers whose names end so, whether the gains are of inputs."""
+    return {layer.of_inputs for name, layer in layers.items() if f".{name}".endswith(f".{ending}")}

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from mt_core import UsageError
-from mt_core.adapters import LinearAdapter, LoraLinear, Place, adapted_layers
+from mt_core.adapters import LinearAdapter, LoraLinear, PeftForm, Place, adapted_layers, lora_form
 from mt_core.nn import TrainModel
 
 from .config import LoraPlusConfig
@@ -32,3 +32,7 @@ class LoraPlus(LinearAdapter[LoraPlusConfig]):
         layers = (layer for _, layer in adapted_layers(model) if isinstance(layer, LoraLinear))
         params = [layer.lora_B for layer in layers if layer.lora_B.requires_grad]
         return [{"name": "lora_B", "params": params, "lr": self.config.ratio * rate}] if params else []
+
+    def peft_form(self, model: TrainModel) -> PeftForm:
+        """LORA: what rate trained it is not in its files."""
+        return lora_form(self.config, model)

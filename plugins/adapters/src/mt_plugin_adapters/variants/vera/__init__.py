@@ -6,6 +6,9 @@ of the largest target, and a layer takes the first columns and rows that it need
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from mt_core import ANY, Adapter, AdapterComponent
 
 from .config import VeraConfig
@@ -19,6 +22,19 @@ def _build(config: VeraConfig) -> Adapter:
     return Vera(config)
 
 
+def _options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any] | None:
+    if config.get("peft_type") != "VERA":
+        return None
+    from mt_core.adapters import targets_option
+
+    return {
+        "targets": targets_option(config, modules),
+        "rank": config.get("r", 256),
+        "d_initial": config.get("d_initial", 0.1),
+        "dropout": config.get("vera_dropout", 0.0),
+    }
+
+
 COMPONENT = AdapterComponent(
     name="vera",
     config=VeraConfig,
@@ -26,4 +42,5 @@ COMPONENT = AdapterComponent(
     summary="two trained vectors a layer around random matrices that all layers share",
     source="https://arxiv.org/abs/2310.11454",
     layouts=_TESTED,
+    peft_options=_options,
 )

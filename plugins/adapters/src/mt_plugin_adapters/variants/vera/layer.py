@@ -5,7 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor, nn
 
-from mt_core.adapters import LinearAdapter, LowRankLinear, Place, targets_of
+from mt_core.adapters import (
+    LinearAdapter,
+    LowRankLinear,
+    PeftForm,
+    Place,
+    adapted_layers,
+    target_keys,
+    targets_of,
+    tensor_names,
+)
 from mt_core.nn import SharedParameters, TrainModel
 
 from .config import VeraConfig
@@ -55,3 +64,22 @@ class Vera(LinearAdapter[VeraConfig]):
     def layer(self, base: nn.Module, place: Place) -> VeraLinear:
         """See ``LinearAdapter``."""
         return VeraLinear(base, self.store, self.config, self.most)
+
+    def peft_form(self, model: TrainModel) -> PeftForm:
+        """VERA, with the shared matrices."""
+        config = self.config
+        first = next(name for name, _ in adapted_layers(model))
+        shared = {f"{first}.{each}": f"base_model.{each}" for each in ("vera_A", "vera_B")}
+        return PeftForm(
+            config={
+                "peft_type": "VERA",
+                "r": config.rank,
+                "d_initial": config.d_initial,
+                "vera_dropout": config.dropout,
+                "save_projection": True,
+                "projection_prng_key": 0,
+                "bias": "none",
+                **target_keys(model),
+            },
+            names=shared | tensor_names(model, {each: each for each in VeraLinear.trained}),
+        )

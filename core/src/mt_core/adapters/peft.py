@@ -1,0 +1,190 @@
+"""An adapter as peft writes it (https://huggingface.co/docs/peft, 0.21): what its files are called, and which adapter they are.
+
+An adapter says so itself (``Adapter.peft_form``, ``AdapterComponent.peft_options``). Importing this imports no torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mt_core.adapters.config import LowRankConfig
+
+if TYPE_CHECKING:
+    from mt_core.nn import TrainModel
+
+PREFIX = "base_model.model."
+"""What peft puts before the name of a module."""
+
+LORA_NAMES = {"lora_A": "lora_A.weight", "lora_B": "lora_B.weight"}
+"""LoRA's parameters → peft's."""
+
+_PLAIN = re.compile(r"[\w.]+")
+_PATTERNS = {"r": "rank_pattern", "lora_alpha": "alpha_pattern"}
+_OF_TRAINING = frozenset(
+    {
+        *("d_initial", "inference_mode", "init_ia3_weights", "init_lora_weights", "init_weights", "lora_dropout"),
+        *("projection_prng_key", "save_projection", "task_type", "vera_dropout"),
+    }
+)
+_OF_FILES = frozenset(
+    {
+        *(
+            "auto_mapping",
+            "base_model_name_or_path",
+            "corda_config",
+            "ensure_weight_tying",
+            "eva_config",
+            "exclude_modules",
+        ),
+        *("layers_pattern", "layers_to_transform", "megatron_core", "peft_version", "qalora_group_size", "revision"),
+        *("rank_pattern", "alpha_pattern", "target_modules", "mt_adapter", "fan_in_fan_out", "feedforward_modules"),
+    }
+)
+_REWRITING = ("pissa", "olora", "corda", "loftq", "lora_ga")
+"""Beginnings of ``init_lora_weights`` that change the base's weights."""
+
+
+@dataclass(frozen=True)
+class PeftForm:
+    """``config`` is what ``adapter_config.json`` says of the method; ``names`` are our parameters' → their tensors', all of them.
+
+    ``shapes`` are those of their tensors where ours have others (of as many numbers).
+    """
+
+    config: Mapping[str, Any]
+    names: Mapping[str, str]
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def lora_form(
+    config: LowRankConfig, model: TrainModel, *, names: Mapping[str, str] = LORA_NAMES, **more: Any
+) -> PeftForm:
+    """The form of an adapter whose layers compute what peft's LoRA does; ``more`` are keys of its config."""
+    from mt_core.adapters.linear import adapted_layers
+
+    layers = [name for name, _ in adapted_layers(model)]
+    ranks = {name: config.rank_of(name) for name in layers if config.rank_of(name) != config.rank}
+    alphas = {name: _number(config.alpha_of(name)) for name in layers if config.alpha_of(name) != config.alpha}
+    return PeftForm(
+        config={
+            "peft_type": "LORA",
+            "r": config.rank,
+            "lora_alpha": _number(config.alpha),
+            "lora_dropout": config.dropout,
+            "use_rslora": config.rslora,
+            "use_dora": False,
+            "bias": "none",
+            "init_lora_weights": True,
+            "rank_pattern": ranks,
+            "alpha_pattern": alphas,
+            **target_keys(model),
+            **more,
+        },
+        names=tensor_names(model, names),
+    )
+
+
+def tensor_names(model: TrainModel, names: Mapping[str, str]) -> dict[str, str]:
+    """Our full names → peft's, for parameters that every adapted layer has."""
+    from mt_core.adapters.linear import adapted_layers
+
+    return {
+        f"{layer}.{ours}": f"{PREFIX}{layer}.{theirs}"
+        for layer, _ in adapted_layers(model)
+        for ours, theirs in names.items()
+    }
+
+
+def target_keys(model: TrainModel) -> dict[str, Any]:
+    """``target_modules``: last parts of names where these say it, else whole names; and whether weights are stored transposed."""
+    from torch import nn
+
+    from mt_core.adapters.linear import adapted_layers
+    from mt_core.nn import AdaptedLinear, StoredLinear
+
+    layers = dict(adapted_layers(model))
+    ends = {name.rpartition(".")[2] for name in layers}
+    alike = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear | StoredLinear | AdaptedLinear) and name.rpartition(".")[2] in ends
+    ]
+    stored = any(not layer.is_plain and "weight" in layer.base._parameters for layer in layers.values())
+    return {"target_modules": sorted(ends if len(alike) == len(layers) else layers), "fan_in_fan_out": stored}
+
+
+def lora_options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any] | None:
+    """The options of plain LoRA; ``None`` for a config of another method. ``modules`` are those that the file has."""
+    if config.get("peft_type") != "LORA" or config.get("use_dora"):
+        return None
+    return low_rank_options(config, modules)
+
+
+def low_rank_options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any]:
+    """What a ``LowRankConfig`` says of a config that has LoRA's keys."""
+    rank, alpha = config.get("r", 8), config.get("lora_alpha", 8)
+    return {
+        "rank": rank,
+        "alpha": float(alpha),
+        "rslora": bool(config.get("use_rslora")),
+        "dropout": float(config.get("lora_dropout") or 0.0),
+        "targets": targets_option(config, modules),
+        "ranks": _pattern(config.get("rank_pattern"), modules),
+        "alphas": _pattern(config.get("alpha_pattern"), modules),
+    }
+
+
+def targets_option(config: Mapping[str, Any], modules: Sequence[str]) -> list[str]:
+    """``adapter.targets``: peft's own list where it reads as ours does, else the modules themselves."""
+    given = config.get("target_modules")
+    narrowed = any(config.get(key) for key in ("layers_to_transform", "exclude_modules"))
+    plain = isinstance(given, list) and all(isinstance(each, str) and _PLAIN.fullmatch(each) for each in given)
+    return sorted(given if plain and not narrowed else modules)  # type: ignore[arg-type]  # plain: a list of texts
+
+
+def contradictions(ours: PeftForm, theirs: Mapping[str, Any], modules: Sequence[str]) -> Iterator[str]:
+    """What a folder's config says otherwise than the run's adapter: of what changes an output, not of training."""
+    for key, value in ours.config.items():
+        if key not in _OF_TRAINING | _OF_FILES | _PATTERNS.keys() and _said(theirs.get(key)) != _said(value):
+            yield f"{key} is {theirs.get(key)!r} there and {value!r} in the run"
+    for key, pattern in _PATTERNS.items():
+        if key in ours.config:
+            values = {_both(key, pattern, module, theirs, ours.config) for module in modules}
+            for there, here in sorted(each for each in values if each[0] != each[1]):
+                yield f"{key} is {there} there and {here} in the run"
+    for key in sorted(theirs.keys() - ours.config.keys() - _OF_TRAINING - _OF_FILES):
+        if _said(theirs[key]) is not None:
+            yield f"{key} is {theirs[key]!r} there, which is not known here"
+    if str(theirs.get("init_lora_weights")).startswith(_REWRITING):
+        yield (
+            f"init_lora_weights is {theirs['init_lora_weights']!r} there, which changes the base; save it in peft with"
+            " path_initial_model_for_weight_conversion"
+        )
+
+
+def _both(key: str, pattern: str, module: str, *configs: Mapping[str, Any]) -> tuple[float, ...]:
+    return tuple(_matching(each.get(pattern), module) or each.get(key) or 8 for each in configs)
+
+
+def _pattern(given: Mapping[str, Any] | None, modules: Sequence[str]) -> dict[str, Any]:
+    """Patterns as ours, which are no regular expressions."""
+    if all(_PLAIN.fullmatch(key) for key in given or {}):
+        return dict(given or {})
+    return {module: value for module in modules if (value := _matching(given, module)) is not None}
+
+
+def _matching(given: Mapping[str, Any] | None, module: str) -> Any:
+    """As peft's ``get_pattern_key``: the first whose expression ends the name."""
+    return next((value for key, value in (given or {}).items() if re.match(rf"(.*\.)?({key})$", module)), None)
+
+
+def _said(value: Any) -> Any:
+    """``None`` for whatever says nothing."""
+    return None if value in (None, False, "none", {}, []) else value
+
+
+def _number(value: float) -> float | int:
+    return int(value) if value == int(value) else value
