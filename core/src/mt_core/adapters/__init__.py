@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 _PUBLIC = {
     "LinearAdapter": "mt_core.adapters.linear",
     "LoraLinear": "mt_core.adapters.lora",
+    "LowRankLinear": "mt_core.adapters.lora",
     "Place": "mt_core.adapters.linear",
     "adapted_layers": "mt_core.adapters.linear",
     "device_of": "mt_core.adapters.linear",
     "linear_layers": "mt_core.adapters.targets",
     "merge": "mt_core.adapters.linear",
+    "names": "mt_core.adapters.config",
     "read_base": "mt_core.adapters.linear",
     "write_base": "mt_core.adapters.linear",
+    "require_named": "mt_core.adapters.targets",
     "targets_of": "mt_core.adapters.targets",
     "uniform": "mt_core.adapters.lora",
     "unmerge": "mt_core.adapters.linear",
@@ -23,12 +26,15 @@ _PUBLIC = {
 __all__ = [
     "LinearAdapter",
     "LoraLinear",
+    "LowRankLinear",
     "Place",
     "adapted_layers",
     "device_of",
     "linear_layers",
     "merge",
+    "names",
     "read_base",
+    "require_named",
     "targets_of",
     "uniform",
     "unmerge",
@@ -36,6 +42,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from mt_core.adapters.config import names
     from mt_core.adapters.linear import (
         LinearAdapter,
         Place,
@@ -46,8 +53,8 @@ if TYPE_CHECKING:
         unmerge,
         write_base,
     )
-    from mt_core.adapters.lora import LoraLinear, uniform
-    from mt_core.adapters.targets import linear_layers, targets_of
+    from mt_core.adapters.lora import LoraLinear, LowRankLinear, uniform
+    from mt_core.adapters.targets import linear_layers, require_named, targets_of
 
 
 def __getattr__(name: str) -> Any:

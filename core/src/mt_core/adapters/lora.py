@@ -16,15 +16,46 @@ from mt_core.adapters.linear import Place
 from mt_core.nn import AdaptedLinear, linear_with_low_rank, low_rank
 
 
-class LoraLinear(AdaptedLinear):
-    """E inputs, F outputs, R rank."""
+class LowRankLinear(AdaptedLinear):
+    """W x + scale · (the second of ``pair``) (the first of it) x. E inputs, F outputs, R rank.
 
-    def __init__(self, base: nn.Module, *, rank: int, scale: float, dropout: float = 0.0, fp32: bool = False) -> None:
+    A variant declares its parameters and writes ``initialise`` and ``pair``.
+    """
+
+    def __init__(self, base: nn.Module, *, scale: float, dropout: float = 0.0, fp32: bool = False) -> None:
         super().__init__(base)
         self.scale, self.fp32 = scale, fp32
+        self.dropout = nn.Dropout(dropout) if dropout else None
+
+    def pair(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The two matrices whose product is the update, (R, E) and (F, R), computed in this dtype."""
+        raise NotImplementedError
+
+    def adapted(self, x: Tensor) -> Tensor:
+        """(…, E) -> (…, F)."""
+        in_fp32 = self.fp32 and x.dtype != torch.float32
+        if self.is_plain and self.dropout is None and not in_fp32:
+            return linear_with_low_rank(x, self.weight, self.bias, *self.pair(x.dtype), self.scale)
+        inputs = x if self.dropout is None else self.dropout(x)
+        out = self.base_output(x)
+        if not in_fp32:
+            return low_rank(inputs, *self.pair(out.dtype), self.scale, into=out)
+        added = low_rank(inputs.float(), *self.pair(torch.float32), self.scale)
+        return out + added.to(out.dtype)
+
+    def delta_weight(self) -> Tensor:
+        """scale · the product of the pair."""
+        a_RE, b_FR = self.pair(torch.float32)
+        return self.scale * (b_FR @ a_RE)
+
+
+class LoraLinear(LowRankLinear):
+    """A and B themselves."""
+
+    def __init__(self, base: nn.Module, *, rank: int, scale: float, dropout: float = 0.0, fp32: bool = False) -> None:
+        super().__init__(base, scale=scale, dropout=dropout, fp32=fp32)
         self.lora_A = self.own(rank, self.in_features)
         self.lora_B = self.own(self.out_features, rank)
-        self.dropout = nn.Dropout(dropout) if dropout else None
 
     @classmethod
     def of(cls, base: nn.Module, place: Place, config: LowRankConfig) -> Self:
@@ -37,21 +68,9 @@ class LoraLinear(AdaptedLinear):
         self.lora_A.data.copy_(uniform(self.lora_A, generator))
         self.lora_B.data.zero_()
 
-    def adapted(self, x: Tensor) -> Tensor:
-        """(…, E) -> (…, F)."""
-        in_fp32 = self.fp32 and x.dtype != torch.float32
-        if self.is_plain and self.dropout is None and not in_fp32:
-            return linear_with_low_rank(x, self.weight, self.bias, self.lora_A, self.lora_B, self.scale)
-        inputs = x if self.dropout is None else self.dropout(x)
-        out = self.base_output(x)
-        if not in_fp32:
-            return low_rank(inputs, self.lora_A, self.lora_B, self.scale, into=out)
-        added = low_rank(inputs.float(), self.lora_A.float(), self.lora_B.float(), self.scale)
-        return out + added.to(out.dtype)
-
-    def delta_weight(self) -> Tensor:
-        """scale · B A."""
-        return self.scale * (self.lora_B.float() @ self.lora_A.float())
+    def pair(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """A and B."""
+        return self.lora_A.to(dtype), self.lora_B.to(dtype)
 
 
 def uniform(like: Tensor, generator: Generator) -> Tensor:

@@ -214,7 +214,7 @@ def low_rank(x: Tensor, a_RE: Tensor, b_FR: Tensor, scale: float, *, into: Tenso
     """
     if into is None:
         into = x.new_zeros(*x.shape[:-1], b_FR.shape[0])
-    return _LowRank.apply(x, a_RE, b_FR, scale, into)  # type: ignore[no-untyped-call, no-any-return]
+    return _LowRank.apply(into, x, a_RE, b_FR, scale)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def linear_with_low_rank(
@@ -254,8 +254,10 @@ class _LinearWithLowRank(torch.autograd.Function):
 
 
 class _LowRank(torch.autograd.Function):
+    """``into`` comes first: where it is a view (a biased layer gives one), autograd takes the first gradient for its own."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, a_RE: Tensor, b_FR: Tensor, scale: float, into: Tensor) -> Tensor:
+    def forward(ctx: Any, into: Tensor, x: Tensor, a_RE: Tensor, b_FR: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(x, a_RE, b_FR)
         ctx.scale = scale
         ctx.mark_dirty(into)
@@ -264,14 +266,14 @@ class _LowRank(torch.autograd.Function):
         return into
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, None]:
         x, a_RE, b_FR = ctx.saved_tensors
         grad_NF, x_NE = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
         inner_NR = (grad_NF @ b_FR).mul_(ctx.scale)
-        grad_x = (inner_NR @ a_RE).view(x.shape) if ctx.needs_input_grad[0] else None
-        grad_a = inner_NR.mT @ x_NE if ctx.needs_input_grad[1] else None
-        grad_b = (grad_NF.mT @ (x_NE @ a_RE.mT)).mul_(ctx.scale) if ctx.needs_input_grad[2] else None
-        return grad_x, grad_a, grad_b, None, grad
+        grad_x = (inner_NR @ a_RE).view(x.shape) if ctx.needs_input_grad[1] else None
+        grad_a = inner_NR.mT @ x_NE if ctx.needs_input_grad[2] else None
+        grad_b = (grad_NF.mT @ (x_NE @ a_RE.mT)).mul_(ctx.scale) if ctx.needs_input_grad[3] else None
+        return grad, grad_x, grad_a, grad_b, None
 
 
 class LossFactor:
