@@ -33,8 +33,10 @@ def layer() -> RasaLinear:
 def test_output_gradients_and_merged_weight_are_those_of_the_papers_formula() -> None:
     compare_with_formula(
         moved(layer()),
-        lambda w, p: w
-        + torch.cat([p["rasa_B"], p["rasa_B_S"]], 1) @ p["rasa_d"].diag() @ torch.cat([p["rasa_A"], p["rasa_A_S"]]),
+        lambda w, p: (
+            w
+            + torch.cat([p["rasa_B"], p["rasa_B_S"]], 1) @ p["rasa_d"].diag() @ torch.cat([p["rasa_A"], p["rasa_A_S"]])
+        ),
     )
 
 

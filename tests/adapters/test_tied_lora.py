@@ -27,8 +27,9 @@ def test_output_gradients_and_merged_weight_are_those_of_the_papers_formula() ->
     """Equation 2: the matrix of v on its diagonal, B, that of u, A."""
     compare_with_formula(
         moved(layer()),
-        lambda w, p: w
-        + 16 / 4 * p["tied_lora_v"].diag() @ p["tied_lora_B"] @ p["tied_lora_u"].diag() @ p["tied_lora_A"],
+        lambda w, p: (
+            w + 16 / 4 * p["tied_lora_v"].diag() @ p["tied_lora_B"] @ p["tied_lora_u"].diag() @ p["tied_lora_A"]
+        ),
     )
 
 

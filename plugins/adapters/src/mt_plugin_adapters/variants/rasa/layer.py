@@ -15,9 +15,7 @@ from .config import RasaConfig
 class RasaLinear(LowRankLinear):
     """``rasa_A_S`` and ``rasa_B_S`` are the pool; ``rasa_d`` has the private ranks first."""
 
-    def __init__(
-        self, base: nn.Module, store: SharedParameters, config: RasaConfig, *, kind: str, layers: int
-    ) -> None:
+    def __init__(self, base: nn.Module, store: SharedParameters, config: RasaConfig, *, kind: str, layers: int) -> None:
         super().__init__(base, scale=1.0, dropout=config.dropout, fp32=config.fp32)
         self.alpha, self.private, pool = config.alpha, config.rank - config.pooled, config.pooled * layers
         key = f"{kind} {(self.in_features, self.out_features)}"
