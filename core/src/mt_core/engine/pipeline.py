@@ -192,6 +192,8 @@ def _add_up_shared(engine: Any) -> None:
     of a shared weight would drift apart without a word.
     """
     for parameter, group in engine.module.get_tied_weights_and_groups():
+        if not parameter.requires_grad:  # an adapter's frozen ones, or those of a tied base
+            continue
         in_half_precision = engine.using_bf16_optimizer
         zero = engine.optimizer
         gradient = parameter._hp_grad if in_half_precision else zero.get_gradient_for_reduction(parameter)
