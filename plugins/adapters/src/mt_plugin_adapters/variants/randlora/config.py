@@ -1,0 +1,18 @@
+"""Options of RandLoRA."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from mt_core import TargetConfig
+
+
+class RandLoraConfig(TargetConfig):
+    """See ``TargetConfig``."""
+
+    rank: int = Field(
+        32, gt=0, description="of each random product: a smaller one means more of them, and more parameters"
+    )
+    alpha: float = Field(640.0, gt=0, description="the update is multiplied by alpha / rank; the paper has 20 x rank")
+    dropout: float = Field(0.0, ge=0, lt=1, description="share of the adapter's inputs set to 0 in training")
+    fp32: bool = Field(False, description="compute the adapter's part in fp32, whatever the precision of the run")

@@ -1,0 +1,62 @@
+"""The layer of RandLoRA. Shapes: E inputs, F outputs, R rank, N products, S the smaller and L the larger of E and F."""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor, nn
+
+from mt_core.adapters import LinearAdapter, LowRankLinear, Place, targets_of
+from mt_core.nn import SharedParameters, TrainModel
+
+from .config import RandLoraConfig
+
+
+class RandLoraLinear(LowRankLinear):
+    """``randlora_A`` (R, 1, ≥S) and ``randlora_B`` (≥L, ≥N, R) are frozen and shared."""
+
+    trained = ("randlora_lambda", "randlora_gamma")
+
+    def __init__(self, base: nn.Module, store: SharedParameters, config: RandLoraConfig, most: tuple[int, int]) -> None:
+        super().__init__(base, scale=config.alpha / config.rank, dropout=config.dropout, fp32=config.fp32)
+        small, large = sorted(most)
+        self.products = -(-min(self.in_features, self.out_features) // config.rank)
+        shapes = (config.rank, 1, small), (large, -(-small // config.rank), config.rank)
+        self.randlora_A = self.shared(store, "randlora_A", shapes[0], of_deviation_1)
+        self.randlora_B = self.shared(store, "randlora_B", shapes[1], of_deviation_1)
+        self.randlora_lambda = self.own(config.rank, self.products)
+        self.randlora_gamma = self.own(self.products, min(self.in_features, self.out_features))
+
+    def initialise(self, generator: Generator) -> None:
+        """Λ zero, so that the first output is the base's; Γ as peft."""
+        self.randlora_lambda.data.zero_()
+        self.randlora_gamma.data.fill_(1 / max(self.randlora_gamma.shape))
+
+    def pair(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """N x R rows and columns; on A's side, which is that of S, with the diagonals."""
+        sides = sorted((self.in_features, self.out_features))
+        lambda_RN, gamma_NS = self.randlora_lambda.to(dtype), self.randlora_gamma.to(dtype)
+        a_R1S = self.randlora_A[..., : sides[0]].to(dtype)
+        b_LNR = self.randlora_B[: sides[1], : self.products].to(dtype)
+        scaled = (lambda_RN[..., None] * gamma_NS * a_R1S).flatten(end_dim=1)
+        shared = b_LNR.flatten(start_dim=1)
+        return (scaled, shared) if self.in_features == sides[0] else (shared.mT, scaled.mT)
+
+
+def of_deviation_1(tensor: Tensor, generator: Generator) -> None:
+    """Uniform, divided by its deviation, as peft draws both."""
+    values = torch.empty(tensor.shape).uniform_(-1, 1, generator=generator)
+    tensor.copy_(values / values.std())
+
+
+class RandLora(LinearAdapter[RandLoraConfig]):
+    """Trains the diagonals. The random matrices are saved with them, so that no other library has to draw the same numbers."""
+
+    def inject(self, model: TrainModel) -> None:
+        """See ``LinearAdapter``."""
+        targets = targets_of(model, self.config).values()
+        self.most = max(int(each.out_features) for each in targets), max(int(each.in_features) for each in targets)  # type: ignore[arg-type]
+        super().inject(model)
+
+    def layer(self, base: nn.Module, place: Place) -> RandLoraLinear:
+        """See ``LinearAdapter``."""
+        return RandLoraLinear(base, self.store, self.config, self.most)
