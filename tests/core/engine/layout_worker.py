@@ -21,6 +21,7 @@ from mt_core import Component, Control
 from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import build_data
 from mt_core.assemble.model import build_engine
+from mt_core.assemble.probe import probe_of
 from mt_core.assemble.proof import leak
 from mt_core.assemble.session import Session
 from mt_core.assemble.stopping import Stopper
@@ -135,6 +136,7 @@ class Bench:
             deepspeed=self.deepspeed,
             say=lambda text: None,
             checkpoint=checkpoint,
+            probe=seen_already if checkpoint else partial(probe_of, resolved.config, data, plan, self.process),
         )
         return Session(resolved, data, engine, output, Stopper())
 
@@ -229,6 +231,13 @@ class Bench:
         result = session.engine.train_step(next(windows).batches)
         head.objective.loss = honest
         return {"finite": result.finite, "applied": result.applied, "unchanged": before == state_hash(session.engine)}
+
+
+def seen_already(model: nn.Module) -> Any:
+    """The probe of a run that resumes."""
+    raise AssertionError(
+        "a run that resumes has its ranks and first values from the checkpoint, and looks at no row again"
+    )
 
 
 def settle() -> None:
