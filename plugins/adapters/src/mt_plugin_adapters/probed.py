@@ -18,7 +18,7 @@ from torch import Generator, Tensor, nn
 
 from mt_core import ComponentError, Probe, UsageError
 from mt_core.adapters import LinearAdapter, LoraLinear, Place, device_of, targets_of
-from mt_core.nn import TrainModel
+from mt_core.nn import AdaptedLinear, TrainModel
 
 from .probed_config import ProbedConfig
 
@@ -66,7 +66,7 @@ class ProbedAdapter(LinearAdapter[ProbedT]):
         """What its update is multiplied by: as the config says for its rank."""
         return self.config.scale_of(name, self.rank_of(name))
 
-    def layer(self, base: nn.Module, place: Place) -> FoundLinear | None:
+    def layer(self, base: nn.Module, place: Place) -> AdaptedLinear | None:
         """See ``LinearAdapter``."""
         name, config = place.name, self.config
         if self.rank_of(name) == 0:
