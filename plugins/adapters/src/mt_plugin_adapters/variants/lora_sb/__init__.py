@@ -3,7 +3,7 @@ step of full training, and the R x R matrix between them trained.
 
 ``ΔW = -η sign(G)`` is what a first step of Adam does, G the mean gradient with respect to the weight; of ``ΔW = U S Vᵀ``, ``B = U_r``,
 ``A = V_rᵀ`` and ``R = S_r / s``, so that the update begins as ΔW cut to rank r. The weight stays: the first output is
-that of a model one step of size η on. The paper has no scale (s = 1): alpha is the rank unless it is set otherwise here.
+that of a model one step of size η on. The paper has no scale, which is alpha = rank (s = 1) here; at any s it begins alike.
 R is under the name of LoRA-XS's, ``lora_R``. Of a gradient that is zero but for rounding the sign is chance, and so are those
 entries of ΔW.
 """
