@@ -90,6 +90,16 @@ class AdapterBench(Bench):
         )
         resolved.offers["adapter"] = replace(offer, component=component)
 
+    def begun(self, case: dict[str, Any]) -> dict[str, Any]:
+        """The first values of everything that the adapter brings or rewrites, with their shapes."""
+        model = self.session(case).engine.module.model
+        own = {f"{name}.{each}" for name, layer in adapted_layers(model) for each, _ in layer.named_parameters()}
+        return {
+            name: [list(each.shape), each.detach().flatten().tolist()]
+            for name, each in model.named_parameters()
+            if name in own
+        }
+
     def merged(self, case: dict[str, Any]) -> dict[str, Any]:
         """How far the output of the merged model is from that of the adapted one, and whether the bits come back."""
         from mt_core.adapters import merge, unmerge

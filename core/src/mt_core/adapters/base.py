@@ -57,8 +57,8 @@ class AdapterContext(Protocol):
 class Probe(Protocol):
     """The model before it has an adapter, on rows of the run, for what is initialised from data.
 
-    Means are over the trained tokens (gradients) or all tokens (inputs) of all ranks, so that they are the same on any
-    number of processes. Nothing that it does changes a weight, or the rows that are trained on.
+    Means are over the trained tokens of all ranks, so that they are the same on any number of processes. Nothing that it does
+    changes a weight, or the rows that are trained on.
     """
 
     def gradients(self, names: Sequence[str], *, steps: int) -> dict[str, Tensor]:
@@ -66,7 +66,7 @@ class Probe(Protocol):
         ...
 
     def input_moments(self, modules: Sequence[str], *, steps: int) -> dict[str, Tensor]:
-        """For linear layers by name the mean of x xᵀ over their inputs, (E, E) in fp64 on the CPU."""
+        """For linear layers by name the mean of x xᵀ over their inputs at trained tokens, (E, E) in fp64 on the CPU."""
         ...
 
     def batches(self, *, steps: int) -> Iterator[Sequence[Batch]]:

@@ -52,8 +52,8 @@ class LinearAdapter(Adapter, Generic[ConfigT]):
         self.config = config
         self.store = SharedParameters()
 
-    def layer(self, base: nn.Module, place: Place) -> AdaptedLinear:
-        """The layer that takes the place of ``base``."""
+    def layer(self, base: nn.Module, place: Place) -> AdaptedLinear | None:
+        """The layer that takes the place of ``base``; ``None`` leaves that one where it is."""
         raise NotImplementedError
 
     def inject(self, model: TrainModel) -> None:
@@ -65,9 +65,9 @@ class LinearAdapter(Adapter, Generic[ConfigT]):
         names = tuple(targets)
         for name, base in targets.items():
             with device_of(base):
-                model.set_submodule(
-                    name, self.layer(base, Place(name, block_number(f"{name}."), names, model.loss_factor))
-                )
+                layer = self.layer(base, Place(name, block_number(f"{name}."), names, model.loss_factor))
+            if layer is not None:
+                model.set_submodule(name, layer)
 
     def _check_ranks(self, targets: dict[str, nn.Module]) -> None:
         if not isinstance(self.config, LowRankConfig):

@@ -22,7 +22,7 @@ from mt_core.engine.processes import Process, all_reduce
 from mt_core.engine.random_state import kept_random_state
 from mt_core.engine.step import TrainStep
 from mt_core.errors import UsageError
-from mt_core.nn import Batch, TrainModel
+from mt_core.nn import NOT_TRAINED, Batch, TrainModel
 from mt_core.protocols import Objective
 
 
@@ -56,16 +56,24 @@ class ModelProbe:
         return {name: self._added(value).div_(max(total, 1.0)) for name, value in sums.items()}
 
     def input_moments(self, modules: Sequence[str], *, steps: int) -> dict[str, Tensor]:
-        """See ``mt_core.Probe``. Padding counts as what it is, an input."""
+        """See ``mt_core.Probe``. How much padding there is depends on how rows are divided, and so it must not count.
+
+        Raises ``UsageError`` for a layer whose inputs are not one for each token.
+        """
         sums: dict[str, Tensor] = {}
-        counts = dict.fromkeys(modules, 0)
+        count, trained_N = torch.zeros(1, dtype=torch.float64), torch.empty(0, dtype=torch.bool)
 
         def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
             def see(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-                x_NE = inputs[0].detach().reshape(-1, inputs[0].shape[-1]).double()
+                x_NE = inputs[0].detach().reshape(-1, inputs[0].shape[-1])
+                if len(x_NE) != len(trained_N):
+                    raise UsageError(
+                        f"{name} has {len(x_NE)} inputs for {len(trained_N)} tokens, and those of trained tokens are looked at;"
+                        " leave it out (--adapter.exclude)"
+                    )
+                x_NE = x_NE[trained_N].double()
                 moment_EE = (x_NE.mT @ x_NE).cpu()
                 sums[name] = sums[name].add_(moment_EE) if name in sums else moment_EE
-                counts[name] += len(x_NE)
 
             return see
 
@@ -74,12 +82,14 @@ class ModelProbe:
             with self._alone(), torch.no_grad():
                 for window in self.batches(steps=steps):
                     for batch in window:
+                        trained_N = (batch.labels != NOT_TRAINED).reshape(-1).to(self._process.device)
+                        count += float(trained_N.sum())
                         self._model(batch.to(self._process.device))
         finally:
             for hook in hooks:
                 hook.remove()
-        totals = self._added(torch.tensor([float(counts[name]) for name in modules], dtype=torch.float64)).tolist()
-        return {name: self._added(sums[name]).div_(total) for name, total in zip(modules, totals, strict=True)}
+        total = max(float(self._added(count).item()), 1.0)
+        return {name: self._added(sums[name]).div_(total) for name in modules}
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

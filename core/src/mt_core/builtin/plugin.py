@@ -17,7 +17,7 @@ from mt_core import (
     TokenizerComponent,
     hookimpl,
 )
-from mt_core.adapters.peft import lora_options
+from mt_core.adapters import lora_options
 
 from .adapter import FullConfig, build_full
 from .datasets.demo import DemoConfig, build_demo

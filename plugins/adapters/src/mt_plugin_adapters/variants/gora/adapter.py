@@ -1,0 +1,63 @@
+"""Ranks and values from gradients. Shapes: E inputs, F outputs, R rank, M the most it may be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from mt_core import Probe
+from mt_core.adapters import uniform
+from mt_core.nn import TrainModel, tensor_generator
+
+from ...probed import ProbedAdapter, smaller
+from .config import GoraConfig
+
+
+class Sketch(NamedTuple):
+    """What is kept of a gradient: enough for B at every rank, since the A of a smaller rank is the first rows of a larger one's."""
+
+    importance: float
+    a_ME: Tensor
+    product_FM: Tensor
+
+
+class Gora(ProbedAdapter[GoraConfig]):
+    """Trains A and B."""
+
+    def prepare(self, model: TrainModel, probe: Probe) -> None:
+        """Ranks from what all layers' gradients weigh, then values."""
+        sketches = {name: self._sketch(name, base, each) for name, base, each in self.gradients(model, probe)}
+        targets = self.looked_at(model)
+        self.plan = {"ranks": self._ranks(targets, {name: each.importance for name, each in sketches.items()})}
+        self.found = {name: self._values(name, each) for name, each in sketches.items()}
+
+    def _sketch(self, name: str, base: nn.Module, gradient_FE: Tensor) -> Sketch:
+        like = torch.empty(min(self.config.max_rank, smaller(base)), gradient_FE.shape[1])
+        a_ME = uniform(like, tensor_generator(self.config.seed, name))
+        weight_FE = base.weight.detach().float()  # type: ignore[operator]
+        product_FM = gradient_FE @ a_ME.mT.to(gradient_FE.device)
+        return Sketch(float((weight_FE * gradient_FE).abs().mean()), a_ME, product_FM.cpu())
+
+    def _ranks(self, targets: Mapping[str, nn.Module], importances: Mapping[str, float]) -> dict[str, int]:
+        widths = {name: math.sqrt(base.in_features + base.out_features) for name, base in targets.items()}  # type: ignore[operator]
+        budget = sum(self.config.rank_of(name) * width for name, width in widths.items())
+        total = sum(importances.values()) or 1.0
+        return {
+            name: min(
+                max(round(budget * importances[name] / total / widths[name]), self.config.min_rank),
+                self.config.max_rank,
+                smaller(base),
+            )
+            for name, base in targets.items()
+        }
+
+    def _values(self, name: str, sketch: Sketch) -> tuple[Tensor, Tensor]:
+        rank = self.rank_of(name)
+        a_RE = sketch.a_ME[:rank].double()
+        factor = self.config.gamma * math.sqrt(a_RE.shape[1] / rank) / self.scale_of(name)
+        b_FR = torch.linalg.solve(a_RE @ a_RE.mT, sketch.product_FM[:, :rank].double().mT).mT
+        return a_RE.float(), (-factor * b_FR).float()

@@ -1,0 +1,20 @@
+"""Values from gradients. Shapes: E inputs, F outputs, R rank."""
+
+from __future__ import annotations
+
+from mt_core import Probe
+from mt_core.nn import TrainModel
+
+from ...probed import ProbedAdapter, largest
+from .config import LoraOneConfig
+
+
+class LoraOne(ProbedAdapter[LoraOneConfig]):
+    """Trains A and B."""
+
+    def prepare(self, model: TrainModel, probe: Probe) -> None:
+        """A and B of every layer, from its gradient."""
+        for name, _, gradient_FE in self.gradients(model, probe):
+            u_FR, s_R, v_RE = largest(-gradient_FE, self.config.rank_of(name))
+            root_R = (s_R / self.config.gamma).sqrt()
+            self.found[name] = ((root_R[:, None] * v_RE).cpu(), (u_FR * root_R).cpu())

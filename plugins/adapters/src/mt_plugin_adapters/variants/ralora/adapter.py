@@ -1,0 +1,53 @@
+"""How many blocks each layer gets. Shapes: F outputs, E inputs."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from mt_core import Probe
+from mt_core.adapters import Place
+from mt_core.nn import TrainModel
+
+from ...probed import ProbedAdapter
+from .config import RaloraConfig
+from .layer import BlockLinear
+
+
+class Ralora(ProbedAdapter[RaloraConfig]):
+    """Trains A and B of every block."""
+
+    def prepare(self, model: TrainModel, probe: Probe) -> None:
+        """The plan has how many blocks each layer gets."""
+        found = self.gradients(model, probe)
+        self.plan = {"blocks": {name: self._blocks(name, base, effective_rank(each)) for name, base, each in found}}
+
+    def layer(self, base: nn.Module, place: Place) -> BlockLinear:
+        """See ``LinearAdapter``."""
+        config, name = self.config, place.name
+        return BlockLinear(
+            base,
+            blocks=self.plan.get("blocks", {}).get(name, 1),
+            rank=config.rank_of(name),
+            scale=config.scale_of(name),
+            dropout=config.dropout,
+            fp32=config.fp32,
+        )
+
+    def _blocks(self, name: str, base: nn.Module, effective: float) -> int:
+        most = min(self.config.max_blocks, effective / self.config.rank_of(name))
+        blocks = 2 ** max(math.floor(math.log2(most)), 0)
+        return math.gcd(blocks, int(base.in_features), int(base.out_features))  # type: ignore[arg-type]
+
+
+def effective_rank(matrix_FE: Tensor) -> float:
+    """exp of the entropy of the singular values (Roy and Vetterli, 2007), from 1 to the smaller dimension; 1 of zeros.
+
+    In fp64 from the matrix's product with itself: values below 1e-7 of the largest, which weigh nothing, are lost.
+    """
+    whole = (matrix_FE if matrix_FE.shape[0] <= matrix_FE.shape[1] else matrix_FE.mT).double()
+    values = torch.linalg.eigvalsh(whole @ whole.mT).clamp_min(0).sqrt()
+    shares = values / values.sum().clamp_min(torch.finfo(values.dtype).tiny)
+    return float(torch.special.entr(shares).sum().exp())

@@ -1,0 +1,51 @@
+"""LoRA-One against the paper's formula in float64."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from given_probe import Chain, with_gradients
+from peft_layers import check_start_and_merge, close, compare, moved, peft_lora
+
+from mt_plugin_adapters.variants.lora_one import COMPONENT
+from mt_plugin_adapters.variants.lora_one.config import LoraOneConfig
+
+SMALL: dict = {"rank": 4, "alpha": 8.0}
+EXACT_WITHIN: float = 0.3  # the first step of full training is in A and B
+WIDTHS = (24, 16, 20)
+
+
+def chain(**options: object) -> tuple[Chain, dict[str, torch.Tensor]]:
+    model, gradients, _ = with_gradients(COMPONENT.build(LoraOneConfig(**SMALL, **options)), *WIDTHS)
+    return model, gradients
+
+
+def test_it_begins_as_the_best_matrix_of_its_rank_in_place_of_one_step() -> None:
+    """W₀ + s·B₀A₀ with B₀A₀ = (1/γ) Σ over the r largest σ of u σ vᵀ of -∇L, and both halves with the root of σ/γ."""
+    model, gradients = chain(gamma=3.0)
+    for block, base, gradient in zip(model.blocks, Chain(*WIDTHS).blocks, gradients.values(), strict=True):
+        u, s, v = torch.linalg.svd(-gradient.double(), full_matrices=False)
+        a, b = block.lora_A.double(), block.lora_B.double()
+        close(b @ a, (u[:, :4] * s[:4]) @ v[:4] / 3.0)
+        close(a @ a.T, torch.diag(s[:4]) / 3.0)
+        close(b.T @ b, torch.diag(s[:4]) / 3.0)
+        assert torch.equal(block.weight, base.weight)
+        close(block.merged_weight().double(), base.weight.double() + 2.0 * (u[:, :4] * s[:4]) @ v[:4] / 3.0)
+
+
+def test_output_gradients_and_merged_weight_are_those_of_pefts_lora() -> None:
+    for block, base in zip(chain()[0].blocks, Chain(*WIDTHS).blocks, strict=True):
+        theirs = peft_lora(base, rank=4, alpha=8.0)
+        pair = {"lora_A": theirs.lora_A["default"].weight, "lora_B": theirs.lora_B["default"].weight}
+        compare(moved(block), theirs, pair)
+
+
+def test_it_begins_a_step_away_from_the_base_and_merges_and_unmerges() -> None:
+    """The largest singular values are 0.01, which gamma and the scale make 0.02 / 128 of; the weight's are about 1."""
+    for block, base in zip(chain()[0].blocks, Chain(*WIDTHS).blocks, strict=True):
+        check_start_and_merge(block, base, first=1e-3)
