@@ -16,6 +16,7 @@ _PUBLIC = {
     "device_of": "mt_core.adapters.linear",
     "linear_layers": "mt_core.adapters.targets",
     "lora_form": "mt_core.adapters.peft",
+    "lora_options": "mt_core.adapters.peft",
     "low_rank_options": "mt_core.adapters.peft",
     "target_keys": "mt_core.adapters.peft",
     "targets_option": "mt_core.adapters.peft",
@@ -41,6 +42,7 @@ __all__ = [
     "device_of",
     "linear_layers",
     "lora_form",
+    "lora_options",
     "low_rank_options",
     "merge",
     "names",
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
     from mt_core.adapters.peft import (
         PeftForm,
         lora_form,
+        lora_options,
         low_rank_options,
         target_keys,
         targets_option,
