@@ -22,6 +22,7 @@ from mt_plugin_adapters.variants.goat.config import GoatConfig
 from mt_plugin_adapters.variants.goat.layer import GoatLinear
 
 SMALL: dict = {"rank": 2, "experts": 4, "balance": 0.0}
+EXACT_WITHIN: float = 0.1  # what a token takes of the experts is not the average that the weight has lost
 SCALE = (3 * 24 / 2) ** 0.5
 
 

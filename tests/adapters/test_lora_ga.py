@@ -22,6 +22,7 @@ from mt_plugin_adapters.variants.lora_ga import COMPONENT
 from mt_plugin_adapters.variants.lora_ga.config import LoraGaConfig
 
 SMALL: dict = {"rank": 4, "alpha": 8.0}
+LAYOUTS_WITHIN: float = 2e-5  # singular vectors enlarge the rounding of the gradients that they are of
 WIDTHS = (24, 16, 20, 12)
 
 

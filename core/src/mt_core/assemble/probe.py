@@ -52,7 +52,7 @@ class ModelProbe:
                         value = gradient.float().cpu()
                         sums[name] = sums[name].add_(value) if name in sums else value
                     count += self._objective.count(batch)
-        total = float(all_reduce(count.to(self._process.device)).item())
+        total = float(self._added(count).item())
         return {name: self._added(value).div_(max(total, 1.0)) for name, value in sums.items()}
 
     def input_moments(self, modules: Sequence[str], *, steps: int) -> dict[str, Tensor]:

@@ -31,4 +31,5 @@ COMPONENT = AdapterComponent(
     source="https://arxiv.org/abs/2502.12171",
     layouts=PROBED,
     exact_at_init=False,
+    on_quantized=False,
 )

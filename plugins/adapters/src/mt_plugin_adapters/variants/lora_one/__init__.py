@@ -27,4 +27,5 @@ COMPONENT = AdapterComponent(
     source="https://arxiv.org/abs/2502.01235",
     layouts=PROBED,
     exact_at_init=False,
+    on_quantized=False,
 )

@@ -30,4 +30,5 @@ COMPONENT = AdapterComponent(
     source="https://arxiv.org/abs/2411.19557",
     layouts=PROBED,
     exact_at_init=False,
+    on_quantized=False,
 )

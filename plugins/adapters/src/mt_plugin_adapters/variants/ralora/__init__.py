@@ -29,4 +29,5 @@ COMPONENT = AdapterComponent(
     summary="LoRA in as many blocks as the gradient's effective rank asks for",
     source="https://openreview.net/forum?id=kObvnQ6pUx",
     layouts=PROBED,
+    on_quantized=False,
 )
