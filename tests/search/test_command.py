@@ -35,10 +35,13 @@ FAULTS: list[tuple[list[str], str]] = [
         ["--search.optimizer", "adamw,adamm"],
         "search.optimizer.name: adamm of the choices adamw,adamm is refused: no optimizer named",
     ),
-    (["--search.train.micro-batch-size", "0..4"], "0 of the range 0..4 is refused: should be greater than 0, got 0"),
+    (
+        ["--search.train.micro-batch-size", "0..4"],
+        "0 of the range 0..4 is refused: should be a whole number greater than 0, or auto; got 0",
+    ),
     (
         ["--search.train.micro-batch-size", "1.5,2.5"],
-        "1.5 of the choices 1.5,2.5 is refused: should be a valid integer",
+        "1.5 of the choices 1.5,2.5 is refused: should be a whole number",
     ),
     (["--search.optimizer.beta1", "0.5..1.5"], "1.5 of the range 0.5..1.5 is refused"),
     (

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from mt_core.components import OptimizerComponent
 from mt_core.plugins.host import PluginHost
+from mt_core.protocols import GradientTransform
 from mt_core.testing.layouts import LayoutConformance
 
 RATES = (1e-2, 3e-2, 3e-2, 2e-2, 1e-2, 1e-2, 5e-3, 5e-3, 2e-3, 1e-3)
@@ -20,7 +22,7 @@ RATES = (1e-2, 3e-2, 3e-2, 2e-2, 1e-2, 1e-2, 5e-3, 5e-3, 2e-3, 1e-3)
 
 
 class BaseOptimizerConformance(LayoutConformance):
-    """A ``torch.optim.Optimizer`` over named groups.
+    """A ``torch.optim.Optimizer`` over named groups, or a ``GradientTransform`` over one.
 
     Opt-in: ``reference``, other code that takes the same steps.
     """
@@ -43,8 +45,8 @@ class BaseOptimizerConformance(LayoutConformance):
 
     def optimizer(self, host: PluginHost, folder: Path, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         """As a run builds it."""
-        built: torch.optim.Optimizer = self.component(host).build(self.config(host, folder), groups)
-        return built
+        built = self.component(host).build(self.config(host, folder), groups)
+        return built if isinstance(built, torch.optim.Optimizer) else Directed(built)
 
     def split(self, host: PluginHost, folder: Path, named: Mapping[str, nn.Parameter]) -> list[dict[str, Any]]:
         """Its own parameter groups."""
@@ -174,6 +176,47 @@ class BaseOptimizerConformance(LayoutConformance):
                 f"after ten steps {name} is another than the reference's by {apart:.1e} (allowed: {self.reference_within:g} of"
                 " each number). Compare the defaults of both: eps, betas, weight decay, bias correction"
             )
+
+
+class Directed(torch.optim.Optimizer):
+    """The optimizer of a ``GradientTransform``, with its directions in the place of gradients, as an engine alone uses it."""
+
+    def __init__(self, transform: GradientTransform) -> None:
+        self._transform, self._inner = transform, transform.optimizer
+        super().__init__(self._inner.param_groups, {})
+        self.param_groups = self._inner.param_groups
+        self.state = self._states = _States(self._inner)
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Directions, then the step of the optimizer below."""
+        parameters = [(group, each) for group in self.param_groups for each in group["params"]]
+        for number, (group, parameter) in enumerate(parameters):
+            if group.get("transformed") and parameter.grad is not None:
+                own = self._states.own.setdefault(parameter, {})
+                parameter.grad = self._transform.transform(f"parameter.{number}", parameter.grad, own)
+        self._inner.step()
+
+
+class _States(defaultdict[Tensor, dict[str, Any]]):
+    """The state of both by parameter: that of the transform has a prefix."""
+
+    PREFIX = "transform."
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        super().__init__(dict)
+        self.inner, self.own = inner, cast("dict[Tensor, dict[str, Any]]", {})
+
+    def get(self, parameter: Tensor, default: Any = None) -> Any:
+        """What both keep."""
+        own = {f"{self.PREFIX}{key}": value for key, value in self.own.get(parameter, {}).items()}
+        return {**self.inner.state.get(parameter, {}), **own} or default
+
+    def __setitem__(self, parameter: Tensor, values: dict[str, Any]) -> None:
+        self.own[parameter] = {
+            key.removeprefix(self.PREFIX): value for key, value in values.items() if key.startswith(self.PREFIX)
+        }
+        if rest := {key: value for key, value in values.items() if not key.startswith(self.PREFIX)}:
+            self.inner.state[parameter] = rest
 
 
 def take_steps(
