@@ -6,18 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from mt_core.cli.plugins import main
-from mt_core.scaffold import KINDS as ALL_KINDS
+from mt_core.scaffold import KINDS
 from mt_core.tracking.metrics import MetricsFile
 
 ROOT = Path(__file__).parents[2]
-KINDS = [kind for kind in ALL_KINDS if kind != "adapter" or find_spec("mt_core.adapters.linear")]
-"""The adapter's templates stand on the seam of adapters."""
 NAMES = {kind: f"fresh-{number}" for number, kind in enumerate(KINDS)}
 NAMES["dataset"] = "q"
 NAMES["model"] = "a-name-of-thirty-characters-ab"
