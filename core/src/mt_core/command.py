@@ -1,6 +1,6 @@
 """For commands of plugins: how ours read a command line, write files, hold a folder and end. Importing this imports no torch."""
 
-from mt_core.assemble.stopping import SIGNALS
+from mt_core.assemble.stopping import SIGNALS, signals_taken
 from mt_core.checkpoint.files import replace_text
 from mt_core.checkpoint.folder import next_run_folder
 from mt_core.checkpoint.lock import held
@@ -28,5 +28,6 @@ __all__ = [
     "parse",
     "read_config",
     "replace_text",
+    "signals_taken",
     "write_yaml",
 ]

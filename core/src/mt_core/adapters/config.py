@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -42,6 +42,10 @@ class LowRankConfig(TargetConfig):
         """What its update is multiplied by; ``rank`` where it is another one than ``rank_of``."""
         rank = self.rank_of(name) if rank is None else rank
         return float(self.alpha_of(name) / (rank**0.5 if self.rslora else rank))
+
+    def arguments(self, name: str) -> dict[str, Any]:
+        """What the layer of this projection is built with: rank, scale, dropout, fp32."""
+        return {"rank": self.rank_of(name), "scale": self.scale_of(name), "dropout": self.dropout, "fp32": self.fp32}
 
     def alpha_of(self, name: str) -> float:
         """The alpha of the projection of this name."""

@@ -60,8 +60,7 @@ class LoraLinear(LowRankLinear):
     @classmethod
     def of(cls, base: nn.Module, place: Place, config: LowRankConfig) -> Self:
         """With the rank, scale and dropout that the config gives this place."""
-        rank, scale = config.rank_of(place.name), config.scale_of(place.name)
-        return cls(base, rank=rank, scale=scale, dropout=config.dropout, fp32=config.fp32)
+        return cls(base, **config.arguments(place.name))
 
     def initialise(self, generator: Generator) -> None:
         """A uniform, B zero."""

@@ -7,11 +7,25 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
 # Windows has no SIGUSR1
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name))
+
+
+@contextmanager
+def signals_taken(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """``handler`` gets the signals that ask to stop, until this is left. Outside the main thread Python forbids that: none is heard."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)
 
 
 class StopNow(BaseException):
@@ -40,18 +54,9 @@ class Stopper:
         """Whether this process should stop."""
         return bool(self.reason)
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Take the signals, and give them back. Outside the main thread, where Python forbids that, only the clock counts."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def listening(self) -> AbstractContextManager[None]:
+        """Take the signals, and give them back. Outside the main thread only the clock counts."""
+        return signals_taken(self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         for each in SIGNALS:

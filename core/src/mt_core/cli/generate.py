@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from mt_core import __version__
 from mt_core.assemble.adapter_slot import with_adapter
 from mt_core.assemble.discovery import discovered
 from mt_core.assemble.lock_file import run_config
+from mt_core.cli.generate_faults import asking_faults, option, source_faults
 from mt_core.cli.guard import guarded
 from mt_core.config.names import expand
 from mt_core.config.texts import template_source
@@ -23,9 +24,6 @@ from mt_core.tracking.logs import notice
 
 if TYPE_CHECKING:
     from mt_core.generation.loaded import Loaded
-
-_BELONGS = {"out": "prompts", "overwrite": "prompts", "batch_size": "prompts", "system": "chat"}
-"""Options that only one way of asking reads."""
 
 _PATHS = ("run", "checkpoint", "weights", "adapter_folder", "prompts", "out")
 """Options that may begin with the @name of a path."""
@@ -113,7 +111,7 @@ def _generate(arguments: argparse.Namespace) -> int:
     for name in _PATHS:
         if (given := getattr(arguments, name)) is not None:
             setattr(arguments, name, Path(expand(str(given))))
-    refuse([*_source_faults(arguments), *_asking_faults(arguments), *faults(vars(arguments), _option)])
+    refuse([*source_faults(arguments), *asking_faults(arguments), *faults(vars(arguments), option)])
     wishes = _wishes(arguments)
     template = None if arguments.chat_template is None else _template(str(expand(arguments.chat_template)))
     if arguments.prompts is not None:
@@ -197,52 +195,6 @@ def _settings(resolved: Resolved, checkpoint: Path | None, wishes: Wishes, templ
 
 def _show(text: str) -> None:
     print(text, end="", flush=True)
-
-
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
-def _source_faults(arguments: argparse.Namespace) -> Iterator[str]:
-    chosen = [name for name in ("run", "checkpoint", "weights") if getattr(arguments, name) is not None]
-    if len(chosen) != 1:
-        yield f"give one of --run, --checkpoint, or --model with --weights; got {', '.join(chosen) or 'none'}"
-    elif arguments.weights is not None and arguments.model is None:
-        yield "--weights needs the family that reads them: --model NAME"
-    elif arguments.weights is None and arguments.model is not None:
-        yield f"--model belongs to --weights; a run has its own, leave --model {arguments.model} out"
-    if arguments.adapter_folder is not None and arguments.weights is None:
-        yield "--adapter-folder belongs to --weights; a run has its own adapter"
-    if arguments.weights is not None and arguments.tokenizer_path is not None and arguments.tokenizer is None:
-        yield "--tokenizer-path needs the tokenizer that reads it: --tokenizer NAME"
-
-
-def _asking_faults(arguments: argparse.Namespace) -> Iterator[str]:
-    given = {"prompt": arguments.prompt is not None, "chat": arguments.chat, "prompts": arguments.prompts is not None}
-    ways = [name for name, is_given in given.items() if is_given]
-    if len(ways) != 1:
-        yield f"give one of --prompt TEXT, --chat, or --prompts FILE with --out FILE; got {', '.join(ways) or 'none'}"
-        return
-    if arguments.prompt == "":
-        yield "the prompt is empty; give some text to continue, for instance --prompt 'The '"
-    for name, way in _BELONGS.items():
-        if getattr(arguments, name) not in (None, False) and way not in ways:
-            yield f"{_option(name)} belongs to --{way}; leave it out, or ask with --{way}"
-    if arguments.chat_template is not None and arguments.prompt is not None:
-        yield "--chat-template belongs to --chat and --prompts; a --prompt is plain text"
-    if arguments.prompts is not None:
-        yield from _out_faults(arguments)
-
-
-def _out_faults(arguments: argparse.Namespace) -> Iterator[str]:
-    if arguments.out is None:
-        yield "--prompts needs a file for the texts: --out FILE.jsonl"
-    elif arguments.out.absolute() == arguments.prompts.absolute() or (
-        arguments.out.exists() and arguments.prompts.exists() and arguments.out.samefile(arguments.prompts)
-    ):
-        yield f"--out is the file of --prompts, {arguments.prompts}, and would destroy it; name another"
-    elif arguments.out.exists() and not arguments.out.is_file():
-        yield f"--out {arguments.out} is no regular file; name one"
 
 
 def _wishes(arguments: argparse.Namespace) -> Wishes:

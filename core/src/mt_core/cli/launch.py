@@ -9,13 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from mt_core.assemble.stopping import SIGNALS
+from mt_core.assemble.stopping import signals_taken
 from mt_core.cli.culprits import verdict
 from mt_core.cli.guard import ERRORS_VARIABLE
 from mt_core.config.files import write_yaml
@@ -63,8 +63,7 @@ def launch(words: Sequence[str], raw: Mapping[str, Any], count: int) -> int:
         return code
 
 
-@contextmanager
-def _passed_on(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
+def _passed_on(processes: Sequence[subprocess.Popen[bytes]]) -> AbstractContextManager[None]:
     """Pass the first signal on to the processes; make the second a ``KeyboardInterrupt``."""
     seen: list[int] = []
 
@@ -75,12 +74,7 @@ def _passed_on(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
         for process in processes:
             process.send_signal(number)
 
-    before = {number: signal.signal(number, on_signal) for number in SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return signals_taken(on_signal)
 
 
 def _start(argv: Sequence[str], rank: int, count: int, folder: Path) -> subprocess.Popen[bytes]:

@@ -54,7 +54,7 @@ class FusedEngine(Engine):
         """Forward and backward; ``use`` is called with each parameter when its gradient is complete."""
         self._use = use
         outputs = self.module(batch)  # type: ignore[operator]
-        (outputs[0] * (self.process.world / max(tokens, 1.0))).backward()
+        (outputs[0] * self._factor(tokens)).backward()
         return torch.stack([output.detach().float() for output in outputs])
 
     @torch.no_grad()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 from mt_core import ZERO, Component, Layout, hookimpl
 
@@ -20,7 +21,7 @@ def mt_quantizers() -> list[Component]:
         Component(
             name="nf4",
             config=FourBitConfig,
-            build=_build_nf4,
+            build=partial(_build_four_bit, kind="nf4"),
             summary="four bits a weight, spaced for normally distributed ones (QLoRA)",
             source="https://arxiv.org/abs/2305.14314",
             layouts=_TESTED,
@@ -29,7 +30,7 @@ def mt_quantizers() -> list[Component]:
         Component(
             name="fp4",
             config=FourBitConfig,
-            build=_build_fp4,
+            build=partial(_build_four_bit, kind="fp4"),
             summary="four bits a weight, as small floating-point numbers",
             source="https://arxiv.org/abs/2305.14314",
             layouts=_TESTED,
@@ -47,16 +48,10 @@ def mt_quantizers() -> list[Component]:
     ]
 
 
-def _build_nf4(config: FourBitConfig) -> Quantizer:
+def _build_four_bit(config: FourBitConfig, *, kind: Literal["nf4", "fp4"]) -> Quantizer:
     from .layers import four_bit
 
-    return four_bit(config, "nf4")
-
-
-def _build_fp4(config: FourBitConfig) -> Quantizer:
-    from .layers import four_bit
-
-    return four_bit(config, "fp4")
+    return four_bit(config, kind)
 
 
 def _build_int8(config: QuantizerConfig) -> Quantizer:

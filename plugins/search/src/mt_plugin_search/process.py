@@ -7,15 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 from mt_core import StoppedError
-from mt_core.command import SIGNALS
+from mt_core.command import signals_taken
 
 STOPPED = StoppedError.exit_code
 GRACE_SECONDS = 10.0
@@ -44,18 +43,9 @@ class Watch:
         self.signal = ""
         self._process: subprocess.Popen[bytes] | None = None
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Take the signals, and give them back. Outside the main thread Python forbids that, and none is heard."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def listening(self) -> AbstractContextManager[None]:
+        """Take the signals, and give them back."""
+        return signals_taken(self._on_signal)
 
     def run(self, order: Order) -> int:
         """A ``Runner``: the code of a process, which ends with this one."""

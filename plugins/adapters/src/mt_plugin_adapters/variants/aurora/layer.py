@@ -70,8 +70,5 @@ class Aurora(LinearAdapter[AuroraConfig]):
         config = self.config
         return AuroraLinear(
             base,
-            rank=config.rank_of(place.name),
-            scale=config.scale_of(place.name),
-            dropout=config.dropout,
-            fp32=config.fp32,
+            **config.arguments(place.name),
         )

@@ -26,8 +26,5 @@ class Dude(LinearAdapter[PissaConfig]):
         return DudeLinear(
             base,
             iterations=config.iterations,
-            rank=config.rank_of(place.name),
-            scale=config.scale_of(place.name),
-            dropout=config.dropout,
-            fp32=config.fp32,
+            **config.arguments(place.name),
         )

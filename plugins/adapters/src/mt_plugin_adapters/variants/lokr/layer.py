@@ -83,10 +83,7 @@ class Lokr(LinearAdapter[LokrConfig]):
         config = self.config
         return KroneckerLinear(
             base,
-            rank=config.rank_of(place.name),
             factor=config.factor,
             decompose_both=config.decompose_both,
-            scale=config.scale_of(place.name),
-            dropout=config.dropout,
-            fp32=config.fp32,
+            **config.arguments(place.name),
         )

@@ -20,10 +20,7 @@ class LoraDash(LinearAdapter[DashConfig]):
         return DashLinear(
             base,
             directions=config.directions,
-            rank=config.rank_of(place.name),
-            scale=config.scale_of(place.name),
-            dropout=config.dropout,
-            fp32=config.fp32,
+            **config.arguments(place.name),
         )
 
     def after_step(self, context: AdapterContext) -> None:

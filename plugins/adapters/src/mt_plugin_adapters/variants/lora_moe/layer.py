@@ -18,11 +18,8 @@ class LoraMoe(LinearAdapter[LoraMoeConfig]):
         config = self.config
         experts = Experts(
             count=config.experts,
-            rank=config.rank_of(place.name),
-            scale=config.scale_of(place.name),
             top_k=config.top_k,
             balance=config.balance,
-            dropout=config.dropout,
-            fp32=config.fp32,
+            **config.arguments(place.name),
         )
         return MixtureLinear(base, experts, place.loss_factor)

@@ -44,9 +44,6 @@ class LoraXs(LinearAdapter[LoraXsConfig]):
         config = self.config
         return SquareLinear(
             base,
-            rank=config.rank_of(place.name),
             deviation=config.deviation,
-            scale=config.scale_of(place.name),
-            dropout=config.dropout,
-            fp32=config.fp32,
+            **config.arguments(place.name),
         )

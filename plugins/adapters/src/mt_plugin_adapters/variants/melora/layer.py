@@ -54,9 +54,6 @@ class Melora(LinearAdapter[MeloraConfig]):
             )
         return MeloraLinear(
             base,
-            rank=config.rank_of(place.name),
             parts=config.parts,
-            scale=config.scale_of(place.name),
-            dropout=config.dropout,
-            fp32=config.fp32,
+            **config.arguments(place.name),
         )

@@ -43,8 +43,5 @@ class Moslora(LinearAdapter[MosloraConfig]):
         return MixedLinear(
             base,
             orthogonal=config.mixer == "orthogonal",
-            rank=config.rank_of(place.name),
-            scale=config.scale_of(place.name),
-            dropout=config.dropout,
-            fp32=config.fp32,
+            **config.arguments(place.name),
         )

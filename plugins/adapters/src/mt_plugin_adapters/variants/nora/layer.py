@@ -47,8 +47,5 @@ class Nora(LinearAdapter[NoraConfig]):
         return NestedLinear(
             base,
             inner_rank=config.inner_rank,
-            rank=config.rank_of(place.name),
-            scale=config.scale_of(place.name),
-            dropout=config.dropout,
-            fp32=config.fp32,
+            **config.arguments(place.name),
         )

@@ -41,8 +41,5 @@ class NonZero(LinearAdapter[NonZeroConfig]):
             scale_a=config.scale_a,
             scale_b=config.scale_b,
             exact=config.exact,
-            rank=config.rank_of(place.name),
-            scale=config.scale_of(place.name),
-            dropout=config.dropout,
-            fp32=config.fp32,
+            **config.arguments(place.name),
         )

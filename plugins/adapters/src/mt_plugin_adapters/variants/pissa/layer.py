@@ -50,8 +50,5 @@ class Pissa(LinearAdapter[PissaConfig]):
         return PissaLinear(
             base,
             iterations=config.iterations,
-            rank=config.rank_of(place.name),
-            scale=config.scale_of(place.name),
-            dropout=config.dropout,
-            fp32=config.fp32,
+            **config.arguments(place.name),
         )

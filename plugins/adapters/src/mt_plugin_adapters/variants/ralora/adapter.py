@@ -30,10 +30,7 @@ class Ralora(ProbedAdapter[RaloraConfig]):
         return BlockLinear(
             base,
             blocks=self.plan.get("blocks", {}).get(name, 1),
-            rank=config.rank_of(name),
-            scale=config.scale_of(name),
-            dropout=config.dropout,
-            fp32=config.fp32,
+            **config.arguments(name),
         )
 
     def _blocks(self, name: str, base: nn.Module, effective: float) -> int:

@@ -41,10 +41,7 @@ class SineLora(LinearAdapter[SineLoraConfig]):
         config = self.config
         return SineLinear(
             base,
-            rank=config.rank_of(place.name),
             frequency=config.frequency,
             gain=config.gain,
-            scale=config.scale_of(place.name),
-            dropout=config.dropout,
-            fp32=config.fp32,
+            **config.arguments(place.name),
         )

@@ -1,0 +1,58 @@
+"""What is wrong with the options of ``mt-generate`` as they stand together. Imports no torch."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+_BELONGS = {"out": "prompts", "overwrite": "prompts", "batch_size": "prompts", "system": "chat"}
+"""Options that only one way of asking reads."""
+
+
+def option(name: str) -> str:
+    """As it is typed."""
+    return "--" + name.replace("_", "-")
+
+
+def source_faults(arguments: argparse.Namespace) -> Iterator[str]:
+    """Of the options that say which model."""
+    chosen = [name for name in ("run", "checkpoint", "weights") if getattr(arguments, name) is not None]
+    if len(chosen) != 1:
+        yield f"give one of --run, --checkpoint, or --model with --weights; got {', '.join(chosen) or 'none'}"
+    elif arguments.weights is not None and arguments.model is None:
+        yield "--weights needs the family that reads them: --model NAME"
+    elif arguments.weights is None and arguments.model is not None:
+        yield f"--model belongs to --weights; a run has its own, leave --model {arguments.model} out"
+    if arguments.adapter_folder is not None and arguments.weights is None:
+        yield "--adapter-folder belongs to --weights; a run has its own adapter"
+    if arguments.weights is not None and arguments.tokenizer_path is not None and arguments.tokenizer is None:
+        yield "--tokenizer-path needs the tokenizer that reads it: --tokenizer NAME"
+
+
+def asking_faults(arguments: argparse.Namespace) -> Iterator[str]:
+    """Of those that say what it is asked, and where the texts go."""
+    given = {"prompt": arguments.prompt is not None, "chat": arguments.chat, "prompts": arguments.prompts is not None}
+    ways = [name for name, is_given in given.items() if is_given]
+    if len(ways) != 1:
+        yield f"give one of --prompt TEXT, --chat, or --prompts FILE with --out FILE; got {', '.join(ways) or 'none'}"
+        return
+    if arguments.prompt == "":
+        yield "the prompt is empty; give some text to continue, for instance --prompt 'The '"
+    for name, way in _BELONGS.items():
+        if getattr(arguments, name) not in (None, False) and way not in ways:
+            yield f"{option(name)} belongs to --{way}; leave it out, or ask with --{way}"
+    if arguments.chat_template is not None and arguments.prompt is not None:
+        yield "--chat-template belongs to --chat and --prompts; a --prompt is plain text"
+    if arguments.prompts is not None:
+        yield from _out_faults(arguments)
+
+
+def _out_faults(arguments: argparse.Namespace) -> Iterator[str]:
+    if arguments.out is None:
+        yield "--prompts needs a file for the texts: --out FILE.jsonl"
+    elif arguments.out.absolute() == arguments.prompts.absolute() or (
+        arguments.out.exists() and arguments.prompts.exists() and arguments.out.samefile(arguments.prompts)
+    ):
+        yield f"--out is the file of --prompts, {arguments.prompts}, and would destroy it; name another"
+    elif arguments.out.exists() and not arguments.out.is_file():
+        yield f"--out {arguments.out} is no regular file; name one"
