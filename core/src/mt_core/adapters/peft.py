@@ -24,24 +24,40 @@ LORA_NAMES = {"lora_A": "lora_A.weight", "lora_B": "lora_B.weight"}
 _PLAIN = re.compile(r"[\w.]+")
 _PATTERNS = {"r": "rank_pattern", "lora_alpha": "alpha_pattern"}
 _OF_TRAINING = frozenset(
-    {
-        *("d_initial", "inference_mode", "init_ia3_weights", "init_lora_weights", "init_weights", "lora_dropout"),
-        *("projection_prng_key", "save_projection", "task_type", "vera_dropout"),
-    }
+    [
+        "d_initial",
+        "inference_mode",
+        "init_ia3_weights",
+        "init_lora_weights",
+        "init_weights",
+        "lora_dropout",
+        "projection_prng_key",
+        "save_projection",
+        "task_type",
+        "vera_dropout",
+    ]
 )
 _OF_FILES = frozenset(
-    {
-        *(
-            "auto_mapping",
-            "base_model_name_or_path",
-            "corda_config",
-            "ensure_weight_tying",
-            "eva_config",
-            "exclude_modules",
-        ),
-        *("layers_pattern", "layers_to_transform", "megatron_core", "peft_version", "qalora_group_size", "revision"),
-        *("rank_pattern", "alpha_pattern", "target_modules", "mt_adapter", "fan_in_fan_out", "feedforward_modules"),
-    }
+    [
+        "alpha_pattern",
+        "auto_mapping",
+        "base_model_name_or_path",
+        "corda_config",
+        "ensure_weight_tying",
+        "eva_config",
+        "exclude_modules",
+        "fan_in_fan_out",
+        "feedforward_modules",
+        "layers_pattern",
+        "layers_to_transform",
+        "megatron_core",
+        "mt_adapter",
+        "peft_version",
+        "qalora_group_size",
+        "rank_pattern",
+        "revision",
+        "target_modules",
+    ]
 )
 _REWRITING = ("pissa", "olora", "corda", "loftq", "lora_ga")
 """Beginnings of ``init_lora_weights`` that change the base's weights."""

@@ -69,16 +69,11 @@ def build_engine(
     if stage is not None:
         groups = stage.own_groups(groups)
     optimizer = resolved.build("optimizer", config.optimizer.options, groups)
+    parts: dict[str, Any] = {"plan": plan, "process": process, "settings": settings, "adapter": adapter}
     if stage is not None:
-        engine: Engine = PipelineEngine(
-            deepspeed, stage, objective, optimizer, plan=plan, process=process, settings=settings
-        )
-    else:
-        kind = FusedEngine if optimizer_of(resolved).form == "fused" else Engine
-        step = TrainStep(model, objective)
-        engine = kind(deepspeed, step, optimizer, plan=plan, process=process, settings=settings)
-    engine.adapter = adapter
-    return engine
+        return PipelineEngine(deepspeed, stage, objective, optimizer, **parts)
+    kind = FusedEngine if optimizer_of(resolved).form == "fused" else Engine
+    return kind(deepspeed, TrainStep(model, objective), optimizer, **parts)
 
 
 def optimizer_of(resolved: Resolved) -> OptimizerComponent:

@@ -121,10 +121,11 @@ def _wanted(model: TrainModel, names: Sequence[str]) -> Iterator[dict[str, nn.Pa
     """Only these parameters need gradients inside."""
     before = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
     parameters = dict(model.named_parameters())
+    wanted = {name: parameters[name] for name in names}
     try:
         for name, parameter in parameters.items():
-            parameter.requires_grad_(name in set(names))
-        yield {name: parameters[name] for name in names}
+            parameter.requires_grad_(name in wanted)
+        yield wanted
     finally:
         for name, parameter in parameters.items():
             parameter.requires_grad_(before[name])

@@ -63,12 +63,13 @@ class Engine:
         plan: Plan,
         process: Process,
         settings: dict[str, Any],
+        adapter: Adapter | None = None,
     ) -> None:
         self.plan = plan
         self.process = process
         self.module = module
         self.before_update: Callable[[], object] = lambda: None
-        self.adapter = Adapter()
+        self.adapter = adapter or Adapter()
         transform = None if isinstance(optimizer, torch.optim.Optimizer) else optimizer
         if not isinstance(optimizer, torch.optim.Optimizer):
             optimizer = optimizer.optimizer
@@ -138,15 +139,10 @@ class Engine:
 
     def _factor(self, tokens: float) -> float:
         """W/N, which terms that a layer adds by itself are told too (in fp16 their gradients do not pass the scaler)."""
-        factor = self._ranks / max(tokens, 1.0)
+        factor = self.plan.sharing_ranks / max(tokens, 1.0)
         scaler = self.zero_optimizer.loss_scaler.cur_scale if self.plan.scales_loss else 1.0
         self.module.model.loss_factor.value = factor * scaler
         return factor
-
-    @property
-    def _ranks(self) -> int:
-        """W: ranks that share parameters."""
-        return self.process.world
 
     def _tokens(self, window: Sequence[Batch]) -> float:
         """N: what the whole optimizer step is divided by, over all micro-batches and ranks."""

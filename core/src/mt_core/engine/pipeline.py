@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from mt_core.adapters.base import Adapter
 from mt_core.engine.build import DTYPES
 from mt_core.engine.engine import Engine, StepResult
 from mt_core.engine.norms import never_empty, pipeline_norm
@@ -50,6 +51,7 @@ class PipelineEngine(Engine):
         plan: Plan,
         process: Process,
         settings: dict[str, Any],
+        adapter: Adapter | None = None,
     ) -> None:
         from mt_core.engine.stage_module import StageModule  # DeepSpeed may be imported from here on
 
@@ -66,7 +68,7 @@ class PipelineEngine(Engine):
             if group.get("name") == UNUSED:
                 group["params"][0].ds_pipe_replicated = False
                 module.register_parameter(UNUSED, group["params"][0])
-        super().__init__(deepspeed, module, optimizer, plan=plan, process=process, settings=settings)
+        super().__init__(deepspeed, module, optimizer, plan=plan, process=process, settings=settings, adapter=adapter)
         for _, parameter in stage.model.named_parameters():
             if parameter.is_meta and parameter.is_floating_point():  # as DeepSpeed did with the real ones
                 parameter.data = parameter.data.to(DTYPES[plan.dtype])
@@ -121,10 +123,6 @@ class PipelineEngine(Engine):
             values[-1] = math.nan  # DeepSpeed reports an overflow as a norm of -1 or 0
         return self._result(values, tokens, applied=applied)
 
-    @property
-    def _ranks(self) -> int:
-        return self.process.world // self.plan.pipeline
-
     def _tokens(self, window: Sequence[Batch]) -> float:
         """The ranks of one stage have all rows between them."""
         return super()._tokens(window if self.stage.is_last else ())
@@ -174,11 +172,10 @@ class PipelineEngine(Engine):
 
     def whole_weights(self, *, only: Container[str] | None = None) -> Iterator[tuple[str, Tensor]]:
         """Every stage's weights on every rank, one at a time."""
-        ranks = self.process.world // self.plan.pipeline
         for name, parameter in self.module.model.named_parameters():
             if only is not None and name not in only:
                 continue
-            source = self.stage.holders[name][0] * ranks
+            source = self.stage.holders[name][0] * self.plan.sharing_ranks
             here = self.process.rank == source
             weight = parameter.detach() if here else torch.empty_like(parameter, device=self.process.device)
             dist.broadcast(weight, source)

@@ -31,13 +31,18 @@ class Plan:
     notices: tuple[str, ...] = ()
 
     @property
+    def sharing_ranks(self) -> int:
+        """W: ranks that have the same parameters, all of them or those of a pipeline stage."""
+        return self.world // self.pipeline
+
+    @property
     def data_ranks(self) -> int:
         """Ranks, or groups of ranks, that have rows of their own."""
-        return self.world // (self.pipeline * self.sequence)
+        return self.sharing_ranks // self.sequence
 
     def data_rank(self, rank: int) -> int:
         """Which of them a rank is in: those that share rows are neighbours, and each stage has its ranks in a block."""
-        return rank % (self.world // self.pipeline) // self.sequence
+        return rank % self.sharing_ranks // self.sequence
 
     @property
     def micro_batches(self) -> int:

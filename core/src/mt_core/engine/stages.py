@@ -85,7 +85,7 @@ def build_stage(
     """
     parts = cut(make, offered, plan.pipeline)
     model, bounds = parts.model, parts.bounds
-    index = process.rank // (process.world // plan.pipeline)
+    index = process.rank // plan.sharing_ranks
     own = parts.specs[bounds[index] : bounds[index + 1]]
     with process.device:
         _place(model, {spec.prefix: spec.build() for spec in own}, process.device)

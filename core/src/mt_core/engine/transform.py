@@ -46,7 +46,7 @@ class Directions:
         self.norm = math.nan
         self.state: dict[str, dict[str, Tensor]] = {}
         self._engine, self._transform = engine, transform
-        self._ranks = engine.process.world // engine.plan.pipeline
+        self._ranks = engine.plan.sharing_ranks
         self._place = engine.process.rank % self._ranks
         named = [(name, parameter) for name, parameter in engine.named_parameters() if id(parameter) in chosen]
         places = owners([whole_shape(parameter) for _, parameter in named], self._ranks)

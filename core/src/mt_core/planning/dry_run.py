@@ -202,7 +202,7 @@ def _stages(resolved: Resolved, plan: Plan, drawn: Drawing, row_tokens: int) -> 
     counted = layer_activations(
         drawn.model.layers(), rows=plan.micro_batch_size, tokens=tokens, dtype=DTYPES[plan.dtype]
     )
-    ranks = memory.sharing(plan)
+    ranks = plan.sharing_ranks
     return [
         {
             "ranks": [number * ranks, (number + 1) * ranks - 1],

@@ -58,7 +58,7 @@ class Held:
 
 def weights(plan: Plan, content: Content) -> Held:
     """All of them at stages 0 to 2; at 3 a piece of each, rounded up."""
-    ranks = sharing(plan) if plan.zero_stage == 3 else 1
+    ranks = plan.sharing_ranks if plan.zero_stage == 3 else 1
     size = BYTES[plan.dtype] * sum(-(-number // ranks) for number in content.parameters)
     return Held(device=0, host=size) if plan.offload == "parameters" else Held(device=size)
 
@@ -120,14 +120,9 @@ def buffers(plan: Plan, content: Content) -> Held:
     return Held(device=bucket + (gathered if stage == 3 else 0), host=copies)
 
 
-def sharing(plan: Plan) -> int:
-    """W: ranks that have the same layers."""
-    return plan.world // plan.pipeline
-
-
 def _shares(plan: Plan, content: Content) -> list[int]:
     """Numbers of each group that a rank updates."""
-    ranks = sharing(plan)
+    ranks = plan.sharing_ranks
     if plan.zero_stage == 0:
         return [sum(group) for group in content.groups]
     if plan.zero_stage == 3:
@@ -137,7 +132,7 @@ def _shares(plan: Plan, content: Content) -> list[int]:
 
 def _padded(plan: Plan, content: Content) -> list[int]:
     """Numbers of each flat group at stages 1 and 2, filled up so that every rank's piece is even."""
-    unit = 2 * sharing(plan)
+    unit = 2 * plan.sharing_ranks
     return [-(-sum(group) // unit) * unit for group in content.groups]
 
 
