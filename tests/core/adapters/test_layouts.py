@@ -16,6 +16,8 @@ LAST = {**LORA, "targets": ["*.layers.1.*"]}
 PIPELINE = {"stage": "auto", "pipeline": 2, "micro": 2}
 CASES: dict[str, dict[str, Any]] = {
     "lora-zero0": {"stage": 0, "adapter": LORA},
+    "lora-recompute": {"stage": 0, "adapter": LORA, "recompute": True},
+    "lora-sequence": {"stage": 1, "adapter": LORA, "sequence": 2},
     "lora-pipeline": {**PIPELINE, "adapter": LORA},
     **{f"last-{stage}": {"stage": stage, "adapter": LAST} for stage in (0, 3)},
     "last-pipeline": {**PIPELINE, "adapter": LAST, "do": "resume"},

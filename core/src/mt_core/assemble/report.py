@@ -15,6 +15,7 @@ from mt_core.assemble.data import RunData
 from mt_core.config.run import RunConfig
 from mt_core.config.sections import DataConfig
 from mt_core.data.report import DataReport
+from mt_core.engine.build import stored_layers
 from mt_core.engine.engine import Engine
 from mt_core.engine.plan import Plan
 from mt_core.groups import GroupSize
@@ -54,6 +55,9 @@ def parameter_counts(engine: Engine) -> list[dict[str, Any]]:
     """Parameters and their bytes by dtype and whether they are trained."""
     counts: Counter[tuple[str, bool]] = Counter()
     sizes: Counter[tuple[str, bool]] = Counter()
+    for _, layer in stored_layers(engine.module.model):
+        counts["quantized", False] += layer.in_features * layer.out_features
+        sizes["quantized", False] += layer.stored_bytes
     for _, parameter in engine.module.model.named_parameters():
         key = str(parameter.dtype).removeprefix("torch."), parameter.requires_grad
         number = int(getattr(parameter, "ds_numel", parameter.numel()))

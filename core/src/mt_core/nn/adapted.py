@@ -30,6 +30,11 @@ class StoredLinear(nn.Module):
     original: Callable[[], Tensor] | None = None
     """Reads the weight again as it was before it was stored; there until the adapter has begun."""
 
+    @property
+    def stored_bytes(self) -> int:
+        """What the weight takes where it is no parameter."""
+        return sum(each.numel() * each.element_size() for each in self.buffers(recurse=False))
+
     def dense_weight(self) -> Tensor:
         """The weight as it multiplies, (F, E), in fp32: a copy."""
         raise NotImplementedError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -21,7 +21,7 @@ from mt_core.assemble.run import RunOptions
 from mt_core.assemble.weights import adapter_weights, weights_of
 from mt_core.checkpoint.folder import check_usable
 from mt_core.data.packing import padded
-from mt_core.engine.build import DTYPES, without_memory
+from mt_core.engine.build import DTYPES, build_quantized, stored_layers, without_memory
 from mt_core.engine.plan import Plan, make_plan
 from mt_core.engine.processes import Process
 from mt_core.engine.stages import cut
@@ -35,6 +35,7 @@ from mt_core.planning.memory import Content, LayerActivations
 from mt_core.planning.moments import state_bytes
 from mt_core.planning.rates import shown_rates
 from mt_core.plugins.resolve import Resolved
+from mt_core.protocols import Quantizer
 
 
 def dry_run(resolved: Resolved, options: RunOptions, *, world: int) -> dict[str, Any]:
@@ -93,11 +94,12 @@ def _device() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A model without memory, cut into stages, and what of it is trained."""
+    """A model without memory, cut into stages, and what of it is trained. ``quantized``: bytes of weights by name, once they are."""
 
     model: TrainModel
     bounds: tuple[int, ...]
     groups: list[dict[str, Any]]
+    quantized: Mapping[str, int]
 
     def stages(self) -> list[list[Layer]]:
         """The layers of each stage."""
@@ -121,28 +123,45 @@ def draw(resolved: Resolved, stages: int, checkpoint: Path | None = None) -> Dra
         adapter = inject(resolved, model, checkpoint=checkpoint)
     own = [name for name, _ in model.named_parameters() if name not in set(names)]
     adapter_weights(resolved, model, adapter, names, own, checkpoint)
-    return Drawing(model=model, bounds=bounds, groups=parameter_groups(resolved, model, adapter))
+    groups = parameter_groups(resolved, model, adapter)
+    return Drawing(model=model, bounds=bounds, groups=groups, quantized=_quantized(resolved, make))
+
+
+def _quantized(resolved: Resolved, make: Callable[[], TrainModel]) -> dict[str, int]:
+    """Found on a model of its own: the activations are those of the dense layers, which fake tensors can run."""
+    quantizer: Quantizer | None = resolved.build("quantizer", resolved.config.quantizer.options)
+    if quantizer is None:
+        return {}
+    layers = stored_layers(build_quantized(make, quantizer, torch.device("meta")))
+    return {f"{name}.weight": layer.stored_bytes for name, layer in layers}
 
 
 def contents(resolved: Resolved, plan: Plan, drawn: Drawing) -> list[Content]:
     """What the ranks of each stage have."""
     make = partial(resolved.build, "optimizer", resolved.config.optimizer.options)
     kept = state_bytes(make, drawn.groups, flat=plan.zero_stage > 0)
-    return [_content(layers, drawn.groups, kept) for layers in drawn.stages()]
+    dense = {id(parameter) for name, parameter in drawn.model.named_parameters() if name not in drawn.quantized}
+    quantized = sum(drawn.quantized.values())  # all on one stage: no quantizer goes with a pipeline
+    return [_content(layers, drawn.groups, kept, dense, quantized) for layers in drawn.stages()]
 
 
-def _content(layers: Sequence[Layer], groups: Sequence[dict[str, Any]], kept: Sequence[float]) -> Content:
-    own = {id(parameter): parameter for layer in layers for parameter in layer.module.parameters()}
+def _content(
+    layers: Sequence[Layer], groups: Sequence[dict[str, Any]], kept: Sequence[float], dense: Set[int], quantized: int
+) -> Content:
+    own = [parameter for parameter in _distinct(layers) if id(parameter) in dense]
+    here = {id(parameter) for parameter in own}
     return Content(
-        parameters=tuple(parameter.numel() for parameter in own.values()),
-        groups=tuple(tuple(p.numel() for p in group["params"] if id(p) in own) for group in groups),
+        quantized=quantized,
+        parameters=tuple(parameter.numel() for parameter in own),
+        groups=tuple(tuple(p.numel() for p in group["params"] if id(p) in here) for group in groups),
         state_bytes=tuple(kept),
-        largest=max(_numbers(layer.module) for layer in layers),
+        largest=max(sum(p.numel() for p in layer.module.parameters() if id(p) in dense) for layer in layers),
     )
 
 
-def _numbers(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
+def _distinct(layers: Sequence[Layer]) -> list[nn.Parameter]:
+    """Their parameters, a shared one once."""
+    return list({id(parameter): parameter for layer in layers for parameter in layer.module.parameters()}.values())
 
 
 # ------------------------------------------------------------------------------------------------------------- the plan
@@ -208,7 +227,7 @@ def _stages(resolved: Resolved, plan: Plan, drawn: Drawing, row_tokens: int) -> 
             "ranks": [number * ranks, (number + 1) * ranks - 1],
             "first_layer": start,
             "layers": _named(start, end, drawn.bounds[-1]),
-            "parameters": sum(content.parameters),
+            "parameters": sum(parameter.numel() for parameter in _distinct(layers)),
             "memory": {
                 "weights": asdict(memory.weights(plan, content)),
                 "gradients": asdict(memory.gradients(plan, content)),
@@ -217,8 +236,8 @@ def _stages(resolved: Resolved, plan: Plan, drawn: Drawing, row_tokens: int) -> 
                 "activations": _activations(resolved, plan, number, counted, (start, end), tokens),
             },
         }
-        for number, ((start, end), content) in enumerate(
-            zip(pairwise(drawn.bounds), contents(resolved, plan, drawn), strict=True)
+        for number, ((start, end), layers, content) in enumerate(
+            zip(pairwise(drawn.bounds), drawn.stages(), contents(resolved, plan, drawn), strict=True)
         )
     ]
 

@@ -29,13 +29,15 @@ SUB_GROUP = 1_000_000_000
 class Content:
     """The numbers of a rank's layers: of each parameter, and of each trained one by parameter group.
 
-    ``state_bytes`` is what the optimizer keeps for each number of a group; ``largest`` the numbers of the largest layer.
+    ``state_bytes`` is what the optimizer keeps for each number of a group; ``largest`` the numbers of the largest layer;
+    ``quantized`` the bytes of weights that are no parameters.
     """
 
     parameters: tuple[int, ...]
     groups: tuple[tuple[int, ...], ...]
     state_bytes: tuple[float, ...]
     largest: int
+    quantized: int = 0
 
     @property
     def trained(self) -> int:
@@ -57,10 +59,12 @@ class Held:
 
 
 def weights(plan: Plan, content: Content) -> Held:
-    """All of them at stages 0 to 2; at 3 a piece of each, rounded up."""
+    """All of them at stages 0 to 2; at 3 a piece of each, rounded up. What is quantized is on every rank."""
     ranks = plan.sharing_ranks if plan.zero_stage == 3 else 1
     size = BYTES[plan.dtype] * sum(-(-number // ranks) for number in content.parameters)
-    return Held(device=0, host=size) if plan.offload == "parameters" else Held(device=size)
+    if plan.offload == "parameters":
+        return Held(device=content.quantized, host=size)
+    return Held(device=size + content.quantized)
 
 
 def optimizer_state(plan: Plan, content: Content) -> Held:
