@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,10 @@ WORKER = "adapters/conformance_worker.py"
 TOLERANCE = 2e-6
 """Relative: the same sums in fp32, in another order."""
 NAMES = list(modules())
+GROUP = 8
+"""Adapters whose full matrix one launch tries."""
 Launch = Callable[..., dict[str, Any]]
+Everything = Callable[[str, int], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +41,19 @@ def two(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
 
 
 @pytest.fixture(scope="module")
-def all_of_one(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch(WORKER, 1, tmp_path_factory.mktemp("one"), one_process(NAMES, full=True), timeout=1700)
+def everything(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> Everything:
+    """All runs of an adapter's group on so many processes; a group is launched when the first of it is asked for."""
 
+    @cache
+    def of_group(names: tuple[str, ...], processes: int) -> dict[str, Any]:
+        cases = (one_process if processes == 1 else two_processes)(list(names), full=True)
+        return launch(WORKER, processes, tmp_path_factory.mktemp("all"), cases, timeout=1700)
 
-@pytest.fixture(scope="module")
-def all_of_two(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch(WORKER, 2, tmp_path_factory.mktemp("two"), two_processes(NAMES, full=True), timeout=1700)
+    def of(name: str, processes: int) -> dict[str, Any]:
+        start = NAMES.index(name) // GROUP * GROUP
+        return of_group(tuple(NAMES[start : start + GROUP]), processes)
+
+    return of
 
 
 @pytest.fixture(autouse=True)
@@ -119,31 +129,31 @@ ALL = [(name, layout) for name in NAMES for layout in declared(name)]
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("name", "layout"), ALL)
-def test_every_declared_layout_trains_as_one_process_does(
-    all_of_one: dict[str, Any], all_of_two: dict[str, Any], name: str, layout: str
-) -> None:
-    reference = well(all_of_one, f"{name}/{WHOLE}")
-    alike(name, reference, well(all_of_two, f"{name}/{layout}"))
-    alike(name, reference, well(all_of_one, f"{name}/recompute"))
-    if f"{name}/one {layout}" in all_of_one:
-        alike(name, reference, well(all_of_one, f"{name}/one {layout}"))
+def test_every_declared_layout_trains_as_one_process_does(everything: Everything, name: str, layout: str) -> None:
+    one, two = everything(name, 1), everything(name, 2)
+    reference = well(one, f"{name}/{WHOLE}")
+    alike(name, reference, well(two, f"{name}/{layout}"))
+    alike(name, reference, well(one, f"{name}/recompute"))
+    if f"{name}/one {layout}" in one:
+        alike(name, reference, well(one, f"{name}/one {layout}"))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("name", "layout"), ALL)
 def test_on_every_declared_layout_a_resumed_run_equals_one_that_was_not_stopped(
-    all_of_two: dict[str, Any], name: str, layout: str
+    everything: Everything, name: str, layout: str
 ) -> None:
-    same_bits(well(all_of_two, f"{name}/{layout}"), well(all_of_two, f"{name}/{layout} {AGAIN}"))
+    two = everything(name, 2)
+    same_bits(well(two, f"{name}/{layout}"), well(two, f"{name}/{layout} {AGAIN}"))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("name", "layout"), [(name, layout) for name in NAMES for layout in over_bits(name)])
 def test_over_four_bits_two_processes_train_as_one_does_and_resume(
-    all_of_one: dict[str, Any], all_of_two: dict[str, Any], name: str, layout: str
+    everything: Everything, name: str, layout: str
 ) -> None:
-    two = well(all_of_two, f"{name}/{BITS} {layout}")
-    alike(name, well(all_of_one, f"{name}/{BITS}"), two)
-    same_bits(two, well(all_of_two, f"{name}/{BITS} {layout} {AGAIN}"))
+    one, two = everything(name, 1), everything(name, 2)
+    alike(name, well(one, f"{name}/{BITS}"), well(two, f"{name}/{BITS} {layout}"))
+    same_bits(well(two, f"{name}/{BITS} {layout}"), well(two, f"{name}/{BITS} {layout} {AGAIN}"))
