@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import random
@@ -16,6 +17,7 @@ import torch
 import mt_core
 from mt_core import ConfigError, RunConfig, UsageError, check_config, load_config, train
 from mt_core.cli.train import main
+from mt_core.nn import TrainModel
 from mt_core.tracking.metrics import MetricsFile
 
 RAW = {
@@ -60,6 +62,19 @@ def test_two_runs_in_one_process_give_what_two_commands_give(tmp_path: Path) -> 
     assert losses(tmp_path / "second") == losses(tmp_path / "b")
     assert (first.steps, first.stopped, first.last_loss) == (3, "", losses(tmp_path / "a")[-1])
     assert second.output == tmp_path / "second"
+
+
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_a_run_gives_its_memory_back(stage: int) -> None:
+    """DeepSpeed's hooks and caches would keep an engine, and with it the model, for as long as the process lives."""
+
+    def models() -> int:
+        gc.collect()
+        return sum(isinstance(each, TrainModel) for each in gc.get_objects())
+
+    before = models()
+    train({**RAW, "parallel": {"zero_stage": stage}}, output=None)
+    assert models() <= before
 
 
 def test_without_a_folder_no_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

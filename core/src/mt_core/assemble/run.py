@@ -124,6 +124,7 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
     refuse_other_rows(session, process)
     outcome = session.train(checkpoint=checkpoint, manifest=manifest, profile=options.profile)
     barrier()  # a launcher ends the rest when one process ends with a code other than 0; rank 0 may still be writing
+    engine.close()
     return outcome
 
 
