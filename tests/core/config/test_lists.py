@@ -30,6 +30,8 @@ def test_options_alone_name_the_component() -> None:
 def test_an_option_that_is_given_twice_is_an_error() -> None:
     with pytest.raises(UsageError, match="given twice"):
         raw("--callbacks.ema.decay", "0.9", "--callbacks.ema.decay", "0.8")
+    with pytest.raises(UsageError, match="--callbacks names early-stopping twice; keep one"):
+        raw("--callbacks", "early-stopping,ema,early_stopping")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Only reading happens here; pydantic validates. Every value is parsed as YAML, bu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -121,7 +122,10 @@ def _name_several(raw: dict[str, Any], key: str, text: str | None) -> None:
         raw[key] = None
         return
     named = raw.setdefault(key, {}) or {}
-    raw[key] = named | {name: named.get(name, {}) for part in (text or "").split(",") if (name := _key(part))}
+    names = [name for part in (text or "").split(",") if (name := _key(part))]
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise UsageError(f"--{key} names {twice[0].replace('_', '-')} twice; keep one")
+    raw[key] = named | {name: named.get(name, {}) for name in names}
 
 
 def _key(name: str) -> str:
