@@ -12,7 +12,7 @@ from mt_core.assemble.weights import adapter_folder, adapter_weights
 from mt_core.checkpoint.manifest import read_manifest
 from mt_core.engine.build import TensorSource, fill_model, gathered, is_partitioned, stored_layers
 from mt_core.engine.processes import Process
-from mt_core.errors import ComponentError, WeightsError
+from mt_core.errors import ComponentError, ConfigError, Fault, WeightsError
 from mt_core.nn import TrainModel, shared_of, tensor_generator
 from mt_core.plugins.resolve import Resolved
 
@@ -27,6 +27,7 @@ def inject(
     ``probe`` is for adapters that look at data first; without one they keep what their config says, as a plan on paper does.
     """
     adapter: Adapter = resolved.build("adapter", resolved.config.adapter.options)
+    _gradients_last(resolved, adapter)
     folder = adapter_folder(resolved)
     if checkpoint is not None:
         adapter.plan = read_manifest(checkpoint).get("adapter", {})
@@ -36,6 +37,18 @@ def inject(
         adapter.prepare(model, probe())
     adapter.inject(model)
     return adapter
+
+
+def _gradients_last(resolved: Resolved, adapter: Adapter) -> None:
+    """Refuse one that looks at gradients beside an optimizer that drops each of them as it arrives."""
+    if type(adapter).after_backward is Adapter.after_backward:
+        return
+    if getattr(resolved.offers["optimizer"].component, "form", "") == "fused":
+        name, optimizer = resolved.config.adapter.name, resolved.config.optimizer.name
+        problem = (
+            f"{optimizer} updates each weight as its gradient arrives, and adapter {name} needs all of them at once."
+        )
+        raise ConfigError([Fault(key="optimizer", problem=problem, fix=f"Take another one with {name}, e.g. adamw.")])
 
 
 def start(
