@@ -21,7 +21,9 @@ def faults_of(
 
 def _fault(item: dict[str, Any], prefix: str, known: Sequence[str]) -> Fault:
     path = [str(part) for part in item["loc"]]
-    key = ".".join([prefix, *path]).replace("_", "-")
+    key = ".".join(
+        [*(part.replace("_", "-") for part in (prefix, *path[:1])), *path[1:]]
+    )  # below are keys of the user's own
     kind, got = item["type"], item.get("input")
     if kind == "extra_forbidden":
         hint = did_you_mean(path[-1], known) if len(path) == 1 else ""
