@@ -49,7 +49,7 @@ def mt_tokenizers() -> list[Component]:  # type: ignore[empty-body]
 
 @hookspec
 def mt_objectives() -> list[ObjectiveComponent]:  # type: ignore[empty-body]
-    """Offer objectives. ``build(config, *, tokenizer)`` returns an ``Objective``."""
+    """Offer objectives. ``build(config, *, tokenizer, template)`` returns an ``Objective``."""
 
 
 @hookspec

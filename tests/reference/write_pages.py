@@ -1,0 +1,25 @@
+"""``python tests/reference/write_pages.py`` writes what docs/ takes from the code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import commands_page
+import hooks_page
+import options_page
+
+PAGES: Mapping[Path, Callable[[], str]] = {
+    hooks_page.PAGE: hooks_page.page,
+    options_page.PAGE: options_page.page,
+    commands_page.PAGE: commands_page.page,
+}
+"""Page → what it should be."""
+
+if __name__ == "__main__":
+    for page, content in PAGES.items():
+        page.parent.mkdir(exist_ok=True)
+        page.write_text(content(), encoding="utf-8")
