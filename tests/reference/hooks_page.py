@@ -52,7 +52,9 @@ PARTS: dict[str, list[tuple[str, list[str]]]] = {
                 "Stream",
             ],
         ),
-        ("protocols.py", ["Objective", "HasFlat", "Quantizer", "GradientTransform", "Schedule", "TaskPrint"]),
+        ("protocols.py", ["Objective"]),
+        ("data/outcomes.py", ["EncodesMany"]),
+        ("protocols.py", ["HasFlat", "Quantizer", "GradientTransform", "Schedule", "TaskPrint"]),
     ],
     "Rows, samples, records": [
         ("protocols.py", ["Row", "Sample", "FlatRows", "Message", "Encoded", "Rejected", "StepRecord"])

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import commands_page
 import hooks_page
+import kind_pages
 import options_page
 
-PAGES: Mapping[Path, Callable[[], str]] = {
+PAGES: dict[Path, Callable[[], str]] = {
     hooks_page.PAGE: hooks_page.page,
     options_page.PAGE: options_page.page,
     commands_page.PAGE: commands_page.page,
 }
 """Page → what it should be."""
+
+PAGES |= {path: partial(kind_pages.page, path) for path in kind_pages.pages()}
 
 if __name__ == "__main__":
     for page, content in PAGES.items():
