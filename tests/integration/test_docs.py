@@ -39,7 +39,7 @@ from mt_plugin_search.command import main as mt_search
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-GUIDES = sorted(path for path in DOCS.glob("*.md") if path.name not in ("architecture.md", "log.md"))
+GUIDES = sorted(path for path in DOCS.rglob("*.md") if path not in (DOCS / "architecture.md", DOCS / "log.md"))
 PAGES = [ROOT / "README.md", ROOT / "core/README.md", *sorted(ROOT.glob("plugins/*/README.md")), *GUIDES]
 TABLES = [DOCS / "from-trainer.md", DOCS / "from-llama-factory.md"]
 SKIPPED = {

@@ -1,4 +1,4 @@
-"""Code on the pages of docs/write: files as they are, each behind a mark that says which one.
+"""Code on the pages for authors: files as they are, each behind a mark that says which one.
 
 ``<!-- new adapter gated: layer.py -->`` stands above what ``mt-plugins new adapter gated`` writes, ``<!-- file core/… -->`` above a file
 of this repository.
@@ -13,12 +13,14 @@ from mt_core.scaffold import draft
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "write"
-BLOCK = re.compile(r"<!-- (new ([a-z-]+) ([a-z-]+): (\S+)|file (\S+)) -->\n\n```py\n.*?^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"<!-- (new ([a-z-]+) ([a-z-]+): (\S+)|file (\S+)) -->\n\n```(\w+)\n.*?^```$", re.MULTILINE | re.DOTALL
+)
 
 
 def pages() -> list[Path]:
-    """One for each kind."""
-    return sorted(FOLDER.glob("*.md"))
+    """One for each kind, and how it is published."""
+    return [*sorted(FOLDER.glob("*.md")), ROOT / "docs" / "publishing.md"]
 
 
 def page(path: Path) -> str:
@@ -27,9 +29,9 @@ def page(path: Path) -> str:
 
 
 def _block(found: re.Match[str]) -> str:
-    mark, kind, name, file, place = found.groups()
+    mark, kind, name, file, place, language = found.groups()
     text = (ROOT / place).read_text(encoding="utf-8") if place else _new(kind, name, file)
-    return f"<!-- {mark} -->\n\n```py\n{text}```"
+    return f"<!-- {mark} -->\n\n```{language}\n{text}```"
 
 
 def _new(kind: str, name: str, file: str) -> str:

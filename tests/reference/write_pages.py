@@ -13,11 +13,13 @@ import commands_page
 import hooks_page
 import kind_pages
 import options_page
+import versions_table
 
 PAGES: dict[Path, Callable[[], str]] = {
     hooks_page.PAGE: hooks_page.page,
     options_page.PAGE: options_page.page,
     commands_page.PAGE: commands_page.page,
+    versions_table.PAGE: versions_table.page,
 }
 """Page → what it should be."""
 
