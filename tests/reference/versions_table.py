@@ -24,7 +24,9 @@ def ranges() -> dict[tuple[str, str], list[str]]:
         }
         for owner, needs in owned.items():
             for need in map(Requirement, needs):
-                found.setdefault((need.name, str(need.specifier)), []).append(owner)
+                found.setdefault((need.name, ",".join(sorted(map(str, need.specifier), reverse=True))), []).append(
+                    owner
+                )
     return found
 
 
