@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -299,15 +300,33 @@ def test_every_option_in_the_second_column_of_a_table_exists(page: Path, capsys:
 
 @pytest.mark.parametrize("page", [*PAGES, DOCS / "architecture.md"], ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if "://" not in target and not target.startswith("#"):
-            assert (page.parent / target.partition("#")[0]).exists(), target
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if "://" not in target:
+            name, _, anchor = target.partition("#")
+            other = page.parent / name if name else page
+            assert other.exists(), target
+            assert not anchor or anchor in anchors(other), (
+                f"{target}: {other.name} has no such heading, here and on a built site"
+            )
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """Of the headings that GitHub and python-markdown (mkdocs) name alike."""
+    titles = [re.sub(r"[`*]|\]\(.*?\)", "", title) for title in re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)]
+    plain = [re.sub(r"[^\w\s-]", "", title).strip().lower() for title in titles]
+    return {re.sub(r"[-\s]+", "-", each) for each in plain} & {each.replace(" ", "-") for each in plain}
 
 
 def test_every_page_is_in_the_index() -> None:
     index = (DOCS / "README.md").read_text(encoding="utf-8")
-    assert [page.name for page in DOCS.glob("*.md") if page.name != "README.md" and f"({page.name})" not in index] == []
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - {"README.md"}
+    assert sorted(page for page in pages if f"({page})" not in index) == []
 
 
 def test_each_reason_to_skip_is_used() -> None:
