@@ -1,7 +1,7 @@
 """The core of the framework: what plugins and users import. Importing it imports no torch.
 
-Everything public is here, in ``mt_core.nn`` (torch), ``mt_core.files``, ``mt_core.weights``, ``mt_core.command`` or ``mt_core.testing``;
-the rest is private and may change.
+Everything public is here, in ``mt_core.nn`` and ``mt_core.adapters`` (torch), ``mt_core.files``, ``mt_core.weights``,
+``mt_core.command`` or ``mt_core.testing``; the rest is private and may change.
 """
 
 from __future__ import annotations
