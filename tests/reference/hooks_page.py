@@ -107,13 +107,18 @@ def _hooks() -> str:
     for node in _tree("hookspecs.py").body:
         if isinstance(node, ast.FunctionDef):
             assert node.returns is not None, f"{node.name} says what it returns"
-            returns = ast.unparse(node.returns).replace("|", "\\|")
+            returns = _code(node.returns).replace("|", "\\|")
             chosen = options.get(HOOKS[node.name], "the family's name")
             lines.append(f"| `{node.name}` | `{returns}` | {chosen} | {_prose(ast.get_docstring(node) or '')} |")
     return "\n".join([*lines, ""])
 
 
 # -------------------------------------------------------------------------------------------------- classes and aliases
+
+
+def _code(node: ast.AST) -> str:
+    """As this repository writes it, with double quotes."""
+    return re.sub(r"'([^'\"]*)'", r'"\1"', ast.unparse(node))
 
 
 def _tree(file: str) -> ast.Module:
@@ -128,7 +133,7 @@ def _public(file: str, names: list[str]) -> Iterator[tuple[str, Definition, str]
         if isinstance(node, ast.ClassDef):
             found[node.name] = node, ast.get_docstring(node) or ""
         elif isinstance(node, ast.Assign | ast.AnnAssign) and (doc := _string(after)):
-            found[ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)] = node, doc
+            found[_code(node.targets[0] if isinstance(node, ast.Assign) else node.target)] = node, doc
     for name in names or [each for each in found if not each.startswith("_")]:
         yield name, *found[name]
 
@@ -148,7 +153,7 @@ def _entry(name: str, node: Definition, doc: str) -> str:
         rows = [f"| `{ast.literal_eval(k)}` | {_prose(ast.literal_eval(v))} |" for k, v in _items(node.value)]
         return "\n".join([*lines, _prose(doc), "", "| name | |", "|---|---|", *rows, ""])
     assert node.value is not None, f"{name} has a value"
-    return "\n".join([*lines, f"`{name} = {ast.unparse(node.value)}`", "", _prose(doc), ""])
+    return "\n".join([*lines, f"`{name} = {_code(node.value)}`", "", _prose(doc), ""])
 
 
 def _items(node: ast.Dict) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -158,7 +163,7 @@ def _items(node: ast.Dict) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 def _class(node: ast.ClassDef, doc: str) -> Iterator[str]:
-    bases = [base for base in map(ast.unparse, node.bases) if base not in OUTSIDE and not base.startswith("Generic")]
+    bases = [base for base in map(_code, node.bases) if base not in OUTSIDE and not base.startswith("Generic")]
     if bases:
         yield f"It has all of {', '.join(f'`{base}`' for base in bases)}."
         yield ""
@@ -174,26 +179,27 @@ def _fields(node: ast.ClassDef) -> Iterator[str]:
     """Attributes with their types and defaults, as code."""
     rows: list[str] = []
     for each, after in zip(node.body, [*node.body[1:], None], strict=True):
-        if isinstance(each, ast.AnnAssign) and not ast.unparse(each.target).startswith("_"):
+        if isinstance(each, ast.AnnAssign) and not _code(each.target).startswith("_"):
             doc = _string(after)
             rows += textwrap.wrap(
                 " ".join(doc.replace("``", "").split()), 110, initial_indent="# ", subsequent_indent="# "
             )
-            rows.append(ast.unparse(each))
+            rows.append(_code(each))
     if rows:
         yield from ["```py", *rows, "```", ""]
 
 
 def _method(node: ast.FunctionDef) -> str:
-    is_property = "property" in [ast.unparse(each) for each in node.decorator_list]
-    returns = ast.unparse(node.returns) if node.returns is not None else "None"
+    is_property = "property" in [_code(each) for each in node.decorator_list]
+    returns = _code(node.returns) if node.returns is not None else "None"
     head = f"`{node.name}`: `{returns}`" if is_property else f"`{node.name}({_arguments(node)}) -> {returns}`"
     doc = _prose(ast.get_docstring(node) or "")
     return f"- {head}" + (f". {doc}".replace("\n\n", "\n\n  ") if doc else "")
 
 
 def _arguments(node: ast.FunctionDef) -> str:
-    return ast.unparse(node.args).removeprefix("self").removeprefix(", ")
+    given = _code(node.args).removeprefix("self").removeprefix(", ")
+    return re.sub(r"(?<=[\w\]])=(?=\S)", " = ", given)
 
 
 def _prose(doc: str) -> str:
