@@ -194,7 +194,7 @@ def _method(node: ast.FunctionDef) -> str:
     returns = _code(node.returns) if node.returns is not None else "None"
     head = f"`{node.name}`: `{returns}`" if is_property else f"`{node.name}({_arguments(node)}) -> {returns}`"
     doc = _prose(ast.get_docstring(node) or "")
-    return f"- {head}" + (f". {doc}".replace("\n\n", "\n\n  ") if doc else "")
+    return f"- {head}" + (f". {doc}".replace("\n\n", "\n\n    ") if doc else "")
 
 
 def _arguments(node: ast.FunctionDef) -> str:

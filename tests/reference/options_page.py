@@ -26,7 +26,8 @@ Every option of a run: those of the core by section, then those of each componen
 kind. On a command line they are written as here (`-` and `_` are equal), in YAML nested by the dots:
 `--train.micro-batch-size 4` is `train: {micro_batch_size: 4}`. `none` switches off what may be none.
 `mt-train --model NAME --adapter NAME --help` shows those of one run, `mt-plugins info NAME` those of any plugin that is
-installed. The commands' own options are in [commands](commands.md).
+installed. Where `--model.weights` is a folder with a tokenizer, that one is taken if none is named. The commands' own
+options are in [commands](commands.md).
 """
 
 
@@ -39,9 +40,14 @@ def page() -> str:
         **{kind: f"--{key}" for key, kind in LISTS.items()},
     }
     for kind, flag in kinds.items():
-        parts.append(f"## {words(kind).capitalize()}: {flag}")
+        parts.append(f"## {words(kind).capitalize()}\n\nChosen with `{flag} NAME`{_default(kind)}.")
         parts += _kind(kind, list(host.offers(kind)))
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _default(kind: str) -> str:
+    usual = SLOTS.get(kind)
+    return f"; where none is named, `{usual}`" if usual else ""
 
 
 def first_party() -> PluginHost:
