@@ -179,7 +179,7 @@ def shown(value: Any) -> str:
         return ", ".join(pairs)
     if isinstance(value, list):
         return ", ".join(shown(item) for item in value)
-    return repr(value) if value == "" else str(value)
+    return repr(value) if isinstance(value, str) and not value.strip() else str(value)
 
 
 # --------------------------------------------------------------------------------------------------------------- check
