@@ -248,7 +248,7 @@ class Objective(Protocol):
         ...
 
     def modules(self, model_config: Any) -> nn.Module | None:
-        """Modules of its own beside the model, called once; ``None`` for none, which is all that a pipeline can hold."""
+        """Modules beside the model, ``None`` for none. They are neither trained nor saved yet, and a pipeline refuses them."""
         ...
 
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
