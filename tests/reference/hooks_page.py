@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import html
 import re
 import textwrap
 from collections.abc import Iterator
@@ -107,9 +108,9 @@ def _hooks() -> str:
     for node in _tree("hookspecs.py").body:
         if isinstance(node, ast.FunctionDef):
             assert node.returns is not None, f"{node.name} says what it returns"
-            returns = _code(node.returns).replace("|", "\\|")
+            returns = in_cell(_code(node.returns))
             chosen = options.get(HOOKS[node.name], "the family's name")
-            lines.append(f"| `{node.name}` | `{returns}` | {chosen} | {_prose(ast.get_docstring(node) or '')} |")
+            lines.append(f"| `{node.name}` | {returns} | {chosen} | {prose(ast.get_docstring(node) or '')} |")
     return "\n".join([*lines, ""])
 
 
@@ -132,13 +133,23 @@ def _public(file: str, names: list[str]) -> Iterator[tuple[str, Definition, str]
     for node, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.ClassDef):
             found[node.name] = node, ast.get_docstring(node) or ""
-        elif isinstance(node, ast.Assign | ast.AnnAssign) and (doc := _string(after)):
-            found[_code(node.targets[0] if isinstance(node, ast.Assign) else node.target)] = node, doc
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and (doc := string(after)):
+            found[targets(node)[0]] = node, doc
     for name in names or [each for each in found if not each.startswith("_")]:
         yield name, *found[name]
 
 
-def _string(node: ast.AST | None) -> str:
+def in_cell(code: str) -> str:
+    """Code in a table. In backticks GitHub wants a bar escaped, and python-markdown shows the backslash."""
+    return f"<code>{html.escape(code, quote=False).replace('|', '&#124;')}</code>" if "|" in code else f"`{code}`"
+
+
+def targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
+    """The names that are assigned."""
+    return [_code(each) for each in (node.targets if isinstance(node, ast.Assign) else [node.target])]
+
+
+def string(node: ast.AST | None) -> str:
     """The docstring behind an assignment."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
         return node.value.value
@@ -150,10 +161,10 @@ def _entry(name: str, node: Definition, doc: str) -> str:
     if isinstance(node, ast.ClassDef):
         return "\n".join([*lines, *_class(node, doc), ""])
     if isinstance(node.value, ast.Dict) and node.value.keys:
-        rows = [f"| `{ast.literal_eval(k)}` | {_prose(ast.literal_eval(v))} |" for k, v in _items(node.value)]
-        return "\n".join([*lines, _prose(doc), "", "| name | |", "|---|---|", *rows, ""])
+        rows = [f"| `{ast.literal_eval(k)}` | {prose(ast.literal_eval(v))} |" for k, v in _items(node.value)]
+        return "\n".join([*lines, prose(doc), "", "| name | |", "|---|---|", *rows, ""])
     assert node.value is not None, f"{name} has a value"
-    return "\n".join([*lines, f"`{name} = {_code(node.value)}`", "", _prose(doc), ""])
+    return "\n".join([*lines, f"`{name} = {_code(node.value)}`", "", prose(doc), ""])
 
 
 def _items(node: ast.Dict) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -167,7 +178,7 @@ def _class(node: ast.ClassDef, doc: str) -> Iterator[str]:
     if bases:
         yield f"It has all of {', '.join(f'`{base}`' for base in bases)}."
         yield ""
-    yield _prose(doc)
+    yield prose(doc)
     yield ""
     yield from _fields(node)
     for each in node.body:
@@ -180,7 +191,7 @@ def _fields(node: ast.ClassDef) -> Iterator[str]:
     rows: list[str] = []
     for each, after in zip(node.body, [*node.body[1:], None], strict=True):
         if isinstance(each, ast.AnnAssign) and not _code(each.target).startswith("_"):
-            doc = _string(after)
+            doc = string(after)
             rows += textwrap.wrap(
                 " ".join(doc.replace("``", "").split()), 110, initial_indent="# ", subsequent_indent="# "
             )
@@ -192,17 +203,18 @@ def _fields(node: ast.ClassDef) -> Iterator[str]:
 def _method(node: ast.FunctionDef) -> str:
     is_property = "property" in [_code(each) for each in node.decorator_list]
     returns = _code(node.returns) if node.returns is not None else "None"
-    head = f"`{node.name}`: `{returns}`" if is_property else f"`{node.name}({_arguments(node)}) -> {returns}`"
-    doc = _prose(ast.get_docstring(node) or "")
+    head = f"`{node.name}`: `{returns}`" if is_property else f"`{node.name}({arguments(node)}) -> {returns}`"
+    doc = prose(ast.get_docstring(node) or "")
     return f"- {head}" + (f". {doc}".replace("\n\n", "\n\n    ") if doc else "")
 
 
-def _arguments(node: ast.FunctionDef) -> str:
+def arguments(node: ast.FunctionDef) -> str:
+    """As they are declared, without ``self``."""
     given = _code(node.args).removeprefix("self").removeprefix(", ")
     return re.sub(r"(?<=[\w\]])=(?=\S)", " = ", given)
 
 
-def _prose(doc: str) -> str:
+def prose(doc: str) -> str:
     """A docstring as Markdown: one line a paragraph, and single backticks."""
     paragraphs = re.split(r"\n\s*\n", doc.strip())
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs).replace("``", "`")

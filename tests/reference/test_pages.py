@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import commands_page
 import hooks_page
 import kind_pages
+import names_page
 from write_pages import PAGES
 
 from mt_core.config.run import LISTS, SLOTS
@@ -60,6 +61,12 @@ def test_every_field_of_a_component_is_explained() -> None:
             doc = ast.get_docstring(node) or ""
             fields = {ast.unparse(each.target) for each in node.body if isinstance(each, ast.AnnAssign)} - GIVEN
             assert sorted(field for field in fields if f"``{field}" not in doc) == [], node.name
+
+
+def test_every_public_name_says_what_it_is() -> None:
+    rows = re.findall(r"^\| (.*) \| (.*) \|$", names_page.page(), re.MULTILINE)
+    assert len(rows) > 150
+    assert [name for name, said in rows if not said] == []
 
 
 def test_every_command_that_is_installed_is_on_the_page_of_commands() -> None:

@@ -12,11 +12,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 import commands_page
 import hooks_page
 import kind_pages
+import names_page
 import options_page
 import versions_table
 
 PAGES: dict[Path, Callable[[], str]] = {
     hooks_page.PAGE: hooks_page.page,
+    names_page.PAGE: names_page.page,
     options_page.PAGE: options_page.page,
     commands_page.PAGE: commands_page.page,
     versions_table.PAGE: versions_table.page,

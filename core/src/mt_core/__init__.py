@@ -178,7 +178,7 @@ __all__ = [
 if TYPE_CHECKING:
     from mt_core.adapters.base import Adapter, AdapterContext, Probe
     from mt_core.adapters.config import LowRankConfig, TargetConfig
-    from mt_core.api import check_config, generate, load_config, load_run, train
+    from mt_core.api import check_config, generate, load_adapters, load_config, load_run, train
     from mt_core.assemble.outcome import Outcome
     from mt_core.components import (
         AdapterComponent,

@@ -20,6 +20,7 @@ from mt_core.components import (
 PROJECT = "mt"
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks a function of a plugin as the implementation of the hook of its name."""
 
 
 @hookspec
