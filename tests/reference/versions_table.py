@@ -37,7 +37,14 @@ def table() -> str:
     return "\n".join(["| package | range | declared by |", "|---|---|---|", *rows])
 
 
+def around() -> str:
+    """Which Python they ask for, and what the tests pin."""
+    pythons = {tomllib.loads(file.read_text(encoding="utf-8"))["project"]["requires-python"] for file in PROJECTS}
+    pinned = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if "==" in line]
+    return f"Python `{', '.join(sorted(pythons))}`. These are the ranges that the packages declare; the tests pin `{', '.join(pinned)}`."
+
+
 def page() -> str:
     """The page with the table as it should be."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{rest.partition(END)[2]}"
+    return f"{before}{BEGIN}\n\n{around()}\n\n{table()}\n\n{END}{rest.partition(END)[2]}"
