@@ -16,6 +16,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from mt_core.cli.checkpoint import main as mt_checkpoint
 from mt_core.cli.convert import main as mt_convert
@@ -327,6 +329,15 @@ def test_every_page_is_in_the_index() -> None:
     index = (DOCS / "README.md").read_text(encoding="utf-8")
     pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - {"README.md"}
     assert sorted(page for page in pages if f"({page})" not in index) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_yaml_and_toml_on_a_page_can_be_read(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "yaml":
+            yaml.safe_load(block.text)
+        elif block.language == "toml":
+            tomllib.loads(block.text)
 
 
 def test_each_reason_to_skip_is_used() -> None:
