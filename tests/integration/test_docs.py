@@ -16,12 +16,15 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from mt_core.cli.checkpoint import main as mt_checkpoint
 from mt_core.cli.convert import main as mt_convert
@@ -39,7 +42,7 @@ from mt_plugin_search.command import main as mt_search
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-GUIDES = sorted(path for path in DOCS.glob("*.md") if path.name not in ("architecture.md", "log.md"))
+GUIDES = sorted(path for path in DOCS.rglob("*.md") if path not in (DOCS / "architecture.md", DOCS / "log.md"))
 PAGES = [ROOT / "README.md", ROOT / "core/README.md", *sorted(ROOT.glob("plugins/*/README.md")), *GUIDES]
 TABLES = [DOCS / "from-trainer.md", DOCS / "from-llama-factory.md"]
 SKIPPED = {
@@ -299,15 +302,42 @@ def test_every_option_in_the_second_column_of_a_table_exists(page: Path, capsys:
 
 @pytest.mark.parametrize("page", [*PAGES, DOCS / "architecture.md"], ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if "://" not in target and not target.startswith("#"):
-            assert (page.parent / target.partition("#")[0]).exists(), target
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if "://" not in target:
+            name, _, anchor = target.partition("#")
+            other = page.parent / name if name else page
+            assert other.exists(), target
+            assert not anchor or anchor in anchors(other), (
+                f"{target}: {other.name} has no such heading, here and on a built site"
+            )
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """Of the headings that GitHub and python-markdown (mkdocs) name alike."""
+    titles = [re.sub(r"[`*]|\]\(.*?\)", "", title) for title in re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)]
+    plain = [re.sub(r"[^\w\s-]", "", title).strip().lower() for title in titles]
+    return {re.sub(r"[-\s]+", "-", each) for each in plain} & {each.replace(" ", "-") for each in plain}
 
 
 def test_every_page_is_in_the_index() -> None:
     index = (DOCS / "README.md").read_text(encoding="utf-8")
-    assert [page.name for page in DOCS.glob("*.md") if page.name != "README.md" and f"({page.name})" not in index] == []
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - {"README.md"}
+    assert sorted(page for page in pages if f"({page})" not in index) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_yaml_and_toml_on_a_page_can_be_read(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "yaml":
+            yaml.safe_load(block.text)
+        elif block.language == "toml":
+            tomllib.loads(block.text)
 
 
 def test_each_reason_to_skip_is_used() -> None:

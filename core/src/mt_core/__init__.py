@@ -1,7 +1,7 @@
 """The core of the framework: what plugins and users import. Importing it imports no torch.
 
-Everything public is here, in ``mt_core.nn`` (torch), ``mt_core.files``, ``mt_core.weights``, ``mt_core.command`` or ``mt_core.testing``;
-the rest is private and may change.
+Everything public is here, in ``mt_core.nn`` and ``mt_core.adapters`` (torch), ``mt_core.files``, ``mt_core.weights``,
+``mt_core.command`` or ``mt_core.testing``; the rest is private and may change.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ __all__ = [
 if TYPE_CHECKING:
     from mt_core.adapters.base import Adapter, AdapterContext, Probe
     from mt_core.adapters.config import LowRankConfig, TargetConfig
-    from mt_core.api import check_config, generate, load_config, load_run, train
+    from mt_core.api import check_config, generate, load_adapters, load_config, load_run, train
     from mt_core.assemble.outcome import Outcome
     from mt_core.components import (
         AdapterComponent,

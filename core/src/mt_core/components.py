@@ -33,11 +33,15 @@ def identity(value: Any) -> Any:
 class Component:
     """One thing with a name that a run can select.
 
-    ``build`` imports torch and the rest inside, so that listing plugins stays fast. ``layouts`` are the layouts that
-    its tests cover. ``replaces`` names a built-in that it may stand in for when chosen as ``DISTRIBUTION/NAME``.
-    ``run_defaults`` are values for keys of the run (``train.steps``) that the user has not set. ``notice`` is said to
-    whoever runs it. ``parts(config)`` names components of the same kind that it is made of, key of the config → ``{name,
-    options …}``; the core finds, checks and builds them, and ``build`` gets them as ``parts``, in this order.
+    ``build`` imports torch and the rest inside, so that listing plugins stays fast; ``config`` are its options. ``summary`` is
+    one line for lists, ``source`` the paper or specification. ``layouts`` are the layouts that its tests cover: a run on another
+    one is refused, as on other ``devices``. ``requires`` and ``conflicts`` are ``KIND:NAME`` (or ``KIND:DISTRIBUTION/NAME``) that
+    the run must have, or must not; both are checked on paper.
+
+    ``replaces`` names a built-in that it may stand in for when chosen as ``DISTRIBUTION/NAME``. ``run_defaults`` are values for
+    keys of the run (``train.steps``) that the user has not set. ``notice`` is said to whoever runs it. ``parts(config)`` names
+    components of the same kind that it is made of, key of the config → ``{name, options …}``; the core finds, checks and builds
+    them, and ``build`` gets them as ``parts``, in this order.
     """
 
     name: str
@@ -81,7 +85,7 @@ class Component:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsFormat:
-    """A folder or file format of weights that a family reads (and perhaps writes).
+    """A folder or file format of weights that a family reads (and perhaps writes). ``name`` is for messages.
 
     ``matches(path)`` and ``values(path)`` (the shape, as config values) run before torch is imported; ``tensors(path,
     config)`` maps the model's parameter names to functions that load one tensor each, so that nobody holds a whole
@@ -100,7 +104,9 @@ class WeightsFormat:
 class ModelFamily(Component):
     """A model family: its config class and its named sizes as data.
 
-    ``variant_defaults`` are ``run_defaults`` of single sizes, for instance a learning rate.
+    ``variants`` are sizes → values of the config, and ``default_variant`` the one that is taken where none is named.
+    ``variant_defaults`` are ``run_defaults`` of single sizes, for instance a learning rate. ``architectures`` are names in a
+    ``config.json`` that this family reads, ``formats`` how it reads and writes weights.
     """
 
     variants: Mapping[str, Mapping[str, Any]]
@@ -123,7 +129,10 @@ class ModelFamily(Component):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSizes(Component):
-    """More sizes of a family that another distribution offers: ``name`` is the family's, ``family_of`` its distribution."""
+    """More sizes of a family that another distribution offers: ``name`` is the family's, ``family_of`` its distribution.
+
+    ``variants`` and ``variant_defaults`` are as those of the family. ``layouts`` need not be said: they are the family's.
+    """
 
     family_of: str
     variants: Mapping[str, Mapping[str, Any]]
@@ -143,6 +152,7 @@ class OptimizerComponent(Component):
     ``form`` says what it must see: ZeRO shows it flat one-dimensional pieces, which an ``elementwise`` rule does not
     notice. ``build(config, groups)`` returns a ``torch.optim.Optimizer``, for a ``gradient_transform`` a ``GradientTransform``.
     One that is ``fused`` also has ``step_of(parameter, group)``, which is called when the parameter's gradient arrives.
+    ``split(named parameters, config)`` gives the parameter groups of what no adapter has claimed.
     """
 
     form: Literal["elementwise", "gradient_transform", "whole_parameter", "fused"]
@@ -174,7 +184,10 @@ class TokenizerComponent(Component):
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveComponent(Component):
-    """What is learned from a row. ``batching`` and ``truncation`` are its defaults for the keys of the same name."""
+    """What is learned from a row. ``batching`` and ``truncation`` are its defaults for the keys of the same name.
+
+    ``batch_coupled``: its loss is no sum over independent rows, so that micro-batches of another size are another loss.
+    """
 
     batch_coupled: bool = False
     batching: Literal["padding", "packing"] = "padding"
@@ -185,7 +198,8 @@ class ObjectiveComponent(Component):
 class AdapterComponent(Component):
     """A way to make part of a model trainable.
 
-    ``exact_at_init``: the first output is the base's. ``on_quantized``: the base may be stored in fewer bits, which no adapter
+    ``mergeable``: the base can take up what it has learned. ``rewrites_base``: it changes frozen weights, which checkpoints then
+    hold. ``exact_at_init``: the first output is the base's. ``on_quantized``: the base may be stored in fewer bits, which no adapter
     that ``rewrites_base`` can have.
     ``peft_options(config, modules)`` are its options for what peft's ``adapter_config.json`` says, ``None`` where that is another
     method; ``modules`` are the names that the file beside it has tensors for.

@@ -16,12 +16,23 @@ if TYPE_CHECKING:
     from mt_core.nn import Batch
 
 
-EVENTS = (
-    *("on_model_built", "on_run_start", "on_epoch_start", "on_step_start", "on_before_optimizer_step"),
-    *("on_after_optimizer_step", "on_evaluate_end", "on_predict_end", "on_log", "on_step_end", "on_checkpoint_saved"),
-    *("on_exception", "on_run_end"),
-)
-"""The methods that a callback may have, each called with one ``CallbackContext``; beside them ``around_evaluation``."""
+EVENTS: Mapping[str, str] = {
+    "on_model_built": "before a checkpoint's values are put in: the model and its engine are there",
+    "on_run_start": "before the first step of this process, a resumed run included",
+    "on_epoch_start": "before the first step of a pass over the rows",
+    "on_step_start": "the rows of a step are read, and nothing is computed",
+    "on_before_optimizer_step": "between the last backward of a step and the update",
+    "on_after_optimizer_step": "after the update, or after a step that was passed over",
+    "on_predict_end": "the texts of an evaluation are written",
+    "on_evaluate_end": "the record of a step with an evaluation is complete",
+    "on_log": "every ``log.every_steps`` steps, and at each evaluation",
+    "on_step_end": "the record of the step is written; only a save comes after it",
+    "on_checkpoint_saved": "a checkpoint is complete; of one that is written in the background, when the next is saved or the run ends",
+    "on_exception": "the run fails; what is raised here is a warning, so as not to hide why",
+    "on_run_end": "after the last step, or after a signal",
+}
+"""Method that a callback may have → when it is called, on every rank, with one ``CallbackContext``. Beside them stands
+``around_evaluation``, which returns a context manager around an evaluation and its texts."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from mt_core.components import (
 PROJECT = "mt"
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks a function of a plugin as the implementation of the hook of its name."""
 
 
 @hookspec
@@ -49,7 +50,7 @@ def mt_tokenizers() -> list[Component]:  # type: ignore[empty-body]
 
 @hookspec
 def mt_objectives() -> list[ObjectiveComponent]:  # type: ignore[empty-body]
-    """Offer objectives. ``build(config, *, tokenizer)`` returns an ``Objective``."""
+    """Offer objectives. ``build(config, *, tokenizer, template)`` returns an ``Objective``."""
 
 
 @hookspec

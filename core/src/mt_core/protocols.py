@@ -24,7 +24,10 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Sample:
-    """An encoded row: token ids, which of them are trained on, and where it came from."""
+    """An encoded row: token ids, which of them are trained on, and where it came from (``row_id``).
+
+    A token is trained where ``trained`` is true, and its loss counts ``weights`` times (1 where there are none).
+    """
 
     ids: Sequence[int]
     trained: Sequence[bool]
@@ -36,8 +39,8 @@ class Sample:
 class FlatRows:
     """The samples of several rows as columns: all tokens one after another, and how they are cut.
 
-    ``lengths`` are the tokens of each sample, ``counts`` the samples of each row. ``weights`` are there where a sample has any, and
-    1 for the others.
+    ``ids`` and ``trained`` are those of ``Sample``. ``lengths`` are the tokens of each sample, ``counts`` the samples of each row.
+    ``weights`` are there where a sample has any, and 1 for the others.
     """
 
     ids: NDArray[np.int64]
@@ -85,8 +88,10 @@ class Rejected:
 class StepRecord:
     """The numbers of one optimizer step, as they are written to ``metrics.jsonl``.
 
-    ``loss`` is in nats per trained token, ``tokens`` counts the tokens trained on so far, ``memory_gib`` is the peak of
-    this process (of the device on a GPU). ``metrics`` are the objective's, ``evaluation`` holds ``eval_*`` values.
+    ``loss`` is in nats per trained token, ``lr`` the base rate times the schedule's factor, ``grad_norm`` that of the whole
+    gradient before it is clipped. ``tokens`` counts the tokens trained on so far, ``tokens_per_second`` is over this step,
+    ``memory_gib`` is the peak of this process (of the device on a GPU), ``data_wait_seconds`` how long the step waited for its
+    rows. ``metrics`` are the objective's and the callbacks', ``evaluation`` holds ``eval_*`` values.
     """
 
     step: int
@@ -230,7 +235,9 @@ class Stream(Protocol):
 class Objective(Protocol):
     """What is learned from a row. ``mt_core.nn.TokenObjective`` implements all but ``encode`` for token losses."""
 
-    def encode(self, row: Row) -> Sample | Rejected: ...
+    def encode(self, row: Row) -> Sample | Rejected:
+        """The sample of a row, or why there is none. Raises ``DataError`` for a row of no shape that it knows."""
+        ...
 
     def collate(self, rows: Sequence[Sequence[Sample]], *, length: int) -> Batch:
         """One batch of ``len(rows)`` rows of ``length`` tokens; several samples in a row are packed."""
@@ -240,9 +247,13 @@ class Objective(Protocol):
         """What the loss sum of this batch is divided by, before any forward: the engine adds it over the whole step."""
         ...
 
-    def modules(self, model_config: Any) -> nn.Module | None: ...
+    def modules(self, model_config: Any) -> nn.Module | None:
+        """Modules beside the model, ``None`` for none. They are neither trained nor saved yet, and a pipeline refuses them."""
+        ...
 
-    def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums: ...
+    def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
+        """(B, T, D) -> the sum of the losses of the batch, and what it is a sum over; ``head(hidden_ND)`` gives logits."""
+        ...
 
 
 class Quantizer(Protocol):
@@ -252,18 +263,6 @@ class Quantizer(Protocol):
         """Put ``mt_core.nn.StoredLinear`` layers in the place of linear ones. The model is on torch's meta device; what is put
         there takes memory on the device that is torch's default one here."""
         ...
-
-
-class Adapter(Protocol):
-    """Everything about one way of making part of a model trainable; ``mt_core.Adapter`` gives the no-ops."""
-
-    def inject(self, model: TrainModel) -> None: ...
-
-    def trainable_parameters(self, model: TrainModel) -> list[str]: ...
-
-    def saved_state(self, model: TrainModel) -> list[str]: ...
-
-    def parameter_groups(self, model: TrainModel, rate: float) -> list[dict[str, Any]]: ...
 
 
 @runtime_checkable

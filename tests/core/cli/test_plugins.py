@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mt_core.cli.plugins_report import type_words
 from mt_core.cli.plugins_text import MIN_WRAPPED, shown, table
+from mt_core.groups import Rate
 
 WORDS = st.lists(st.text("abcdef", min_size=1, max_size=9), min_size=1, max_size=30).map(" ".join)
 
@@ -41,7 +42,8 @@ def test_where_the_last_column_would_be_a_sliver_lines_stay_whole() -> None:
         (tuple[str, ...], "list of str"),
         (tuple[float, float], "list of float"),
         (dict[str, int], "mapping of str to int"),
-        (Any, "Any"),
+        (dict[str, Rate], "mapping of str to {scale, value}"),
+        (dict[str, Any], "mapping of str to anything"),
     ],
 )
 def test_a_type_is_written_as_a_person_would(annotation: Any, words: str) -> None:
@@ -50,7 +52,15 @@ def test_a_type_is_written_as_a_person_would(annotation: Any, words: str) -> Non
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "none"), (True, "true"), ([], "none"), ([1, 2], "1, 2"), ("", "''"), ({"a": {"b": 1}}, "a {b 1}")],
+    [
+        (None, "none"),
+        (True, "true"),
+        ([], "none"),
+        ([1, 2], "1, 2"),
+        ("", "''"),
+        ("\t", "'\\t'"),
+        ({"a": {"b": 1}}, "a {b 1}"),
+    ],
 )
 def test_a_value_is_written_on_one_line(value: Any, text: str) -> None:
     assert shown(value) == text

@@ -1,10 +1,11 @@
-"""Pydantic's errors as faults."""
+"""Mistakes in a config, as a person can act on them."""
 
 from __future__ import annotations
 
 import pytest
 from pydantic import Field, ValidationError
 
+from mt_core import ConfigError, load_config
 from mt_core.config.base import MtConfig
 from mt_core.config.faults import faults_of
 
@@ -18,3 +19,10 @@ def test_a_key_has_dashes_and_what_a_user_wrote_below_it_stays_as_it_is() -> Non
         Rated(all_rates={"*up_proj*": "fast"})  # type: ignore[dict-item]
     (fault,) = faults_of(caught.value, Rated, "task_print")
     assert fault.key == "task-print.all-rates.*up_proj*"
+
+
+def test_an_option_of_what_takes_none_says_so_and_where_else_it_may_belong() -> None:
+    with pytest.raises(
+        ConfigError, match=r"tokenizer\.path: no such key\. It takes no options: .* another tokenizer\."
+    ):
+        load_config({"model": "llama", "tokenizer": {"name": "byte", "path": "somewhere"}})

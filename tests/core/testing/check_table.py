@@ -12,7 +12,7 @@ from mt_core.testing.layouts import LayoutConformance
 
 PAGE = Path(__file__).parents[3] / "docs" / "testing_a_plugin.md"
 BEGIN, END = "<!-- checks: begin -->", "<!-- checks: end -->"
-KINDS = ["Model", "Dataset", "Tokenizer", "Objective", "Optimizer", "Schedule", "TaskPrint", "Callback"]
+KINDS = ["Model", "Dataset", "Tokenizer", "Objective", "Optimizer", "Adapter", "Schedule", "TaskPrint", "Callback"]
 
 
 def table() -> str:

@@ -119,7 +119,7 @@ def _bounds(field: FieldInfo) -> Iterator[str]:
     for mark in field.metadata:
         for attribute, words in (BOUNDS | LENGTHS).items():
             limit = getattr(mark, attribute, None)
-            if limit is not None:
+            if limit is not None and (attribute, limit) != ("min_length", 0):
                 yield f"{words} {limit}"
         if pattern := getattr(mark, "pattern", None):
             yield f"matches {pattern}"
@@ -139,7 +139,9 @@ def type_words(annotation: Any) -> str:
         return f"list of {' or '.join(dict.fromkeys(type_words(part) for part in arguments if part is not ...))}"
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return f"mapping of {type_words(arguments[0])} to {type_words(arguments[1])}"
-    return str(getattr(annotation, "__name__", annotation))
+    if (config := _nested(annotation)) is not None:
+        return "{" + ", ".join(config.model_fields) + "}"
+    return "anything" if annotation is Any else str(getattr(annotation, "__name__", annotation))
 
 
 # ------------------------------------------------------------------------------------------------------------ problems

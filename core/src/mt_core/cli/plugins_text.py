@@ -151,15 +151,17 @@ def _sizes(family: Report, width: int) -> Iterator[str]:
 
 
 def _options(items: Sequence[Report], width: int) -> Iterator[str]:
-    rows = [[f"    --{item['key']}", _kind_of_value(item), _value(item), item["description"]] for item in items]
+    rows = [[f"    --{item['key']}", kind_of_value(item), value(item), item["description"]] for item in items]
     return table(("    option", "type", "value", "meaning"), rows, width)
 
 
-def _kind_of_value(item: Report) -> str:
+def kind_of_value(item: Report) -> str:
+    """The type of an option, and its bounds."""
     return f"{item['type']} ({item['bounds']})" if item["bounds"] else str(item["type"])
 
 
-def _value(item: Report) -> str:
+def value(item: Report) -> str:
+    """What an option is where nothing is said."""
     return "required" if item["required"] else f"default {shown(item['default'])}"
 
 
@@ -177,7 +179,7 @@ def shown(value: Any) -> str:
         return ", ".join(pairs)
     if isinstance(value, list):
         return ", ".join(shown(item) for item in value)
-    return repr(value) if value == "" else str(value)
+    return repr(value) if isinstance(value, str) and not value.strip() else str(value)
 
 
 # --------------------------------------------------------------------------------------------------------------- check

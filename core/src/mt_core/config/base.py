@@ -9,9 +9,12 @@ from pydantic.fields import FieldInfo
 from pydantic.types import Strict
 
 Layout = Literal["zero0", "zero1", "zero2", "zero3", "pipeline", "sequence", "offload"]
+"""How a run is divided: a ZeRO stage, and beside it a pipeline, sequence parallelism, or state in host memory."""
 
 ZERO: frozenset[Layout] = frozenset({"zero0", "zero1", "zero2", "zero3"})
+"""The layouts of a component that says nothing."""
 ANY: frozenset[Layout] = ZERO | {"pipeline", "sequence", "offload"}
+"""Every layout: for what takes no part in a step."""
 
 
 def _make_strict(fields: dict[str, FieldInfo]) -> bool:

@@ -27,9 +27,7 @@ def _fault(item: dict[str, Any], prefix: str, known: Sequence[str]) -> Fault:
     kind, got = item["type"], item.get("input")
     if kind == "extra_forbidden":
         hint = did_you_mean(path[-1], known) if len(path) == 1 else ""
-        allowed = (
-            f"Known keys: {', '.join(name.replace('_', '-') for name in known)}." if known and len(path) == 1 else ""
-        )
+        allowed = _allowed(prefix, known) if len(path) == 1 else ""
         return Fault(key=key, problem="no such key.", fix=f"{hint.replace('_', '-')}{allowed}")
     if kind == "missing":
         return Fault(key=key, problem="is required.", fix=f"Set --{key}.")
@@ -38,3 +36,9 @@ def _fault(item: dict[str, Any], prefix: str, known: Sequence[str]) -> Fault:
         return Fault(key=key, problem=f"{message}.")
     message = str(item["msg"]).removeprefix("Input ")
     return Fault(key=key, problem=f"{message}, got {got!r}.")
+
+
+def _allowed(prefix: str, known: Sequence[str]) -> str:
+    if not known:
+        return f"It takes no options: leave this one out, or choose another {prefix.partition('.')[0]}."
+    return f"Known keys: {', '.join(name.replace('_', '-') for name in known)}."

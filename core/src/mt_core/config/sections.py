@@ -19,7 +19,10 @@ PAD_MULTIPLE = 8
 
 
 class DataConfig(MtConfig):
-    """What holds for any dataset. ``None`` takes the objective's or the run's own default."""
+    """What holds for any dataset.
+
+    ``None`` takes the objective's or the run's own default.
+    """
 
     columns: dict[str, str] = Field({}, description="our field name → the name in the rows, e.g. {prompt: question}")
     template: str | None = Field(
@@ -179,7 +182,10 @@ class TrainConfig(MtConfig):
     )
     max_skips: int = Field(10, gt=0, description="most steps that on_nonfinite=skip may pass over before the run ends")
     activation_checkpointing: bool = Field(False, description="recompute each block in the backward, to save memory")
-    attention: Literal["auto", "math", "efficient", "flash"] = Field("auto", description="attention kernel")
+    attention: Literal["auto", "math", "efficient", "flash"] = Field(
+        "auto",
+        description="attention kernel; auto is the fastest of torch's own that device, precision and model allow",
+    )
     compile: bool = Field(False, description="torch.compile on each block")
 
     @field_validator("micro_batch_size", mode="before")
@@ -259,6 +265,8 @@ class CheckpointConfig(MtConfig):
 class LogConfig(MtConfig):
     """What a person sees while it trains."""
 
-    every_steps: int = Field(10, gt=0, description="optimizer steps between lines on the console and in TensorBoard")
+    every_steps: int = Field(
+        10, gt=0, description="optimizer steps between lines on the console, and records for TensorBoard and trackers"
+    )
     console_level: Level = Field("info", description="least urgent message on the console; warning hides the progress")
     file_level: Level = Field("debug", description="least urgent message in logs/rank-N.log")

@@ -69,7 +69,7 @@ class BaseCallbackConformance(BasePluginConformance):
         own = [name for name in dir(callback) if name.startswith("on_") and callable(getattr(callback, name))]
         for name in own:
             assert name in EVENTS, (
-                f"it has a method {name}, and there is no such event. {did_you_mean(name, EVENTS)}Events: {', '.join(EVENTS)};"
+                f"it has a method {name}, and there is no such event. {did_you_mean(name, list(EVENTS))}Events: {', '.join(EVENTS)};"
                 " a helper of its own begins with another word"
             )
         assert own or hasattr(callback, "around_evaluation"), (

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CONFIG = "config.json"
+"""The file that says what model a folder of weights is."""
 WHOLE = ("model.safetensors", "pytorch_model.bin")
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 

@@ -11,7 +11,7 @@ PROBED = ANY - {"zero3", "pipeline", "offload"}
 
 
 class ProbedConfig(LowRankConfig):
-    """See ``LowRankConfig``."""
+    """A pair that begins as what rows of the run say; they are looked at before training begins."""
 
     probe_steps: int = Field(1, gt=0, description="optimizer steps whose rows are looked at before training begins")
     probe_gb: float = Field(

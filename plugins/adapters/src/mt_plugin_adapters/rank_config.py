@@ -8,7 +8,7 @@ from mt_core import TargetConfig
 
 
 class RankConfig(TargetConfig):
-    """See ``TargetConfig``; there is no scale beside what is trained."""
+    """What is trained has a rank, and no scale beside it."""
 
     rank: int = Field(8, gt=0, description="inner dimension of the pair")
     dropout: float = Field(0.0, ge=0, lt=1, description="share of the adapter's inputs set to 0 in training")

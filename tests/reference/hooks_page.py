@@ -1,0 +1,220 @@
+"""docs/reference/hooks.md, from the sources: they are read and not imported, so that it takes no torch and no time."""
+
+from __future__ import annotations
+
+import ast
+import html
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CORE = ROOT / "core" / "src" / "mt_core"
+PAGE = ROOT / "docs" / "reference" / "hooks.md"
+
+HEAD = """# Hooks, components and protocols
+
+<!-- Written by `python tests/reference/write_pages.py` from the docstrings; change those. -->
+
+A plugin is a module with some of the hooks below, each marked with `mt_core.hookimpl`. A hook takes no arguments and
+returns a list of components: names that a run may choose, each with its options and a `build`. What `build` returns has
+the methods of a protocol; no base class has to be inherited. The pages under [write](../write/model.md) go through one
+kind each, from the smallest plugin on.
+"""
+PROSE = {
+    "Configs": "Options are pydantic models. A plugin subclasses one of these, or of those in the [option"
+    " reference](options.md) that several components share.",
+    "Components": "What hooks return. All are frozen dataclasses whose fields are given by name. Importing them imports no torch.",
+    "Protocols": "What `build` returns. An object fits a protocol that has its methods, whatever its class; optional ones are"
+    " looked for by their methods.",
+    "Rows, samples, records": "What is handed on between components.",
+    "Callbacks and trackers": "What a callback sees of a run, and what it may ask for. Every event"
+    " comes on every rank; all ranks must ask for the same.",
+    "Adapters": "`mt_core.Adapter` is the base of adapters; `mt_core.adapters` has what those for linear layers are made of.",
+    "Models and losses": "`mt_core.nn`: what models, adapters and objectives are made of. Importing it imports torch.",
+    "Errors": "What a plugin raises for what a user can act on: one message that says what,"
+    " got, allowed and fix. Anything else that it raises is a bug, shown with the plugin's name.",
+}
+PARTS: dict[str, list[tuple[str, list[str]]]] = {
+    "Configs": [("config/base.py", ["MtConfig", "ModelConfig", "Layout", "ZERO", "ANY"])],
+    "Components": [("components.py", [])],
+    "Protocols": [
+        (
+            "protocols.py",
+            [
+                "Tokenizer",
+                "ManyTexts",
+                "ManyOffsets",
+                "Template",
+                "ManyConversations",
+                "Dataset",
+                "Repeating",
+                "Stream",
+            ],
+        ),
+        ("protocols.py", ["Objective"]),
+        ("data/outcomes.py", ["EncodesMany"]),
+        ("protocols.py", ["HasFlat", "Quantizer", "GradientTransform", "Schedule", "TaskPrint"]),
+    ],
+    "Rows, samples, records": [
+        ("protocols.py", ["Row", "Sample", "FlatRows", "Message", "Encoded", "Rejected", "StepRecord"])
+    ],
+    "Callbacks and trackers": [("events.py", [])],
+    "Adapters": [
+        ("adapters/base.py", ["Adapter", "AdapterContext", "Probe"]),
+        ("adapters/linear.py", ["LinearAdapter", "Place"]),
+        ("nn/adapted.py", ["AdaptedLinear", "StoredLinear"]),
+    ],
+    "Models and losses": [
+        ("nn/model.py", ["TrainModel", "Layer", "LayerSpec", "BlockContext", "KVCache"]),
+        ("nn/batch.py", ["Batch", "LossSums"]),
+        ("nn/objective.py", ["TokenObjective"]),
+    ],
+    "Errors": [("errors.py", ["Fault", "ConfigError"])],
+}
+"""Heading → modules, and which of their public names in which order; none is all of them."""
+
+OUTSIDE = {"Protocol", "NamedTuple", "nn.Module", "BaseModel", "Exception", "FutureWarning"}
+"""Bases that are not ours."""
+CALLED = {"__len__"}
+"""Methods of Python's own that a protocol asks for."""
+
+Definition = ast.ClassDef | ast.Assign | ast.AnnAssign
+
+
+def page() -> str:
+    """The page as it should be."""
+    parts = [HEAD, _hooks()]
+    for title, sources in PARTS.items():
+        parts.append(f"## {title}\n\n{PROSE[title]}\n")
+        if title == "Errors":
+            tree = (ast.get_docstring(_tree("errors.py")) or "").partition("\n\n")[2]
+            parts.append(f"```text\n{tree}\n```\n")
+        parts += [_entry(name, node, doc) for file, names in sources for name, node, doc in _public(file, names)]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"
+
+
+# --------------------------------------------------------------------------------------------------------------- hooks
+
+
+def _hooks() -> str:
+    from mt_core.config.run import LISTS, SLOTS
+    from mt_core.hookspecs import HOOKS
+
+    options = {kind: f"`--{slot.replace('_', '-')}`" for slot in SLOTS for kind in [slot]}
+    options |= {kind: f"`--{key}`" for key, kind in LISTS.items()}
+    lines = ["## Hooks", "", "| hook | returns | chosen with | what it offers |", "|---|---|---|---|"]
+    for node in _tree("hookspecs.py").body:
+        if isinstance(node, ast.FunctionDef):
+            assert node.returns is not None, f"{node.name} says what it returns"
+            returns = in_cell(_code(node.returns))
+            chosen = options.get(HOOKS[node.name], "the family's name")
+            lines.append(f"| `{node.name}` | {returns} | {chosen} | {prose(ast.get_docstring(node) or '')} |")
+    return "\n".join([*lines, ""])
+
+
+# -------------------------------------------------------------------------------------------------- classes and aliases
+
+
+def _code(node: ast.AST) -> str:
+    """As this repository writes it, with double quotes."""
+    return re.sub(r"'([^'\"]*)'", r'"\1"', ast.unparse(node))
+
+
+def _tree(file: str) -> ast.Module:
+    return ast.parse((CORE / file).read_text(encoding="utf-8"))
+
+
+def _public(file: str, names: list[str]) -> Iterator[tuple[str, Definition, str]]:
+    """Public classes and documented assignments of a module with their docstrings, as listed or in their order."""
+    found: dict[str, tuple[Definition, str]] = {}
+    body = _tree(file).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.ClassDef):
+            found[node.name] = node, ast.get_docstring(node) or ""
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and (doc := string(after)):
+            found[targets(node)[0]] = node, doc
+    for name in names or [each for each in found if not each.startswith("_")]:
+        yield name, *found[name]
+
+
+def in_cell(code: str) -> str:
+    """Code in a table. In backticks GitHub wants a bar escaped, and python-markdown shows the backslash."""
+    return f"<code>{html.escape(code, quote=False).replace('|', '&#124;')}</code>" if "|" in code else f"`{code}`"
+
+
+def targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
+    """The names that are assigned."""
+    return [_code(each) for each in (node.targets if isinstance(node, ast.Assign) else [node.target])]
+
+
+def string(node: ast.AST | None) -> str:
+    """The docstring behind an assignment."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        return node.value.value
+    return ""
+
+
+def _entry(name: str, node: Definition, doc: str) -> str:
+    lines = [f"### {name}", ""]
+    if isinstance(node, ast.ClassDef):
+        return "\n".join([*lines, *_class(node, doc), ""])
+    if isinstance(node.value, ast.Dict) and node.value.keys:
+        rows = [f"| `{ast.literal_eval(k)}` | {prose(ast.literal_eval(v))} |" for k, v in _items(node.value)]
+        return "\n".join([*lines, prose(doc), "", "| name | |", "|---|---|", *rows, ""])
+    assert node.value is not None, f"{name} has a value"
+    return "\n".join([*lines, f"`{name} = {_code(node.value)}`", "", prose(doc), ""])
+
+
+def _items(node: ast.Dict) -> Iterator[tuple[ast.expr, ast.expr]]:
+    for key, value in zip(node.keys, node.values, strict=True):
+        assert key is not None, "a mapping that is written out"
+        yield key, value
+
+
+def _class(node: ast.ClassDef, doc: str) -> Iterator[str]:
+    bases = [base for base in map(_code, node.bases) if base not in OUTSIDE and not base.startswith("Generic")]
+    if bases:
+        yield f"It has all of {', '.join(f'`{base}`' for base in bases)}."
+        yield ""
+    yield prose(doc)
+    yield ""
+    yield from _fields(node)
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef) and (not each.name.startswith("_") or each.name in CALLED):
+            yield _method(each)
+
+
+def _fields(node: ast.ClassDef) -> Iterator[str]:
+    """Attributes with their types and defaults, as code."""
+    rows: list[str] = []
+    for each, after in zip(node.body, [*node.body[1:], None], strict=True):
+        if isinstance(each, ast.AnnAssign) and not _code(each.target).startswith("_"):
+            doc = string(after)
+            rows += textwrap.wrap(
+                " ".join(doc.replace("``", "").split()), 110, initial_indent="# ", subsequent_indent="# "
+            )
+            rows.append(_code(each))
+    if rows:
+        yield from ["```py", *rows, "```", ""]
+
+
+def _method(node: ast.FunctionDef) -> str:
+    is_property = "property" in [_code(each) for each in node.decorator_list]
+    returns = _code(node.returns) if node.returns is not None else "None"
+    head = f"`{node.name}`: `{returns}`" if is_property else f"`{node.name}({arguments(node)}) -> {returns}`"
+    doc = prose(ast.get_docstring(node) or "")
+    return f"- {head}" + (f". {doc}".replace("\n\n", "\n\n    ") if doc else "")
+
+
+def arguments(node: ast.FunctionDef) -> str:
+    """As they are declared, without ``self``."""
+    given = _code(node.args).removeprefix("self").removeprefix(", ")
+    return re.sub(r"(?<=[\w\]])=(?=\S)", " = ", given)
+
+
+def prose(doc: str) -> str:
+    """A docstring as Markdown: one line a paragraph, and single backticks."""
+    paragraphs = re.split(r"\n\s*\n", doc.strip())
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs).replace("``", "`")

@@ -1,0 +1,50 @@
+"""The table of docs/compatibility.md: which package declares which range of what."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "compatibility.md"
+BEGIN, END = "<!-- versions: begin -->", "<!-- versions: end -->"
+PROJECTS = [ROOT / "core" / "pyproject.toml", *sorted(ROOT.glob("plugins/*/pyproject.toml"))]
+
+
+def ranges() -> dict[tuple[str, str], list[str]]:
+    """(package, range) → who declares it; an extra as ``NAME[EXTRA]``."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for file in PROJECTS:
+        project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+        owned = {project["name"]: project["dependencies"]}
+        owned |= {
+            f"{project['name']}[{extra}]": needs for extra, needs in project.get("optional-dependencies", {}).items()
+        }
+        for owner, needs in owned.items():
+            for need in map(Requirement, needs):
+                found.setdefault((need.name, ",".join(sorted(map(str, need.specifier), reverse=True))), []).append(
+                    owner
+                )
+    return found
+
+
+def table() -> str:
+    """A row for each package, those of most distributions first."""
+    found = sorted(ranges().items(), key=lambda each: (each[0][0] != "torch", -len(each[1]), each[0]))
+    rows = [f"| {name} | `{version}` | {', '.join(owners)} |" for (name, version), owners in found]
+    return "\n".join(["| package | range | declared by |", "|---|---|---|", *rows])
+
+
+def around() -> str:
+    """Which Python they ask for, and what the tests pin."""
+    pythons = {tomllib.loads(file.read_text(encoding="utf-8"))["project"]["requires-python"] for file in PROJECTS}
+    pinned = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if "==" in line]
+    return f"Python `{', '.join(sorted(pythons))}`. These are the ranges that the packages declare; the tests pin `{', '.join(pinned)}`."
+
+
+def page() -> str:
+    """The page with the table as it should be."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{around()}\n\n{table()}\n\n{END}{rest.partition(END)[2]}"
