@@ -201,10 +201,10 @@ class Reader:
 
 def apply(diff: str) -> None:
     """Edit files as ``patch -p1`` does, but only where the lines are found once."""
-    for name, hunks in re.findall(r"^\+\+\+ b/(.*)\n((?:[@ +-](?!-- ).*\n)+)", diff, re.MULTILINE):
+    for name, hunks in re.findall(r"^\+\+\+ b/(.*)\n((?:(?:[@ +-](?!-- ).*)?\n)+)", diff, re.MULTILINE):
         text = Path(name).read_text(encoding="utf-8")
         for hunk in re.split(r"^@@.*\n", hunks, flags=re.MULTILINE)[1:]:
-            lines = hunk.splitlines(keepends=True)
+            lines = [line if line.strip() else " \n" for line in hunk.splitlines(keepends=True)]
             old = "".join(line[1:] for line in lines if line[0] != "+")
             assert text.count(old) == 1, f"{name} has {text.count(old)} times:\n{old}"
             text = text.replace(old, "".join(line[1:] for line in lines if line[0] != "-"))
