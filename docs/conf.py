@@ -17,6 +17,7 @@ include_patterns = ["docs/**", "core/README.md", "plugins/*/README.md", "example
 exclude_patterns = [".*", "benchmarks", "core/src", "plugins/*/src", "examples/*/src", "runs", "site", "tests"]
 extensions = ["myst_parser"]
 myst_heading_anchors = 4
+myst_enable_extensions, myst_linkify_fuzzy_links = ["linkify"], False
 smartquotes = False
 html_theme = "furo"
 html_static_path, html_css_files = ["style"], ["wide.css"]
