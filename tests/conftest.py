@@ -73,6 +73,7 @@ LONGEST = (
     "integration/test_scale_out.py",
     "integration/test_hello_plugin_wheel.py",
     "core/engine/test_processes.py",
+    "docs/test_site.py",
     "core/cli/test_bad_input.py",
     "callbacks/test_resume.py",
     "examples/test_hello_plugin.py",

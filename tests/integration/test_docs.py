@@ -2,7 +2,8 @@
 
 In a ```sh block every command runs, and in a ```python block every line; what cannot run here says why in the first line
 of its block (```sh skip=needs-slurm). A command that has to fail is followed by ``# exit code N``. ``mt-train`` is first
-resolved exactly as it is shown, and then runs with a hundredth of its steps.
+resolved exactly as it is shown, and then runs with a hundredth of its steps; tests of plugins leave launches out. A ```diff
+block is applied, and a ```text output block is what the command before it prints, where ``…`` stands for anything.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ from mt_plugin_search.command import main as mt_search
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-GUIDES = sorted(path for path in DOCS.rglob("*.md") if path not in (DOCS / "architecture.md", DOCS / "log.md"))
+GUIDES = sorted(path for path in DOCS.rglob("*.md") if path.name not in ("architecture.md", "log.md"))
 PAGES = [ROOT / "README.md", ROOT / "core/README.md", *sorted(ROOT.glob("plugins/*/README.md")), *GUIDES]
 TABLES = [DOCS / "from-trainer.md", DOCS / "from-llama-factory.md"]
 SKIPPED = {
@@ -66,6 +66,12 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "mt-plugins": mt_plugins,
     "mt-search": mt_search,
 }
+HERE = {
+    "pytest (?!.*-m )": "-m pytest -m 'not mt_launch' ",
+    "pytest ": "-m pytest ",
+    "python -m build ": "-m build -n ",
+}
+"""Commands of a page → how they run here: without launches, and without fetching anything."""
 SCALE = 100
 """Steps of a page beside those of the test."""
 TRIALS = 20
@@ -122,13 +128,19 @@ class Reader:
     def __init__(self, patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._patch, self._capsys = patch, capsys
         self._names: dict[str, Any] = {"__name__": "__main__"}
+        self._said = ""
 
     def follow(self, block: Block) -> None:
         if block.info.startswith("skip="):
             assert block.info.removeprefix("skip=") in SKIPPED, f"unknown reason: {block.info}"
         elif block.language == "python":
             exec(compile(block.text, "page", "exec"), self._names)
+        elif block.language == "diff":
+            apply(block.text)
+        elif block.info == "output":
+            assert re.search(pattern(block.text), self._said), f"{block.text}\nis not in\n{self._said}"
         elif block.language == "sh":
+            self._said = ""
             for command in commands(block.text):
                 self._run(command)
 
@@ -138,11 +150,11 @@ class Reader:
             os.chdir(command.split()[1])
             return
         if command.startswith("pip install "):
-            self._install(command.split()[2])
+            self._install(shlex.split(command)[-1], editable=" -e " in command)
             return
         first, bar, last = command.partition(" | ")
         if _name(last if bar else command) not in COMMANDS:
-            subprocess.run(["bash", "-ec", command], check=True)
+            self._shell(command, int(expected[1]) if expected else 0)
             return
         self._patch.setattr("sys.stdin", io.StringIO(_output(first) if bar else ""))
         words = shlex.split(last if bar else command, comments=True)
@@ -153,17 +165,27 @@ class Reader:
         out, err = self._capsys.readouterr()
         assert code == (int(expected[1]) if expected else 0), f"{command}{err}"
         assert out or err, f"{command} said nothing"
+        self._said += out + err
 
-    def _install(self, package: str) -> None:
-        """Into a folder of the test, from which this process and those that it starts import."""
-        site = str(Path(SITE).absolute())
+    def _shell(self, command: str, expected: int) -> None:
+        python = shlex.quote(sys.executable)
+        for shown, run in HERE.items():
+            command = re.sub(f"^{shown}", f"{python} {run}", command)
+        ended = subprocess.run(["bash", "-ec", command], capture_output=True, text=True, check=False)
+        self._said += ended.stdout + ended.stderr
+        assert ended.returncode == expected, f"{command}{self._said}"
+
+    def _install(self, place: str, *, editable: bool) -> None:
+        """Into a folder of the test, from which this process and those that it starts import; edits of an editable one count."""
+        site, package = str(Path(SITE).absolute()), place.partition("[")[0]
         pip = [sys.executable, "-m", "pip", "-q", "install", "--no-deps", "--no-build-isolation", "--no-index"]
         subprocess.run([*pip, "--upgrade", "--target", site, package], check=True, timeout=120)
         for name, module in list(sys.modules.items()):  # of the same package, installed earlier on the page
             if (getattr(module, "__file__", None) or "").startswith(site):
                 del sys.modules[name]
-        self._patch.syspath_prepend(site)
-        self._patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [site, os.environ.get("PYTHONPATH")])))
+        for folder in [site, str(Path(package).absolute() / "src")] if editable else [site]:
+            self._patch.syspath_prepend(folder)
+            self._patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")])))
 
     def _call(self, name: str, *words: str) -> int:
         if name == "mt-search":
@@ -177,6 +199,26 @@ class Reader:
         if not shown and "--train.seeds" not in words and (code := mt_train([*words, "--print-config"])):
             return code
         return mt_train(list(words) if shown else smaller(list(words)))
+
+
+def apply(diff: str) -> None:
+    """Edit files as ``patch -p1`` does, but only where the lines are found once."""
+    for name, hunks in re.findall(r"^\+\+\+ b/(.*)\n((?:(?:[@ +-](?!-- ).*)?\n)+)", diff, re.MULTILINE):
+        text = Path(name).read_text(encoding="utf-8")
+        for hunk in re.split(r"^@@.*\n", hunks, flags=re.MULTILINE)[1:]:
+            lines = [line if line.strip() else " \n" for line in hunk.splitlines(keepends=True)]
+            old = "".join(line[1:] for line in lines if line[0] != "+")
+            assert text.count(old) == 1, f"{name} has {text.count(old)} times:\n{old}"
+            text = text.replace(old, "".join(line[1:] for line in lines if line[0] != "-"))
+        Path(name).write_text(text, encoding="utf-8")
+
+
+def pattern(shown: str) -> str:
+    """What a page shows, as a regular expression: ``…`` is any text in a line, and by itself any lines."""
+    lines = (
+        r"(?:.*\n)*?" if line == "…" else re.escape(line).replace("…", ".*") + r"\n" for line in shown.splitlines()
+    )
+    return "(?m)^" + "".join(lines).removesuffix(r"\n")
 
 
 def _name(command: str) -> str:
@@ -235,6 +277,7 @@ def folder(tmp_path: Path, pretrained: Path, monkeypatch: pytest.MonkeyPatch) ->
     return tmp_path
 
 
+@pytest.mark.timeout(600)  # the tutorial runs two plugins' own tests twice
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_can_be_followed(
     page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -302,33 +345,10 @@ def test_every_option_in_the_second_column_of_a_table_exists(page: Path, capsys:
 
 @pytest.mark.parametrize("page", [*PAGES, DOCS / "architecture.md"], ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
-        if "://" not in target:
-            name, _, anchor = target.partition("#")
-            other = page.parent / name if name else page
-            assert other.exists(), target
-            assert not anchor or anchor in anchors(other), (
-                f"{target}: {other.name} has no such heading, here and on a built site"
-            )
-
-
-def prose(page: Path) -> str:
-    """A page without its blocks of code."""
-    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-
-
-@cache
-def anchors(page: Path) -> set[str]:
-    """Of the headings that GitHub and python-markdown (mkdocs) name alike."""
-    titles = [re.sub(r"[`*]|\]\(.*?\)", "", title) for title in re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)]
-    plain = [re.sub(r"[^\w\s-]", "", title).strip().lower() for title in titles]
-    return {re.sub(r"[-\s]+", "-", each) for each in plain} & {each.replace(" ", "-") for each in plain}
-
-
-def test_every_page_is_in_the_index() -> None:
-    index = (DOCS / "README.md").read_text(encoding="utf-8")
-    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - {"README.md"}
-    assert sorted(page for page in pages if f"({page})" not in index) == []
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" not in target and not target.startswith("#"):
+            assert (page.parent / target.partition("#")[0]).exists(), target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -338,6 +358,15 @@ def test_yaml_and_toml_on_a_page_can_be_read(page: Path) -> None:
             yaml.safe_load(block.text)
         elif block.language == "toml":
             tomllib.loads(block.text)
+
+
+def test_each_plugin_of_the_tutorial_takes_six_commands() -> None:
+    parts = (DOCS / "tutorial.md").read_text(encoding="utf-8").split("\n## ")
+    counted = [
+        re.findall(r"^(?!```)\S.*", "".join(re.findall(r"^```sh\n(.*?)^```$", part, re.M | re.S)), re.M)
+        for part in parts
+    ]
+    assert [len(each) for each in counted] == [0, 6, 6, 0]
 
 
 def test_each_reason_to_skip_is_used() -> None:

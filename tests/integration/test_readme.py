@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import re
+import runpy
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -25,19 +28,43 @@ def test_the_config_file_of_the_readme_resolves(
 
 
 def test_the_reading_order_has_every_package_and_nothing_else() -> None:
-    listed = set(re.findall(r"^  ([\w.]+?)/?  ", README, re.MULTILINE))
+    tree = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").partition("#### The core, in reading order")[2]
+    listed = set(re.findall(r"^  ([\w.]+?)/?  ", tree.split("```")[1], re.MULTILINE))
     core = ROOT / "core/src/mt_core"
     assert {name for name in listed if not (core / name).exists()} == set()
     packages = {path.parent.name for path in core.glob("*/__init__.py")}
     assert packages - listed == set()
+    named = set(re.findall(r"`(\w+(?:\.py|/))`", README.partition("## The sources")[2]))
+    assert len(named) > 8
+    assert {name.rstrip("/") for name in named} <= listed
+
+
+def test_the_table_has_each_plugin_of_the_repository_with_its_own_summary() -> None:
+    rows = re.findall(r"^\| \[`(.+?)`\]\((.+?)/README\.md\) \| (.+) \| `pip install (.+)` \|$", README, re.MULTILINE)
+    expected = []
+    for path in ROOT.glob("plugins/*/pyproject.toml"):
+        project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        summary = project["description"].replace(" for mt-core", "")
+        expected.append((project["name"], str(path.parent.relative_to(ROOT)), summary, project["name"]))
+    assert sorted(rows) == sorted(expected)
 
 
 def test_the_readme_is_short() -> None:
-    assert len(README.splitlines()) <= 130
+    assert len(README.splitlines()) <= 110
 
 
-def test_the_picture_is_there_small_and_described() -> None:
-    picture = re.search(r"!\[([^\]]+)\]\(([^)]+\.png)\)", README)
-    assert picture is not None
-    assert len(picture[1]) > 40
-    assert 1_000 < (ROOT / picture[2]).stat().st_size < 150_000
+def test_the_pictures_are_there_small_and_described() -> None:
+    pictures = re.findall(r"!\[([^\]]+)\]\(([^)]+)\)", README)
+    assert len(pictures) == 2
+    for description, path in pictures:
+        assert len(description) > 40
+        assert 1_000 < (ROOT / path).stat().st_size < 150_000
+
+
+def test_the_picture_of_the_terminal_shows_its_command_and_loads_nothing() -> None:
+    script = runpy.run_path(str(ROOT / "docs/images/terminal.py"))
+    kept = (ROOT / "docs/images/terminal.svg").read_text(encoding="utf-8")
+    for svg in (kept, script["drawn"]("step 1/1 | loss 2.0\n")):
+        assert set(re.findall(r"\w+://[^\s\"')]+", svg)) <= {"http://www.w3.org/2000/svg", "https://www.textualize.io"}
+        assert "@font-face" not in svg
+        assert script["COMMAND"] in html.unescape(svg).replace("\xa0", " ")

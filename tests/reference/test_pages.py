@@ -78,13 +78,13 @@ def test_every_command_that_is_installed_is_on_the_page_of_commands() -> None:
 
 def test_terms_of_the_glossary_are_sorted_each_once_and_short() -> None:
     text = (DOCS / "glossary.md").read_text(encoding="utf-8")
-    entries = dict(re.findall(r"^### (.*)\n\n(.*)$", text, re.MULTILINE))
-    terms = re.findall(r"^### (.*)$", text, re.MULTILINE)
+    entries = dict(re.findall(r"^## (.*)\n\n(.*)$", text, re.MULTILINE))
+    terms = re.findall(r"^## (.*)$", text, re.MULTILINE)
     assert terms == sorted(set(terms), key=str.lower)
     assert entries.keys() == set(terms), "a term has one paragraph"
     assert all("](" in entry and len(entry) < 300 for entry in entries.values())
 
 
 def test_every_kind_is_in_the_glossary() -> None:
-    terms = re.findall(r"^### (.*)$", (DOCS / "glossary.md").read_text(encoding="utf-8").lower(), re.MULTILINE)
+    terms = re.findall(r"^## (.*)$", (DOCS / "glossary.md").read_text(encoding="utf-8").lower(), re.MULTILINE)
     assert {kind.replace("_", " ") for kind in (*SLOTS, *LISTS.values())} - set(terms) == set()

@@ -81,6 +81,7 @@ PAPER = [
     Case("config that is no YAML", ("--config", "{tmp}/broken.yaml"), ("broken.yaml:3", "not valid YAML")),
     Case("config that is a list", ("--config", "{tmp}/list.yaml"), ("a config is a mapping", "list")),
     Case("weights that are not there", (*LLAMA, "--model.weights", "{tmp}/none"), ("model.weights", "does not exist")),
+    Case("a run as weights", (*LLAMA, "--model.weights", "{tmp}/earlier"), ("It is a run", "mt-convert")),
     Case("weights of no format", (*LLAMA, "--model.weights", "{tmp}"), ("in no format that llama reads",)),
     Case(
         "bad process count",
@@ -177,6 +178,7 @@ ROWS = [
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     files: dict[str, str | bytes] = {
+        "earlier/run.yaml": "model: llama\n",
         "twice.yaml": "model: llama\ntrain:\n  {steps: 1, steps: 2}\n",
         "broken.yaml": "model: llama\ntrain: [1, 2\n",
         "list.yaml": "- 1\n",
@@ -193,6 +195,7 @@ def folder(tmp_path: Path) -> Path:
         "good.jsonl": '{"text": "a b"}\n{"text": "b c"}\n{"text": "c d"}\n',
         "long.jsonl": "".join(json.dumps({"prompt": "p", "response": "r" * 500}) + "\n" for _ in range(3)),
     }
+    (tmp_path / "earlier").mkdir()
     for name, content in files.items():
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     return tmp_path

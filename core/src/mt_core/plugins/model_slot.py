@@ -95,7 +95,12 @@ def _shape_of_weights(draft: Draft, family: ModelFamily, variant: str | None, pa
     reader = next((candidate for candidate in family.formats if candidate.matches(path)), None)
     if reader is None:
         formats = ", ".join(candidate.name for candidate in family.formats) or "none"
-        draft.fault("model.weights", f"{path} is in no format that {family.name} reads.", f"It reads: {formats}.")
+        run = (
+            f" It is a run: `mt-convert {path} FOLDER` writes what can be read."
+            if (path / "run.yaml").is_file()
+            else ""
+        )
+        draft.fault("model.weights", f"{path} is in no format that {family.name} reads.", f"It reads: {formats}.{run}")
         return None
     try:
         values = reader.values(path)
