@@ -46,6 +46,10 @@ class AdapterContext(Protocol):
         """Keys of the optimizer's state that have a number for each one of this weight; none before its first update."""
         ...
 
+    def total(self, value: Tensor) -> Tensor:
+        """What a layer gathered from gradients in its own backward, of all ranks: as large as if it were a parameter's gradient."""
+        ...
+
     def write(self, name: str, value: Tensor, part: Part = "weight") -> None:
         """Put a whole value. A trained weight's master and what the model computes with both change.
 
