@@ -10,6 +10,9 @@ from pydantic import ValidationError
 from mt_core.config.base import MtConfig
 from mt_core.errors import Fault, did_you_mean
 
+_ALTERNATIVES = ("function-before[", "literal[", "tuple[")
+"""How pydantic names the alternatives of a field in the place of an error."""
+
 
 def faults_of(
     error: ValidationError, config: type[MtConfig], prefix: str, extra_keys: Iterable[str] = ()
@@ -20,7 +23,7 @@ def faults_of(
 
 
 def _fault(item: dict[str, Any], prefix: str, known: Sequence[str]) -> Fault:
-    path = [str(part) for part in item["loc"]]
+    path = [str(part) for part in item["loc"] if not str(part).startswith(_ALTERNATIVES)]
     key = ".".join([prefix, *path]).replace("_", "-")
     kind, got = item["type"], item.get("input")
     if kind == "extra_forbidden":
@@ -34,5 +37,5 @@ def _fault(item: dict[str, Any], prefix: str, known: Sequence[str]) -> Fault:
     if kind in ("value_error", "assertion_error"):
         message = str(item["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
         return Fault(key=key, problem=f"{message}.")
-    message = str(item["msg"]).removeprefix("Input ")
+    message = str(item["msg"]).removeprefix("Input ").replace("a valid tuple", "a list such as [a, b]")
     return Fault(key=key, problem=f"{message}, got {got!r}.")
