@@ -73,6 +73,11 @@ class Probe(Protocol):
         """For linear layers by name the mean of x xᵀ over their inputs at trained tokens, (E, E) in fp64 on the CPU."""
         ...
 
+    def output_squares(self, modules: Sequence[str], *, steps: int) -> dict[str, Tensor]:
+        """For linear layers by name the mean, over their outputs at trained tokens, of the square of the gradient of the sum of
+        losses with respect to each output, (F,) in fp64 on the CPU."""
+        ...
+
     def batches(self, *, steps: int) -> Iterator[Sequence[Batch]]:
         """This rank's micro-batches of the first steps."""
         ...
