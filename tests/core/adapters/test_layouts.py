@@ -47,7 +47,7 @@ SMALL = {"rank": 4, "alpha": 8.0}
 PROBED: dict[str, dict[str, Any]] = {
     "eva": SMALL,
     "lora-ga": SMALL,
-    "lora-da": {**SMALL, "gamma": 1.0},
+    "lora-da": {**SMALL, "gamma": 1.0, "damping": 0.03},
     "lora-one": {**SMALL, "gamma": 1.0},
     "lora-sb": {**SMALL, "step": 0.01},
     "gora": {**SMALL, "gamma": 1.0, "min_rank": 2},
