@@ -7,12 +7,12 @@ each layer always has ``grow_by`` ranks in reserve, whose a and b are trained wi
 to learn; in the end those that are left get λ = 0. All a and b are held near orthonormal by the gradient of
 ``γ (‖AAᵀ - I‖² + ‖BᵀB - I‖²)``.
 
-The scale by the present rank, the root in S (the paper says mean) and the 1e-5 are those of the authors' code
-(https://github.com/FeiyuZhang98/IncreLoRA), whose text was read; the paper's was not at hand. The orthogonal term is AdaLoRA's,
-over all ranks of a layer together (that code takes the root of each norm, rank by rank). Its second warm-up, of the new ranks' learning rate alone, is not here. In that code S
-is that of the last micro-batch on each process; here ∂L/∂ΔW is that of the whole step, summed before the absolute value: until the
-last growth each rank keeps one fp32 matrix of each adapted weight's size from the backward to the update, and sums it over ranks. The
-ranking is over all layers, so that no pipeline can be had.
+The scale by the present rank, the root in S (as remembered, the paper says mean) and the 1e-5 are those of the authors' code
+(https://github.com/FeiyuZhang98/IncreLoRA), which was read; the paper's text was not at hand. The orthogonal term is AdaLoRA's, over
+all ranks of a layer together (that code takes the root of each norm, pair by pair). Its second warm-up, of the new ranks' learning
+rate alone, is not here. In that code S is that of the last micro-batch on each process; here ∂L/∂ΔW is that of the whole step, summed
+before the absolute value: until the last growth each rank keeps one fp32 matrix of each adapted weight's size from the backward to the
+update, and sums it over ranks. The ranking is over all layers, so that no pipeline can be had.
 """
 
 from __future__ import annotations

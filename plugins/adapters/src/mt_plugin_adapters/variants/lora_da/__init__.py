@@ -10,7 +10,8 @@ weight uncertain: A begins as the r eigenvectors of the smallest eigenvalues of
 and B as what these have of D; both are divided by √γ. As in the authors' code (https://github.com/zqy0126/LoRA-DA) Y is diagonal,
 D is divided by its largest singular value (and Ω by its square), the weight stays, and γ is 1024; there β is 0.03 and a sample one
 observation. Here an observation is a trained token, with β = 1 as in the paper, and what is added to the diagonals of Z and Y is a
-share of their means. Read were that code and accounts of the paper, which agree; not its own text. Ω is inputs x inputs, and its eigenvectors are exact.
+share of their means. What was read are that code and accounts of the paper, which agree, and not its own text. Ω is inputs x inputs,
+and its eigenvectors are exact.
 """
 
 from __future__ import annotations
