@@ -15,8 +15,14 @@ from mt_core.nn import Batch, LossFactor
 class GivenProbe:
     """Implements ``mt_core.Probe``."""
 
-    def __init__(self, *, gradients: Mapping[str, Tensor] | None = None, moments: Mapping[str, Tensor] | None = None):
-        self._gradients, self._moments = gradients or {}, moments or {}
+    def __init__(
+        self,
+        *,
+        gradients: Mapping[str, Tensor] | None = None,
+        moments: Mapping[str, Tensor] | None = None,
+        squares: Mapping[str, Tensor] | None = None,
+    ):
+        self._gradients, self._moments, self._squares = gradients or {}, moments or {}, squares or {}
         self.asked: list[tuple[list[str], int]] = []
 
     def gradients(self, names: Sequence[str], *, steps: int) -> dict[str, Tensor]:
@@ -26,6 +32,10 @@ class GivenProbe:
     def input_moments(self, modules: Sequence[str], *, steps: int) -> dict[str, Tensor]:
         self.asked.append((list(modules), steps))
         return {name: self._moments[name].clone() for name in modules}
+
+    def output_squares(self, modules: Sequence[str], *, steps: int) -> dict[str, Tensor]:
+        self.asked.append((list(modules), steps))
+        return {name: self._squares[name].clone() for name in modules}
 
     def batches(self, *, steps: int) -> Iterator[Sequence[Batch]]:
         raise NotImplementedError

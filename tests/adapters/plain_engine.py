@@ -20,6 +20,9 @@ class PlainContext:
     def modules(self) -> Iterator[tuple[str, nn.Module]]:
         return self._model.named_modules()
 
+    def total(self, value: Tensor) -> Tensor:
+        return value
+
     def moments(self, name: str) -> tuple[str, ...]:
         return tuple(key for key, value in self._state[self._parameters[name]].items() if value.dim())
 

@@ -20,7 +20,7 @@ from mt_plugin_adapters.variants.mola import COMPONENT
 from mt_plugin_adapters.variants.mola.config import MolaConfig
 from mt_plugin_adapters.variants.mola.layer import part_of
 
-SMALL: dict = {"rank": 2, "experts": (2, 3), "balance": 0.0}
+SMALL: dict = {"rank": 2, "experts": (2, 3), "balance": 0.3}
 
 
 def test_output_and_gradients_are_those_of_the_papers_formula() -> None:

@@ -45,6 +45,7 @@ _PUBLIC = {
     "MtDeprecationWarning": "mt_core.deprecation",
     "MtError": "mt_core.errors",
     "Outcome": "mt_core.assemble.outcome",
+    "Patterns": "mt_core.config.base",
     "DatasetComponent": "mt_core.components",
     "ManyConversations": "mt_core.protocols",
     "ManyOffsets": "mt_core.protocols",
@@ -129,6 +130,7 @@ __all__ = [
     "ObjectiveComponent",
     "OptimizerComponent",
     "Outcome",
+    "Patterns",
     "Probe",
     "Rejected",
     "RopeScaling",
@@ -191,7 +193,7 @@ if TYPE_CHECKING:
         TokenizerComponent,
         WeightsFormat,
     )
-    from mt_core.config.base import ANY, ZERO, Layout, ModelConfig, MtConfig
+    from mt_core.config.base import ANY, ZERO, Layout, ModelConfig, MtConfig, Patterns
     from mt_core.config.rope import RopeScaling
     from mt_core.config.run import RunConfig
     from mt_core.data.encoding import renamed

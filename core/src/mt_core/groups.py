@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field, model_validator
 
-from mt_core.config.base import MtConfig
+from mt_core.config.base import MtConfig, Patterns
 from mt_core.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class GroupOptions(MtConfig):
     weight_decay: float = Field(
         0.0, ge=0, description="share of a matrix taken away per update, times the learning rate; vectors keep all"
     )
-    no_decay: tuple[str, ...] = Field(
+    no_decay: Patterns = Field(
         (), description="patterns (* and ?) of matrices that weight decay leaves alone as well, such as *embed*"
     )
     rates: dict[str, Rate] = Field(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,30 @@ from mt_core.plugins.resolve import Resolved
 
 
 class Resetting(Lora):
-    """After every second step what was learned goes into the base, A begins anew, and so do its moments."""
+    """After every second step what was learned goes into the base, A begins anew, and so do its moments.
+
+    On the way it gathers the gradients of B by itself, which have to add up to what the engine has.
+    """
 
     rewrites_base = True
 
+    def __init__(self, config: LowRankConfig) -> None:
+        super().__init__(config)
+        self.gathered: dict[str, Tensor] = {}
+        self.watched: set[str] = set()
+
+    def gather(self, name: str, gradient: Tensor) -> None:
+        self.gathered[name] = gradient.float() + self.gathered.get(name, 0.0)
+
     def after_backward(self, context: AdapterContext) -> None:
-        for name, _ in adapted(context):
+        for name, layer in adapted(context):
             gradient = context.read(f"{name}.lora_B", "gradient")
+            if name in self.watched:
+                distance = (context.total(self.gathered.pop(name)) - gradient).norm() / gradient.norm()
+                assert distance < 1e-5, f"step {context.step}, {name}: {distance}"
+            else:
+                layer.lora_B.register_hook(partial(self.gather, name))
+                self.watched.add(name)
             context.write(f"{name}.lora_B", 0.5 * gradient, "gradient")
 
     def after_step(self, context: AdapterContext) -> None:

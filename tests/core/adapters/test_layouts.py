@@ -47,6 +47,7 @@ SMALL = {"rank": 4, "alpha": 8.0}
 PROBED: dict[str, dict[str, Any]] = {
     "eva": SMALL,
     "lora-ga": SMALL,
+    "lora-da": {**SMALL, "gamma": 1.0, "damping": 0.03},
     "lora-one": {**SMALL, "gamma": 1.0},
     "lora-sb": {**SMALL, "step": 0.01},
     "gora": {**SMALL, "gamma": 1.0, "min_rank": 2},
@@ -57,7 +58,7 @@ BEGUN = {
     name: {"stage": 1, "adapter": {"name": name, "probe_gb": 1e-5, **each}, "do": "begun"}
     for name, each in PROBED.items()
 }
-SEQUENCE = {f"{name}-sequence": {**BEGUN[name], "sequence": 2} for name in ("eva", "lora-ga")}
+SEQUENCE = {f"{name}-sequence": {**BEGUN[name], "sequence": 2} for name in ("eva", "lora-ga", "lora-da")}
 PLANNED = {
     f"{name}-{do}": {"stage": 2, "adapter": {"name": name, **PROBED[name]}, "do": do}
     for name in ("eva", "lora-ga", "ralora")

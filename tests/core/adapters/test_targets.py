@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from pydantic import ValidationError
 
 from mt_core import LowRankConfig, TargetConfig, UsageError
 from mt_core.adapters import adapted_layers, targets_of
 from mt_core.builtin.lora import Lora
+from mt_core.config.faults import faults_of
 from mt_core.nn import TrainModel
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
@@ -74,3 +78,19 @@ def test_ranks_by_pattern_hold_and_every_target_is_replaced(model: TrainModel) -
     assert ranks["model.layers.1.self_attn.q_proj"] == 4
     assert len(ranks) == 14
     assert len(adapter.trainable_parameters(model)) == 28
+
+
+@pytest.mark.parametrize("options", [{"targets": "q_proj"}, {"targets": ["q_proj"]}, {"targets": ("q_proj",)}])
+def test_a_bare_word_is_one_name(model: TrainModel, options: dict[str, Any]) -> None:
+    """As ``--adapter.targets q_proj`` gives it."""
+    assert endings(targets_of(model, TargetConfig(**options))) == {"q_proj"}
+    assert TargetConfig(exclude="mlp.*").exclude == ("mlp.*",)
+    assert TargetConfig(targets="all-linear").targets == "all-linear"
+
+
+def test_what_is_no_list_of_names_is_refused_under_the_name_of_the_option() -> None:
+    with pytest.raises(ValidationError) as caught:
+        TargetConfig(targets=3)
+    faults = faults_of(caught.value, TargetConfig, "adapter")
+    assert {each.key for each in faults} == {"adapter.targets"}
+    assert any("should be a list such as [a, b], got 3" in each.problem for each in faults)

@@ -46,6 +46,10 @@ class AdapterContext(Protocol):
         """Keys of the optimizer's state that have a number for each one of this weight; none before its first update."""
         ...
 
+    def total(self, value: Tensor) -> Tensor:
+        """What a layer gathered from gradients in its own backward, of all ranks: as large as if it were a parameter's gradient."""
+        ...
+
     def write(self, name: str, value: Tensor, part: Part = "weight") -> None:
         """Put a whole value. A trained weight's master and what the model computes with both change.
 
@@ -67,6 +71,11 @@ class Probe(Protocol):
 
     def input_moments(self, modules: Sequence[str], *, steps: int) -> dict[str, Tensor]:
         """For linear layers by name the mean of x xᵀ over their inputs at trained tokens, (E, E) in fp64 on the CPU."""
+        ...
+
+    def output_squares(self, modules: Sequence[str], *, steps: int) -> dict[str, Tensor]:
+        """For linear layers by name the mean, over their outputs at trained tokens, of the square of the gradient of the sum of
+        losses with respect to each output, (F,) in fp64 on the CPU."""
         ...
 
     def batches(self, *, steps: int) -> Iterator[Sequence[Batch]]:

@@ -7,18 +7,18 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mt_core.config.base import MtConfig
+from mt_core.config.base import MtConfig, Patterns
 
 
 class TargetConfig(MtConfig):
     """Which linear layers get an adapter."""
 
-    targets: tuple[str, ...] | Literal["all-linear"] | None = Field(
+    targets: Literal["all-linear"] | Patterns | None = Field(
         None,
         description="projections: names (q_proj) or patterns (* and ?) of whole names; all-linear is all but the head;"
         " none is the family's own list",
     )
-    exclude: tuple[str, ...] = Field((), description="names or patterns of projections that stay as they are")
+    exclude: Patterns = Field((), description="names or patterns of projections that stay as they are")
 
 
 class LowRankConfig(TargetConfig):

@@ -65,13 +65,7 @@ class ModelProbe:
 
         def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
             def see(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-                x_NE = inputs[0].detach().reshape(-1, inputs[0].shape[-1])
-                if len(x_NE) != len(trained_N):
-                    raise UsageError(
-                        f"{name} has {len(x_NE)} inputs for {len(trained_N)} tokens, and those of trained tokens are looked at;"
-                        " leave it out (--adapter.exclude)"
-                    )
-                x_NE = x_NE[trained_N].double()
+                x_NE = _at(name, inputs[0].detach(), trained_N)
                 moment_EE = (x_NE.mT @ x_NE).cpu()
                 sums[name] = sums[name].add_(moment_EE) if name in sums else moment_EE
 
@@ -82,9 +76,40 @@ class ModelProbe:
             with self._alone(), torch.no_grad():
                 for window in self.batches(steps=steps):
                     for batch in window:
-                        trained_N = (batch.labels != NOT_TRAINED).reshape(-1).to(self._process.device)
+                        trained_N = _trained(batch, self._process)
                         count += float(trained_N.sum())
                         self._model(batch.to(self._process.device))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        total = max(float(self._added(count).item()), 1.0)
+        return {name: self._added(sums[name]).div_(total) for name in modules}
+
+    def output_squares(self, modules: Sequence[str], *, steps: int) -> dict[str, Tensor]:
+        """See ``mt_core.Probe``. Raises ``UsageError`` for a layer whose outputs are not one for each token."""
+        sums: dict[str, Tensor] = {}
+        count, outputs = torch.zeros(1, dtype=torch.float64), dict[str, Tensor]()
+
+        def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
+            def see(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+                outputs[name] = output if output.requires_grad else output.detach().requires_grad_()
+                return outputs[name]
+
+            return see
+
+        hooks = [self._model.get_submodule(name).register_forward_hook(watch(name)) for name in modules]
+        try:
+            with self._alone(), _wanted(self._model, ()):
+                step = TrainStep(self._model, self._objective)
+                for window in self.batches(steps=steps):
+                    for batch in window:
+                        trained_N = _trained(batch, self._process)
+                        loss_sum = step(batch.to(self._process.device))[0]
+                        found = torch.autograd.grad(loss_sum, [outputs.pop(name) for name in modules])
+                        for name, gradient in zip(modules, found, strict=True):
+                            square_F = _at(name, gradient, trained_N).square().sum(0).cpu()
+                            sums[name] = sums[name].add_(square_F) if name in sums else square_F
+                        count += float(trained_N.sum())
         finally:
             for hook in hooks:
                 hook.remove()
@@ -104,6 +129,22 @@ class ModelProbe:
 
     def _added(self, value: Tensor) -> Tensor:
         return all_reduce(value.to(self._process.device)).cpu() if self._process.world > 1 else value
+
+
+def _trained(batch: Batch, process: Process) -> Tensor:
+    """Which tokens are trained, (N)."""
+    return (batch.labels != NOT_TRAINED).reshape(-1).to(process.device)
+
+
+def _at(name: str, value: Tensor, trained_N: Tensor) -> Tensor:
+    """What a layer has at trained tokens, in fp64. Raises ``UsageError`` where it has not one for each token."""
+    value = value.reshape(-1, value.shape[-1])
+    if len(value) != len(trained_N):
+        raise UsageError(
+            f"{name} has {len(value)} inputs for {len(trained_N)} tokens, and those of trained tokens are looked at;"
+            " leave it out (--adapter.exclude)"
+        )
+    return value[trained_N].double()
 
 
 def probe_of(config: RunConfig, data: RunData, plan: Plan, process: Process, model: TrainModel) -> ModelProbe:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 from pydantic.types import Strict
 
@@ -15,6 +15,14 @@ ZERO: frozenset[Layout] = frozenset({"zero0", "zero1", "zero2", "zero3"})
 """The layouts of a component that says nothing."""
 ANY: frozenset[Layout] = ZERO | {"pipeline", "sequence", "offload"}
 """Every layout: for what takes no part in a step."""
+
+
+def _one_or_several(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+Patterns = Annotated[tuple[str, ...], BeforeValidator(_one_or_several)]
+"""Patterns or names; a bare word is one of them (``--adapter.targets q_proj``)."""
 
 
 def _make_strict(fields: dict[str, FieldInfo]) -> bool:

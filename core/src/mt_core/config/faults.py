@@ -10,6 +10,9 @@ from pydantic import ValidationError
 from mt_core.config.base import MtConfig
 from mt_core.errors import Fault, did_you_mean
 
+_ALTERNATIVES = ("function-before[", "literal[", "tuple[")
+"""How pydantic names the alternatives of a field in the place of an error."""
+
 
 def faults_of(
     error: ValidationError, config: type[MtConfig], prefix: str, extra_keys: Iterable[str] = ()
@@ -20,10 +23,12 @@ def faults_of(
 
 
 def _fault(item: dict[str, Any], prefix: str, known: Sequence[str]) -> Fault:
-    path = [str(part) for part in item["loc"]]
-    key = ".".join(
-        [*(part.replace("_", "-") for part in (prefix, *path[:1])), *path[1:]]
-    )  # below are keys of the user's own
+    path = [str(part) for part in item["loc"] if not str(part).startswith(_ALTERNATIVES)]
+    top, below = (
+        [part.replace("_", "-") for part in (prefix, *path[:1])],
+        path[1:],
+    )  # below may be names of the user's own
+    key = ".".join([*top, *below])
     kind, got = item["type"], item.get("input")
     if kind == "extra_forbidden":
         hint = did_you_mean(path[-1], known) if len(path) == 1 else ""
@@ -34,7 +39,7 @@ def _fault(item: dict[str, Any], prefix: str, known: Sequence[str]) -> Fault:
     if kind in ("value_error", "assertion_error"):
         message = str(item["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
         return Fault(key=key, problem=f"{message}.")
-    message = str(item["msg"]).removeprefix("Input ")
+    message = str(item["msg"]).removeprefix("Input ").replace("a valid tuple", "a list such as [a, b]")
     return Fault(key=key, problem=f"{message}, got {got!r}.")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, SerializeAsAny
 
-from mt_core.config.base import ModelConfig, MtConfig
+from mt_core.config.base import ModelConfig, MtConfig, Patterns
 from mt_core.config.sections import (
     CheckpointConfig,
     DataConfig,
@@ -61,8 +61,8 @@ class ModelOptions(MtConfig):
         None, description="folder, file or Hub name (org/name@revision) of weights; the shape comes from its config"
     )
     overlay: str | None = Field(None, description="safetensors file or folder of a trained part, put on top; it wins")
-    allow_missing: tuple[str, ...] = Field((), description="patterns (* and ?) of parameters that weights may lack")
-    allow_unexpected: tuple[str, ...] = Field((), description="patterns (* and ?) of left-over weights to ignore")
+    allow_missing: Patterns = Field((), description="patterns (* and ?) of parameters that weights may lack")
+    allow_unexpected: Patterns = Field((), description="patterns (* and ?) of left-over weights to ignore")
 
 
 class ModelRef(SlotRef):

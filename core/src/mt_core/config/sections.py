@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mt_core.config.base import MtConfig
+from mt_core.config.base import MtConfig, Patterns
 from mt_core.config.texts import TEMPLATES, template_source, text_or_file
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -170,10 +170,10 @@ class TrainConfig(MtConfig):
     clip_norm: float | None = Field(1.0, gt=0, description="largest norm of the whole gradient; none switches it off")
     dtype: Literal["auto", "fp32", "bf16", "fp16"] = Field("auto", description="auto is bf16 on a GPU, fp32 on a CPU")
     seed: int = Field(0, ge=0, description="seed of weights, order and dropout")
-    enable: tuple[str, ...] = Field(
+    enable: Patterns = Field(
         (), description="patterns (* and ?) of parameters that are trained besides those of the adapter"
     )
-    disable: tuple[str, ...] = Field(
+    disable: Patterns = Field(
         (), description="patterns (* and ?) of parameters that stay as they are; wins over enable"
     )
     deterministic: bool = Field(False, description="only kernels that give the same bits each time")

@@ -55,6 +55,14 @@ class Access:
         return tuple(sorted({key for owner, values in here for key, each in values.items() if _alike(owner, each)}))
 
     @torch.no_grad()
+    def total(self, value: Tensor) -> Tensor:
+        """See ``AdapterContext``: DeepSpeed averages gradients over the ranks that share parameters."""
+        mean = value.detach() / (self._scale(GRADIENT) * self._engine.plan.sharing_ranks)
+        if dist.get_world_size(self._engine.sharing) > 1:
+            dist.all_reduce(mean, group=self._engine.sharing)
+        return mean
+
+    @torch.no_grad()
     def write(self, name: str, value: Tensor, part: str = WEIGHT) -> None:
         """See ``AdapterContext``."""
         parameter = self._parameter(name)

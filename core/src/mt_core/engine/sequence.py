@@ -66,3 +66,10 @@ class UlyssesAttention:
         exchange = DistributedAttention(core, self._group, scatter_idx=2, gather_idx=1)
         out: Tensor = exchange(q_BTNH.contiguous(), k_BTKH.contiguous(), v_BTKH.contiguous(), batch_dim_idx=0)
         return out
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def over_row(self, value: Tensor) -> Tensor:
+        """Added up over the ranks that share the rows; see ``BlockContext``."""
+        whole = value.clone()
+        dist.all_reduce(whole, group=self._group)
+        return whole

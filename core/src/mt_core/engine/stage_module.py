@@ -48,6 +48,7 @@ class Feed:
             document_ids_BT=batch.document_ids,
             attention=self.model.attention,
             document_lengths=batch.document_lengths,
+            labels_BT=batch.labels,
         )
 
     @property

@@ -89,7 +89,8 @@ class BlockContext:
     """What every block may see beside the hidden states. It is made from the batch alone, as every pipeline stage does.
 
     ``shared`` lets the first block compute something for all (rotary tables); it belongs to one forward of one stage, so
-    a block computes what it does not find there.
+    a block computes what it does not find there. ``labels_BT`` (-100 where nothing is trained) is for what counts tokens: how much
+    padding there is hangs on how rows are divided.
     """
 
     positions_BT: Tensor
@@ -98,6 +99,12 @@ class BlockContext:
     cache: KVCache | None = None
     document_lengths: DocumentLengths | None = None
     shared: dict[str, Any] = field(default_factory=dict)
+    labels_BT: Tensor | None = None
+
+    def over_row(self, value: Tensor) -> Tensor:
+        """A sum over the tokens of each row that are here, over all of them: ranks may share rows. It has no gradient."""
+        added = getattr(self.attention, "over_row", None)
+        return value.detach() if added is None else added(value.detach())
 
 
 class TrainModel(nn.Module):
@@ -137,6 +144,7 @@ class TrainModel(nn.Module):
             attention=self.attention,
             cache=cache,
             document_lengths=batch.document_lengths,
+            labels_BT=batch.labels,
         )
         hidden_BTD: Tensor = embed(batch.input_ids)
         recompute = self.checkpoint_blocks and self.training and torch.is_grad_enabled()

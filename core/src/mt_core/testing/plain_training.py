@@ -71,6 +71,10 @@ class PlainContext:
             raise ComponentError(f"{part} of {name} is {tuple(live.shape)}, and {tuple(value.shape)} was to be written")
         live.detach().copy_(value)
 
+    def total(self, value: Tensor) -> Tensor:
+        """See ``AdapterContext``: there is one process."""
+        return value
+
     def moments(self, name: str) -> tuple[str, ...]:
         """See ``AdapterContext``."""
         parameter = self._live(name, "weight")

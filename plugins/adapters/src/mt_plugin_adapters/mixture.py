@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
 
-from mt_core import UsageError
-from mt_core.adapters import uniform
-from mt_core.nn import AdaptedLinear, LossFactor, with_loss
+from mt_core import TargetConfig, UsageError
+from mt_core.adapters import LinearAdapter, Place, uniform
+from mt_core.nn import NOT_TRAINED, AdaptedLinear, BlockContext, TrainModel, with_loss
+
+ConfigT = TypeVar("ConfigT", bound=TargetConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +29,53 @@ class Experts:
     fp32: bool = False
 
 
+class PresentRows:
+    """The rows that the block which runs now works on. A block is told of them in a recomputation, too."""
+
+    def __init__(self) -> None:
+        self.context: BlockContext | None = None
+
+    def watch(self, model: TrainModel) -> None:
+        """See what every block is called with."""
+        for layer in model.layers()[1:-2]:
+            layer.module.register_forward_pre_hook(self._begin)
+
+    def _begin(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        self.context = arguments[1]
+
+    def trained(self, x: Tensor) -> Tensor:
+        """Which of the tokens of ``x``, (…, T, E), count: (…, T), as 0 and 1. All do where no block has said anything.
+
+        Raises ``UsageError`` for inputs that are not one for each token.
+        """
+        labels = None if self.context is None else self.context.labels_BT
+        if labels is None:
+            return x.new_ones(x.shape[:-1], dtype=torch.float32)
+        if labels.shape != x.shape[:-1]:
+            raise UsageError(
+                f"a projection has inputs of shape {tuple(x.shape[:-1])} for tokens of shape {tuple(labels.shape)}, and the balance loss"
+                " counts trained tokens; set --adapter.balance 0, or leave such projections out (--adapter.exclude)"
+            )
+        return (labels != NOT_TRAINED).float()
+
+    def over_row(self, value: Tensor) -> Tensor:
+        """See ``BlockContext``."""
+        return value if self.context is None else self.context.over_row(value)
+
+
+class MixtureAdapter(LinearAdapter[ConfigT]):
+    """An adapter whose layers ask for ``rows``."""
+
+    def __init__(self, config: ConfigT) -> None:
+        super().__init__(config)
+        self.rows = PresentRows()
+
+    def inject(self, model: TrainModel) -> None:
+        """See ``LinearAdapter``."""
+        super().inject(model)
+        self.rows.watch(model)
+
+
 class MixtureLinear(AdaptedLinear):
     """``W x + s · Σ g_i(x) B_i A_i x``, g the softmax of ``lora_gate`` x, of which the largest ``top_k`` stay, divided by their sum.
 
@@ -32,9 +83,9 @@ class MixtureLinear(AdaptedLinear):
     are multiplied, and those that a token has not chosen then by 0: a few small products cost less than sorting tokens.
     """
 
-    def __init__(self, base: nn.Module, experts: Experts, factor: LossFactor) -> None:
+    def __init__(self, base: nn.Module, experts: Experts, place: Place, rows: PresentRows) -> None:
         super().__init__(base)
-        self.experts, self.factor = experts, factor
+        self.experts, self.factor, self.rows = experts, place.loss_factor, rows
         self.lora_A = self.own(experts.count * experts.rank, self.in_features)
         self.lora_B = self.own(self.out_features, experts.count * experts.rank)
         self.lora_gate = self.own(experts.count, self.in_features)
@@ -56,7 +107,8 @@ class MixtureLinear(AdaptedLinear):
         out = out + (self.experts.scale * (chosen @ self.lora_B.to(inputs.dtype).mT)).to(out.dtype)
         if not (self.experts.balance and self.training and torch.is_grad_enabled()):
             return out
-        return with_loss(out, self.experts.balance * balance_sum(probabilities, weights), self.factor)
+        balance = balance_sum(probabilities, weights, self.rows.trained(x), self.rows.over_row)
+        return with_loss(out, self.experts.balance * balance, self.factor)
 
     def routed(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The gate's softmax and the experts' weights, (…, T, X) both, in fp32: a choice must not hang on rounding."""
@@ -73,12 +125,15 @@ class MixtureLinear(AdaptedLinear):
         )
 
 
-def balance_sum(probabilities: Tensor, weights: Tensor) -> Tensor:
-    """T · X · Σ_i f_i p_i of each row, added up: 1 for each token where the load is even, X where one expert has all.
+def balance_sum(
+    probabilities: Tensor, weights: Tensor, counts: Tensor, over_row: Callable[[Tensor], Tensor] = Tensor.detach
+) -> Tensor:
+    """N · X · Σ_i f_i p_i of each row's N trained tokens, added up: N where the load is even, X N where one expert has all.
 
     f_i is the share of the row's choices that went to expert i, without a gradient, and p_i the mean of its probability
     (https://arxiv.org/abs/2101.03961, equation 4; rows by themselves as in https://arxiv.org/abs/2412.19437, equation 17).
+    ``counts`` (…, T) is 1 for a trained token and 0 for another, such as padding; ``over_row`` adds up over the ranks that share rows.
     """
-    share = (weights.detach() > 0).to(probabilities.dtype).mean(-2, keepdim=True)
-    share = share / share.sum(-1, keepdim=True)
-    return probabilities.shape[-1] * (share * probabilities).sum()
+    chosen = over_row(((weights > 0) * counts[..., None]).sum(-2, keepdim=True))
+    share = chosen / chosen.sum(-1, keepdim=True).clamp_min(1)
+    return probabilities.shape[-1] * (share * probabilities * counts[..., None]).sum()

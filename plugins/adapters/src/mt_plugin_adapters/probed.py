@@ -89,20 +89,26 @@ class ProbedAdapter(LinearAdapter[ProbedT]):
                 )
         return targets
 
-    def gradients(self, model: TrainModel, probe: Probe) -> Iterator[tuple[str, nn.Module, Tensor]]:
-        """Name, layer and gradient (F, E) in fp32 of every target, on its device.
-
-        Raises ``UsageError`` for a weight that has no gradient.
-        """
-        targets = self.looked_at(model)
-        for name, base in targets.items():
+    def with_gradients(self, model: TrainModel) -> dict[str, nn.Linear]:
+        """The targets. Raises ``UsageError`` for a weight that has no gradient."""
+        targets: dict[str, nn.Linear] = {}
+        for name, base in self.looked_at(model).items():
             if not isinstance(base, nn.Linear):
                 raise UsageError(
                     f"{name} is a {type(base).__name__}, and a gradient of its weight is what this adapter begins with; load the"
                     " weights as they are (--quantizer none), or use another adapter"
                 )
-        sizes = {name: 4 * base.in_features * base.out_features for name, base in targets.items()}  # type: ignore[operator]
-        for portion in portions(sizes, self.config.probe_gb * 1e9):  # type: ignore[arg-type]
+            targets[name] = base
+        return targets
+
+    def gradients(self, model: TrainModel, probe: Probe) -> Iterator[tuple[str, nn.Module, Tensor]]:
+        """Name, layer and gradient (F, E) in fp32 of every target, on its device.
+
+        Raises ``UsageError`` for a weight that has no gradient.
+        """
+        targets = self.with_gradients(model)
+        sizes = {name: 4 * base.in_features * base.out_features for name, base in targets.items()}
+        for portion in portions(sizes, self.config.probe_gb * 1e9):
             found = probe.gradients([f"{name}.weight" for name in portion], steps=self.config.probe_steps)
             for name in portion:
                 yield name, targets[name], found.pop(f"{name}.weight").to(device_of(targets[name]))

@@ -6,13 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from mt_core import TargetConfig
+from mt_core import Patterns, TargetConfig
 
 
 class QuantizerConfig(TargetConfig):
     """Which linear layers are stored in fewer bits. The head is never among them."""
 
-    targets: tuple[str, ...] | Literal["all-linear"] | None = Field(
+    targets: Literal["all-linear"] | Patterns | None = Field(
         "all-linear", description="projections that are quantized: names or patterns; none is the family's own list"
     )
 

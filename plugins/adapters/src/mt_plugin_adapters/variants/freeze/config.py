@@ -6,14 +6,14 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from mt_core import MtConfig
+from mt_core import MtConfig, Patterns
 
 
 class FreezeConfig(MtConfig):
     """Which parameters of the model are trained."""
 
     blocks: int = Field(2, ge=0, description="how many of the last blocks are trained")
-    also: tuple[str, ...] = Field(
+    also: Patterns = Field(
         (), description="patterns (* and ?) of whole names of further parameters, such as *.norm.weight"
     )
 

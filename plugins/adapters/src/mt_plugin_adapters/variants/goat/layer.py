@@ -6,9 +6,8 @@ import torch
 from torch import Generator, nn
 
 from mt_core import UsageError
-from mt_core.adapters import LinearAdapter, Place, uniform
-from mt_core.nn import LossFactor
-from mt_plugin_adapters.mixture import Experts, MixtureLinear
+from mt_core.adapters import Place, uniform
+from mt_plugin_adapters.mixture import Experts, MixtureAdapter, MixtureLinear, PresentRows
 
 from .config import GoatConfig
 
@@ -16,8 +15,8 @@ from .config import GoatConfig
 class GoatLinear(MixtureLinear):
     """See ``MixtureLinear``."""
 
-    def __init__(self, base: nn.Module, experts: Experts, factor: LossFactor, *, rho: float) -> None:
-        super().__init__(base, experts, factor)
+    def __init__(self, base: nn.Module, experts: Experts, place: Place, rows: PresentRows, *, rho: float) -> None:
+        super().__init__(base, experts, place, rows)
         self.rho = rho
 
     def initialise(self, generator: Generator) -> None:
@@ -34,7 +33,7 @@ class GoatLinear(MixtureLinear):
         self.put_base_weight(weight_FE - even)
 
 
-class Goat(LinearAdapter[GoatConfig]):
+class Goat(MixtureAdapter[GoatConfig]):
     """Trains experts and gates."""
 
     rewrites_base = True
@@ -56,4 +55,4 @@ class Goat(LinearAdapter[GoatConfig]):
             dropout=config.dropout,
             fp32=config.fp32,
         )
-        return GoatLinear(base, experts, place.loss_factor, rho=config.rho)
+        return GoatLinear(base, experts, place, self.rows, rho=config.rho)

@@ -2,11 +2,9 @@
 
 g is the softmax of a trained gate, one for each projection. With ``top_k`` equal to ``experts`` it is the paper's
 soft mixture; fewer (the default) take the largest, divided by their sum, as MixLoRA
-(https://arxiv.org/abs/2404.15159) does, whose balance loss this is: that of Switch transformers, row by row. A layer
-does not see what is padding, which counts as tokens there: rows padded to another length, as other micro-batches are,
-train a little differently. With rows of one length (packed ones) every layout is equal but sequence parallel, where
-each part of a row counts by itself; with ``balance`` 0 all are. What is reported as loss is without it. A and the
-gate begin uniform, B at zero.
+(https://arxiv.org/abs/2404.15159) does, whose balance loss this is: that of Switch transformers, row by row, of trained
+tokens alone. So neither padding nor how rows are divided among micro-batches, ranks or parts of rows changes it. What is
+reported as loss is without it. A and the gate begin uniform, B at zero.
 """
 
 from __future__ import annotations

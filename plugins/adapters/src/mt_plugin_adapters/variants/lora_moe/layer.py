@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import nn
 
-from mt_core.adapters import LinearAdapter, Place
-from mt_plugin_adapters.mixture import Experts, MixtureLinear
+from mt_core.adapters import Place
+from mt_plugin_adapters.mixture import Experts, MixtureAdapter, MixtureLinear
 
 from .config import LoraMoeConfig
 
 
-class LoraMoe(LinearAdapter[LoraMoeConfig]):
+class LoraMoe(MixtureAdapter[LoraMoeConfig]):
     """Trains experts and gates."""
 
     def layer(self, base: nn.Module, place: Place) -> MixtureLinear:
@@ -22,4 +22,4 @@ class LoraMoe(LinearAdapter[LoraMoeConfig]):
             balance=config.balance,
             **config.arguments(place.name),
         )
-        return MixtureLinear(base, experts, place.loss_factor)
+        return MixtureLinear(base, experts, place, self.rows)

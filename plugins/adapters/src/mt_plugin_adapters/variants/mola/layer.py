@@ -5,13 +5,13 @@ from __future__ import annotations
 from torch import nn
 
 from mt_core import block_number
-from mt_core.adapters import LinearAdapter, Place
-from mt_plugin_adapters.mixture import Experts, MixtureLinear
+from mt_core.adapters import Place
+from mt_plugin_adapters.mixture import Experts, MixtureAdapter, MixtureLinear
 
 from .config import MolaConfig
 
 
-class Mola(LinearAdapter[MolaConfig]):
+class Mola(MixtureAdapter[MolaConfig]):
     """Trains experts and gates."""
 
     def layer(self, base: nn.Module, place: Place) -> MixtureLinear:
@@ -23,7 +23,7 @@ class Mola(LinearAdapter[MolaConfig]):
             balance=config.balance,
             **config.arguments(place.name),
         )
-        return MixtureLinear(base, experts, place.loss_factor)
+        return MixtureLinear(base, experts, place, self.rows)
 
 
 def part_of(place: Place, parts: int) -> int:
