@@ -17,7 +17,10 @@ from mt_core.cli.plugins import main
 from mt_core.scaffold import KINDS
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = [ROOT / "core", *sorted([*(ROOT / "plugins").iterdir(), *(ROOT / "examples").iterdir()])]
+FOLDERS = [
+    ROOT / "core",
+    *sorted(path.parent for part in ("plugins", "examples") for path in ROOT.glob(f"{part}/*/pyproject.toml")),
+]
 FROM = {
     "bitsandbytes": "bitsandbytes",
     "mlflow": "mlflow-skinny",

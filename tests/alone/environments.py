@@ -1,0 +1,96 @@
+"""Environments with the core and one plugin of ours, from wheels, on top of the packages of others that are installed here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+OURS = ("mt_", "__editable__.mt_", "__editable___mt_")
+"""How everything begins that an installation of ours leaves in a folder of packages."""
+PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
+
+
+def said(*command: str | Path, environment: dict[str, str] | None = None, cwd: Path | None = None, timeout: int) -> str:
+    """What a command printed. Raises ``AssertionError`` with all of it when it fails."""
+    done = subprocess.run(
+        list(map(str, command)), env=environment, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout[-8000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def wheel(source: Path, folder: Path) -> Path:
+    """Built from a copy: in place, setuptools would pack what an earlier build left behind."""
+    left = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
+    copy = shutil.copytree(source, folder / "sources" / source.name, ignore=left)
+    made = folder / "wheels" / source.name
+    said(*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", made, copy, timeout=120)
+    return next(made.glob("*.whl"))
+
+
+@dataclass(frozen=True)
+class Base:
+    """What every environment stands on: the packages of others, and the core from its wheel."""
+
+    others: Path
+    core: Path
+
+    @classmethod
+    def made(cls, folder: Path) -> Base:
+        """Links to all packages that are installed here, but for ours; no ``.pth`` file, where editable ones would come from."""
+        base = cls(folder / "others", folder / "core")
+        base.others.mkdir()
+        for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+            for path in Path(place).iterdir():
+                if not path.name.startswith((*OURS, "__pycache__")) and path.suffix != ".pth":
+                    (base.others / path.name).symlink_to(path)
+            share_bytecode(Path(place), base.others)
+        built = wheel(ROOT / "core", folder)
+        said(*PIP, "install", "--no-deps", "--no-index", "--no-compile", "--target", base.core, built, timeout=120)
+        return base
+
+
+def share_bytecode(place: Path, links: Path) -> None:
+    """Where bytecode is kept apart, by paths, what is linked has that of what it links to: compiling all of torch takes long."""
+    if sys.pycache_prefix is None:
+        return
+    kept, used = (Path(sys.pycache_prefix) / str(path).lstrip(os.sep) for path in (place, links))
+    kept.mkdir(parents=True, exist_ok=True)
+    used.parent.mkdir(parents=True, exist_ok=True)
+    used.symlink_to(kept)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One that has a Python of its own."""
+
+    folder: Path
+
+    @classmethod
+    def made(cls, base: Base, plugin: str, folder: Path) -> Environment:
+        """The base, and this plugin from its wheel."""
+        made = cls(folder / "environment")
+        venv.create(made.folder, symlinks=True)
+        packages = sysconfig.get_path("purelib", "venv", {"base": str(made.folder)})
+        (Path(packages) / "base.pth").write_text(f"{base.others}\n{base.core}\n")
+        built = wheel(ROOT / "plugins" / plugin, folder)
+        install = [*PIP, "--python", str(made.python), "install", "--no-deps", "--no-index", "--no-compile"]
+        said(*install, built, timeout=120)
+        return made
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    def said(self, *words: str | Path, timeout: int = 280, **variables: str) -> str:
+        """What ``python -m`` says there, in a folder of its own, without what this process has on its path."""
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
+        environment.pop("PYTHONPATH", None)
+        return said(self.python, "-m", *words, environment=environment, cwd=self.folder, timeout=timeout)
