@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import venv
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -17,8 +18,10 @@ OURS = ("mt_", "__editable__.mt_", "__editable___mt_")
 PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
 
 
-def said(*command: str | Path, environment: dict[str, str] | None = None, cwd: Path | None = None, timeout: int) -> str:
-    """What a command printed. Raises ``AssertionError`` with all of it when it fails."""
+def said(*command: str | Path, cwd: Path | None = None, timeout: int, **variables: str) -> str:
+    """What a command printed, without what this process has on its path. Raises ``AssertionError`` with all of it when it fails."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
+    environment.pop("PYTHONPATH", None)
     done = subprocess.run(
         list(map(str, command)), env=environment, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False
     )
@@ -85,12 +88,20 @@ class Environment:
         said(*install, built, timeout=120)
         return made
 
+    @classmethod
+    def clean(cls, plugin: str, folder: Path, *tools: str) -> Environment:
+        """Nothing but what pip brings for the core's and the plugin's wheels, and these tools; torch as it is here."""
+        made = cls(folder / "environment")
+        venv.create(made.folder, symlinks=True)
+        wheels = [str(wheel(source, folder)) for source in (ROOT / "core", ROOT / "plugins" / plugin)]
+        torch = f"torch=={version('torch').partition('+')[0]}"
+        said(*PIP, "--python", str(made.python), "install", "pip", torch, *wheels, *tools, timeout=1500)
+        return made
+
     @property
     def python(self) -> Path:
         return self.folder / "bin" / "python"
 
     def said(self, *words: str | Path, timeout: int = 280, **variables: str) -> str:
-        """What ``python -m`` says there, in a folder of its own, without what this process has on its path."""
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
-        environment.pop("PYTHONPATH", None)
-        return said(self.python, "-m", *words, environment=environment, cwd=self.folder, timeout=timeout)
+        """What ``python -m`` says there, in a folder of its own."""
+        return said(self.python, "-m", *words, cwd=self.folder, timeout=timeout, **variables)

@@ -28,6 +28,10 @@ PART = {
 }
 """Files of each suite that take seconds; the whole of it is soaked."""
 
+TOOLS = ("pytest>=9,<10", "pytest-timeout>=2.4,<3", "hypothesis>=6.100,<7")
+REFERENCES = {"adapters": ["peft>=0.21,<0.22"]}
+"""What a clean environment has for the tests alone, and what the part of a suite is compared with."""
+
 PLUGINS = sorted(path.parent.name for path in ROOT.glob("plugins/*/pyproject.toml"))
 
 
@@ -46,7 +50,10 @@ def alone(
 
 
 def test_its_requirements_are_met_and_it_is_all_that_is_listed(alone: tuple[str, Environment]) -> None:
-    plugin, environment = alone
+    look_at(*alone)
+
+
+def look_at(plugin: str, environment: Environment) -> None:
     environment.said("pip", "check")
     listed = json.loads(environment.said("mt_core.cli.plugins", "list", "--json"))["plugins"]
     assert [each["name"] for each in listed] == ["core", plugin]
@@ -63,6 +70,16 @@ def test_a_part_of_its_suite_passes(alone: tuple[str, Environment], tmp_path: Pa
 def test_its_whole_suite_passes(alone: tuple[str, Environment], tmp_path: Path) -> None:
     plugin, environment = alone
     run_suite(plugin, environment, ["."], tmp_path / "report.xml", timeout=1800)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_a_clean_environment_has_all_that_it_needs(plugin: str, tmp_path: Path) -> None:
+    """Everything is downloaded, so that nothing is there that another plugin or a tool of ours needs."""
+    environment = Environment.clean(plugin, tmp_path, *TOOLS, *REFERENCES.get(plugin, ()))
+    look_at(plugin, environment)
+    run_suite(plugin, environment, PART[plugin], tmp_path / "report.xml", timeout=900)
 
 
 def run_suite(plugin: str, environment: Environment, files: list[str], report: Path, *, timeout: int) -> None:
