@@ -15,15 +15,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 from environments import ROOT, Base, Environment
 
 PART = {
-    "adapters": ["test_lora.py"],
+    "adapters": ["test_added.py", "test_dora.py", "test_lora.py", "test_pissa.py"],
     "callbacks": ["."],
     "datasets": ["test_plugin.py"],
-    "gemma": ["test_conformance.py", "test_variants.py"],
+    "gemma": ["test_conformance.py"],
     "llama": ["test_conformance.py", "test_tokenizer.py", "test_variants.py"],
     "optim": ["test_plugin.py", "test_runs.py"],
     "quantizers": ["."],
-    "qwen": ["test_conformance.py", "test_variants.py"],
-    "search": ["test_plugin.py"],
+    "qwen": ["test_conformance.py"],
+    "search": ["test_plugin.py", "test_space.py"],
     "trackers": ["."],
 }
 """Files of each suite that take seconds; the whole of it is soaked."""
