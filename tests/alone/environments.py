@@ -38,26 +38,16 @@ def wheel(source: Path, folder: Path) -> Path:
     return next(made.glob("*.whl"))
 
 
-@dataclass(frozen=True)
-class Base:
-    """What every environment stands on: the packages of others, and the core from its wheel."""
+def link_packages(into: Path) -> None:
+    """All packages that are installed here, but for ours; no ``.pth`` file, where editable ones would come from.
 
-    others: Path
-    core: Path
-
-    @classmethod
-    def made(cls, folder: Path) -> Base:
-        """Links to all packages that are installed here, but for ours; no ``.pth`` file, where editable ones would come from."""
-        base = cls(folder / "others", folder / "core")
-        base.others.mkdir()
-        for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-            for path in Path(place).iterdir():
-                if not path.name.startswith((*OURS, "__pycache__")) and path.suffix != ".pth":
-                    (base.others / path.name).symlink_to(path)
-            share_bytecode(Path(place), base.others)
-        built = wheel(ROOT / "core", folder)
-        said(*PIP, "install", "--no-deps", "--no-index", "--no-compile", "--target", base.core, built, timeout=120)
-        return base
+    Links stand in the environment itself: dill, with which datasets hashes, takes what is outside of it for the user's own code.
+    """
+    for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for path in Path(place).iterdir():
+            if not path.name.startswith((*OURS, "__pycache__")) and path.suffix != ".pth":
+                (into / path.name).symlink_to(path)
+        share_bytecode(Path(place), into)
 
 
 def share_bytecode(place: Path, links: Path) -> None:
@@ -67,7 +57,15 @@ def share_bytecode(place: Path, links: Path) -> None:
     kept, used = (Path(sys.pycache_prefix) / str(path).lstrip(os.sep) for path in (place, links))
     kept.mkdir(parents=True, exist_ok=True)
     used.parent.mkdir(parents=True, exist_ok=True)
-    used.symlink_to(kept)
+    if not used.is_symlink():
+        used.symlink_to(kept)
+
+
+def core_from_wheel(folder: Path) -> Path:
+    """The folder of packages that all environments share: the core."""
+    built = wheel(ROOT / "core", folder)
+    said(*PIP, "install", "--no-deps", "--no-index", "--no-compile", "--target", folder / "core", built, timeout=120)
+    return folder / "core"
 
 
 @dataclass(frozen=True)
@@ -77,12 +75,13 @@ class Environment:
     folder: Path
 
     @classmethod
-    def made(cls, base: Base, plugin: str, folder: Path) -> Environment:
-        """The base, and this plugin from its wheel."""
+    def made(cls, core: Path, plugin: str, folder: Path) -> Environment:
+        """The core, this plugin from its wheel, and what is installed here of others."""
         made = cls(folder / "environment")
         venv.create(made.folder, symlinks=True)
-        packages = sysconfig.get_path("purelib", "venv", {"base": str(made.folder)})
-        (Path(packages) / "base.pth").write_text(f"{base.others}\n{base.core}\n")
+        packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(made.folder)}))
+        link_packages(packages)
+        (packages / "core.pth").write_text(str(core))
         built = wheel(ROOT / "plugins" / plugin, folder)
         install = [*PIP, "--python", str(made.python), "install", "--no-deps", "--no-index", "--no-compile"]
         said(*install, built, timeout=120)

@@ -12,18 +12,18 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from environments import ROOT, Base, Environment
+from environments import ROOT, Environment, core_from_wheel
 
 PART = {
     "adapters": ["test_added.py", "test_dora.py", "test_lora.py", "test_pissa.py"],
     "callbacks": ["."],
-    "datasets": ["test_plugin.py"],
+    "datasets": ["test_hub.py", "test_plugin.py"],
     "gemma": ["test_conformance.py"],
     "llama": ["test_conformance.py", "test_tokenizer.py", "test_variants.py"],
     "optim": ["test_plugin.py", "test_runs.py"],
     "quantizers": ["."],
     "qwen": ["test_conformance.py"],
-    "search": ["test_plugin.py", "test_space.py"],
+    "search": ["test_plugin.py", "test_pruning.py"],
     "trackers": ["."],
 }
 """Files of each suite that take seconds; the whole of it is soaked."""
@@ -36,17 +36,17 @@ PLUGINS = sorted(path.parent.name for path in ROOT.glob("plugins/*/pyproject.tom
 
 
 @pytest.fixture(scope="session")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Base:
-    return Base.made(tmp_path_factory.mktemp("base"))
+def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return core_from_wheel(tmp_path_factory.mktemp("core"))
 
 
 @pytest.fixture(scope="session", params=PLUGINS)
 def alone(
-    request: pytest.FixtureRequest, base: Base, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, core: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Environment]:
     """A plugin, and the environment with the core and it."""
     plugin: str = request.param
-    return plugin, Environment.made(base, plugin, tmp_path_factory.mktemp(plugin))
+    return plugin, Environment.made(core, plugin, tmp_path_factory.mktemp(plugin))
 
 
 def test_its_requirements_are_met_and_it_is_all_that_is_listed(alone: tuple[str, Environment]) -> None:
