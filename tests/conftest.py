@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,29 @@ WORDS = [
 ]
 
 
+ALONE = "MT_ALONE"
+"""Environment variable: set where only one plugin is installed beside the core, on purpose (tests/alone). There, tests that need
+another one are skipped; anywhere else they fail."""
+
+KIT = {
+    "METADATA": "Metadata-Version: 2.1\nName: kit\nVersion: 0.1.0\n",
+    "entry_points.txt": "[mt_core.plugins]\nkit = mt_core.testing.tiny\n",
+}
+"""What makes the kit's own tiny model an installed plugin."""
+
+
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")
 
 TOGETHER = ("faults", "core/plugins")
 """Folders whose files share what takes long to set up: one worker of ``pytest -n`` takes all of them."""
 
+APART = "alone/test_alone.py"
+"""The file whose parameters, a plugin each, have nothing in common: workers share them."""
+
 LONGEST = (
     "integration/test_docs.py",
+    APART,
     "faults",
     "core/plugins",
     "integration/test_first_run.py",
@@ -82,8 +98,10 @@ LONGEST = (
 
 
 def piece(nodeid: str) -> str:
-    """What a test goes to a worker with: its file, so that launches are shared, or one of the folders above."""
+    """What a test goes to a worker with: its file, so that launches are shared, one of the folders above, or its parameter."""
     path = nodeid.partition("::")[0].removeprefix("tests/")
+    if path == APART:
+        return f"{path}[{nodeid.partition('[')[2]}"
     return next((folder for folder in TOGETHER if path.startswith(f"{folder}/")), path)
 
 
@@ -108,7 +126,65 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if gone := [name for name in LONGEST if not (Path(__file__).parent / name).exists()]:
         raise pytest.UsageError(f"tests/conftest.py puts first what does not exist: {gone}; mend LONGEST")
     rank = {name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: rank.get(piece(item.nodeid), len(rank)))
+    items.sort(key=lambda item: rank.get(piece(item.nodeid).partition("[")[0], len(rank)))
+
+
+class NeededByTests:
+    """The last to be asked for a module: one of a plugin that is left out skips the test file, or the test, that imports it."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+        if name.startswith("mt_plugin_") and _importer().is_relative_to(Path(__file__).parent):
+            skip_without(name.replace("_", "-"))
+
+
+def _importer() -> Path:
+    """The file with the import statement that is being carried out."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return Path(frame.f_code.co_filename)
+
+
+def skip_without(distribution: str) -> None:
+    """Skip what runs now where only one plugin is installed and this is not the one."""
+    if ALONE in os.environ and distribution not in {each.name for each in distributions()}:
+        pytest.skip(f"needs {distribution}", allow_module_level=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In an environment with one plugin, imports of others are looked after."""
+    if ALONE in os.environ:
+        sys.meta_path.append(NeededByTests)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """``@pytest.mark.needs("mt-plugin-llama")`` for what names another distribution's component."""
+    for mark in item.iter_markers("needs"):
+        skip_without(*mark.args)
+
+
+@pytest.fixture(scope="session")
+def needs() -> Callable[[str], None]:
+    """``needs("mt-plugin-llama")``: the same in a fixture."""
+    return skip_without
+
+
+@pytest.fixture(scope="session")
+def kit_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that, on the path, makes ``--model kit-tiny`` a model that is installed."""
+    folder = tmp_path_factory.mktemp("kit")
+    (folder / "kit-0.1.0.dist-info").mkdir()
+    for name, content in KIT.items():
+        (folder / "kit-0.1.0.dist-info" / name).write_text(content)
+    return folder
+
+
+@pytest.fixture
+def kit_model(kit_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inside, also for processes that a test starts, ``kit-tiny`` is a model: for tests that need some model."""
+    monkeypatch.syspath_prepend(str(kit_folder))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(kit_folder), os.environ.get("PYTHONPATH")])))
 
 
 def pytest_collection_finish() -> None:

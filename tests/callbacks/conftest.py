@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,5 +56,6 @@ class Runs:
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Runs:
+def runs(tmp_path: Path, needs: Callable[[str], None]) -> Runs:
+    needs("mt-plugin-llama")
     return Runs(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,9 @@ def test_texts_come_from_the_average_where_it_is_named(runs: Any, capsys: pytest
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[str], None]) -> Path:
     """The same run at every stage on two processes, in one launch."""
+    needs("mt-plugin-llama")
     folder = tmp_path_factory.mktemp("two")
     base = {**os.environ, "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(Path(__file__).with_name("zero_worker.py")), str(folder), "2"]

@@ -1,10 +1,8 @@
-"""What the plugins of callbacks and trackers offer, that looking at it costs nothing, and the help that shows it."""
+"""What the plugin offers, and the help that shows it."""
 
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,36 +11,12 @@ from annotated_types import Ge, Gt, MinLen
 
 import mt_core
 import mt_plugin_callbacks
-import mt_plugin_trackers
 from mt_core import Component
 from mt_core.cli.train import main
 from mt_plugin_callbacks import plugin as callbacks
-from mt_plugin_trackers import plugin as trackers
 
-SOURCES = [
-    path for part in (mt_plugin_callbacks, mt_plugin_trackers) for path in Path(part.__file__).parent.rglob("*.py")
-]
-COMPONENTS: list[Component] = [*callbacks.mt_callbacks(), *callbacks.mt_task_prints(), *trackers.mt_trackers()]
-
-POISONED = """
-import sys
-
-class Poison:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "numpy", "wandb", "mlflow", "fsspec", "transformers", "tensorboard"}:
-            raise AssertionError(f"{name} was imported")
-
-sys.meta_path.insert(0, Poison())
-from mt_plugin_trackers import plugin as trackers
-for component in trackers.mt_trackers():
-    print(component.name, component.config.model_json_schema()["title"])
-"""
-
-
-def test_listing_trackers_imports_nothing_heavy() -> None:
-    done = subprocess.run([sys.executable, "-c", POISONED], capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == len(trackers.mt_trackers()) == 3
+SOURCES = list(Path(mt_plugin_callbacks.__file__).parent.rglob("*.py"))
+COMPONENTS: list[Component] = [*callbacks.mt_callbacks(), *callbacks.mt_task_prints()]
 
 
 @pytest.mark.parametrize("component", COMPONENTS, ids=lambda each: each.name)
@@ -64,9 +38,9 @@ def test_only_public_names_of_the_core_are_used(path: Path) -> None:
             assert {alias.name for alias in node.names} <= public
 
 
+@pytest.mark.usefixtures("kit_model")
 def test_help_shows_the_options_of_those_that_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--model", "llama", "--callbacks", "ema", "--trackers.csv.file", "a.csv", "--help"]) == 0
+    assert main(["--model", "kit-tiny", "--callbacks", "ema", "--help"]) == 0
     said = capsys.readouterr().out
     assert "--callbacks.ema.decay" in said
-    assert "--trackers.csv.file" in said
     assert "--callbacks.swa.start" not in said

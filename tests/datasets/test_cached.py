@@ -12,10 +12,11 @@ from dataset_files import ROWS, delimited, json_lines
 
 from mt_core.assemble.data import RunData, build_data
 from mt_core.data import chunks
-from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import Resolved, resolve
+from mt_core.testing import hermetic_host, tiny
+from mt_plugin_datasets import plugin
 
-HOST = PluginHost.discover()
+HOST = hermetic_host(plugin, tiny)
 
 
 @pytest.mark.timeout(120)
@@ -27,7 +28,7 @@ def test_cached_rows_of_each_format_are_those_in_memory_and_are_not_read_again(
 
     def run(cache: str | None) -> RunData:
         keys = {"cache": cache, "workers": 2, "eval": 1, "columns": {} if name == "tokens" else {"text": "response"}}
-        raw = {"model": {"name": "llama", "vocab_size": 259}, "data": keys}
+        raw = {"model": {"name": "kit-tiny", "vocab_size": 259}, "data": keys}
         return build_data(resolve({**raw, "dataset": {"name": name, "path": str(path), **options}}, HOST))
 
     fresh = run(None)  # opens the file in this process before others are forked from it
@@ -99,7 +100,7 @@ def test_rows_that_come_from_other_files_are_cached_until_one_of_these_changes(
     monkeypatch.setattr(Resolved, "build", counted)
 
     def run(cache: str | None = str(tmp_path / "tokens")) -> RunData:
-        raw = {"model": {"name": "llama", "vocab_size": 259}, "objective": "sft", "dataset": options}
+        raw = {"model": {"name": "kit-tiny", "vocab_size": 259}, "objective": "sft", "dataset": options}
         data = {"cache": cache, "workers": 1, "eval": 2, "max_len": 120}
         opened.clear()
         return build_data(resolve({**raw, "data": data, "train": {"sequence_len": 120}}, HOST))
@@ -134,6 +135,6 @@ def test_a_mix_with_a_part_that_names_no_files_is_not_cached(
 ) -> None:
     dataset = {"name": "concat", "sources": [recipe(tmp_path), {"name": "demo", "columns": {"response": "text"}}]}
     data = {"cache": str(tmp_path / "tokens"), "on_bad_row": "skip", "truncation": "split"}
-    build_data(resolve({"model": {"name": "llama"}, "dataset": dataset, "data": data}, HOST))
+    build_data(resolve({"model": {"name": "kit-tiny"}, "dataset": dataset, "data": data}, HOST))
     assert "data.cache is of no use: dataset 'concat' names no files" in capsys.readouterr().err
     assert not (tmp_path / "tokens").exists()

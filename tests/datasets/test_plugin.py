@@ -64,12 +64,13 @@ RUNS = {
 }
 
 
+@pytest.mark.usefixtures("kit_model")
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_trains_on_it(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words, said = RUNS[name]
     small = [
         "--model",
-        "llama",
+        "kit-tiny",
         "--model.n-layers",
         "1",
         "--objective",
@@ -105,13 +106,16 @@ FAULTS = {
 }
 
 
+@pytest.mark.usefixtures("kit_model")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_ends_a_run_with_one_message(fault: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "bad.csv").write_text("q,a\n1,2\n3\n4,5\n")
     (folder / "large.jsonl").write_text('{"input_ids": [1, 99999, 3]}\n' * 3)
     words, code, message = FAULTS[fault]
     columns = ["--data.columns", "{prompt: q, response: a}"] if words[0] == "csv" else []
-    assert main(["--model", "llama", "--objective", "sft", "--output", "none", "--dataset", *words, *columns]) == code
+    assert (
+        main(["--model", "kit-tiny", "--objective", "sft", "--output", "none", "--dataset", *words, *columns]) == code
+    )
     printed = capsys.readouterr().err
     assert message in printed
     assert printed.count("\n") == 1, printed

@@ -11,7 +11,10 @@ import pytest
 
 from mt_plugin_optim.optimizers import OPTIMIZERS
 
-pytestmark = pytest.mark.timeout(600)  # whichever comes first waits for the launch of all, a minute on a quiet machine
+pytestmark = [
+    pytest.mark.timeout(600),  # whichever comes first waits for the launch of all, a minute on a quiet machine
+    pytest.mark.needs("mt-plugin-llama"),  # the worker's model
+]
 WORKER = str(Path(__file__).with_name("optim_worker.py"))
 SMALL: dict[str, dict[str, Any]] = {
     "sgd": {"momentum": 0.9, "lr": 0.1},

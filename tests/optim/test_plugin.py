@@ -19,6 +19,8 @@ from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import resolve
 from mt_plugin_optim import plugin
 
+pytestmark = pytest.mark.usefixtures("kit_model")
+
 
 def test_the_page_has_the_table_of_what_is_declared() -> None:
     assert PAGE.read_text() == page(), "run python tests/optim/support_table.py"
@@ -30,7 +32,7 @@ def test_every_optimizer_says_where_it_comes_from(component: Any) -> None:
 
 
 def planned(optimizer: str, **parallel: Any) -> tuple[RunConfig, Any]:
-    resolved = resolve({"model": "llama", "optimizer": optimizer, "parallel": parallel}, PluginHost.discover())
+    resolved = resolve({"model": "kit-tiny", "optimizer": optimizer, "parallel": parallel}, PluginHost.discover())
     return resolved.config, resolved.offers.values()
 
 
@@ -54,11 +56,11 @@ def test_a_gradient_transform_is_refused_in_fp16() -> None:
         make_plan(config, world=1, device="cuda", offers=offers)
 
 
+@pytest.mark.needs("mt-plugin-callbacks")
 @pytest.mark.parametrize("name", ["muon", "soap", "galore", "apollo"])
 def test_noise_on_directions_is_refused(name: str) -> None:
-    pytest.importorskip("mt_plugin_callbacks")
     with pytest.raises(ConfigError, match=f"{name} conflicts with callback:gradient-noise"):
-        resolve({"model": "llama", "optimizer": name, "callbacks": ["gradient-noise"]}, PluginHost.discover())
+        resolve({"model": "kit-tiny", "optimizer": name, "callbacks": ["gradient-noise"]}, PluginHost.discover())
 
 
 def test_a_fused_update_takes_one_micro_batch() -> None:
@@ -102,4 +104,4 @@ def test_what_needs_a_gpu_is_refused_elsewhere() -> None:
 )
 def test_bad_options_are_one_clear_message(optimizer: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        resolve({"model": "llama", "optimizer": optimizer}, PluginHost.discover())
+        resolve({"model": "kit-tiny", "optimizer": optimizer}, PluginHost.discover())

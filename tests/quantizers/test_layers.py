@@ -17,8 +17,6 @@ from mt_core.adapters import LoraLinear
 from mt_core.engine.build import build_quantized, fill_model, weight_names
 from mt_core.engine.processes import Process
 from mt_core.nn import Batch, TrainModel
-from mt_plugin_llama.config import LlamaConfig
-from mt_plugin_llama.model import Llama
 from mt_plugin_quantizers.config import FourBitConfig, QuantizerConfig
 from mt_plugin_quantizers.layers import FourBitLinear, Int8Linear, QuantizedLinear, Quantizer, four_bit, int8
 
@@ -112,6 +110,9 @@ def test_a_weight_takes_the_bits_that_the_paper_says(name: str, most: float) -> 
 
 
 def build(quantizer: Quantizer | None, **shape: Any) -> TrainModel:
+    from mt_plugin_llama.config import LlamaConfig
+    from mt_plugin_llama.model import Llama
+
     def make() -> TrainModel:
         return Llama(LlamaConfig(**{**SHAPE, **shape}))
 

@@ -12,6 +12,7 @@ from mt_core.engine.plan import make_plan
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import resolve
 
+LLAMA = pytest.mark.needs("mt-plugin-llama")  # the worker's model
 WORKER = "core/adapters/adapter_worker.py"
 Launch = Callable[..., dict[str, Any]]
 LORA = {"name": "lora", "rank": 4, "alpha": 32}
@@ -42,6 +43,7 @@ def two(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
     return launch(WORKER, 2, tmp_path_factory.mktemp("two"), CASES | BOTH)
 
 
+@LLAMA
 @pytest.mark.parametrize("case", CASES)
 def test_every_layout_trains_as_one_process_does(one: dict[str, Any], two: dict[str, Any], case: str) -> None:
     """2e-6: rounding of sums of fp32 in another order."""
@@ -51,6 +53,7 @@ def test_every_layout_trains_as_one_process_does(one: dict[str, Any], two: dict[
         assert found["norms"] == pytest.approx(reference["norms"], rel=2e-6)
 
 
+@LLAMA
 def test_quantized_weights_give_another_loss_than_dense_ones_and_still_learn(one: dict[str, Any]) -> None:
     for name in ("nf4", "fp4", "int8"):
         losses = one[f"{name}-zero0"]["losses"]
@@ -60,6 +63,7 @@ def test_quantized_weights_give_another_loss_than_dense_ones_and_still_learn(one
     assert abs(int8 - dense) < abs(nf4 - dense), "eight bits are nearer than four"
 
 
+@LLAMA
 @pytest.mark.parametrize("case", RESUMED)
 def test_a_resumed_run_quantizes_again_and_equals_one_that_was_not_stopped_to_the_bit(
     two: dict[str, Any], case: str
@@ -68,6 +72,7 @@ def test_a_resumed_run_quantizes_again_and_equals_one_that_was_not_stopped_to_th
     assert two[f"{case}-run"]["state"] == two[f"{case}-resume"]["state"]
 
 
+@pytest.mark.usefixtures("kit_model")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -78,7 +83,7 @@ def test_a_resumed_run_quantizes_again_and_equals_one_that_was_not_stopped_to_th
     ],
 )
 def test_what_cannot_be_is_refused_on_paper(changes: dict[str, Any], message: str) -> None:
-    raw = {"model": "llama", "quantizer": "nf4", "adapter": "lora", "train": {"steps": 1}, **changes}
+    raw = {"model": "kit-tiny", "quantizer": "nf4", "adapter": "lora", "train": {"steps": 1}, **changes}
 
     def planned() -> None:
         resolved = resolve(raw, PluginHost.discover())

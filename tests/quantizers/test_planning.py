@@ -17,6 +17,8 @@ from mt_core.nn import TrainModel
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import resolve
 
+pytestmark = pytest.mark.needs("mt-plugin-llama")
+
 CPU = torch.device("cpu")
 
 

@@ -14,7 +14,7 @@ from mt_plugin_search.pruning import MedianPruning, MedianPruningConfig
 from mt_plugin_search.request import CALLBACK
 
 STEPS = 4
-RAW: dict[str, Any] = {"model": {"name": "llama", "n_layers": 1}, "train": {"steps": STEPS}}
+RAW: dict[str, Any] = {"model": {"name": "kit-tiny", "n_layers": 1}, "train": {"steps": STEPS}}
 SPACE: dict[str, Any] = {"optimizer.lr": "log:1e-5..1e-1", "train.micro_batch_size": [2, 4, 8]}
 
 

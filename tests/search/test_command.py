@@ -19,7 +19,7 @@ from mt_plugin_search import search
 from mt_plugin_search.command import main
 from mt_plugin_search.process import STOPPED, Order
 
-BASE = ["--model", "llama", "--model.n-layers", "1", "--train.steps", "4"]
+BASE = ["--model", "kit-tiny", "--model.n-layers", "1", "--train.steps", "4"]
 LR = ["--search.optimizer.lr", "log:1e-5..1e-1"]
 
 FAULTS: list[tuple[list[str], str]] = [
@@ -112,7 +112,7 @@ def test_values_that_are_refused_only_together_are_found_too(capsys: pytest.Capt
 
 
 def test_a_file_says_what_the_command_line_says_which_wins(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("run.yaml").write_text("model: {name: llama, n_layers: 1}\n")
+    Path("run.yaml").write_text("model: {name: kit-tiny, n_layers: 1}\n")
     Path("space.yaml").write_text("optimizer: {lr: 'log:1e-5..1e-3'}\ntrain.micro-batch-size: [4, 8]\n")
     words = ["--config", "run.yaml", "--space", "space.yaml", "--search.optimizer.lr", "0.1,0.2", "--dry-run"]
     assert main([*words, "--sampler", "grid"]) == 0
@@ -191,8 +191,8 @@ def test_a_launcher_is_told_to_stay_out(monkeypatch: pytest.MonkeyPatch, capsys:
 def test_help_and_faults_import_neither_torch_nor_optuna() -> None:
     code = (
         "import sys; from mt_plugin_search.command import main\n"
-        "codes = [main(words) for words in (['--help'], ['--version'], ['--model', 'llama', '--search.optimizer.lr', '2..1'],\n"
-        "  ['--model', 'llama', '--search.optimizer.lr', '1..2', '--dry-run'])]\n"
+        "codes = [main(words) for words in (['--help'], ['--version'], ['--model', 'kit-tiny', '--search.optimizer.lr', '2..1'],\n"
+        "  ['--model', 'kit-tiny', '--search.optimizer.lr', '1..2', '--dry-run'])]\n"
         "assert codes == [0, 0, 2, 2], codes\n"
         "assert not {'torch', 'optuna', 'numpy', 'rich'} & set(sys.modules)\n"
     )
@@ -203,12 +203,12 @@ def test_help_and_faults_import_neither_torch_nor_optuna() -> None:
 
 def test_python_has_the_same_search(fake: Any) -> None:
     fake(FakeTrain())
-    config = {"model": {"name": "llama", "n_layers": 1}, "train": {"steps": 4}}
+    config = {"model": {"name": "kit-tiny", "n_layers": 1}, "train": {"steps": 4}}
     found = search(config, {"optimizer.lr": "log:1e-5..1e-1"}, output="a", trials=3, prune="none")
     assert [trial.state for trial in found.trials] == ["complete"] * 3
     assert found.best is not None
     assert read_config(found.output / "best.yaml")["optimizer"]["lr"] == found.best.values["optimizer.lr"]
     assert len(search(output="a", resume=True, trials=4).trials) == 4
-    assert search(config, {"optimizer.lr": [0.1, 0.2]}, sampler="grid").output == Path("searches/llama-001")
+    assert search(config, {"optimizer.lr": [0.1, 0.2]}, sampler="grid").output == Path("searches/kit-tiny-001")
     with pytest.raises(ConfigError, match="no such key"):
         search(config, {"optimizer.lr": [0.1, 0.2]}, output="b", trails=3)

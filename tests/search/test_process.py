@@ -18,7 +18,7 @@ from mt_plugin_search import search
 from mt_plugin_search.command import main
 
 TINY = """
-model: {name: llama, n_layers: 1, dim: 32, n_heads: 2, n_kv_heads: 1}
+model: {name: kit-tiny, n_layers: 1}
 train: {steps: 40, micro_batch_size: 2, sequence_len: 32}
 data: {eval: 4, read_rows: 12}
 eval: {every_steps: 20, samples: 0}

@@ -15,6 +15,8 @@ from mt_core import MtError, train
 
 SECRET = "a-key-that-nobody-should-see"
 
+pytestmark = pytest.mark.usefixtures("kit_model")
+
 
 class Recorded:
     """Answers every call, and writes down its name and arguments; ``broken`` raises in the calls of that name."""
@@ -66,7 +68,7 @@ def mlflow(monkeypatch: pytest.MonkeyPatch) -> Recorded:
 
 def raw(*trackers: Any, steps: int = 3) -> dict[str, Any]:
     return {
-        "model": {"name": "llama", "n_layers": 1, "dim": 32, "n_heads": 2, "n_kv_heads": 1},
+        "model": {"name": "kit-tiny", "n_layers": 1},
         "train": {"steps": steps, "micro_batch_size": 2, "sequence_len": 64},
         "data": {"eval": 4, "read_rows": 12},
         "eval": {"every_steps": 2, "samples": 0},
@@ -92,6 +94,7 @@ def test_wandb_gets_every_step_the_config_and_the_same_run_again_after_a_resume(
     assert package.named("init")[1][1]["id"] == "abc123"
 
 
+@pytest.mark.needs("mt-plugin-callbacks")
 def test_a_run_that_fails_is_marked_as_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, run = wandb(monkeypatch)
     config = {**raw("wandb"), "callbacks": [{"name": "early-stopping", "metric": "lossy"}]}

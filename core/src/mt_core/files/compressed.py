@@ -113,7 +113,7 @@ def _zstd(path: Path) -> Iterator[bytes]:
     try:
         import zstandard
     except ImportError as error:
-        raise DataError(f"{path.absolute()} is .zst, which needs a package: pip install zstandard") from error
+        raise DataError(f"{path.absolute()} is .zst, which needs a package: pip install 'mt-core[zstd]'") from error
     frame = None
     with path.open("rb") as file:
         while piece := file.read(_PIECE_ZSTD):

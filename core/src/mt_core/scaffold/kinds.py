@@ -63,7 +63,6 @@ KINDS: Mapping[str, Kind] = {
             "objective.py": "how a row becomes tokens, and which of them are learned",
         },
         try_it=f"mt-train {_FAMILY} --objective {{name}}",
-        imports_torch=True,
     ),
     "optimizer": Kind(
         kind="optimizer",

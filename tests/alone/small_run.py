@@ -1,0 +1,54 @@
+"""What test_alone.py runs with the Python of an environment with one plugin, beside the plugin's own tests."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib.machinery import PathFinder
+from importlib.metadata import distributions, entry_points
+from pathlib import Path
+
+import pytest
+
+import mt_core
+from mt_core.cli.train import main
+from mt_core.tracking.metrics import MetricsFile
+
+ROOT = Path(__file__).parents[2]
+PLUGIN = os.environ["MT_ALONE"]
+KIT = ["--model", "kit-tiny"]
+SMALL = ["--model.n-layers", "1", "--model.dim", "32", "--model.n-heads", "2", "--model.n-kv-heads", "1"]
+RUNS = {
+    "adapters": [*KIT, "--adapter", "dora"],
+    "callbacks": [*KIT, "--callbacks", "ema", "--task-print", "perplexity"],
+    "datasets": [*KIT, "--dataset", "csv", "--dataset.path", "rows.csv", "--objective", "sft"],
+    "gemma": ["--model", "gemma", *SMALL],
+    "llama": ["--model", "llama", *SMALL],
+    "optim": [*KIT, "--optimizer", "muon", "--schedule", "linear"],
+    "quantizers": [*KIT, "--quantizer", "nf4", "--adapter", "lora"],
+    "qwen": ["--model", "qwen", *SMALL],
+    "search": [*KIT, "--callbacks", "median-pruning", "--callbacks.median-pruning.history", "history.json"],
+    "trackers": [*KIT, "--trackers", "csv"],
+}
+"""Words of a run with what the plugin brings; the rest of it is the core's, the kit's tiny model where it brings none."""
+
+
+def test_nothing_of_ours_is_there_but_the_core_and_the_plugin() -> None:
+    ours = {each.name for each in distributions() if each.name.startswith("mt-")}
+    assert ours == {"mt-core", f"mt-plugin-{PLUGIN}"}
+    assert {point.name for point in entry_points(group="mt_core.plugins")} == {"core", PLUGIN}
+    modules = [f"mt_plugin_{path.name}" for path in (ROOT / "plugins").iterdir()]
+    assert [name for name in modules if PathFinder.find_spec(name)] == [f"mt_plugin_{PLUGIN}"]
+    assert not Path(mt_core.__file__).is_relative_to(ROOT), "from the wheel, not from the sources"
+
+
+@pytest.mark.usefixtures("kit_model")
+def test_two_steps_are_trained_with_what_it_brings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").write_text("prompt,response\n" + "".join(f"say {n},it is {n}\n" for n in range(32)))
+    Path("history.json").write_text("[]")
+    few = ["--train.steps", "2", "--train.micro-batch-size", "2", "--train.sequence-len", "64", "--output", "run"]
+    assert main([*RUNS[PLUGIN], *few]) == 0
+    assert len(MetricsFile(Path("run/metrics.jsonl")).read()) == 2
+    lock = json.loads(Path("run/plugins.lock.json").read_text())
+    assert f"mt-plugin-{PLUGIN}" in lock["plugins"]

@@ -1,0 +1,107 @@
+"""Every plugin with nothing of ours but the core beside it, both from their wheels: what it needs is declared, and its suite passes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from environments import ROOT, Environment, core_from_wheel
+
+PART = {
+    "adapters": ["test_added.py", "test_dora.py", "test_lora.py", "test_pissa.py"],
+    "callbacks": ["."],
+    "datasets": ["test_hub.py", "test_plugin.py"],
+    "gemma": ["test_conformance.py"],
+    "llama": ["test_conformance.py", "test_tokenizer.py", "test_variants.py"],
+    "optim": ["test_plugin.py", "test_runs.py"],
+    "quantizers": ["."],
+    "qwen": ["test_conformance.py"],
+    "search": ["test_plugin.py", "test_pruning.py"],
+    "trackers": ["."],
+}
+"""Files of each suite that take seconds; the whole of it is soaked."""
+
+TOOLS = ("pytest>=9,<10", "pytest-timeout>=2.4,<3", "hypothesis>=6.100,<7")
+REFERENCES = {"adapters": ["peft>=0.21,<0.22"]}
+"""What a clean environment has for the tests alone, and what the part of a suite is compared with."""
+
+PLUGINS = sorted(path.parent.name for path in ROOT.glob("plugins/*/pyproject.toml"))
+
+
+@pytest.fixture(scope="session")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return core_from_wheel(tmp_path_factory.mktemp("core"))
+
+
+@pytest.fixture(scope="session", params=PLUGINS)
+def alone(
+    request: pytest.FixtureRequest, core: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Environment]:
+    """A plugin, and the environment with the core and it."""
+    plugin: str = request.param
+    return plugin, Environment.made(core, plugin, tmp_path_factory.mktemp(plugin))
+
+
+def test_its_requirements_are_met_and_it_is_all_that_is_listed(alone: tuple[str, Environment]) -> None:
+    look_at(*alone)
+
+
+def look_at(plugin: str, environment: Environment) -> None:
+    environment.said("pip", "check")
+    listed = json.loads(environment.said("mt_core.cli.plugins", "list", "--json"))["plugins"]
+    assert [each["name"] for each in listed] == ["core", plugin]
+    assert environment.said("mt_core.cli.plugins", "check", "--strict").count("ok  ") == 2
+
+
+def test_a_part_of_its_suite_passes(alone: tuple[str, Environment], tmp_path: Path) -> None:
+    plugin, environment = alone
+    run_suite(plugin, environment, PART[plugin], tmp_path / "report.xml", timeout=280)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_its_whole_suite_passes(alone: tuple[str, Environment], tmp_path: Path) -> None:
+    plugin, environment = alone
+    run_suite(plugin, environment, ["."], tmp_path / "report.xml", timeout=1800)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_a_clean_environment_has_all_that_it_needs(plugin: str, tmp_path: Path) -> None:
+    """Everything is downloaded, so that nothing is there that another plugin or a tool of ours needs."""
+    environment = Environment.clean(plugin, tmp_path, *TOOLS, *REFERENCES.get(plugin, ()))
+    look_at(plugin, environment)
+    run_suite(plugin, environment, PART[plugin], tmp_path / "report.xml", timeout=900)
+
+
+def run_suite(plugin: str, environment: Environment, files: list[str], report: Path, *, timeout: int) -> None:
+    """The small run and these files of the suite, with that environment's Python. Prints how many tests ran."""
+    words = ["-c", ROOT / "pyproject.toml", "--rootdir", ROOT, "-p", "no:cacheprovider", f"--junit-xml={report}"]
+    paths = [ROOT / "tests/alone/small_run.py", *(ROOT / "tests" / plugin / name for name in files)]
+    environment.said("pytest", *words, *paths, timeout=timeout, MT_ALONE=plugin)
+    ran, skipped = (sorted(each) for each in results(report))
+    own = [name for name in ran if f"tests.{plugin}." in name]
+    print(f"{plugin}: {len(own)} tests of its own ran, {len(skipped)} were skipped")
+    assert len(ran) - len(own) == 2, "the small run"
+    assert own, f"nothing of tests/{plugin} ran alone; skipped: {skipped}"
+
+
+def results(report: Path) -> tuple[list[str], list[str]]:
+    """Names of the tests that ran, and of those that were skipped."""
+    ran: list[str] = []
+    skipped: list[str] = []
+    for case in cases(report):
+        (ran if case.find("skipped") is None else skipped).append(f"{case.get('classname')}.{case.get('name')}")
+    return ran, skipped
+
+
+def cases(report: Path) -> Iterator[ElementTree.Element]:
+    return ElementTree.parse(report).iter("testcase")

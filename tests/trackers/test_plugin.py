@@ -1,0 +1,67 @@
+"""What the plugin offers, that looking at it costs nothing, and the help that shows it."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from annotated_types import Ge, Gt, MinLen
+
+import mt_core
+import mt_plugin_trackers
+from mt_core import Component
+from mt_core.cli.train import main
+from mt_plugin_trackers import plugin
+
+SOURCES = list(Path(mt_plugin_trackers.__file__).parent.rglob("*.py"))
+
+POISONED = """
+import sys
+
+class Poison:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "numpy", "wandb", "mlflow", "fsspec", "transformers", "tensorboard"}:
+            raise AssertionError(f"{name} was imported")
+
+sys.meta_path.insert(0, Poison())
+from mt_plugin_trackers import plugin as trackers
+for component in trackers.mt_trackers():
+    print(component.name, component.config.model_json_schema()["title"])
+"""
+
+
+def test_listing_trackers_imports_nothing_heavy() -> None:
+    done = subprocess.run([sys.executable, "-c", POISONED], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == len(plugin.mt_trackers()) == 3
+
+
+@pytest.mark.parametrize("component", plugin.mt_trackers(), ids=lambda each: each.name)
+def test_every_option_is_described_and_bounded_and_every_component_has_a_source(component: Component) -> None:
+    assert component.summary
+    assert component.source.startswith("https://")
+    for name, field in component.config.model_fields.items():
+        assert field.description, name
+        if field.annotation is not bool and "Literal" not in str(field.annotation) and name not in ("metric", "tags"):
+            assert any(isinstance(mark, Ge | Gt | MinLen) for mark in field.metadata), name
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}.{path.stem}")
+def test_only_public_names_of_the_core_are_used(path: Path) -> None:
+    public: set[Any] = set(mt_core.__all__)
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "mt_core":
+            assert node.module == "mt_core", f"{node.module} is private"
+            assert {alias.name for alias in node.names} <= public
+
+
+@pytest.mark.usefixtures("kit_model")
+def test_help_shows_the_options_of_those_that_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--model", "kit-tiny", "--trackers.csv.file", "a.csv", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert "--trackers.csv.file" in said
+    assert "--trackers.wandb" not in said
