@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,26 +178,14 @@ def _row_hashes(hashes: NDArray[np.uint64], first: NDArray[np.bool_]) -> NDArray
 # ------------------------------------------------------------------------------------------------------ the whole split
 
 
-def finish(
-    samples: EncodedSamples,
-    *,
-    sequence_len: int,
-    rows_at_a_time: int,
-    seed: int,
-    packing: Packing = "best_fit",
-    pad_multiple: int = PAD_MULTIPLE,
-) -> None:
-    """Add what only all samples of a split together show: duplicates, where nobody has counted them, and how full rows are."""
+def finish(samples: EncodedSamples, **batching: Any) -> None:
+    """Add what only all samples of a split together show: duplicates, where nobody has counted them, and how full rows are.
+
+    ``batching`` is what ``filled`` asks for.
+    """
     if samples.report.known is None:
         count_duplicates(samples)
-    samples.report.filled = filled(
-        samples,
-        sequence_len=sequence_len,
-        rows_at_a_time=rows_at_a_time,
-        seed=seed,
-        packing=packing,
-        pad_multiple=pad_multiple,
-    )
+    samples.report.filled = filled(samples, **batching)
 
 
 def count_duplicates(samples: EncodedSamples) -> None:
