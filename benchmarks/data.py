@@ -6,7 +6,10 @@ All sides read the same JSON lines and use the same byte-level BPE of 8,000 toke
 core, in fresh processes that alternate. Before that, a run of each side shows that all of them hold the same tokens. Tokens per
 CPU-second count all threads and processes; imports, and the tokenizer's file, are read before the clock starts.
 
-Two kinds of rows: ``text``, and ``chat`` (one to three questions and answers, written as ChatML, masks from offsets).
+Three kinds of rows: ``text``, and ``chat`` (one to three questions and answers, written as ChatML, masks from offsets), both out of
+half a megabyte of English, whose words come often; and ``code``, Python's own library, of which no row comes twice. Ours looks up
+words that came before, which raw encoding does not, so that what is left of a run beside the tokenizer is not told by their ratio:
+``--no-words`` leaves that out.
 
 raw      ``Tokenizer.encode_batch_fast`` (chat: ``encode_batch``, which knows offsets, on conversations that are written down
          already) on texts that are in memory: the ids, and nothing else
@@ -36,14 +39,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 LENGTH, ROWS_OF_A_BATCH, VOCABULARY, MANY, WAITS = 1024, 8, 8_000, 10_000_000, 8
+NO_WORDS = "MT_BENCHMARK_NO_WORDS"
 BEGIN, END, OPEN, CLOSE = "<s>", "</s>", "<|im_start|>", "<|im_end|>"
-CASES = {"text": ("raw", "ours", "cached", "peer"), "chat": ("raw", "ours", "cached")}
+CASES = {"text": ("raw", "ours", "cached", "peer"), "chat": ("raw", "ours", "cached"), "code": ("raw", "ours")}
 RATIOS = [("ours", "raw"), ("ours", "peer"), ("cached", "peer"), ("cached", "raw")]
 
 See = Callable[[Any], None]
@@ -67,6 +71,7 @@ def make(folder: Path, rows: int) -> None:
     tokenizer.train_from_iterator(documents, trainer)
     tokenizer.save(str(folder / "tokenizer.json"))
     text, chance = "\n".join(documents), random.Random(0)
+    write(folder / "code.jsonl", ({"text": part} for part in islice(library(), rows)))
 
     def said(least: int, most: int) -> str:
         start = chance.randrange(len(text) - most)
@@ -83,6 +88,18 @@ def make(folder: Path, rows: int) -> None:
     write(folder / "chat.jsonl", ({"messages": turns} for turns in chats))
     turns = ("".join(f"{OPEN}{turn['role']}\n{turn['content']}{CLOSE}\n" for turn in chat) for chat in chats)
     write(folder / "chat.written.jsonl", ({"text": BEGIN + text} for text in turns))
+
+
+def library() -> Iterator[str]:
+    """Parts of the sources of Python's library, each of them once."""
+    files = sorted(path for path in Path(os.__file__).parent.glob("*/*.py") if path.parent.name != "site-packages")
+    known: set[str] = set()
+    for path in files:
+        content = path.read_text(encoding="utf-8", errors="ignore")
+        parts = {content[at : at + 900] for at in range(0, len(content), 900)}
+        new = sorted(part for part in parts - known if part.isascii() and part.strip())  # a token a byte at most
+        known.update(new)
+        yield from new
 
 
 def write(path: Path, rows: Iterator[dict[str, Any]]) -> None:
@@ -108,9 +125,9 @@ def raw(folder: Path, case: str, see: See) -> float:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    file = folder / ("text.jsonl" if case == "text" else "chat.written.jsonl")
+    file = folder / ("chat.written.jsonl" if case == "chat" else f"{case}.jsonl")
     texts = [json.loads(line)["text"] for line in file.open()]
-    encode = tokenizer.encode_batch_fast if case == "text" else tokenizer.encode_batch
+    encode = tokenizer.encode_batch if case == "chat" else tokenizer.encode_batch_fast
     clock = Clock()
     for start in range(0, len(texts), 256):
         for each in encode(texts[start : start + 256], add_special_tokens=False):
@@ -126,8 +143,8 @@ def run_config(folder: Path, case: str, cache: str | None) -> dict[str, Any]:
         "model": {"name": "llama", **shape},
         "tokenizer": {"name": "huggingface", "path": str(folder / "tokenizer.json"), **special},
         "dataset": {"name": "jsonl", "path": str(folder / f"{case}.jsonl")},
-        "objective": {"name": "pretrain" if case == "text" else "sft"},
-        "data": data | ({} if case == "text" else {"template": "chatml"}),
+        "objective": {"name": "sft" if case == "chat" else "pretrain"},
+        "data": data | ({"template": "chatml"} if case == "chat" else {}),
         "train": {"sequence_len": LENGTH, "micro_batch_size": ROWS_OF_A_BATCH},
     }
 
@@ -144,6 +161,8 @@ def batches(folder: Path, case: str, cache: str | None, see: See) -> float:
     resolved = resolve(run_config(folder, case, cache), PluginHost.discover())
     plan, process = make_plan(resolved.config, world=1, device="cpu", offers=[]), Process.from_environment()
     tokenizer = build_tokenizer(resolved)
+    if os.environ.get(NO_WORDS):
+        tokenizer._words = None  # type: ignore[attr-defined]
     with mock.patch("mt_core.assemble.data.build_tokenizer", return_value=tokenizer):
         clock, data = Clock(), build_data(resolved)
         loader, seen = make_loader(resolved.config, data, plan, process), 0
@@ -313,7 +332,10 @@ def main() -> None:
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument("--count", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--no-words", action="store_true", help="ours does not look up words that came before")
     options = parser.parse_args()
+    if options.no_words:
+        os.environ[NO_WORDS] = "1"  # of the processes that are started too
     if options.side is None:
         tables(options)
     elif options.side == "make":

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mt_core import DataError
 from mt_core.data.order import held_out_of
 from mt_plugin_datasets.mixing import ConcatConfig, Mix
 
@@ -158,13 +157,3 @@ def test_a_mix_that_makes_no_sense_is_refused_with_the_config(fault: str) -> Non
     options, message = OPTIONS[fault]
     with pytest.raises(ValidationError, match=message):
         ConcatConfig(**options)
-
-
-def test_a_stream_in_a_mix_is_refused(tmp_path: Path) -> None:
-    class Endless:
-        def rows(self, epoch: int, seed: int) -> Any: ...
-
-    from mt_plugin_datasets.mixing import build_concat
-
-    with pytest.raises(DataError, match=r"dataset\.sources\.0 \(x\) is a stream, which cannot be mixed"):
-        build_concat(ConcatConfig(sources=({"name": "x"},)), split="train", parts=[Endless()])  # type: ignore[list-item]

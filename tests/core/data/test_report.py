@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mt_core import Rejected, Row, Sample
+from mt_core.data import measures
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.encoding import Rules, encode
 from mt_core.data.findings import THRESHOLDS, findings, refuse_findings
@@ -168,21 +169,39 @@ def test_the_row_of_an_id_is_found() -> None:
     assert row_of_id(encoded([sample(1, 5, 2), sample(1, 99, 2), sample(1, 99, 2)]), 99) == "r:1"
 
 
+def of_lengths(lengths: Sequence[int] | np.ndarray[Any, Any]) -> EncodedSamples:
+    return EncodedSamples({"ends": np.append(0, np.cumsum(lengths)).astype(np.int64)})
+
+
 def test_how_full_rows_are_is_what_packing_and_padding_give() -> None:
     lengths = np.array([3, 5, 8, 2, 2, 7, 1])
-    share = filled(lengths, sequence_len=8, rows_at_a_time=7, seed=0)
+    samples = of_lengths(lengths)
+    share = filled(samples, sequence_len=8, rows_at_a_time=7, seed=0)
     assert share["padding"] == pytest.approx(28 / (7 * 8))
     assert share["packing"] == pytest.approx(28 / (8 * len(pack(range(7), lengths.tolist(), 8, seed=0, epoch=0))))
-    assert filled(lengths, sequence_len=8, rows_at_a_time=1, seed=0)["padding"] == 0.5, "8 places a row"
+    assert filled(samples, sequence_len=8, rows_at_a_time=1, seed=0)["padding"] == 0.5, "8 places a row"
     order = permutation(7, seed=1, epoch=0, shuffle=True)
-    ordered = filled(lengths, sequence_len=8, rows_at_a_time=7, seed=1, packing="sequential")["packing"]
+    ordered = filled(samples, sequence_len=8, rows_at_a_time=7, seed=1, packing="sequential")["packing"]
     assert ordered == pytest.approx(28 / (8 * len(next_fit(lengths[order].tolist(), 8)))) != share["packing"]
-    tight = filled(lengths, sequence_len=10, rows_at_a_time=1, seed=0, pad_multiple=3)["padding"]
+    tight = filled(samples, sequence_len=10, rows_at_a_time=1, seed=0, pad_multiple=3)["padding"]
     assert tight == pytest.approx(28 / (3 + 6 + 9 + 3 + 3 + 9 + 3))
-    assert filled(lengths, sequence_len=8, rows_at_a_time=1, seed=0, pad_multiple=100)["padding"] == 0.5, (
+    assert filled(samples, sequence_len=8, rows_at_a_time=1, seed=0, pad_multiple=100)["padding"] == 0.5, (
         "no longer row"
     )
-    assert filled(lengths[:0], sequence_len=8, rows_at_a_time=1, seed=0) == {}
+    assert filled(of_lengths([]), sequence_len=8, rows_at_a_time=1, seed=0) == {}
+
+
+def test_how_full_rows_are_is_told_from_some_of_many_which_nobody_puts_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    samples = of_lengths(np.random.default_rng(0).integers(1, 100, 40_000))
+    every = filled(samples, sequence_len=128, rows_at_a_time=8, seed=0)
+    monkeypatch.setattr(measures, "WINDOW", 40_000)
+    whole = filled(samples, sequence_len=128, rows_at_a_time=8, seed=0)
+    monkeypatch.undo()
+    monkeypatch.setattr(measures, "permutation", None)
+    assert filled(samples, sequence_len=128, rows_at_a_time=8, seed=0) == every != whole
+    assert every == pytest.approx(whole, rel=0.01)
 
 
 def test_only_the_first_rows_of_a_kind_are_named() -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -144,11 +144,12 @@ def identity(resolved: Resolved, tokenizer: Tokenizer, rules: Rules, files: File
     slots = {kind: getattr(config, kind) for kind in kinds}
     read = [path for slot in slots.values() for path in _files_named(slot.options)]
     kept = {name: value for name, value in asdict(rules).items() if name not in BAD_ROWS}
+    hashed = cache(code_hash)  # most parts are in the same package
     of_rules = {
         "rules": {**kept, "stop_ids": sorted(rules.stop_ids)},
         "components": {kind: slot.as_raw() for kind, slot in slots.items()},
-        "code": {name: _code_of(offer.component.build) for name, offer in sorted(_makers(resolved, kinds))}
-        | {"core": code_hash(__package__)},
+        "code": {name: hashed(_package_of(offer.component.build)) for name, offer in sorted(_makers(resolved, kinds))}
+        | {"core": hashed(__name__.partition(".")[0])},
         "read": _hashes(read, memory),
         "tokenizer": [tokenizer_digest(tokenizer), tokenizer.chat_template],
         "data": config.data.model_dump(mode="json", exclude=set(BESIDE_TOKENS)),
@@ -225,5 +226,6 @@ def _about(path: Path) -> tuple[str | int, ...]:
     return str(path.absolute()), now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino, now.st_dev
 
 
-def _code_of(build: Any) -> str:
-    return code_hash(getattr(getattr(build, "func", build), "__module__", "") or "")  # func: of a partial
+def _package_of(build: Any) -> str:
+    module: str = getattr(getattr(build, "func", build), "__module__", "") or ""  # func: of a partial
+    return module.partition(".")[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,8 @@ from mt_core.data.packing import WINDOW, pack, padded
 from mt_core.data.report import PLACES, DataReport
 from mt_core.errors import DataError
 
-MEASURED_WINDOWS = 16
-"""Packing windows that tell how full rows are: more of them say the same."""
+MEASURED_WINDOWS = 4
+"""Packing windows that tell how full rows are: more of them say the same, to half a percent."""
 
 HASHED_TOKENS = 1 << 15
 """Tokens whose hashes are computed together: what they need stays in the processor's cache."""
@@ -177,26 +178,14 @@ def _row_hashes(hashes: NDArray[np.uint64], first: NDArray[np.bool_]) -> NDArray
 # ------------------------------------------------------------------------------------------------------ the whole split
 
 
-def finish(
-    samples: EncodedSamples,
-    *,
-    sequence_len: int,
-    rows_at_a_time: int,
-    seed: int,
-    packing: Packing = "best_fit",
-    pad_multiple: int = PAD_MULTIPLE,
-) -> None:
-    """Add what only all samples of a split together show: duplicates, where nobody has counted them, and how full rows are."""
+def finish(samples: EncodedSamples, **batching: Any) -> None:
+    """Add what only all samples of a split together show: duplicates, where nobody has counted them, and how full rows are.
+
+    ``batching`` is what ``filled`` asks for.
+    """
     if samples.report.known is None:
         count_duplicates(samples)
-    samples.report.filled = filled(
-        samples.lengths,
-        sequence_len=sequence_len,
-        rows_at_a_time=rows_at_a_time,
-        seed=seed,
-        packing=packing,
-        pad_multiple=pad_multiple,
-    )
+    samples.report.filled = filled(samples, **batching)
 
 
 def count_duplicates(samples: EncodedSamples) -> None:
@@ -222,7 +211,7 @@ def compare(train: EncodedSamples, held_out: EncodedSamples) -> None:
 
 
 def filled(
-    lengths: NDArray[np.int64],
+    samples: EncodedSamples,
     *,
     sequence_len: int,
     rows_at_a_time: int,
@@ -230,14 +219,13 @@ def filled(
     packing: Packing = "best_fit",
     pad_multiple: int = PAD_MULTIPLE,
 ) -> dict[str, float]:
-    """Share of the places in a row that hold a token, packed and padded, in the first windows of the first epoch.
+    """Share of the places in a row that hold a token, packed and padded, in the first epoch; of a large set in some windows of it.
 
     Padded rows are as long as the longest of the ``rows_at_a_time`` that are computed together, rounded up as the loader does.
     """
-    if not len(lengths):
+    if not len(samples):
         return {}
-    order = permutation(len(lengths), seed=seed, epoch=0, shuffle=True)[: MEASURED_WINDOWS * WINDOW]
-    own = lengths[order]
+    own = samples.lengths_of(_measured(len(samples), seed))
     rows = pack(range(len(own)), own.tolist(), sequence_len, seed=seed, epoch=0, packing=packing)
     starts = np.arange(0, len(own), rows_at_a_time)
     longest = [padded(each, pad_multiple, sequence_len) for each in np.maximum.reduceat(own, starts).tolist()]
@@ -246,3 +234,11 @@ def filled(
         "packing": float(own.sum() / (len(rows) * sequence_len)),
         "padding": float(own.sum() / places.sum()),
     }
+
+
+def _measured(count: int, seed: int) -> NDArray[np.int64]:
+    """All samples, or some of many: to put millions in order would take longer than opening them."""
+    most = MEASURED_WINDOWS * WINDOW
+    if count <= most:
+        return permutation(count, seed=seed, epoch=0, shuffle=True)
+    return np.random.Generator(np.random.PCG64([seed, 0])).choice(count, most, replace=False)

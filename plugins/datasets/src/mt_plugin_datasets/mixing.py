@@ -16,7 +16,9 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mt_core import DataError, Dataset, MtConfig, Row
+from mt_core import DataError, Dataset, MtConfig, Row, Stream
+
+from .stream_mix import MixedSource, StreamMix
 
 _OWN = ("weight", "columns")
 """Keys of a source that belong to the mix; all others are the source's."""
@@ -117,28 +119,39 @@ def concat_files(
 
 
 def build_concat(
-    config: ConcatConfig, *, split: Literal["train", "eval"], parts: Sequence[Dataset | None]
-) -> Mix | None:
-    """The mix. For evaluation: all rows of those sources that have some of their own, each once."""
+    config: ConcatConfig, *, split: Literal["train", "eval"], parts: Sequence[Dataset | Stream | None]
+) -> Mix | StreamMix | None:
+    """The mix, a stream where a source is one. For evaluation: all rows of those sources that have some of their own, each once."""
     chosen = [(part, source) for part, source in zip(parts, config.sources, strict=True) if part is not None]
     if split == "eval" and not chosen:
         return None
     _check(config, parts, split)
-    datasets = [part for part, _ in chosen]
     columns = [source.get("columns", {}) for _, source in chosen]
+    datasets = [part for part, _ in chosen if isinstance(part, Dataset)]
+    if len(datasets) < len(chosen):
+        mixed = [MixedSource(part, source.get("columns", {}), source["name"]) for part, source in chosen]
+        in_turns = split == "train" and config.mix == "rows"
+        return StreamMix(mixed, _weights(config) if in_turns else None, config.until)
     counts = [len(part) for part in datasets] if split == "eval" else _counts(config, datasets)
     return Mix(datasets, columns, counts)
 
 
-def _check(config: ConcatConfig, parts: Sequence[Dataset | None], split: str) -> None:
+def _check(config: ConcatConfig, parts: Sequence[Dataset | Stream | None], split: str) -> None:
     for number, (part, source) in enumerate(zip(parts, config.sources, strict=True)):
         where = f"dataset.sources.{number} ({source['name']})"
         if part is None and split == "train":
             raise DataError(f"{where} has no rows to train on. Take it out of the mix.")
-        if part is not None and not isinstance(part, Dataset):
-            raise DataError(f"{where} is a stream, which cannot be mixed. Write its rows into a file first.")
-        if part is not None and not len(part):
+        if isinstance(part, Dataset) and not len(part):
             raise DataError(f"{where} has no rows. Take it out of the mix.")
+        if isinstance(part, Stream) and config.mix in ("tokens", "temperature"):
+            raise DataError(
+                f"{where} is a stream, and dataset.mix {config.mix} asks for the number or the length of all its rows. Set mix to rows,"
+                " with weights, or to sequential."
+            )
+
+
+def _weights(config: ConcatConfig) -> list[float]:
+    return [float(source.get("weight", 1)) for source in config.sources]
 
 
 def _counts(config: ConcatConfig, sources: Sequence[Dataset]) -> list[int]:
@@ -146,7 +159,7 @@ def _counts(config: ConcatConfig, sources: Sequence[Dataset]) -> list[int]:
     sizes = [len(source) for source in sources]
     if config.mix == "sequential":
         return sizes
-    wanted = [float(source.get("weight", 1)) for source in config.sources]
+    wanted = _weights(config)
     if config.mix == "tokens":
         wanted = [weight / _mean_length(source) for weight, source in zip(wanted, sources, strict=True)]
     elif config.mix == "temperature":

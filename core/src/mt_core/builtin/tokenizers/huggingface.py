@@ -20,6 +20,7 @@ from .byte import utf8
 
 if TYPE_CHECKING:
     from .stretches import Widths
+    from .words import Words
 
 FILE_NAME = "tokenizer.json"
 CONFIG_NAME = "tokenizer_config.json"
@@ -127,9 +128,21 @@ class HuggingFaceTokenizer:
         for text in texts:
             if not text.isascii():
                 utf8(text)
+        return self._many(texts, literally=not self.parse_specials)
+
+    def _many(self, texts: Sequence[str], *, literally: bool) -> list[list[int]]:
+        """Ids of texts that UTF-8 can write, out of known words where that can be."""
+        found = [self._by_words(text, literally) for text in texts]
         backend = self._inner.backend_tokenizer
-        backend.encode_special_tokens = not self.parse_specials  # what was asked before stays set otherwise
-        return [encoding.ids for encoding in backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+        backend.encode_special_tokens = literally  # what was asked before stays set otherwise
+        others = [text for text, ids in zip(texts, found, strict=True) if ids is None]
+        read = iter(backend.encode_batch_fast(others, add_special_tokens=False) if others else ())
+        return [next(read).ids if ids is None else ids for ids in found]
+
+    def _by_words(self, text: str, literally: bool) -> list[int] | None:
+        if self._words is None or self._widths is None or not self._widths.hold_for(text):
+            return None
+        return self._words.ids(text, literally=literally)
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids with their characters; several ids of one character all have it. Raises ``MtError`` for a slow tokenizer."""
@@ -153,10 +166,7 @@ class HuggingFaceTokenizer:
 
         if self._widths is None or not texts:
             return
-        backend = self._inner.backend_tokenizer
-        backend.encode_special_tokens = False  # see encode_many()
-        for text, found in zip(texts, backend.encode_batch_fast(list(texts), add_special_tokens=False), strict=True):
-            ids = found.ids
+        for text, ids in zip(texts, self._many(texts, literally=False), strict=True):
             stretches = Stretches(text, ids, self._widths)
             yield (ids, stretches) if stretches.fill else self.encode_with_offsets(text)
 
@@ -166,7 +176,7 @@ class HuggingFaceTokenizer:
         for text in texts:
             utf8(text)
         backend = self._inner.backend_tokenizer
-        backend.encode_special_tokens = False  # see encode_many()
+        backend.encode_special_tokens = False  # see _many()
         return [(each.ids, _Offsets(each)) for each in backend.encode_batch(list(texts), add_special_tokens=False)]
 
     @cached_property
@@ -174,6 +184,12 @@ class HuggingFaceTokenizer:
         from .stretches import widths
 
         return widths(self._inner.backend_tokenizer)
+
+    @cached_property
+    def _words(self) -> Words | None:
+        from .words import words
+
+        return words(self._inner.backend_tokenizer, self._widths)
 
     def _refuse_slow(self) -> None:
         if not self._inner.is_fast:

@@ -93,14 +93,14 @@ def widths(backend: Any) -> Widths | None:
         sizes[number] = len(text)
     for number, token in added.items():
         sizes[number] = len(token.content.encode())
-    return Widths(sizes, [step["type"] for step in _steps(backend.normalizer)])
+    return Widths(sizes, [step["type"] for step in steps(backend.normalizer)])
 
 
 def _keeps_text(backend: Any) -> bool:
     """Whether nothing is cut off, put in, replaced, or left out of the offsets. What is not known here may do any of this."""
     from tokenizers import models
 
-    model, before = backend.model, _steps(backend.pre_tokenizer)
+    model, before = backend.model, steps(backend.pre_tokenizer)
     if not isinstance(model, models.BPE) or model.dropout or backend.truncation or backend.padding:
         return False
     return (
@@ -108,8 +108,8 @@ def _keeps_text(backend: Any) -> bool:
         and not model.end_of_word_suffix
         and any(step["type"] == "ByteLevel" for step in before)
         and all(_is_cut(step) for step in before)
-        and all(step["type"] in _FORMS for step in _steps(backend.normalizer))
-        and all(_keeps_offsets(step) for step in _steps(backend.post_processor))
+        and all(step["type"] in _FORMS for step in steps(backend.normalizer))
+        and all(_keeps_offsets(step) for step in steps(backend.post_processor))
     )
 
 
@@ -124,7 +124,7 @@ def _keeps_offsets(step: dict[str, Any]) -> bool:
     return step["type"] == "TemplateProcessing" or (step["type"] == "ByteLevel" and not step["trim_offsets"])
 
 
-def _steps(part: Any) -> list[dict[str, Any]]:
+def steps(part: Any) -> list[dict[str, Any]]:
     """A part of a tokenizer, or those that it is made of, as ``tokenizer.json`` has them."""
     return _listed(json.loads(part.__getstate__())) if part is not None else []
 
