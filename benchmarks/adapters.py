@@ -1,8 +1,8 @@
 """All adapters beside each other: held-out loss at equal trained numbers, step time and memory.
 
     python benchmarks/adapters.py [--only NAME …] [--seeds 3]   # adds to benchmarks/results/adapters.json what it does not have
-    python benchmarks/adapters.py --costs [--only NAME …]       # step time and memory, anew (minutes; on a quiet machine)
-    python benchmarks/adapters.py --page                        # table and picture of docs/adapters.md, from that file alone
+    python benchmarks/adapters.py --costs [--only NAME …]       # step time and memory, anew, into adapter_costs.json beside it
+    python benchmarks/adapters.py --page                        # table and picture of docs/adapters.md, from the two files alone
 
 A small Llama that has read English learns to predict Python (``tests/adapters/learning.py``). Every adapter that is installed has
 about as many trained numbers as LoRA of rank 8 (``adapter_sizes.py``). Its learning rate is chosen on seed 0 by the loss on
@@ -27,6 +27,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "adapters"))
 
 import torch
+from adapter_page import COSTS, RESULTS, write
 from adapter_sizes import LORA, RANK, counter, size_of
 from catalogue import WHOLE, components
 from learning import (
@@ -49,7 +50,6 @@ from learning import (
     trained_numbers,
 )
 
-RESULTS = Path(__file__).parent / "results" / "adapters.json"
 SHAPE = Shape(dim=64, ffn_dim=128, n_layers=4)
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 SCHEDULE = "cosine"
@@ -174,6 +174,18 @@ def summary(found: dict[str, Any]) -> str:
     return f"{found['runs']['0']['trained']:>7,} at {found['rate']:g}: {mean}   ({rates})"
 
 
+def measure(results: Results, names: list[str]) -> None:
+    """Costs, anew; those of other settings go."""
+    from adapter_costs import costs, settings
+
+    if results.all.get("settings") != settings():
+        results.all = {"settings": settings(), "adapters": {}}
+    for name in names:
+        results.all["adapters"][name] = found = costs(name)
+        results.save()
+        print(f"{name:<12} step {found['step']:.2f} {found['step_range']}   {found['bytes']}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="adapters; all without it")
@@ -182,14 +194,16 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="write table and picture of docs/adapters.md")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    results = Results(RESULTS)
     if options.page:
-        from adapter_page import write
-
-        write(results.all)
+        write()
         return
+    names = options.only or [LORA, WHOLE, *(name for name in components() if name != LORA)]
+    if options.costs:
+        measure(Results(COSTS), names)
+        return
+    results = Results(RESULTS)
     results.begin()
-    for name in options.only or [LORA, WHOLE, *components()]:
+    for name in names:
         started = time.process_time()
         compare(results, name, options.seeds)
         print(f"{'':<12} {time.process_time() - started:.0f} CPU-seconds", flush=True)
