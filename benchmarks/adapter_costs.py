@@ -17,14 +17,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "adapters"))
 import torch
 from adapter_sizes import LORA, RANK, counter, size_of
 from catalogue import WHOLE
-from learning import ROWS, TAUGHT, TOKENS, Shape, batches, begun, text_of, trained_numbers
+from learning import ROWS, TAUGHT, TOKENS, Task, batches, begun, text_of, trained_numbers
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from mt_core.nn import Batch, TokenObjective
 from mt_core.testing.plain_training import PlainTraining
 
-SHAPE = Shape(dim=256, ffn_dim=512, n_layers=4, base_steps=0)
+TASK = Task(dim=256, ffn_dim=512, n_layers=4, base_steps=0)
 RATE = 1e-4
 PAIRS, SKIPPED = 5, 2
 """Steps of each side that are timed, alternating, and those before them: the first ones allocate."""
@@ -32,15 +32,15 @@ PAIRS, SKIPPED = 5, 2
 
 def settings() -> dict[str, Any]:
     """What costs were measured on."""
-    return {"model": SHAPE.model, "rows": ROWS, "tokens": TOKENS, "pairs": PAIRS, "threads": torch.get_num_threads()}
+    return {"model": TASK.model, "rows": ROWS, "tokens": TOKENS, "pairs": PAIRS, "threads": torch.get_num_threads()}
 
 
 def costs(name: str) -> dict[str, Any]:
     """Of one adapter: its size here, the median of the ratios of step times and their least and most, and its bytes."""
-    wanted = counter(SHAPE, LORA)({"rank": RANK})
-    options = {} if name == WHOLE else dict(size_of(SHAPE, name, wanted).options)
-    ours = begun(SHAPE, name, options, rate=RATE, seed=0)
-    lora = begun(SHAPE, LORA, {"rank": RANK}, rate=RATE, seed=0)
+    wanted = counter(TASK, LORA)({"rank": RANK})
+    options = {} if name == WHOLE else dict(size_of(TASK, name, wanted).options)
+    ours = begun(TASK, name, options, rate=RATE, seed=0)
+    lora = begun(TASK, LORA, {"rank": RANK}, rate=RATE, seed=0)
     rows = list(batches(text_of(TAUGHT), PAIRS + SKIPPED, 0))
     pairs = [(seconds(ours, batch), seconds(lora, batch)) for batch in rows][SKIPPED:]
     ratios = [one / other for one, other in pairs]

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "adapters"))
 
 import torch
 from catalogue import WHOLE, components, small
-from learning import Shape, asked, frozen_base, probe_of_rows, resolved_for
+from learning import Task, asked, frozen_base, probe_of_rows, resolved_for
 from torch import Tensor
 
 from mt_core import Adapter, MtError
@@ -51,10 +51,10 @@ class Size:
         return abs(self.trained - wanted) <= NEAR * wanted
 
 
-def size_of(shape: Shape, name: str, wanted: int) -> Size:
+def size_of(task: Task, name: str, wanted: int) -> Size:
     """The nearest that there is: along one size, along two where one alone does not come near, and down to 1 of what is no
     rank (one block, one factor or one expert is often another method) where that does not, either."""
-    count = counter(shape, name)
+    count = counter(task, name)
     start = _start(name, count)
     found = [Size(start, count(start))]
     for family in (ways(name, start), ways_along_two(name, start), ways(name, start, least=1)):
@@ -95,17 +95,17 @@ def _nearest(way: Iterator[Options], count: Callable[[Options], int], wanted: in
     return sorted(tried, key=lambda each: abs(each.trained - wanted))[:1]
 
 
-def counter(shape: Shape, name: str) -> Callable[[Options], int]:
+def counter(task: Task, name: str) -> Callable[[Options], int]:
     """Options → numbers that are trained, with the ranks that rows of the run give, where they give ranks."""
-    component, resolved = components()[name], resolved_for(shape, WHOLE, {}, 0)
+    component, resolved = components()[name], resolved_for(task, WHOLE, {}, 0)
     make = partial(resolved.build, "train_model", resolved.config.model.options)
     probe: list[_Remembered] = []
 
     def count(options: Options) -> int:
         adapter: Adapter = component.build(component.config(**options))
         if type(adapter).prepare is not Adapter.prepare:
-            base = frozen_base(shape, resolved)
-            probe.extend([] if probe else [_Remembered(probe_of_rows(base, 0))])
+            base = frozen_base(task, resolved)
+            probe.extend([] if probe else [_Remembered(probe_of_rows(task, base, 0))])
             adapter.prepare(base, probe[0])  # type: ignore[arg-type]
         with torch.device("meta"):
             model = make()

@@ -53,13 +53,14 @@ DEVIATIONS = 3.0
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Of the model, and how many steps it has read English before there is an adapter."""
+class Task:
+    """The shape of the model, how many steps it has read English before there is an adapter, and rows of a batch after that."""
 
     dim: int = 64
     ffn_dim: int = 128
     n_layers: int = 2
     base_steps: int = BASE_STEPS
+    rows: int = ROWS
 
     @property
     def model(self) -> dict[str, Any]:
@@ -111,11 +112,11 @@ def english() -> Tensor:
     return torch.tensor(list("\n".join(demo.row(index)["text"] for index in range(len(demo))).encode()))
 
 
-def batches(text_N: Tensor, count: int, seed: int) -> Iterator[Batch]:
+def batches(text_N: Tensor, count: int, seed: int, rows: int = ROWS) -> Iterator[Batch]:
     """Rows from anywhere in a text."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(count):
-        starts = torch.randint(len(text_N) - TOKENS, (ROWS,), generator=generator).tolist()
+        starts = torch.randint(len(text_N) - TOKENS, (rows,), generator=generator).tolist()
         yield rows_of(torch.stack([text_N[at : at + TOKENS] for at in starts]), TOKENS)
 
 
@@ -127,65 +128,70 @@ def loss_on(names: tuple[str, ...], model: TrainModel) -> float:
 
 
 def resolved_for(
-    shape: Shape, name: str, options: Mapping[str, Any], seed: int, *, schedule: Any = "constant"
+    task: Task, name: str, options: Mapping[str, Any], seed: int, *, schedule: Any = "constant"
 ) -> Resolved:
     """A run with an adapter, as the core reads it."""
-    raw = small_run(model=shape.model, adapter={"name": name, **options}, schedule=schedule)
+    raw = small_run(model=task.model, adapter={"name": name, **options}, schedule=schedule)
     return resolve({**raw, "train": {**raw["train"], "seed": seed}}, host_of(modules().get(name, modules()["lora"])))
 
 
 @cache
-def base_weights(shape: Shape) -> dict[str, Tensor]:
+def base_weights(task: Task) -> dict[str, Tensor]:
     """Of the model that has read English."""
-    resolved = resolved_for(shape, "full", {}, 0)
+    resolved = resolved_for(task, "full", {}, 0)
     model = filled(resolved.build("train_model", resolved.config.model.options))
     adapter = inject(resolved, model)
-    training = PlainTraining(resolved, model, adapter, rate=BASE_RATE, steps=shape.base_steps)
-    training.run(list(batches(english(), shape.base_steps, seed=1)))
+    training = PlainTraining(resolved, model, adapter, rate=BASE_RATE, steps=task.base_steps)
+    training.run(list(batches(english(), task.base_steps, seed=1)))
     return {name: each.detach().clone() for name, each in model.named_parameters()}
 
 
-def frozen_base(shape: Shape, resolved: Resolved) -> TrainModel:
+def frozen_base(task: Task, resolved: Resolved) -> TrainModel:
     """It, as a run begins with it."""
     model: TrainModel = resolved.build("train_model", resolved.config.model.options)
-    model.load_state_dict(base_weights(shape), strict=False)
+    model.load_state_dict(base_weights(task), strict=False)
     return model
 
 
-class TaughtRows:
-    """The run's first rows, in the place of a loader, for adapters that look at them before it begins."""
+def python(task: Task, seed: int) -> Iterator[Batch]:
+    """What a run learns from."""
+    return batches(text_of(TAUGHT), STEPS, seed, task.rows)
 
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
+
+class TaughtRows:
+    """The run's rows from its first, in the place of a loader, for adapters that look at them before it begins."""
+
+    def __init__(self, task: Task, seed: int) -> None:
+        self._task, self._seed = task, seed
 
     def windows(self, position: Position) -> Iterator[Window]:
         """A batch each."""
-        for batch in batches(text_of(TAUGHT), STEPS, self._seed):
+        for batch in python(self._task, self._seed):
             yield Window([batch], (), position)
 
 
-def probe_of_rows(model: TrainModel, seed: int) -> ModelProbe:
+def probe_of_rows(task: Task, model: TrainModel, seed: int) -> ModelProbe:
     """What looks at them."""
-    return ModelProbe(model, TokenObjective(), TaughtRows(seed), ALONE)  # type: ignore[arg-type]
+    return ModelProbe(model, TokenObjective(), TaughtRows(task, seed), ALONE)  # type: ignore[arg-type]
 
 
 def begun(
-    shape: Shape, name: str, options: Mapping[str, Any], *, rate: float, seed: int, schedule: str = "constant"
+    task: Task, name: str, options: Mapping[str, Any], *, rate: float, seed: int, schedule: str = "constant"
 ) -> PlainTraining:
     """An adapter in the base, before its first step; ``schedule`` unless its test names another."""
-    resolved = resolved_for(shape, name, options, seed, schedule=asked(name, "schedule", schedule))
-    model = frozen_base(shape, resolved)
+    resolved = resolved_for(task, name, options, seed, schedule=asked(name, "schedule", schedule))
+    model = frozen_base(task, resolved)
     names = [each for each, _ in model.named_parameters()]
-    adapter: Adapter = inject(resolved, model, probe=lambda: probe_of_rows(model, seed))
+    adapter: Adapter = inject(resolved, model, probe=lambda: probe_of_rows(task, model, seed))
     start(resolved, model, adapter, names, process=ALONE)
     factor = resolved.build("schedule", resolved.config.schedule.options, total_steps=STEPS)
     return PlainTraining(resolved, model, adapter, rate=rate, steps=STEPS, schedule=factor)
 
 
-def taught(training: PlainTraining, seed: int) -> int | None:
+def taught(task: Task, training: PlainTraining, seed: int) -> int | None:
     """Take its steps; the first one without a finite loss, where there was one."""
     torch.manual_seed(seed)
-    for step, batch in enumerate(batches(text_of(TAUGHT), training.steps, seed), start=1):
+    for step, batch in enumerate(python(task, seed), start=1):
         try:
             [loss] = training.run([batch])
         except torch.linalg.LinAlgError:  # a decomposition of what is not finite
@@ -202,12 +208,12 @@ def trained_numbers(model: TrainModel) -> int:
 
 def learn(name: str) -> Learned:
     """200 steps with each seed."""
-    shape, after, trained = Shape(), [], 0
+    task, after, trained = Task(), [], 0
     options = {**small(name), **asked(name, "options", {})}
     for seed in SEEDS:
-        training = begun(shape, name, options, rate=float(asked(name, "rate", RATE)), seed=seed)
+        training = begun(task, name, options, rate=float(asked(name, "rate", RATE)), seed=seed)
         trained = trained_numbers(training.model)
-        diverged = taught(training, seed)
+        diverged = taught(task, training, seed)
         after.append(math.inf if diverged else loss_on(HELD_OUT, training.model))
-    base = loss_on(HELD_OUT, frozen_base(shape, resolved_for(shape, "full", {}, 0)))
+    base = loss_on(HELD_OUT, frozen_base(task, resolved_for(task, "full", {}, 0)))
     return Learned(name, base, tuple(after), trained)
