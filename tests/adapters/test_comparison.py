@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import islice
 from math import log
 from pathlib import Path
 
@@ -11,11 +12,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+from adapter_costs import kept
 from adapter_page import COSTS, DRAWN_FROM, PAGE, PICTURE, RESULTS, drawn, page, rows
 from adapter_runs import FIRST, RATES, Results, next_rate
 from adapter_sizes import NEAR, Size, counter, size_of
 from catalogue import WHOLE, components, small
-from learning import SEEDS, Task
+from learning import ROWS, SEEDS, TOKENS, Task, begun, python, trained_numbers
 from PIL import Image
 
 TINY = Task(dim=32, ffn_dim=48, base_steps=0)
@@ -87,3 +89,19 @@ def test_results_of_other_settings_are_not_added_to(tmp_path: Path) -> None:
     path.write_text('{"settings": {"steps": 7}}')
     with pytest.raises(SystemExit, match=r"was made with another .*steps"):
         Results(path).begin()
+
+
+def test_memory_is_what_each_part_has_to_keep() -> None:
+    bytes_of = {}
+    for name in ("lora", "lora-fa", WHOLE):
+        training = begun(TINY, name, {} if name == WHOLE else {"rank": 4}, rate=1e-3, seed=0)
+        [batch] = islice(python(TINY, 0), 1)
+        training.run([batch])
+        bytes_of[name] = kept(training, batch)
+        assert bytes_of[name]["gradients"] == 4 * trained_numbers(training.model)
+        assert 0 <= bytes_of[name]["optimizer"] - 8 * trained_numbers(training.model) < 1000, "two moments and counts"
+    assert bytes_of[WHOLE]["weights"] + bytes_of["lora"]["gradients"] == bytes_of["lora"]["weights"]
+    frozen_inputs = 4 * ROWS * TOKENS * TINY.n_layers * (2 * TINY.dim + TINY.ffn_dim)
+    assert bytes_of["lora"]["saved"] - bytes_of["lora-fa"]["saved"] == frozen_inputs, (
+        "inputs of q, k, v; gate, up; down"
+    )

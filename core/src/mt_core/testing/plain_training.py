@@ -59,10 +59,12 @@ class PlainTraining:
         for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
             group["lr"] = peak * self.factor(self.done - 1)
         context = PlainContext(self)
-        self.adapter.after_backward(context)
+        if self.adapter.steps:
+            self.adapter.after_backward(context)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.adapter.after_step(context)
+        if self.adapter.steps:
+            self.adapter.after_step(context)
         return float(loss.detach())
 
 
