@@ -59,13 +59,14 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """Every adapter that has runs, the least loss first."""
+    """Every adapter whose runs are done, the least loss first."""
     results, costs = json.loads(RESULTS.read_text()), json.loads(COSTS.read_text())["adapters"]
     relative = {name: (each["step"], _bytes(each) / _bytes(costs[LORA])) for name, each in costs.items()}
+    seeds = max(len(each.get("runs", ())) for each in results["adapters"].values())
     found = [
         _row(name, each, results["base"], relative.get(name, (None, None)))
         for name, each in results["adapters"].items()
-        if each.get("runs")
+        if len(each.get("runs", ())) == seeds
     ]
     return sorted(found, key=lambda row: (row.loss, row.name))
 
