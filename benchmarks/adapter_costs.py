@@ -15,7 +15,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "adapters"))
 
 import torch
-from adapter_sizes import LORA, RANK, counter, size_of
+from adapter_page import LORA
+from adapter_sizes import RANK, counter, size_of
 from catalogue import WHOLE
 from learning import ROWS, TAUGHT, TOKENS, Task, batches, begun, text_of, trained_numbers
 from torch import Tensor

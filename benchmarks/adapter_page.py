@@ -60,7 +60,7 @@ class Row:
 
 def rows() -> list[Row]:
     """Every adapter whose runs are done, the least loss first."""
-    results, costs = json.loads(RESULTS.read_text()), json.loads(COSTS.read_text())["adapters"]
+    results, costs = _read(RESULTS), _read(COSTS)["adapters"]
     relative = {name: (each["step"], _bytes(each) / _bytes(costs[LORA])) for name, each in costs.items()}
     seeds = max(len(each.get("runs", ())) for each in results["adapters"].values())
     found = [
@@ -69,6 +69,10 @@ def rows() -> list[Row]:
         if len(each.get("runs", ())) == seeds
     ]
     return sorted(found, key=lambda row: (row.loss, row.name))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())  # type: ignore[no-any-return]
 
 
 def _bytes(cost: Mapping[str, Any]) -> int:
@@ -143,7 +147,8 @@ def section(found: list[Row]) -> str:
         f"Held-out loss, step time and memory of {sum(row.name != WHOLE for row in found)} adapters, ranked;"
         f" {best.name} has the least loss, {best.loss:.3f} nats per byte, and the frozen base {best.base:.3f}"
     )
-    return f"![{alt}](images/{PICTURE.name})\n\n{table(found)}"
+    made = ", ".join(f"{name} {version}" for name, version in sorted(_read(RESULTS)["versions"].items()))
+    return f"![{alt}](images/{PICTURE.name})\n\n{table(found)}\n\nMade with {made}."
 
 
 def page(found: list[Row]) -> str:

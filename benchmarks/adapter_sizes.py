@@ -18,16 +18,15 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "adapters"))
 
 import torch
+from adapter_page import NEAR
 from catalogue import WHOLE, components, small
 from learning import Task, asked, frozen_base, probe_of_rows, resolved_for
 from torch import Tensor
 
 from mt_core import Adapter, MtError
 
-LORA, RANK = "lora", 8
-"""What the others are sized after."""
-NEAR = 0.1
-"""How far from LoRA's numbers still counts as equal, as a share of them."""
+RANK = 8
+"""LoRA's, after which the others are sized."""
 CLOSE = 0.02
 """And how far one way of sizing is no worse than another: the earlier one is taken."""
 SIZES = (*range(1, 33), *range(36, 65, 4), *range(72, 129, 8), *range(144, 257, 16))
@@ -52,8 +51,8 @@ class Size:
 
 
 def size_of(task: Task, name: str, wanted: int) -> Size:
-    """The nearest that there is: along one size, along two where one alone does not come near, and down to 1 of what is no
-    rank (one block, one factor or one expert is often another method) where that does not, either."""
+    """The defaults where these come near; else the nearest along one size, along two where one alone does not come near, and
+    down to 1 of what is no rank (one block, one factor or one expert is often another method) where that does not, either."""
     count = counter(task, name)
     start = _start(name, count)
     found = [Size(start, count(start))]

@@ -17,9 +17,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "adapters"))
 
 import torch
-from adapter_page import COSTS, RESULTS, write
+from adapter_page import COSTS, LORA, RESULTS, write
 from adapter_runs import Results, compare, summary
-from adapter_sizes import LORA
 from catalogue import WHOLE, components
 
 

@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from adapter_costs import kept
-from adapter_page import COSTS, DRAWN_FROM, PAGE, PICTURE, RESULTS, drawn, page, rows
+from adapter_page import COSTS, DRAWN_FROM, NEAR, PAGE, PICTURE, RESULTS, drawn, page, rows
 from adapter_runs import FIRST, RATES, Results, next_rate
-from adapter_sizes import NEAR, Size, counter, size_of
+from adapter_sizes import Size, counter, size_of
 from catalogue import WHOLE, components, small
 from learning import ROWS, SEEDS, TOKENS, Task, begun, python, trained_numbers
 from PIL import Image
