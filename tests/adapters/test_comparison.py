@@ -6,15 +6,17 @@ import sys
 from itertools import islice
 from math import log
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+import adapter_runs
 from adapter_costs import kept
 from adapter_page import COSTS, DRAWN_FROM, NEAR, PAGE, PICTURE, RESULTS, drawn, page, rows
-from adapter_runs import FIRST, RATES, Results, next_rate
+from adapter_runs import FIRST, RATES, Results, compare, next_rate
 from adapter_sizes import Size, counter, size_of
 from catalogue import WHOLE, components, small
 from learning import ROWS, SEEDS, TOKENS, Task, begun, python, trained_numbers
@@ -82,6 +84,26 @@ def test_a_rate_that_diverges_is_worse_than_any_other() -> None:
     assert next_rate({FIRST[0]: 2.0, FIRST[1]: None}) == RATES[RATES.index(FIRST[0]) - 1]
     assert next_rate(dict.fromkeys((RATES[2], *FIRST))) == RATES[1]
     assert next_rate(dict.fromkeys(RATES)) is None
+
+
+def test_a_run_that_was_killed_goes_on_with_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[float, int]] = []
+
+    def run(name: str, options: dict[str, Any], rate: float, seed: int) -> dict[str, Any]:
+        asked.append((rate, seed))
+        if len(asked) == 4:
+            raise KeyboardInterrupt
+        return {"trained": 7, "validated": 2 + abs(log(rate / 3e-3)), "loss": 2.0}
+
+    monkeypatch.setattr(adapter_runs, "run", run)
+    path = tmp_path / "results.json"
+    path.write_text('{"base": {"wanted": 1}, "adapters": {"lora": {"options": {}}}}')
+    with pytest.raises(KeyboardInterrupt):
+        compare(Results(path), "lora", 3)
+    for _ in range(2):
+        compare(Results(path), "lora", 3)
+    assert asked == [(3e-3, 0), (1e-2, 0), (1e-3, 0), (3e-3, 1), (3e-3, 1), (3e-3, 2)]
+    assert Results(path).of("lora")["rate"] == 3e-3
 
 
 def test_results_of_other_settings_are_not_added_to(tmp_path: Path) -> None:
