@@ -7,12 +7,15 @@ Then it trains with every seed at that rate.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import platform
 import statistics
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -71,11 +74,12 @@ _TEXTS = {"taught": TAUGHT, "validated": VALIDATED, "held_out": HELD_OUT}
 
 
 class Results:
-    """The file. Each run is in it as soon as it has ended."""
+    """The file. Each run is in it as soon as it has ended; several processes may add to it, each with adapters of its own."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.all: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        self.own: dict[str, dict[str, Any]] = {}
+        self.all: dict[str, Any] = self._read()
 
     def begin(self) -> None:
         """Raises ``SystemExit`` for a file that was made with other settings."""
@@ -88,21 +92,36 @@ class Results:
         self.all["settings"] = here
         self.all.setdefault("versions", {"python": platform.python_version(), "torch": torch.__version__})
         self.all["versions"]["mt-core"] = version("mt-core")
-        self.all.setdefault("adapters", {})
         if "base" not in self.all:
             self.all["base"] = _base()
         self.save()
 
     def of(self, name: str) -> dict[str, Any]:
-        """What is known of one."""
-        return self.all["adapters"].setdefault(name, {})  # type: ignore[no-any-return]
+        """What is known of one by now; from here on this process adds to it."""
+        return self.own.setdefault(name, self._read().get("adapters", {}).get(name, {}))
 
     def save(self) -> None:
-        """All of it, or nothing."""
+        """All of it, or nothing; what others have added stays."""
         self.path.parent.mkdir(exist_ok=True)
-        staged = self.path.with_suffix(".tmp")
-        staged.write_text(json.dumps(self.all, indent=1, sort_keys=True) + "\n")
-        os.replace(staged, self.path)
+        with _alone_in(self.path.parent):
+            self.all["adapters"] = {**self._read().get("adapters", {}), **self.own}
+            staged = self.path.with_suffix(".tmp")
+            staged.write_text(json.dumps(self.all, indent=1, sort_keys=True) + "\n")
+            os.replace(staged, self.path)
+
+    def _read(self) -> dict[str, Any]:
+        return json.loads(self.path.read_text()) if self.path.exists() else {}
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Other processes that ask for the same wait."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 def _base() -> dict[str, Any]:

