@@ -2,7 +2,7 @@
 
 ``tests/adapters/test_NAME.py`` may have these literals: ``SMALL`` (options for a tiny model), ``EXACT_WITHIN`` (how far an adapter
 with ``exact_at_init=False`` begins from its base, as a share of its output), ``LAYOUTS_WITHIN`` (how far layouts may be apart,
-relative, where a method enlarges rounding), ``LEARNING`` (``margin``, ``rate`` and ``options``
+relative, where a method enlarges rounding), ``LEARNING`` (``margin``, ``rate``, ``schedule`` and ``options``
 of its 200 steps: see learning.py) and ``EXPECTED_FAILURES`` (name of a test → why it fails; strict, and said in docs/adapters.md).
 """
 
@@ -25,6 +25,7 @@ from mt_plugin_adapters import plugin as adapters
 from mt_plugin_llama import plugin as llama
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
+from mt_plugin_optim import plugin as optim
 from mt_plugin_quantizers import plugin as quantizers
 
 HERE = Path(__file__).parent
@@ -76,8 +77,8 @@ def in_tiny_llama(name: str) -> tuple[Adapter, TrainModel, set[str]]:
 
 
 def host_of(module: ModuleType) -> PluginHost:
-    """The built-ins, Llama, the quantizers and all adapters; the one that is tested comes last, as the kit expects it."""
-    host = hermetic_host(llama, quantizers, adapters)
+    """The built-ins, Llama, schedules, quantizers and all adapters; the one that is tested comes last, as the kit expects it."""
+    host = hermetic_host(llama, optim, quantizers, adapters)
     host.plugins.sort(key=lambda plugin: plugin.info.module == module.__name__)
     return host
 

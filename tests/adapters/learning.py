@@ -1,17 +1,18 @@
-"""What 200 steps of each adapter are worth: a small Llama that has read English learns to predict Python.
+"""What a few hundred steps of an adapter are worth: a small Llama that has read English learns to predict Python.
 
 English is the demo corpus, Python the sources of a few modules of the standard library, held out by module: both ship with every
-CPython. ``python tests/adapters/learning.py`` writes the table into docs/adapters.md (minutes).
+CPython. ``test_learning.py`` asks a margin of each adapter, ``benchmarks/adapters.py`` compares them all.
 
-Shapes: B rows, T tokens (bytes).
+Shapes: B rows, T tokens (bytes), N bytes of a text.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,28 +24,48 @@ import torch
 from catalogue import TINY, host_of, modules, said, small
 from torch import Tensor
 
+from mt_core import Adapter
 from mt_core.assemble.adapted import inject, start
+from mt_core.assemble.probe import ModelProbe
 from mt_core.builtin.datasets.demo import DemoDataset
-from mt_core.nn import Batch, TrainModel
+from mt_core.data.loader import Position, Window
+from mt_core.nn import Batch, TokenObjective, TrainModel
 from mt_core.plugins.resolve import Resolved, resolve
-from mt_core.testing.adapter import ALONE, probe_of_run
+from mt_core.testing.adapter import ALONE
 from mt_core.testing.forward import mean_loss, rows_of
 from mt_core.testing.layouts import small_run
 from mt_core.testing.plain_training import PlainTraining
 from mt_core.testing.weights import filled
 
-PAGE = Path(__file__).parents[2] / "docs" / "adapters.md"
-BEGIN, END = "<!-- learning: begin -->", "<!-- learning: end -->"
-MODEL = {"name": "llama", **TINY, "dim": 64, "ffn_dim": 128}
 TAUGHT, HELD_OUT = ("argparse", "inspect", "typing", "doctest"), ("textwrap", "shlex", "calendar")
-ROWS, TOKENS = 8, 128
+VALIDATED = ("difflib", "pprint")
+"""What a learning rate is chosen by, where it is chosen."""
+ROWS, TOKENS, LOOKED_AT = 8, 128, 24
+"""Rows of a batch, their bytes, and the batches that a loss is measured on."""
 SEEDS = (0, 1, 2)
-STEPS, BASE_STEPS = 200, 500
+BASE_STEPS, BASE_RATE = 500, 3e-3
+STEPS = 200
 RATE, MARGIN = 1e-2, 0.15
 """Learning rate, and how far below the frozen base's held-out loss an adapter must end (nats per byte), unless its test says
 otherwise (``LEARNING``)."""
 DEVIATIONS = 3.0
 """And by how many standard deviations over seeds."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """The shape of the model, how many steps it has read English before there is an adapter, and rows of a batch after that."""
+
+    dim: int = 64
+    ffn_dim: int = 128
+    n_layers: int = 2
+    base_steps: int = BASE_STEPS
+    rows: int = ROWS
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """As in ``run.yaml``."""
+        return {"name": "llama", **TINY, "dim": self.dim, "ffn_dim": self.ffn_dim, "n_layers": self.n_layers}
 
 
 @dataclass(frozen=True)
@@ -69,7 +90,7 @@ class Learned:
     @property
     def is_enough(self) -> bool:
         """Whether it learns what it must."""
-        return self.gain > margin_of(self.name) and self.gain > DEVIATIONS * self.deviation
+        return self.gain > float(asked(self.name, "margin", MARGIN)) and self.gain > DEVIATIONS * self.deviation
 
 
 def asked(name: str, key: str, default: Any) -> Any:
@@ -77,101 +98,122 @@ def asked(name: str, key: str, default: Any) -> Any:
     return said(name, "LEARNING", {}).get(key, default)
 
 
-def rate_of(name: str) -> float:
-    """Learning rate."""
-    return float(asked(name, "rate", RATE))
-
-
-def margin_of(name: str) -> float:
-    """Nats per byte."""
-    return float(asked(name, "margin", MARGIN))
-
-
+@cache
 def text_of(names: tuple[str, ...]) -> Tensor:
     """Bytes of these modules' sources, (N)."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     return torch.tensor(list("\n".join((folder / f"{name}.py").read_text() for name in names).encode()))
 
 
+@cache
 def english() -> Tensor:
     """Bytes of the demo corpus, (N)."""
     demo = DemoDataset()
     return torch.tensor(list("\n".join(demo.row(index)["text"] for index in range(len(demo))).encode()))
 
 
-def batches(text_N: Tensor, count: int, seed: int) -> Iterator[Batch]:
+def batches(text_N: Tensor, count: int, seed: int, rows: int = ROWS) -> Iterator[Batch]:
     """Rows from anywhere in a text."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(count):
-        starts = torch.randint(len(text_N) - TOKENS, (ROWS,), generator=generator).tolist()
+        starts = torch.randint(len(text_N) - TOKENS, (rows,), generator=generator).tolist()
         yield rows_of(torch.stack([text_N[at : at + TOKENS] for at in starts]), TOKENS)
 
 
-def held_out_loss(model: TrainModel) -> float:
+def loss_on(names: tuple[str, ...], model: TrainModel) -> float:
     """Nats per byte."""
     with torch.no_grad():
-        losses = [float(mean_loss(model.eval(), batch)) for batch in batches(text_of(HELD_OUT), 24, seed=99)]
+        losses = [float(mean_loss(model.eval(), batch)) for batch in batches(text_of(names), LOOKED_AT, seed=99)]
     return statistics.mean(losses)
 
 
-def resolved_for(adapter: dict[str, Any], module: str, seed: int) -> Resolved:
-    """A run with it, as the core reads it."""
-    raw = small_run(model=MODEL, adapter=adapter)
-    return resolve({**raw, "train": {**raw["train"], "seed": seed}}, host_of(modules()[module]))
+def resolved_for(
+    task: Task, name: str, options: Mapping[str, Any], seed: int, *, schedule: Any = "constant"
+) -> Resolved:
+    """A run with an adapter, as the core reads it."""
+    raw = small_run(model=task.model, adapter={"name": name, **options}, schedule=schedule)
+    return resolve({**raw, "train": {**raw["train"], "seed": seed}}, host_of(modules().get(name, modules()["lora"])))
 
 
 @cache
-def base_weights() -> dict[str, Tensor]:
+def base_weights(task: Task) -> dict[str, Tensor]:
     """Of the model that has read English."""
-    resolved = resolved_for({"name": "full"}, "lora", 0)
+    resolved = resolved_for(task, "full", {}, 0)
     model = filled(resolved.build("train_model", resolved.config.model.options))
     adapter = inject(resolved, model)
-    training = PlainTraining(resolved, model, adapter, rate=3e-3, steps=BASE_STEPS)
-    training.run(list(batches(english(), BASE_STEPS, seed=1)))
+    training = PlainTraining(resolved, model, adapter, rate=BASE_RATE, steps=task.base_steps)
+    training.run(list(batches(english(), task.base_steps, seed=1)))
     return {name: each.detach().clone() for name, each in model.named_parameters()}
 
 
-def frozen_base(resolved: Resolved) -> TrainModel:
+def frozen_base(task: Task, resolved: Resolved) -> TrainModel:
     """It, as a run begins with it."""
     model: TrainModel = resolved.build("train_model", resolved.config.model.options)
-    model.load_state_dict(base_weights(), strict=False)
+    model.load_state_dict(base_weights(task), strict=False)
     return model
+
+
+def python(task: Task, seed: int) -> Iterator[Batch]:
+    """What a run learns from."""
+    return batches(text_of(TAUGHT), STEPS, seed, task.rows)
+
+
+class TaughtRows:
+    """The run's rows from its first, in the place of a loader, for adapters that look at them before it begins."""
+
+    def __init__(self, task: Task, seed: int) -> None:
+        self._task, self._seed = task, seed
+
+    def windows(self, position: Position) -> Iterator[Window]:
+        """A batch each."""
+        for batch in python(self._task, self._seed):
+            yield Window([batch], (), position)
+
+
+def probe_of_rows(task: Task, model: TrainModel, seed: int) -> ModelProbe:
+    """What looks at them."""
+    return ModelProbe(model, TokenObjective(), TaughtRows(task, seed), ALONE)  # type: ignore[arg-type]
+
+
+def begun(
+    task: Task, name: str, options: Mapping[str, Any], *, rate: float, seed: int, schedule: str = "constant"
+) -> PlainTraining:
+    """An adapter in the base, before its first step; ``schedule`` unless its test names another."""
+    resolved = resolved_for(task, name, options, seed, schedule=asked(name, "schedule", schedule))
+    model = frozen_base(task, resolved)
+    names = [each for each, _ in model.named_parameters()]
+    adapter: Adapter = inject(resolved, model, probe=lambda: probe_of_rows(task, model, seed))
+    start(resolved, model, adapter, names, process=ALONE)
+    factor = resolved.build("schedule", resolved.config.schedule.options, total_steps=STEPS)
+    return PlainTraining(resolved, model, adapter, rate=rate, steps=STEPS, schedule=factor)
+
+
+def taught(task: Task, training: PlainTraining, seed: int) -> int | None:
+    """Take its steps; the first one without a finite loss, where there was one."""
+    torch.manual_seed(seed)
+    for step, batch in enumerate(python(task, seed), start=1):
+        try:
+            [loss] = training.run([batch])
+        except torch.linalg.LinAlgError:  # a decomposition of what is not finite
+            return step
+        if not math.isfinite(loss):
+            return step
+    return None
+
+
+def trained_numbers(model: TrainModel) -> int:
+    """How many are trained; those that several layers share count once."""
+    return sum(each.numel() for each in model.parameters() if each.requires_grad)
 
 
 def learn(name: str) -> Learned:
     """200 steps with each seed."""
-    after, base, trained = [], 0.0, 0
+    task, after, trained = Task(), [], 0
+    options = {**small(name), **asked(name, "options", {})}
     for seed in SEEDS:
-        resolved = resolved_for({"name": name, **small(name), **asked(name, "options", {})}, name, seed)
-        model = frozen_base(resolved)
-        base = held_out_loss(model)
-        names = [each for each, _ in model.named_parameters()]
-        adapter = inject(resolved, model, probe=lambda run=resolved, whole=model: probe_of_run(run, whole))
-        start(resolved, model, names, process=ALONE)
-        training = PlainTraining(resolved, model, adapter, rate=rate_of(name), steps=STEPS)
-        trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
-        torch.manual_seed(seed)
-        training.run(list(batches(text_of(TAUGHT), STEPS, seed=seed)))
-        after.append(held_out_loss(model))
+        training = begun(task, name, options, rate=float(asked(name, "rate", RATE)), seed=seed)
+        trained = trained_numbers(training.model)
+        diverged = taught(task, training, seed)
+        after.append(math.inf if diverged else loss_on(HELD_OUT, training.model))
+    base = loss_on(HELD_OUT, frozen_base(task, resolved_for(task, "full", {}, 0)))
     return Learned(name, base, tuple(after), trained)
-
-
-def table(found: list[Learned]) -> str:
-    """Markdown."""
-    head = "| adapter | trained numbers | rate | base | after | gain | deviation | must be above |\n|---|---|---|---|---|---|---|---|"
-    lines = [
-        f"| `{each.name}` | {each.trained:,} | {rate_of(each.name):g} | {each.base:.3f}"
-        f" | {statistics.mean(each.after):.3f} | {each.gain:.3f} | {each.deviation:.3f} | {margin_of(each.name):g} |"
-        for each in found
-    ]
-    return "\n".join([head, *lines])
-
-
-def write(found: list[Learned]) -> None:
-    """Put the table into the page."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{rest.partition(END)[2]}")
-
-
-if __name__ == "__main__":
-    write([learn(name) for name in modules()])

@@ -19,7 +19,7 @@ from learning import learn
 def test_two_hundred_steps_end_under_the_frozen_base_by_more_than_three_deviations(
     name: str, request: pytest.FixtureRequest
 ) -> None:
-    """From English to Python; ``python tests/adapters/learning.py`` writes the figures of all into docs/adapters.md."""
+    """From English to Python, at the rate and above the margin that its test names; docs/adapters.md compares at searched rates."""
     expect(request, name)
     learned = learn(name)
     assert learned.is_enough, learned

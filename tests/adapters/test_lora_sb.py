@@ -16,6 +16,7 @@ from mt_plugin_adapters.variants.lora_sb import COMPONENT
 from mt_plugin_adapters.variants.lora_sb.config import LoraSbConfig
 
 SMALL: dict = {"rank": 4, "alpha": 8.0}
+LEARNING: dict = {"margin": 0.05}  # 224 numbers
 EXACT_WITHIN: float = 0.3  # the first step of full training is in A and B
 WIDTHS = (24, 16, 20)
 

@@ -17,6 +17,7 @@ from mt_plugin_adapters.variants.lora_xs.config import LoraXsConfig
 from mt_plugin_adapters.variants.lora_xs.layer import SquareLinear
 
 SMALL: dict = {"rank": 4, "alpha": 8.0}
+LEARNING: dict = {"margin": 0.05}  # 224 numbers
 EXACT_WITHIN = 1e-3
 """How far a model's first output is from its base's, as a share of it: a single layer's is under 1e-4."""
 

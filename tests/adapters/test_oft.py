@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from peft_layers import check_start_and_merge, close, compare, linear, moved, place, started
 
 from mt_core import UsageError
+from mt_plugin_adapters.rotations import block_product
 from mt_plugin_adapters.variants.oft import COMPONENT
 from mt_plugin_adapters.variants.oft.config import OftConfig
 from mt_plugin_adapters.variants.oft.layer import OftLinear
@@ -60,3 +61,18 @@ def test_in_half_precision_it_begins_as_the_base_to_the_bit() -> None:
     ours = started(COMPONENT.build(OftConfig(**SMALL)).layer(copy.deepcopy(base), place()))
     x = torch.randn(3, 24, dtype=torch.bfloat16)
     assert torch.equal(ours(x), base(x))
+
+
+@pytest.mark.parametrize("blocks", [1, 4])
+def test_the_product_keeps_rows_and_blocks_and_no_copy_of_the_blocks_for_each_row(blocks: int) -> None:
+    x, blocks_NKK = torch.randn(2, 50, 32).requires_grad_(), torch.randn(blocks, 8, 8).requires_grad_()
+    kept: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        out = block_product(x, blocks_NKK)
+    close(out, x @ torch.block_diag(*blocks_NKK.expand(4, 8, 8)))
+    assert sum(kept.values()) <= 4 * (x.numel() + blocks_NKK.numel())

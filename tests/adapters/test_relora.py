@@ -20,7 +20,10 @@ from mt_plugin_adapters.variants.relora.adapter import Relora
 from mt_plugin_adapters.variants.relora.config import ReloraConfig
 
 SMALL: dict = {"rank": 4, "alpha": 8.0, "every_steps": 2, "pruning": "random"}
-LEARNING: dict = {"options": {"every_steps": 50}}  # cycles that are long enough to learn something
+LEARNING: dict = {  # cycles that are long enough to learn something, and the method's own schedule
+    "options": {"every_steps": 50},
+    "schedule": {"name": "relora", "reset_steps": 50, "restart_steps": 5},
+}
 
 
 def model(**options: object) -> tuple[nn.Sequential, Relora]:

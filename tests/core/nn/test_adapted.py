@@ -52,6 +52,29 @@ def test_the_product_in_one_piece_has_value_and_gradients_of_the_plain_one(biase
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_with_a_frozen_first_matrix_inputs_are_not_kept_and_gradients_are_the_same(dropout: float) -> None:
+    layer = LoraLinear(nn.Linear(64, 64, bias=False), rank=4, scale=1.0, dropout=dropout).eval()
+    layer.initialise(torch.Generator().manual_seed(0))
+    nn.init.normal_(layer.lora_B)
+    x, kept = torch.randn(32, 64), []
+    inputs = [nn.Parameter(x.clone()) for _ in range(2)]
+
+    def pack(tensor: Tensor) -> Tensor:
+        kept.append(tensor)
+        return tensor
+
+    layer.weight.requires_grad_(False)
+    expected = torch.autograd.grad(layer(inputs[0]).square().sum(), (inputs[0], layer.lora_B))
+    layer.lora_A.requires_grad_(False)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        out = layer(inputs[1])
+    found = torch.autograd.grad(out.square().sum(), (inputs[1], layer.lora_B))
+    assert all(each.untyped_storage().data_ptr() != inputs[1].untyped_storage().data_ptr() for each in kept)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
 def test_lora_keeps_its_input_for_the_backward_and_a_few_numbers_a_token() -> None:
     layer = LoraLinear(nn.Linear(64, 64, bias=False), rank=4, scale=1.0)
     layer.weight.requires_grad_(False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -15,16 +15,35 @@ from mt_core.plugins.resolve import Resolved
 
 
 class PlainTraining:
-    """What the loop does with an adapter: backward, ``after_backward``, update, ``after_step``; one batch a step."""
+    """What the loop does with an adapter: backward, ``after_backward``, update, ``after_step``; one batch a step.
 
-    def __init__(self, resolved: Resolved, model: TrainModel, adapter: Adapter, *, rate: float, steps: int) -> None:
+    ``schedule`` is what the rates of an update are multiplied by, from 0, as a component of schedules gives it.
+    """
+
+    def __init__(
+        self,
+        resolved: Resolved,
+        model: TrainModel,
+        adapter: Adapter,
+        *,
+        rate: float,
+        steps: int,
+        schedule: Callable[[int], float] | None = None,
+    ) -> None:
         self.model, self.adapter, self.steps, self.done = model, adapter, steps, 0
-        self.rate = rate
+        self.peak = rate
+        self.factor = schedule or (lambda k: 1.0)
         groups = parameter_groups(resolved, model, adapter)
         own = float(getattr(resolved.config.optimizer.options, "lr", rate))
         for group in groups:  # a group with a rate of its own keeps its share of it
             group["lr"] = rate * group.get("lr", own) / own
         self.optimizer = torch.optim.AdamW([{**group, "weight_decay": 0.0} for group in groups], lr=rate)
+        self.peaks = [float(group["lr"]) for group in groups]
+
+    @property
+    def rate(self) -> float:
+        """Of the update that is made now, or was made last."""
+        return self.peak * self.factor(max(self.done - 1, 0))
 
     def run(self, batches: Sequence[Batch]) -> list[float]:
         """A step for each; their losses, before the update, in nats per token."""
@@ -37,11 +56,15 @@ class PlainTraining:
         loss = sums.loss_sum / sums.token_count
         loss.backward()  # type: ignore[no-untyped-call]
         self.done += 1
+        for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
+            group["lr"] = peak * self.factor(self.done - 1)
         context = PlainContext(self)
-        self.adapter.after_backward(context)
+        if self.adapter.steps:
+            self.adapter.after_backward(context)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.adapter.after_step(context)
+        if self.adapter.steps:
+            self.adapter.after_step(context)
         return float(loss.detach())
 
 

@@ -1,4 +1,4 @@
-"""Orthogonal matrices from free numbers. Shapes: N blocks, K x K each."""
+"""Orthogonal matrices from free numbers. Shapes: M rows, N blocks, K x K each."""
 
 from __future__ import annotations
 
@@ -27,5 +27,8 @@ def cayley_neumann(skew_NKK: Tensor, terms: int) -> Tensor:
 def block_product(x: Tensor, blocks_NKK: Tensor) -> Tensor:
     """Rows times a block-diagonal matrix, (…, N·K) -> (…, N·K), in the dtype of ``x``; one block stands for all."""
     size = blocks_NKK.shape[-1]
-    x_NK = x.reshape(*x.shape[:-1], -1, 1, size)
-    return (x_NK @ blocks_NKK.to(x.dtype)).reshape(x.shape)
+    x_MNK, blocks_NKK = x.reshape(-1, x.shape[-1] // size, size), blocks_NKK.to(x.dtype)
+    if len(blocks_NKK) == 1:
+        return (x_MNK @ blocks_NKK[0]).reshape(x.shape)
+    # one product a block: broadcast over rows, matmul would copy the blocks for each of them
+    return torch.bmm(x_MNK.transpose(0, 1), blocks_NKK).transpose(0, 1).reshape(x.shape)
