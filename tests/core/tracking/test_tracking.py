@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,19 @@ def test_progress_is_printed_on_time_with_the_time_left() -> None:
         "step 15/20 | 5 records | 2s left",
         "step 20/20 | 5 records | 0s left",
     ]
+
+
+def test_a_printer_that_fails_is_named_once_and_the_run_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(records: Sequence[StepRecord]) -> str:
+        return str(records[-1].metrics["no_such_figure"])
+
+    said: list[str] = []
+    lines = ProgressLines(broken, total_steps=3, every_steps=1, name="odd-line", say=said.append, clock=lambda: 0.0)
+    for step in range(1, 4):
+        lines.append(record(step))
+    assert [line.split(" | ")[1] for line in said] == ["loss 1.0000"] * 3
+    warned = capsys.readouterr().err
+    assert warned.count("warning: task print odd-line failed at step 1: KeyError: 'no_such_figure'") == 1
 
 
 @pytest.mark.parametrize(

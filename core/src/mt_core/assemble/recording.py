@@ -34,6 +34,7 @@ def open_recorder(
         total_steps=total_steps,
         every_steps=every,
         first_step=progress.step,
+        name=resolved.config.task_print.name,
     )
     recorded = progress.step if progress.pending is None else progress.step - 1
     trackers = _trackers(resolved, output, recorded)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from mt_core.protocols import StepRecord, TaskPrint
-from mt_core.tracking.logs import show
+from mt_core.tracking.logs import notice, show
 
 
 def duration(seconds: float) -> str:
@@ -30,10 +30,11 @@ class ProgressLines:
         total_steps: int,
         every_steps: int,
         first_step: int = 0,
+        name: str = "",
         say: Callable[[str], None] = show,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._print = task_print
+        self._print, self._name = task_print, name
         self._total = total_steps
         self._every = every_steps
         self._first = first_step
@@ -55,5 +56,17 @@ class ProgressLines:
         self._pending = []
 
     def line(self, records: Sequence[StepRecord]) -> str:
-        """The task's own words for these records."""
-        return self._print(records)
+        """The task's own words for these records. A printer that fails never stops a run: from then on there is the loss alone."""
+        try:
+            return self._print(records)
+        except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything; whose it is is said below
+            self._print = _loss
+            notice(
+                f"warning: task print {self._name} failed at step {records[-1].step}: {type(error).__name__}: {error};"
+                " the run goes on, and shows the loss alone"
+            )
+            return _loss(records)
+
+
+def _loss(records: Sequence[StepRecord]) -> str:
+    return f"loss {records[-1].loss:.4f}"
