@@ -32,9 +32,6 @@ def test_table_and_picture_on_the_page_are_those_of_the_results() -> None:
     assert Image.open(PICTURE).text[DRAWN_FROM] == drawn(found), "run python benchmarks/adapters.py --page"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the first run over all adapters is not finished: python benchmarks/adapters.py goes on"
-)
 def test_every_adapter_that_is_offered_is_compared_with_every_seed() -> None:
     found = Results(RESULTS).all["adapters"]
     missing = [
