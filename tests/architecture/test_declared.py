@@ -25,6 +25,7 @@ FROM = {
     "bitsandbytes": "bitsandbytes",
     "mlflow": "mlflow-skinny",
     "pydantic_core": "pydantic",
+    "torchao": "torchao",
     "wandb": "wandb",
     "zstandard": "zstandard",
 }
