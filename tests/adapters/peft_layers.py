@@ -88,6 +88,13 @@ def compare(ours: AdaptedLinear, theirs: nn.Module, pairs: Mapping[str, nn.Param
         close(ours.merged_bias(), theirs.get_base_layer().bias)
 
 
+def compare_with_lora(ours: AdaptedLinear, base: nn.Linear, **options: Any) -> None:
+    """Moves our A and B, and compares the layer with peft's LoRA on ``base``."""
+    theirs = peft_lora(base, **options)
+    pair = {"lora_A": theirs.lora_A["default"].weight, "lora_B": theirs.lora_B["default"].weight}
+    compare(moved(ours), theirs, pair)
+
+
 def check_start_and_merge(layer: AdaptedLinear, base: nn.Linear, *, first: float = 0.0) -> None:
     """The first output is that of ``base`` within ``first``; merged equals unmerged; unmerging restores bits; base is frozen."""
     x = torch.randn(3, base.in_features, generator=torch.Generator().manual_seed(4))

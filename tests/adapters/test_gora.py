@@ -12,7 +12,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from given_probe import Chain, GivenProbe, falling, put, with_gradients
-from peft_layers import check_start_and_merge, close, compare, moved, peft_lora
+from peft_layers import check_start_and_merge, close, compare_with_lora
 
 from mt_core import UsageError
 from mt_plugin_adapters.variants.gora import COMPONENT
@@ -90,9 +90,7 @@ def test_a_is_drawn_as_loras_and_follows_its_seed() -> None:
 
 def test_output_gradients_and_merged_weight_are_those_of_pefts_lora() -> None:
     for block, base in zip(chain()[0].blocks, Chain(*WIDTHS).blocks, strict=True):
-        theirs = peft_lora(base, rank=len(block.lora_A), alpha=8.0, use_rslora=True)
-        pair = {"lora_A": theirs.lora_A["default"].weight, "lora_B": theirs.lora_B["default"].weight}
-        compare(moved(block), theirs, pair)
+        compare_with_lora(block, base, rank=len(block.lora_A), alpha=8.0, use_rslora=True)
 
 
 def test_it_begins_a_step_away_from_the_base_and_merges_and_unmerges() -> None:

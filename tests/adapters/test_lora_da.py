@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from catalogue import TINY
 from given_probe import Chain, GivenProbe, falling, put
-from peft_layers import check_start_and_merge, close, compare, moved, peft_lora
+from peft_layers import check_start_and_merge, close, compare_with_lora
 
 from mt_core import Sample
 from mt_core.assemble.probe import ModelProbe
@@ -96,9 +96,7 @@ def test_uncertainty_moves_the_choice_towards_inputs_that_are_seen_often() -> No
 
 def test_output_gradients_and_merged_weight_are_those_of_pefts_lora() -> None:
     for block, base in zip(chain()[0].blocks, Chain(*WIDTHS).blocks, strict=True):
-        theirs = peft_lora(base, rank=4, alpha=8.0)
-        pair = {"lora_A": theirs.lora_A["default"].weight, "lora_B": theirs.lora_B["default"].weight}
-        compare(moved(block), theirs, pair)
+        compare_with_lora(block, base, rank=4, alpha=8.0)
 
 
 def test_it_begins_a_step_away_from_the_base_and_merges_and_unmerges() -> None:

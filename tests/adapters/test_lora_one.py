@@ -10,7 +10,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from given_probe import Chain, with_gradients
-from peft_layers import check_start_and_merge, close, compare, moved, peft_lora
+from peft_layers import check_start_and_merge, close, compare_with_lora
 
 from mt_plugin_adapters.variants.lora_one import COMPONENT
 from mt_plugin_adapters.variants.lora_one.config import LoraOneConfig
@@ -40,9 +40,7 @@ def test_it_begins_as_the_best_matrix_of_its_rank_in_place_of_one_step() -> None
 
 def test_output_gradients_and_merged_weight_are_those_of_pefts_lora() -> None:
     for block, base in zip(chain()[0].blocks, Chain(*WIDTHS).blocks, strict=True):
-        theirs = peft_lora(base, rank=4, alpha=8.0)
-        pair = {"lora_A": theirs.lora_A["default"].weight, "lora_B": theirs.lora_B["default"].weight}
-        compare(moved(block), theirs, pair)
+        compare_with_lora(block, base, rank=4, alpha=8.0)
 
 
 def test_it_begins_a_step_away_from_the_base_and_merges_and_unmerges() -> None:

@@ -10,7 +10,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import check_start_and_merge, close, compare, linear, moved, peft_lora, place, started
+from peft_layers import check_start_and_merge, close, compare_with_lora, linear, place, started
 
 from mt_core import LowRankConfig
 from mt_plugin_adapters.variants.milora import COMPONENT
@@ -35,11 +35,10 @@ def test_it_begins_as_the_papers_split_of_the_singular_values() -> None:
 
 
 def test_output_gradients_and_merged_weight_are_those_of_pefts_lora_on_what_is_frozen() -> None:
-    ours = moved(layer())
+    ours = layer()
     base = linear()
     base.weight.copy_(ours.weight)
-    theirs = peft_lora(base, **SMALL)
-    compare(ours, theirs, {"lora_A": theirs.lora_A["default"].weight, "lora_B": theirs.lora_B["default"].weight})
+    compare_with_lora(ours, base, **SMALL)
 
 
 def test_it_begins_as_the_base_and_merges_and_unmerges() -> None:

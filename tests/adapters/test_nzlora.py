@@ -10,7 +10,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import check_start_and_merge, close, compare, linear, moved, peft_lora, place, started
+from peft_layers import check_start_and_merge, close, compare_with_lora, linear, place, started
 
 from mt_plugin_adapters.variants.nzlora import COMPONENT
 from mt_plugin_adapters.variants.nzlora.config import NonZeroConfig
@@ -25,11 +25,10 @@ def layer(base: torch.nn.Linear | None = None, **options: object) -> NonZeroLine
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_output_gradients_and_merged_weight_are_those_of_pefts_lora_on_what_is_frozen(exact: bool) -> None:
-    ours = moved(layer(exact=exact))
+    ours = layer(exact=exact)
     base = linear()
     base.weight.copy_(ours.weight)
-    theirs = peft_lora(base, **SMALL)
-    compare(ours, theirs, {"lora_A": theirs.lora_A["default"].weight, "lora_B": theirs.lora_B["default"].weight})
+    compare_with_lora(ours, base, **SMALL)
 
 
 def test_both_matrices_begin_with_the_papers_deviations() -> None:

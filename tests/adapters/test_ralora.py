@@ -12,7 +12,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from given_probe import Chain, GivenProbe, falling, put
-from peft_layers import check_start_and_merge, close, compare, moved, peft_lora
+from peft_layers import check_start_and_merge, close, compare_with_lora, moved
 
 from mt_plugin_adapters.variants.ralora import COMPONENT
 from mt_plugin_adapters.variants.ralora.adapter import Ralora, effective_rank
@@ -73,9 +73,7 @@ def test_the_update_is_block_diagonal_with_the_parameters_of_a_lora_and_a_higher
 def test_in_one_block_it_is_pefts_lora() -> None:
     model, _, _ = chain(max_blocks=1)
     for block, base in zip(model.blocks, Chain(*WIDTHS).blocks, strict=True):
-        theirs = peft_lora(base, rank=2, alpha=8.0)
-        pair = {"lora_A": theirs.lora_A["default"].weight, "lora_B": theirs.lora_B["default"].weight}
-        compare(moved(block), theirs, pair)
+        compare_with_lora(block, base, rank=2, alpha=8.0)
 
 
 def test_gradients_of_a_block_are_those_of_the_block_diagonal_matrix() -> None:

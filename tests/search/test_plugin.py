@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-import mt_core
-import mt_core.command
 import mt_plugin_search
 from mt_plugin_search.plugin import mt_callbacks
 from mt_plugin_search.request import Settings
@@ -45,13 +39,3 @@ def test_every_option_is_described() -> None:
     assert component.source.startswith("https://")
     for config in (component.config, Settings):
         assert all(field.description for field in config.model_fields.values())
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_only_public_names_of_the_core_are_used(path: Path) -> None:
-    parts: list[Any] = [mt_core, mt_core.command]
-    public = {part.__name__: set(part.__all__) for part in parts}
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "mt_core":
-            assert node.module in public, f"{node.module} is private"
-            assert {alias.name for alias in node.names} <= public[node.module]

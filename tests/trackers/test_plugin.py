@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from annotated_types import Ge, Gt, MinLen
 
-import mt_core
 import mt_plugin_trackers
 from mt_core import Component
 from mt_core.cli.train import main
@@ -48,15 +45,6 @@ def test_every_option_is_described_and_bounded_and_every_component_has_a_source(
         assert field.description, name
         if field.annotation is not bool and "Literal" not in str(field.annotation) and name not in ("metric", "tags"):
             assert any(isinstance(mark, Ge | Gt | MinLen) for mark in field.metadata), name
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}.{path.stem}")
-def test_only_public_names_of_the_core_are_used(path: Path) -> None:
-    public: set[Any] = set(mt_core.__all__)
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "mt_core":
-            assert node.module == "mt_core", f"{node.module} is private"
-            assert {alias.name for alias in node.names} <= public
 
 
 @pytest.mark.usefixtures("kit_model")

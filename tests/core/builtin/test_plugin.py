@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_origin
+from typing import get_origin
 
 import pytest
 from annotated_types import Ge, Gt, MinLen
@@ -79,26 +78,3 @@ def test_every_option_has_a_description_and_a_bound_where_it_is_a_number_or_a_pa
 def test_defaults_of_the_objectives() -> None:
     defaults = {each.name: (each.batching, each.truncation) for each in plugin.mt_objectives()}
     assert defaults == {"pretrain": ("packing", "split"), "sft": ("padding", "error")}
-
-
-def run_time_imports(tree: ast.Module) -> list[tuple[str, list[str]]]:
-    """(module, names) of every import that is not for type checkers only."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            node.body = []
-    found = [
-        (n.module or "", [a.name for a in n.names])
-        for n in ast.walk(tree)
-        if isinstance(n, ast.ImportFrom) and not n.level
-    ]
-    return found + [(a.name, []) for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names]
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_built_ins_use_public_names_only(path: Path) -> None:
-    parts: list[Any] = [mt_core, mt_core.adapters, mt_core.files, mt_core.nn, mt_core.weights]
-    public = {part.__name__: part.__all__ for part in parts}
-    for module, names in run_time_imports(ast.parse(path.read_text("utf-8"))):
-        if module.partition(".")[0] == "mt_core":
-            assert module in public, f"{module} is private"
-            assert set(names) <= set(public[module])

@@ -19,7 +19,7 @@ from mt_core.data import measures
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.encoding import Rules, encode
 from mt_core.data.findings import THRESHOLDS, findings, refuse_findings
-from mt_core.data.measures import compare, filled, finish, row_of_id, sample_hashes
+from mt_core.data.measures import compare, count_duplicates, filled, row_of_id, sample_hashes
 from mt_core.data.order import permutation
 from mt_core.data.packing import next_fit, pack
 from mt_core.data.report import BAD_ROW, PLACES, DataReport
@@ -60,7 +60,8 @@ def encoded(rows: Sequence[Sample | str | None], part: range | None = None, **gi
 
 
 def finished(samples: EncodedSamples) -> DataReport:
-    finish(samples, sequence_len=8, rows_at_a_time=2, seed=0)
+    count_duplicates(samples)
+    samples.report.filled = filled(samples, sequence_len=8, rows_at_a_time=2, seed=0)
     return samples.report
 
 

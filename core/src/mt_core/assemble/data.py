@@ -13,7 +13,7 @@ from mt_core.data.encoded import EncodedSamples
 from mt_core.data.encoding import Rules, encode
 from mt_core.data.findings import findings, refuse_findings
 from mt_core.data.loader import HeldOut, Loader
-from mt_core.data.measures import compare, finish, measure, row_of_id
+from mt_core.data.measures import compare, count_duplicates, filled, measure, row_of_id
 from mt_core.data.spelled import spelled_by
 from mt_core.data.stream.blocks import Blocks
 from mt_core.data.stream.loader import StreamLoader
@@ -97,7 +97,9 @@ def finished(config: RunConfig, data: RunData) -> RunData:
     """With the figures that only whole splits show, and those that depend on the rows of a batch."""
     seed, together = config.train.seed, config.train.rows_at_a_time
     for part in (data.train, data.held_out):
-        finish(
+        if part.report.known is None:
+            count_duplicates(part)
+        part.report.filled = filled(
             part,
             sequence_len=config.train.sequence_len,
             rows_at_a_time=together,

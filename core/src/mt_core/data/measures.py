@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -178,16 +177,6 @@ def _row_hashes(hashes: NDArray[np.uint64], first: NDArray[np.bool_]) -> NDArray
 # ------------------------------------------------------------------------------------------------------ the whole split
 
 
-def finish(samples: EncodedSamples, **batching: Any) -> None:
-    """Add what only all samples of a split together show: duplicates, where nobody has counted them, and how full rows are.
-
-    ``batching`` is what ``filled`` asks for.
-    """
-    if samples.report.known is None:
-        count_duplicates(samples)
-    samples.report.filled = filled(samples, **batching)
-
-
 def count_duplicates(samples: EncodedSamples) -> None:
     """Count the rows that came before, and put the hashes in order for who looks for one."""
     report = samples.report
@@ -201,7 +190,7 @@ def count_duplicates(samples: EncodedSamples) -> None:
 
 
 def compare(train: EncodedSamples, held_out: EncodedSamples) -> None:
-    """Count the held-out rows that are also trained on. Both are finished (``finish``)."""
+    """Count the held-out rows that are also trained on. Their duplicates are counted."""
     known, own = train.report.known, held_out.report.hashes
     if known is not None and own is not None and len(known):
         places = np.searchsorted(known, own).clip(max=len(known) - 1)

@@ -23,7 +23,7 @@ DUPLICATE, ALSO_TRAINED = "duplicate", "also trained on"
 
 @dataclass
 class DataReport:
-    """What became of the rows of one split. Reports of parts add up; ``measures.finish`` adds what only the whole shows."""
+    """What became of the rows of one split. Reports of parts add up; ``measures`` adds what only the whole shows."""
 
     is_prefix: bool = False
     """Of a stream: these are its first rows only."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from mt_core import LowRankConfig
-from mt_core.config.base import MtConfig
+from mt_core import LowRankConfig, MtConfig
 
 
 class RoutingConfig(MtConfig):

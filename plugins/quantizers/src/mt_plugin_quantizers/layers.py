@@ -35,7 +35,7 @@ _SECOND_BLOCK = 256
 
 
 class Quantizer:
-    """Implements ``mt_core.protocols.Quantizer``."""
+    """Implements ``mt_core.Quantizer``."""
 
     def __init__(self, config: QuantizerConfig, layer: Callable[[nn.Linear], StoredLinear]) -> None:
         self._config, self._layer = config, layer

@@ -10,7 +10,7 @@ from mt_core import ZERO, Component, Layout, hookimpl
 from .config import FourBitConfig, QuantizerConfig
 
 if TYPE_CHECKING:
-    from mt_core.protocols import Quantizer
+    from mt_core import Quantizer
 
 _TESTED: frozenset[Layout] = ZERO | {"sequence"}
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from mt_core import AdapterContext
 from mt_core.adapters import LinearAdapter, Place
 
+from ...importance import importance
 from .budget import Budget
 from .config import AdaLoraConfig
 from .layer import PARTS, AdaLoraLinear, orthogonal_gradient, rank_scores
@@ -57,15 +58,10 @@ class AdaLora(LinearAdapter[AdaLoraConfig]):
 
     def _importance(self, context: AdapterContext, layer: str, part: str) -> Tensor:
         """Of every number of a part, with what this step has shown of it."""
-        keys = [f"{layer}.{each}_{part}" for each in ("sensitivity", "uncertainty")]
-        mean, deviation = (context.read(key).float().square_() for key in keys)
-        seen = self.sensitivities.pop(f"{layer}.{part}", None)
-        if seen is not None:
-            mean.lerp_(seen, 1 - self.config.sensitivity_decay)
-            deviation.lerp_((seen - mean).abs_(), 1 - self.config.uncertainty_decay)
-            for key, value in zip(keys, (mean, deviation), strict=True):
-                context.write(key, value.sqrt())
-        return mean * deviation
+        keys = (f"{layer}.sensitivity_{part}", f"{layer}.uncertainty_{part}")
+        seen, config = self.sensitivities.pop(f"{layer}.{part}", None), self.config
+        decays = {"decay": config.sensitivity_decay, "uncertainty_decay": config.uncertainty_decay}
+        return importance(context, keys, seen, **decays)
 
     def _choose(self, context: AdapterContext, scores: dict[str, Tensor], ranks: int) -> None:
         """Mark the most important ranks of all layers; of equal ones, those that come first."""

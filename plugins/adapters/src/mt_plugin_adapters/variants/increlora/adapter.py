@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from mt_core import AdapterContext
 from mt_core.adapters import LinearAdapter, Place
 
+from ...importance import importance
 from ..adalora.layer import orthogonal_gradient
 from .config import IncreLoraConfig
 from .layer import IncreLoraLinear
@@ -74,15 +75,9 @@ class IncreLora(LinearAdapter[IncreLoraConfig]):
 
     def _importance(self, context: AdapterContext, name: str) -> Tensor:
         """Of a layer, with what this step has shown of it."""
-        keys = [f"{name}.importance", f"{name}.uncertainty"]
-        mean, deviation = (context.read(key).float().square_() for key in keys)
-        seen = self.seen.pop(name, None)
-        if seen is not None:
-            mean.lerp_(seen, 1 - self.config.importance_decay)
-            deviation.lerp_((seen - mean).abs_(), 1 - self.config.uncertainty_decay)
-            for key, value in zip(keys, (mean, deviation), strict=True):
-                context.write(key, value.sqrt())
-        return mean * deviation
+        keys, config = (f"{name}.importance", f"{name}.uncertainty"), self.config
+        decays = {"decay": config.importance_decay, "uncertainty_decay": config.uncertainty_decay}
+        return importance(context, keys, self.seen.pop(name, None), **decays)
 
     def _grow(
         self,
