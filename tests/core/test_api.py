@@ -40,6 +40,7 @@ def state_of_the_process() -> dict[str, Any]:
         "numpy": np.random.get_state()[1].tolist(),
         "python": random.getstate(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "fp32 products": torch.get_float32_matmul_precision(),
         "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)],
         "handlers": list(logging.getLogger("mt_core").handlers),
         "ranks": {name: os.environ.get(name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR")},
@@ -92,6 +93,21 @@ def test_a_run_goes_on_with_what_changes_only(tmp_path: Path) -> None:
     assert len(losses(tmp_path / "run")) == 5
     with pytest.raises(UsageError, match="is completed; give more steps"):
         train(resume=tmp_path / "run")
+
+
+def test_a_run_in_epochs_is_evaluated_and_saved_after_each_and_goes_on_with_more_of_them(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"text": "row {n}"}}\n' for n in range(9)))
+    often = {"eval": {"every_epochs": 1}, "checkpoint": {"every_epochs": 1, "keep_last": 9}}
+    raw = {**RAW, "dataset": {"name": "jsonl", "path": str(tmp_path / "rows.jsonl")}, **often}
+    raw |= {"data": {"eval": 2, "batching": "padding"}, "train": {"epochs": 2, "micro_batch_size": 2}}
+    run = tmp_path / "run"
+    assert train(raw, output=run).steps == 8, "7 rows in windows of 2, 2, 2 and 1"
+    with pytest.raises(UsageError, match="is completed; give more steps"):
+        train({"train": {"epochs": 2}}, resume=run)
+    assert train({"train": {"epochs": 3}}, resume=run).steps == 12
+    records = MetricsFile(run / "metrics.jsonl").read()
+    assert [record["step"] for record in records if "eval_loss" in record] == [4, 8, 12]
+    assert sorted(each.name for each in (run / "checkpoints").glob("step-*")) == [f"step-{n:08}" for n in (4, 8, 12)]
 
 
 def test_the_default_folder_has_the_next_free_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

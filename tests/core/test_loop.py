@@ -12,7 +12,7 @@ from mt_core import Control
 from mt_core.data.loader import Position, Window
 from mt_core.engine.engine import StepResult
 from mt_core.errors import NonFiniteError
-from mt_core.loop import Plugs, Progress, train
+from mt_core.loop import Every, Plugs, Progress, train
 from mt_core.protocols import StepRecord
 
 
@@ -80,8 +80,8 @@ class Scene:
             progress,
             self.plugs,
             total_steps=steps,
-            eval_every=every,
-            save_every=3,
+            eval_every=Every(every),
+            save_every=Every(3),
         )
         return progress
 
@@ -96,6 +96,24 @@ def test_it_evaluates_and_saves_on_time_and_at_the_end() -> None:
     assert "eval_loss" not in scene.records[0].as_dict()
     assert engine.factors == [1.0, 1 / 2, 1 / 3, 1 / 4, 1 / 5], "the schedule sees the 0-based update"
     assert scene.records[0].lr == 0.5
+
+
+@pytest.mark.parametrize(
+    ("every", "due"),
+    [
+        (Every(epochs=1), [3, 5, 8]),
+        (Every(epochs=2), [5]),
+        (Every(steps=4), [4, 8]),
+        (Every(4, 1), [3, 4, 5, 8]),
+        (Every(), []),
+    ],
+)
+def test_epochs_are_counted_where_the_next_step_begins_one(every: Every, due: list[int]) -> None:
+    """Epochs of 3, 2 and 3 steps: what is packed differs; a stream's blocks begin at row 0, too."""
+    ends = [Position(0, 8), Position(0, 0, block=1, read=9), Position(1), Position(1, 8), Position(2)]
+    ends += [Position(2, 8), Position(2, 16), Position(3)]
+    found = [step for step, position in enumerate(ends, 1) if every.due(Progress(step, position=position))]
+    assert found == due
 
 
 def test_a_number_that_is_none_stops_the_run_and_names_step_and_rows() -> None:

@@ -63,6 +63,21 @@ class Progress:
     skipped: int = 0
 
 
+@dataclass(frozen=True)
+class Every:
+    """When something is due: after so many optimizer steps, or so many passes over the rows."""
+
+    steps: int | None = None
+    epochs: int | None = None
+
+    def due(self, progress: Progress) -> bool:
+        """Whether it is, after the last step of ``progress``."""
+        if self.steps is not None and progress.step % self.steps == 0:
+            return True
+        at = progress.position
+        return self.epochs is not None and at == Position(at.epoch) and at.epoch % self.epochs == 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plugs:
     """What the loop calls besides the engine. ``save`` and ``evaluate`` are collective.
@@ -94,8 +109,8 @@ def train(
     plugs: Plugs,
     *,
     total_steps: int,
-    eval_every: int | None,
-    save_every: int | None,
+    eval_every: Every,
+    save_every: Every,
 ) -> bool:
     """Train until ``total_steps``, or until a callback says that it is enough; false when a wish to stop came first.
 
@@ -115,14 +130,14 @@ def train(
         record, wish, control = _step(engine, windows, schedule, progress, plugs)
         last = progress.step == total_steps
         evaluation = {}
-        if plugs.evaluate is not None and (last or control.evaluate or _due(progress.step, eval_every)):
+        if plugs.evaluate is not None and (last or control.evaluate or eval_every.due(progress)):
             evaluation = plugs.evaluate()
         if evaluation is None:
             progress.pending = record
         else:
             control |= plugs.on_record(replace(record, evaluation=evaluation))
         wish = wish or evaluation is None
-        if plugs.save is not None and (last or wish or control.stop or control.save or _due(progress.step, save_every)):
+        if plugs.save is not None and (last or wish or control.stop or control.save or save_every.due(progress)):
             plugs.save(progress, evaluation or {})
         if control.stop:
             return True
@@ -171,10 +186,6 @@ def _step(
         metrics={**result.metrics, **asked.metrics},
     )
     return record, result.stop, asked
-
-
-def _due(step: int, every: int | None) -> bool:
-    return every is not None and step % every == 0
 
 
 def describe_failure(result: Result, step: int, window: Window) -> str:

@@ -62,6 +62,26 @@ PAPER = [
         "steps and epochs", (*LLAMA, "--train.steps", "1", "--train.epochs", "1"), ("steps=1 and epochs=1", "keep one")
     ),
     Case(
+        "a pace given twice",
+        (*LLAMA, "--eval.every-steps", "5", "--eval.every-epochs", "1"),
+        ("eval: every_steps=5 and every_epochs=1 are both set", "keep one"),
+    ),
+    Case(
+        "an option of DeepSpeed's that the run says",
+        (*LLAMA, "--parallel.deepspeed", "{zero_optimization: {stage: 2}}"),
+        ("parallel.deepspeed", "stage is for the run to say", "set parallel.zero_stage"),
+    ),
+    Case(
+        "no option of DeepSpeed's",
+        (*LLAMA, "--parallel.deepspeed.zero-optimization.reduce-buckets", "2"),
+        ("no such key", "Did you mean 'reduce-bucket-size'?"),
+    ),
+    Case(
+        "scales of a loss that has none",
+        (*LLAMA, "--parallel.deepspeed.fp16.hysteresis", "2"),
+        ("parallel.deepspeed.fp16: only fp16 scales", "--train.dtype fp16"),
+    ),
+    Case(
         "offload without ZeRO",
         (*LLAMA, "--parallel.zero-stage", "0", "--parallel.offload", "optimizer"),
         ("needs ZeRO", "1, 2 or 3"),

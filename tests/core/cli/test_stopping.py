@@ -115,7 +115,7 @@ def test_minutes_run_out_and_resume_auto_goes_on_until_the_end(
     assert codes == [75, 75, 75, 75, 75, 0, 0]
     assert said.err.count("nothing to resume in") == 1
     assert "stopped by train.max_minutes=1e-09 after step 1 of 6" in said.err
-    assert "is completed; set --train.steps higher" in said.out
+    assert "is completed; set --train.steps or --train.epochs higher" in said.out
     assert figures(tmp_path / "run") == figures(tmp_path / "undisturbed")
 
 

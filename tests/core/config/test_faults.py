@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic import Field, ValidationError
 
@@ -19,6 +21,20 @@ def test_a_key_has_dashes_and_what_a_user_wrote_below_it_stays_as_it_is() -> Non
         Rated(all_rates={"*up_proj*": "fast"})  # type: ignore[dict-item]
     (fault,) = faults_of(caught.value, Rated, "task_print")
     assert fault.key == "task-print.all-rates.*up_proj*"
+
+
+class Scaled(MtConfig):
+    rated: Rated | None = Field(None, description="the rates")
+    several: tuple[Rated, ...] = Field((), description="more of them")
+
+
+@pytest.mark.parametrize("given", [{"rated": {"all_rate": {}}}, {"several": [{}, {"all_rate": {}}]}])
+def test_a_misspelt_key_of_a_config_inside_another_is_compared_with_its_neighbours(given: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Scaled(**given)
+    (fault,) = faults_of(caught.value, Scaled, "task_print")
+    assert fault.problem == "no such key."
+    assert fault.fix == "Did you mean 'all-rates'? Known keys: all-rates."
 
 
 def test_an_option_of_what_takes_none_says_so_and_where_else_it_may_belong() -> None:

@@ -116,6 +116,7 @@ class Bench:
                 "offload": case.get("offload", "none"),
                 "pipeline": pipeline,
                 "sequence": shared // pipeline,
+                "deepspeed": case.get("deepspeed", {}),
             },
             "eval": {"every_steps": case.get("eval_every", 2)},
             "checkpoint": {"keep_last": 50, **case.get("checkpoint", {})},

@@ -35,6 +35,11 @@ PIPELINE: dict[str, dict[str, Any]] = {
 }
 """On one process each is a plain run of the same rows."""
 
+OWN = {"reduce_bucket_size": 500, "allgather_bucket_size": 500, "overlap_comm": False}
+OWN |= {"sub_group_size": 700, "stage3_prefetch_bucket_size": 100, "stage3_max_live_parameters": 3000}
+OWN |= {"stage3_max_reuse_distance": 100}
+"""DeepSpeed's own options, small enough that everything goes in several pieces."""
+
 CASES: dict[str, dict[str, Any]] = {
     **{f"zero{stage}": {"stage": stage} for stage in STAGES},
     **{f"zero{stage}-split": {"stage": stage, "micro": 2} for stage in STAGES},
@@ -65,6 +70,7 @@ CASES: dict[str, dict[str, Any]] = {
     "tied3": {"stage": 3, "model": {"tie_embeddings": True}},
     "offload-optimizer": {"stage": 2, "offload": "optimizer"},
     "offload-parameters": {"stage": 3, "offload": "parameters"},
+    **{f"own{stage}": {"stage": stage, "do": "resume", "deepspeed": {"zero_optimization": OWN}} for stage in (2, 3)},
     **{f"pipeline{name}": {"stage": "auto", "pipeline": 2, "micro": 2, **case} for name, case in PIPELINE.items()},
     **{
         f"transfer-from-{stage}": {"stage": stage, "micro": 2, "do": "resume", "then": {"stage": 1, "pipeline": 2}}
@@ -207,6 +213,13 @@ def test_recomputing_activations_changes_nothing(results: dict[str, Any]) -> Non
 def test_offload_gives_equal_numbers(results: dict[str, Any]) -> None:
     assert close(results["zero2"]["losses"], results["offload-optimizer"]["losses"], 1e-6)
     assert close(results["zero3"]["losses"], results["offload-parameters"]["losses"], 1e-6)
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_sizes_of_deepspeeds_own_change_no_bit_and_a_run_resumes_with_them(results: dict[str, Any], stage: int) -> None:
+    usual, own = results[f"zero{stage}"], results[f"own{stage}"]
+    assert own["losses"] == usual["losses"]
+    assert own["state"] == usual["state"]
 
 
 def test_bf16_stages_agree_and_stay_near_fp32(results: dict[str, Any]) -> None:

@@ -41,7 +41,8 @@ def build_engine(
     probe: Callable[[TrainModel], Probe] | None = None,
 ) -> Engine:
     """Everything from the empty model to DeepSpeed. A checkpoint's weights replace those that the config names."""
-    config, settings = resolved.config, deepspeed_settings(plan)
+    config = resolved.config
+    settings = deepspeed_settings(plan, config.parallel.deepspeed)
     make = partial(resolved.build, "train_model", config.model.options)
     stage = build_stage(make, pipeline_layers(resolved), plan=plan, process=process) if plan.pipeline > 1 else None
     quantizer: Quantizer | None = resolved.build("quantizer", config.quantizer.options)

@@ -34,6 +34,7 @@ MAY_CHANGE = (
     "train.activation_checkpointing",
     "train.attention",
     "train.compile",
+    "train.tf32",
     "train.on_nonfinite",
     "train.max_skips",
     "log.",
@@ -146,11 +147,14 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
 
 
 def is_finished(output: Path | None, resolved: Resolved, checkpoint: Path) -> bool:
-    """Whether the run is complete and asks for no more steps than it has."""
-    steps = resolved.config.train.steps
+    """Whether the run is complete and asks for no more steps, or epochs, than it has."""
+    train = resolved.config.train
     if output is None or not (output / "completed").exists():
         return False
-    return steps is None or int(read_manifest(checkpoint)["step"]) >= steps
+    if train.steps is not None:
+        return int(read_manifest(checkpoint)["step"]) >= train.steps
+    had = read_config(output / "run.yaml")["train"].get("epochs")
+    return had is not None and (train.epochs or 1.0) <= had
 
 
 def flat(raw: Mapping[str, Any]) -> dict[str, Any]:

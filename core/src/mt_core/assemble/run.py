@@ -25,6 +25,7 @@ from mt_core.tracking.logs import RunLog, for_the_file, logged, notice
 
 if TYPE_CHECKING:
     from mt_core.assemble.outcome import Outcome
+    from mt_core.config.sections import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,7 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
     if process.is_main:
         for text in plan.notices:
             notice(f"notice: {text}")
-    stack.enter_context(_own_torch_settings(config.train.deterministic))
+    stack.enter_context(own_torch_settings(config.train))
     deepspeed = stack.enter_context(connected(process, config.parallel.timeout_seconds))
     shared = share_text(str(options.output.absolute() if options.output else ""))
     output = options.output if process.is_main else Path(shared) if shared else None
@@ -148,16 +149,18 @@ def _versions(rank: int, world: int, device: str) -> str:
 
 
 @contextmanager
-def _own_torch_settings(deterministic: bool) -> Iterator[None]:
+def own_torch_settings(config: TrainConfig) -> Iterator[None]:
     """Random generators and settings of this process as they were, once the run is over."""
     import torch
 
     from mt_core.engine.random_state import kept_random_state
 
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(deterministic)
+    before = torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision()
+    torch.use_deterministic_algorithms(config.deterministic)
+    torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
     try:
         with kept_random_state():
             yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(before[0])
+        torch.set_float32_matmul_precision(before[1])

@@ -34,7 +34,7 @@ from mt_core.engine.engine import Engine
 from mt_core.engine.snapshot import kept_tensors, read_snapshot
 from mt_core.engine.trained import LiveWeights
 from mt_core.events import Control
-from mt_core.loop import Plugs, Progress, train
+from mt_core.loop import Every, Plugs, Progress, train
 from mt_core.plugins.lock import locked
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import StepRecord
@@ -185,8 +185,8 @@ class Session:
             progress,
             plugs,
             total_steps=self.total_steps,
-            eval_every=self.config.eval.every_steps,
-            save_every=self.config.checkpoint.every_steps,
+            eval_every=Every(self.config.eval.every_steps, self.config.eval.every_epochs),
+            save_every=Every(self.config.checkpoint.every_steps, self.config.checkpoint.every_epochs),
         )
         if self.saver is not None:
             self.saver.finish()

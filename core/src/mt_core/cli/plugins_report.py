@@ -89,19 +89,15 @@ def _plain(value: Any) -> Any:
 
 def options(prefix: str, config: type[MtConfig]) -> Iterator[Report]:
     """Each option of a config, nested ones with dotted keys: key, type, bounds, default, description."""
+    from mt_core.config.base import nested_config
+
     for name, field in config.model_fields.items():
         key = f"{prefix}.{name}".replace("_", "-")
-        nested = _nested(field.annotation)
+        nested = nested_config(field.annotation)
         if nested is None:
             yield _option(key, field)
         else:
             yield from options(key, nested)
-
-
-def _nested(annotation: Any) -> type[MtConfig] | None:
-    from mt_core.config.base import MtConfig
-
-    return annotation if isinstance(annotation, type) and issubclass(annotation, MtConfig) else None
 
 
 def _option(key: str, field: FieldInfo) -> Report:
@@ -127,6 +123,8 @@ def _bounds(field: FieldInfo) -> Iterator[str]:
 
 def type_words(annotation: Any) -> str:
     """A type as a person writes it: ``int or none``, ``a | b``, ``list of str``."""
+    from mt_core.config.base import nested_config
+
     arguments = get_args(annotation)
     origin = get_origin(annotation)
     if annotation in (None, type(None)):
@@ -139,7 +137,7 @@ def type_words(annotation: Any) -> str:
         return f"list of {' or '.join(dict.fromkeys(type_words(part) for part in arguments if part is not ...))}"
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return f"mapping of {type_words(arguments[0])} to {type_words(arguments[1])}"
-    if (config := _nested(annotation)) is not None:
+    if (config := nested_config(annotation)) is not None:
         return "{" + ", ".join(config.model_fields) + "}"
     return "anything" if annotation is Any else str(getattr(annotation, "__name__", annotation))
 

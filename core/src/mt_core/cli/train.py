@@ -98,7 +98,7 @@ def train_once(request: Request, host: PluginHost) -> int:
         return 0
     output = _output(request, resolved, checkpoint)
     if checkpoint is not None and is_finished(output, resolved, checkpoint):
-        show(f"{output} is completed; set --train.steps higher to train on")
+        show(f"{output} is completed; set --train.steps or --train.epochs higher to train on")
         return 0
     count = _process_count(flags)
     world = count or int(os.environ.get("WORLD_SIZE", "1"))

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from mt_core.components import ModelFamily
-from mt_core.config.base import MtConfig
+from mt_core.config.base import MtConfig, nested_config
 from mt_core.config.commandline import merge
 from mt_core.config.run import LISTS, SECTIONS, SLOTS, ModelOptions
 from mt_core.plugins.host import PluginHost
@@ -90,8 +90,12 @@ def _group(title: str, prefix: str, config: type[MtConfig]) -> str:
 
 
 def options(prefix: str, config: type[MtConfig]) -> list[str]:
-    """One line an option: flag, description, default."""
-    return [_option(prefix, name, field) for name, field in config.model_fields.items()]
+    """One line an option, nested ones too: flag, description, default."""
+    lines: list[str] = []
+    for name, field in config.model_fields.items():
+        nested = nested_config(field.annotation)
+        lines += [_option(prefix, name, field), *(options(f"{prefix}.{name}", nested) if nested else ())]
+    return lines
 
 
 def _option(prefix: str, name: str, field: FieldInfo) -> str:

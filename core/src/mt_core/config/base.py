@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 from pydantic.types import Strict
 
@@ -15,6 +16,10 @@ ZERO: frozenset[Layout] = frozenset({"zero0", "zero1", "zero2", "zero3"})
 """The layouts of a component that says nothing."""
 ANY: frozenset[Layout] = ZERO | {"pipeline", "sequence", "offload"}
 """Every layout: for what takes no part in a step."""
+
+
+NOTHING = (None, "none")
+"""Two ways to say that there is none."""
 
 
 def _one_or_several(value: Any) -> Any:
@@ -51,6 +56,34 @@ class MtConfig(BaseModel):
         super().__pydantic_init_subclass__(**kwargs)
         if _make_strict(cls.model_fields):
             cls.model_rebuild(force=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _said_of_nothing(cls, raw: Any) -> Any:
+        """``none`` and null are one word: ``None`` where a field has it, or else the choice of that name."""
+        if not isinstance(raw, dict):
+            return raw
+        said = [name for name in cls.model_fields if name in raw and raw[name] in NOTHING]
+        return raw | {name: _nothing(cls.model_fields[name].annotation, raw[name]) for name in said}
+
+
+def _nothing(annotation: Any, said: str | None) -> str | None:
+    """What of the two a type has; where it has both or neither, what was said."""
+    has_none, has_word = _has(annotation, None), _has(annotation, "none")
+    return said if has_none == has_word else None if has_none else "none"
+
+
+def _has(annotation: Any, value: str | None) -> bool:
+    """Whether the value is one of a type's members or choices."""
+    origin, members = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        return any(_has(member, value) for member in members)
+    return value in members if origin is Literal else annotation is type(value) is NoneType
+
+
+def nested_config(annotation: Any) -> type[MtConfig] | None:
+    """The config that a field of this type holds, if it does."""
+    return annotation if isinstance(annotation, type) and issubclass(annotation, MtConfig) else None
 
 
 class ModelConfig(MtConfig):

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from mt_core.config.base import NOTHING
 from mt_core.config.run import LISTS, SLOTS
 from mt_core.errors import UsageError, first_line
 
@@ -132,7 +133,14 @@ def _key(name: str) -> str:
     return name.strip().replace("-", "_")
 
 
-EXCLUDES = {"train.steps": "epochs", "train.epochs": "steps"}
+EXCLUDES = {
+    "train.steps": "epochs",
+    "train.epochs": "steps",
+    "eval.every_steps": "every_epochs",
+    "eval.every_epochs": "every_steps",
+    "checkpoint.every_steps": "every_epochs",
+    "checkpoint.every_epochs": "every_steps",
+}
 """Key → another one of its section that replaces it when it is given on top."""
 
 
@@ -151,7 +159,7 @@ def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
         ):
             merged[key] = value
         else:
-            kept = {name: item for name, item in below.items() if EXCLUDES.get(f"{key}.{name}") not in value}
+            kept = {name: item for name, item in below.items() if value.get(EXCLUDES.get(f"{key}.{name}")) in NOTHING}
             merged[key] = {**kept, **value}
     return merged
 

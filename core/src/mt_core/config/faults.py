@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from mt_core.config.base import MtConfig
+from mt_core.config.base import MtConfig, nested_config
 from mt_core.errors import Fault, did_you_mean
 
 _ALTERNATIVES = ("function-before[", "literal[", "tuple[")
@@ -18,8 +18,21 @@ def faults_of(
     error: ValidationError, config: type[MtConfig], prefix: str, extra_keys: Iterable[str] = ()
 ) -> list[Fault]:
     """One fault per mistake; ``prefix`` is the slot or section, ``extra_keys`` are keys that the core adds to it."""
-    known = sorted({*config.model_fields, *extra_keys})
-    return [_fault(dict(item), prefix, known) for item in error.errors(include_url=False)]
+    items: list[dict[str, Any]] = [dict(item) for item in error.errors(include_url=False)]
+    return [_fault(item, prefix, _known(config, item["loc"], extra_keys)) for item in items]
+
+
+def _known(config: type[MtConfig], path: Sequence[int | str], extra_keys: Iterable[str]) -> list[str]:
+    """The keys beside the last one of ``path``; none where a mapping has the user's own."""
+    if len(path) < 2:
+        return sorted({*config.model_fields, *extra_keys})
+    if (
+        field := config.model_fields.get(str(path[0]))
+    ) is None:  # a place in a list, or which type of a union was tried
+        return _known(config, path[1:], ())
+    annotation = field.annotation
+    nested = filter(None, map(nested_config, (annotation, *get_args(annotation))))
+    return next((_known(below, path[1:], ()) for below in nested), [])
 
 
 def _fault(item: dict[str, Any], prefix: str, known: Sequence[str]) -> Fault:
@@ -31,8 +44,8 @@ def _fault(item: dict[str, Any], prefix: str, known: Sequence[str]) -> Fault:
     key = ".".join([*top, *below])
     kind, got = item["type"], item.get("input")
     if kind == "extra_forbidden":
-        hint = did_you_mean(path[-1], known) if len(path) == 1 else ""
-        allowed = _allowed(prefix, known) if len(path) == 1 else ""
+        hint = did_you_mean(path[-1], known)
+        allowed = _allowed(prefix, known) if known or len(path) == 1 else ""
         return Fault(key=key, problem="no such key.", fix=f"{hint.replace('_', '-')}{allowed}")
     if kind == "missing":
         return Fault(key=key, problem="is required.", fix=f"Set --{key}.")

@@ -7,7 +7,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mt_core.config.base import MtConfig, Patterns
+from mt_core.config.base import NOTHING, MtConfig, Patterns
+from mt_core.config.deepspeed import DeepSpeedOptions
 from mt_core.config.texts import TEMPLATES, template_source, text_or_file
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -187,6 +188,9 @@ class TrainConfig(MtConfig):
         description="attention kernel; auto is the fastest of torch's own that device, precision and model allow",
     )
     compile: bool = Field(False, description="torch.compile on each block")
+    tf32: bool = Field(
+        False, description="fp32 products in TensorFloat-32 on a GPU that has it: 10 bits of mantissa instead of 23"
+    )
 
     @field_validator("micro_batch_size", mode="before")
     @classmethod
@@ -230,12 +234,37 @@ class ParallelConfig(MtConfig):
         "none", description="what lives in host memory: optimizer state (stages 1-3), parameters too (stage 3)"
     )
     timeout_seconds: int = Field(600, gt=0, description="how long a rank waits for the others (seconds)")
+    deepspeed: DeepSpeedOptions = Field(
+        DeepSpeedOptions(), description="options of DeepSpeed's own, as its JSON has them"
+    )
 
 
-class EvalConfig(MtConfig):
+class _Paced(MtConfig):
+    """What is done every so often, and at the end."""
+
+    every_steps: int | None
+    every_epochs: int | None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_pace(cls, raw: Any) -> Any:
+        """Epochs take the place of the steps that nobody has asked for."""
+        if not isinstance(raw, dict):
+            return raw
+        given = {name: raw[name] for name in ("every_steps", "every_epochs") if raw.get(name) not in NOTHING}
+        if len(given) > 1:
+            both = " and ".join(f"{name}={value}" for name, value in given.items())
+            raise ValueError(f"{both} are both set; keep one of them")
+        return raw | {"every_steps": None} if "every_epochs" in given else raw
+
+
+class EvalConfig(_Paced):
     """Evaluation on the whole held-out part."""
 
     every_steps: int | None = Field(100, gt=0, description="optimizer steps between evaluations, and at the end")
+    every_epochs: int | None = Field(
+        None, gt=0, description="passes over the training rows between evaluations, in place of every_steps"
+    )
     batch_size: int | None = Field(None, gt=0, description="rows a rank evaluates at a time; default micro_batch_size")
     samples: int = Field(
         2, ge=0, description="held-out prompts that the model continues at each evaluation, into samples.jsonl"
@@ -243,10 +272,13 @@ class EvalConfig(MtConfig):
     sample_tokens: int = Field(48, gt=0, description="longest continuation of such a prompt (tokens)")
 
 
-class CheckpointConfig(MtConfig):
+class CheckpointConfig(_Paced):
     """What is saved, and when."""
 
     every_steps: int | None = Field(500, gt=0, description="optimizer steps between saves, and at the end")
+    every_epochs: int | None = Field(
+        None, gt=0, description="passes over the training rows between saves, in place of every_steps"
+    )
     keep_last: int = Field(2, gt=0, description="newest checkpoints kept; older ones go after a verified save")
     keep_best: int = Field(1, ge=0, description="best checkpoints kept beside those, of the ones with an evaluation")
     best: str = Field(

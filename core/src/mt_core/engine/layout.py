@@ -6,10 +6,18 @@ from mt_core.config.run import RunConfig
 from mt_core.errors import Fault
 
 
-def wrong_precision(dtype: str, device: str) -> list[Fault]:
-    if dtype != "fp16" or device != "cpu":
-        return []
-    return [Fault(key="train.dtype", problem="fp16 does not train on a CPU.", fix="Set --train.dtype fp32 or bf16.")]
+def wrong_precision(config: RunConfig, dtype: str, device: str) -> list[Fault]:
+    """What a device cannot compute in, and loss scales of a precision that needs none."""
+    faults, scale = [], config.parallel.deepspeed.fp16
+    if dtype == "fp16" and device == "cpu":
+        problem, fix = "fp16 does not train on a CPU.", "Set --train.dtype fp32 or bf16."
+        faults.append(Fault(key="train.dtype", problem=problem, fix=fix))
+    if config.train.tf32 and device == "cpu":
+        faults.append(Fault(key="train.tf32", problem="a CPU has no TensorFloat-32.", fix="Set it to false."))
+    if dtype != "fp16" and scale.model_dump(exclude_none=True):
+        key, problem = "parallel.deepspeed.fp16", "only fp16 scales its loss, and the run trains in another precision."
+        faults.append(Fault(key=key, problem=problem, fix="Leave it out, or set --train.dtype fp16."))
+    return faults
 
 
 def wrong_offload(config: RunConfig) -> list[Fault]:

@@ -131,7 +131,7 @@ def _settled(config: RunConfig, world: int, device: str, offers: Sequence[Offer]
     """The plan, and what is wrong with it; a part that is wrong counts as 1 for what comes after it."""
     train, parallel = config.train, config.parallel
     dtype = train.dtype if train.dtype != "auto" else ("bf16" if device == "cuda" else "fp32")
-    faults = [*layout.wrong_precision(dtype, device), *layout.wrong_offload(config)]
+    faults = [*layout.wrong_precision(config, dtype, device), *layout.wrong_offload(config)]
     stage, notices = _stage(config, world, dtype)
     if train.micro_batch_size == "auto":
         notices += ("how many rows a rank computes at a time is found before the first step; on paper it is one",)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from mt_core.config.deepspeed import DeepSpeedOptions
 from mt_core.engine.plan import Plan
 
 BUCKET_ELEMENTS = 50_000_000
 """Largest bucket of gradients that ZeRO reduces at once: 200 MB in fp32. DeepSpeed's own 500 million would allocate 2 GB."""
 
 
-def deepspeed_settings(plan: Plan) -> dict[str, Any]:
-    """DeepSpeed's own configuration of this plan."""
+def deepspeed_settings(plan: Plan, own: DeepSpeedOptions) -> dict[str, Any]:
+    """DeepSpeed's own configuration of this plan, with what the run says of it on top."""
     settings: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": plan.micro_batch_size,
         "gradient_accumulation_steps": max(1, plan.micro_batches),
@@ -28,7 +29,12 @@ def deepspeed_settings(plan: Plan) -> dict[str, Any]:
         settings["bf16"]["check_grad_overflow"] = (
             True  # off by default, and an infinite gradient then reaches the weights
         )
-    return settings
+    given = own.model_dump(exclude_none=True)
+    settings["zero_optimization"] |= given.pop("zero_optimization")
+    scale = given.pop("fp16")
+    if "fp16" in settings:
+        settings["fp16"] |= scale
+    return settings | given
 
 
 def _zero(plan: Plan) -> dict[str, Any]:

@@ -203,7 +203,7 @@ def _about(resolved: Resolved, plan: Plan, data: RunData, drawn: Drawing) -> dic
             "tokens": plan.global_batch_size * row_tokens,
         },
         "steps": steps,
-        "epochs": None if data.stream else steps * plan.global_batch_size / len(loader.rows(0)),
+        "epochs": None if data.stream else config.train.epochs or steps / loader.steps_in(1.0),
         "stages": _stages(resolved, plan, drawn, row_tokens),
     }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.components import AdapterComponent, ModelFamily, ObjectiveComponent, WeightsFormat
+from mt_core.config.base import NOTHING
 from mt_core.config.commandline import merge
 from mt_core.config.names import expand
 from mt_core.config.run import LISTS, SECTIONS, SLOTS, RunConfig, SlotRef
@@ -189,7 +190,7 @@ def _fill_list(draft: Draft, key: str, kind: str) -> None:
 def _fill_sections(draft: Draft) -> None:
     objective = draft.offers.get("objective")
     for section, config in SECTIONS.items():
-        given = dict(draft.raw.get(section, {}))
+        given = {key: None if value in NOTHING else value for key, value in draft.raw.get(section, {}).items()}
         if section == "data" and objective is not None and isinstance(objective.component, ObjectiveComponent):
             length = draft.raw.get("train", {}).get(
                 "sequence_len", SECTIONS["train"].model_fields["sequence_len"].default
