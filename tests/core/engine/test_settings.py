@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from deepspeed.runtime.precision_config import DeepSpeedFP16Config
 from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+from pydantic import ValidationError
 
 from mt_core import ConfigError, load_config
 from mt_core.assemble.run import own_torch_settings
@@ -29,6 +31,17 @@ def test_options_of_deepspeeds_own_are_put_on_top() -> None:
     changed = {"reduce_bucket_size": 7, "overlap_comm": True}
     assert settings["zero_optimization"] == usual["zero_optimization"] | changed
     assert settings == {**usual, "zero_optimization": settings["zero_optimization"], "wall_clock_breakdown": True}
+
+
+@pytest.mark.parametrize("written", [500_000_000, 5e8, "5e8"])
+def test_numbers_may_be_written_as_in_deepspeeds_examples(written: Any) -> None:
+    assert ZeroOptions(reduce_bucket_size=written).reduce_bucket_size == 500_000_000
+
+
+@pytest.mark.parametrize("written", ["auto", 0.5, "1.5", True, 0])
+def test_what_is_no_number_of_elements_is_refused(written: Any) -> None:
+    with pytest.raises(ValidationError):
+        ZeroOptions(reduce_bucket_size=written)
 
 
 def test_scales_are_told_where_a_loss_is_scaled() -> None:

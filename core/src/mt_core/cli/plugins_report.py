@@ -8,7 +8,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from mt_core.plugins.compatibility import out_of_range
 from mt_core.plugins.metadata import Installed, canonical
@@ -131,6 +131,8 @@ def type_words(annotation: Any) -> str:
         return "none"
     if origin is Literal:
         return " | ".join(str(choice) for choice in arguments)
+    if origin is Annotated:
+        return type_words(arguments[0])
     if origin in (Union, types.UnionType):
         return " or ".join(type_words(part) for part in arguments)
     if origin in (tuple, list, set, frozenset):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, Strict, model_validator
 
 from mt_core.config.base import MtConfig
 
@@ -29,6 +29,18 @@ SAID_BY = {
 """Key of DeepSpeed's → the key of a run that says it."""
 
 
+def _whole(value: Any) -> Any:
+    """``5e8``, as everybody writes it in DeepSpeed's JSON: a float, and to YAML a text."""
+    try:
+        number = float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+    return int(number) if isinstance(number, float) and number.is_integer() else value
+
+
+Count = Annotated[int, BeforeValidator(_whole), Strict()]
+
+
 class _Own(MtConfig):
     """What is ``None`` stays as this framework sets it."""
 
@@ -44,18 +56,18 @@ class _Own(MtConfig):
 class ZeroOptions(_Own):
     """``zero_optimization``: how much travels at once, and when."""
 
-    reduce_bucket_size: int | None = Field(None, gt=0, description="gradients that are reduced at once (numbers)")
-    allgather_bucket_size: int | None = Field(None, gt=0, description="weights that are gathered at once (numbers)")
+    reduce_bucket_size: Count | None = Field(None, gt=0, description="gradients that are reduced at once (numbers)")
+    allgather_bucket_size: Count | None = Field(None, gt=0, description="weights that are gathered at once (numbers)")
     overlap_comm: bool | None = Field(None, description="gradients travel while the backward goes on")
     reduce_scatter: bool | None = Field(None, description="gradients go to the rank that needs them, not to all")
-    sub_group_size: int | None = Field(None, gt=0, description="weights that are updated at once, stage 3 (numbers)")
-    stage3_prefetch_bucket_size: int | None = Field(
+    sub_group_size: Count | None = Field(None, gt=0, description="weights that are updated at once, stage 3 (numbers)")
+    stage3_prefetch_bucket_size: Count | None = Field(
         None, ge=0, description="weights that are gathered ahead of the layer that needs them (numbers)"
     )
-    stage3_max_live_parameters: int | None = Field(
+    stage3_max_live_parameters: Count | None = Field(
         None, ge=0, description="most weights that a rank has whole (numbers)"
     )
-    stage3_max_reuse_distance: int | None = Field(
+    stage3_max_reuse_distance: Count | None = Field(
         None, ge=0, description="whole weights that are needed again this soon are kept (numbers)"
     )
 
