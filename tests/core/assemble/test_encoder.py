@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -102,6 +103,19 @@ def test_another_byte_of_the_file_of_data_eval_encodes_anew(run: Run, rows: Path
     assert not reads
     write(other, 6)
     assert len(run(eval=str(other)).held_out) == 6
+
+
+def test_the_hash_of_the_training_file_is_not_asked_of_the_file_of_data_eval(rows: Path) -> None:
+    other = rows.with_name("other.jsonl")
+    write(other, 5)
+    dataset = {"name": "jsonl", "path": str(rows), "sha256": hashlib.sha256(rows.read_bytes()).hexdigest()}
+    raw = {
+        "model": {"name": "llama", "vocab_size": 259},
+        "dataset": dataset,
+        "data": {"eval": str(other), "cache": None},
+    }
+    data = build_data(resolve(raw, PluginHost.discover()))
+    assert (len(data.train), len(data.held_out)) == (40, 5)
 
 
 def test_another_path_in_data_eval_leaves_the_training_part_and_other_paths_as_they_are(

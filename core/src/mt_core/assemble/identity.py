@@ -23,6 +23,7 @@ from mt_core.config.base import MtConfig
 from mt_core.config.run import RunConfig
 from mt_core.data.encoding import Rules
 from mt_core.errors import DataError
+from mt_core.files.config import PINS
 from mt_core.plugins.host import Offer
 from mt_core.plugins.lock import code_hash
 from mt_core.plugins.parts import Part
@@ -76,9 +77,10 @@ def _files(
 
 
 def evaluation_options(config: RunConfig) -> MtConfig:
-    """The dataset's options where ``data.eval`` is a path: those of the run with this path."""
+    """The dataset's options where ``data.eval`` is a path: those of the run with this path, but for the hash of its own file."""
     given = config.dataset.options
-    return type(given)(**{**given.model_dump(exclude_unset=True), "path": config.data.eval})
+    kept = given.model_dump(exclude_unset=True, exclude=set(PINS))
+    return type(given)(**{**kept, "path": config.data.eval})
 
 
 @contextmanager
