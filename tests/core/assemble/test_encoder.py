@@ -118,6 +118,35 @@ def test_the_hash_of_the_training_file_is_not_asked_of_the_file_of_data_eval(row
     assert (len(data.train), len(data.held_out)) == (40, 5)
 
 
+def test_two_places_of_rows_for_evaluation_are_one_too_many(rows: Path) -> None:
+    dataset = {"name": "jsonl", "path": str(rows), "eval_path": str(rows)}
+    raw = {
+        "model": {"name": "llama", "vocab_size": 259},
+        "dataset": dataset,
+        "data": {"eval": str(rows), "cache": None},
+    }
+    with pytest.raises(DataError, match=r"^data\.eval=.* is a path, and dataset 'jsonl' has rows .* Keep one"):
+        build_data(resolve(raw, PluginHost.discover()))
+
+
+USELESS = {
+    "packing": ({"packing": "sequential", "batching": "padding"}, "with data.batching=padding; it belongs to packing"),
+    "pad_multiple": ({"pad_multiple": 4, "batching": "packing"}, "with data.batching=packing; it belongs to padding"),
+    "group_by_length": ({"group_by_length": True, "batching": "packing"}, "with data.batching=packing; it belongs to"),
+    "max_bad_rows": ({"max_bad_rows": 5}, "with data.on_bad_row=error; it belongs to skip"),
+    "shuffle_buffer": ({"shuffle_buffer": 5}, ": the dataset is no stream"),
+}
+
+
+@pytest.mark.parametrize("key", USELESS)
+def test_a_key_that_changes_nothing_is_told_of(key: str, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    keys, why = USELESS[key]
+    run(**keys)
+    assert f"notice: data.{key} is of no use{' ' if why.startswith('with') else ''}{why}" in capsys.readouterr().err
+    run(**{name: value for name, value in keys.items() if name != key})
+    assert "of no use" not in capsys.readouterr().err
+
+
 def test_another_path_in_data_eval_leaves_the_training_part_and_other_paths_as_they_are(
     run: Run, rows: Path, reads: list[int]
 ) -> None:

@@ -51,6 +51,7 @@ ROWS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     ),
     "sharegpt, system": ({"conversations": LISTED, "system": "be kind"}, said(S, U, A)),
     "messages": ({"messages": [{"role": "system", "content": "be kind"}, *LISTED]}, said(S, U, A)),
+    "messages, developer": ({"messages": [{"role": "developer", "content": "be kind"}, *LISTED]}, said(S, U, A)),
     "train and weight": (
         {"messages": [{**LISTED[0], "train": True}, {**LISTED[1], "weight": 2}, {**LISTED[1], "weight": 0}]},
         said(("u", "q", {"train": True}), ("a", "r", {"weight": 2.0}), ("a", "r", {"train": False})),

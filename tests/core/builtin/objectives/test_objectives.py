@@ -159,6 +159,23 @@ def test_answers_that_teach_nothing_are_rejected_with_their_reason(build: Any, t
     assert bad == Rejected("no turn is to be trained on", "rows.jsonl:3")
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [TURNS[0], {**TURNS[1], "train": False}]},
+        {"messages": [TURNS[0], {**TURNS[1], "weight": 0.5}]},
+        {"prompt": "a", "response": "b", "label": False},
+    ],
+)
+def test_what_is_not_to_be_trained_on_is_never_trained_on_whole(
+    fields: Any, build: Any, tokenizers: dict[str, Any]
+) -> None:
+    with pytest.raises(
+        DataError, match=r"^rows\.jsonl:3: its turns say how they are trained .* choose --objective sft"
+    ):
+        chat(build, tokenizers["byte"], "pretrain", **fields)
+
+
 @pytest.mark.parametrize("name", ["pretrain", "sft"])
 def test_what_a_template_refuses_is_told_with_the_row(name: str, build: Any, tokenizers: dict[str, Any]) -> None:
     template = build_template(tokenizers["byte"], DataConfig(template="gemma"))

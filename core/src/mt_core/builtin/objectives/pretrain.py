@@ -54,8 +54,14 @@ class Pretrain(TokenObjective):
         return _sample([*self._begin, *ids, *self._end], row_id)
 
     def _conversation(self, row: Row) -> list[int]:
+        turns = conversation(row)
+        if any("train" in turn or "weight" in turn for turn in turns):
+            raise DataError(
+                f"{row['id']}: its turns say how they are trained (train, weight or a label), and pretrain trains on all of a conversation;"
+                " choose --objective sft, with --data.train-on all if you like, or take that out of the row"
+            )
         try:
-            return self._template.encode(conversation(row)).ids
+            return self._template.encode(turns).ids
         except DataError as error:
             raise DataError(f"{row['id']}: {error}") from error
 
