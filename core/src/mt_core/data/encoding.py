@@ -92,8 +92,7 @@ def renamed(row: Row, columns: Mapping[str, str]) -> Row:
         return row
     if "id" in columns or "id" in columns.values():
         raise DataError(
-            f"{row['id']}: data.columns names 'id', which is the place of a row here, whatever a file has under that name. Give the"
-            " field another name in the file."
+            f"{row['id']}: data.columns names 'id', which is the place of a row. Rename that field in the file."
         )
     values: dict[str, Any] = {key: value for key, value in row.items() if key not in columns.values()}
     for ours, theirs in columns.items():

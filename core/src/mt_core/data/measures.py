@@ -187,7 +187,9 @@ def count_duplicates(samples: EncodedSamples) -> None:
     repeated[first] = False
     places = np.flatnonzero(repeated)
     before = first[np.searchsorted(report.known, report.hashes[places])]
-    places = places[[row_ids[own] != row_ids[other] for own, other in zip(places, before, strict=True)]]
+    places = places[
+        [row_ids[own] != row_ids[other] for own, other in zip(places.tolist(), before.tolist(), strict=True)]
+    ]
     report.duplicates = len(places)
     _note(report, kinds.DUPLICATE, places, row_ids)
 

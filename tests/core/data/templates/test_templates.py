@@ -347,6 +347,21 @@ def test_a_template_that_rewrites_earlier_turns_can_only_train_the_last(tokenize
     assert [text.strip() for text in trained_text(tokenizer, turns, FORGETFUL, train_on="last")] == ["word 2"]
 
 
+def test_an_answer_that_does_not_begin_as_its_prompt_ends_is_told_how_it_has_to_begin(tokenizer: Any) -> None:
+    """As for models that open their thoughts in the prompt."""
+    source = (
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}"
+        "{% if add_generation_prompt %}<assistant><think>{% endif %}"
+    )
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    with pytest.raises(
+        DataError, match=r"turn 2 does not begin as a prompt .*'.*<assistant><think>'\. Let it begin so"
+    ):
+        template(tokenizer, source, train_on="last").encode(turns)
+    thought = [turns[0], {**turns[1], "content": "<think>b</think>a"}]
+    assert [text.strip() for text in trained_text(tokenizer, thought, source, train_on="last")] == ["b</think>a"]
+
+
 def test_a_template_that_never_ends_a_turn_is_refused(tokenizer: Any) -> None:
     with pytest.raises(DataError, match=r"writes nothing after an answer, .* \{\{ eos_token \}\}"):
         template(tokenizer, "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}").encode(TURNS)
