@@ -193,6 +193,18 @@ def test_a_file_of_data_eval_that_is_not_there_is_named(run: Run, tmp_path: Path
             run(eval="nowhere", cache=cache)
 
 
+def test_a_cache_that_cannot_be_written_is_told_with_the_remedy_and_left_alone_where_nobody_asked_for_it(
+    run: Run, rows: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.utime(rows, (0, 0))  # old enough for its hash to be remembered
+    with pytest.raises(DataError, match=r"the token cache .* cannot be written: .* Choose another folder"):
+        run(cache=str(rows))
+    monkeypatch.setenv("MT_CACHE", str(rows))
+    monkeypatch.setattr("mt_core.assemble.encoder.AUTO_BYTES", 1)
+    assert len(run(cache="auto").train) == 30
+    assert "The tokens stay in memory" in capsys.readouterr().err
+
+
 def test_a_long_document_is_parted_the_same_out_of_the_cache(run: Run, rows: Path, reads: list[int]) -> None:
     rows.write_text(json.dumps({"text": "many words " * 300}) + "\n")
     keys = {"eval": 0.3, "max_len": 64, "truncation": "split"}

@@ -190,8 +190,9 @@ def file_hash(path: Path, memory: Path) -> str:
         return text
     digest = sha256(path)
     if time.time() - path.stat().st_mtime > _SETTLED_SECONDS and _about(path) == about:
-        memory.mkdir(parents=True, exist_ok=True)
-        replace_text(known, f"{digest}\n{str(path.absolute())!a}\n")  # a path may have any bytes
+        with suppress(OSError):  # it is hashed again then; whether tokens can be kept there shows when they are
+            memory.mkdir(parents=True, exist_ok=True)
+            replace_text(known, f"{digest}\n{str(path.absolute())!a}\n")  # a path may have any bytes
     return digest
 
 
