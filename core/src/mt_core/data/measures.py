@@ -187,9 +187,8 @@ def count_duplicates(samples: EncodedSamples) -> None:
     repeated[first] = False
     places = np.flatnonzero(repeated)
     before = first[np.searchsorted(report.known, report.hashes[places])]
-    places = places[
-        [row_ids[own] != row_ids[other] for own, other in zip(places.tolist(), before.tolist(), strict=True)]
-    ]
+    others = [row_ids[own] != row_ids[one] for own, one in zip(places.tolist(), before.tolist(), strict=True)]
+    places = places[others]
     report.duplicates = len(places)
     _note(report, kinds.DUPLICATE, places, row_ids)
 

@@ -30,7 +30,7 @@ class Pretrain(TokenObjective):
         """The sample of a row; an empty text is rejected. Raises ``DataError`` when a field is missing or no text."""
         if (sample := tokenised(row)) is not None:
             return sample
-        if "text" not in row and is_conversation(row):
+        if row.get("text") is None and is_conversation(row):
             return _sample(self._conversation(row), row["id"])
         text = text_field(row, "text")
         return self._text(text, self._encode(text), row["id"])
@@ -67,7 +67,7 @@ class Pretrain(TokenObjective):
 
 
 def _is_text(row: Row) -> bool:
-    return "text" in row and "input_ids" not in row
+    return row.get("text") is not None and row.get("input_ids") is None
 
 
 def _sample(ids: list[int], row_id: str) -> Sample | Rejected:

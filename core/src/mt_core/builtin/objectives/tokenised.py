@@ -20,7 +20,7 @@ def tokenised(row: Row) -> Sample | None:
     on; without them everything is. Places where ``attention_mask`` is 0 are padding and left out. Raises ``DataError`` where they do
     not fit the ids.
     """
-    if "input_ids" not in row:
+    if row.get("input_ids") is None:
         return None
     ids = _list(row, "input_ids", int)
     if not all(0 <= each < _MOST for each in ids):
