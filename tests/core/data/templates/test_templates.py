@@ -223,7 +223,7 @@ def marked(draw: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", [*NAMED, PLAIN, None])
 @given(several=st.lists(marked(), max_size=4), raw=st.booleans())
-@relaxed
+@settings(relaxed, max_examples=10)  # of each of 33
 def test_many_conversations_at_once_are_written_as_one_by_one(
     tokenizer: Any, name: str | None, several: list[list[dict[str, Any]]], raw: bool
 ) -> None:
