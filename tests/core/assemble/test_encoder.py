@@ -238,6 +238,16 @@ def test_another_key_of_the_data_section_encodes_anew(run: Run, reads: list[int]
     assert sorted(reads) == list(range(40))
 
 
+def test_another_version_of_a_library_that_reads_texts_encodes_anew(
+    run: Run, reads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run()
+    reads.clear()
+    monkeypatch.setattr("mt_core.assemble.identity.installed_version", lambda name: f"{name} of next year")
+    run()
+    assert len(reads) == 40
+
+
 def test_another_byte_of_the_data_encodes_anew(run: Run, rows: Path, reads: list[int]) -> None:
     before = run().train.fingerprint()
     reads.clear()

@@ -25,7 +25,7 @@ from mt_core.data.encoding import Rules
 from mt_core.errors import DataError
 from mt_core.files.config import PINS
 from mt_core.plugins.host import Offer
-from mt_core.plugins.lock import code_hash
+from mt_core.plugins.lock import code_hash, installed_version
 from mt_core.plugins.parts import Part
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Tokenizer
@@ -39,6 +39,9 @@ BAD_ROWS = frozenset({"on_bad_row", "max_bad_rows"})
 BESIDE_TOKENS = BAD_ROWS | {"cache", "workers", "strict", "prove", "eval", "shuffle", "shuffle_buffer"}
 BESIDE_TOKENS |= {"batching", "packing", "pad_multiple", "group_by_length"}
 """Keys of the ``data`` section that change no token of a row."""
+
+LIBRARIES = ("jinja2", "sentencepiece", "tiktoken", "tokenizers", "transformers")
+"""What reads texts and renders templates beside the core and its plugins."""
 
 _SETTLED_SECONDS = 2.0
 """A file that changed later than so long ago may change again within the resolution of its time, so its hash is not remembered."""
@@ -152,6 +155,7 @@ def identity(resolved: Resolved, tokenizer: Tokenizer, rules: Rules, files: File
         "components": {kind: slot.as_raw() for kind, slot in slots.items()},
         "code": {name: hashed(_package_of(offer.component.build)) for name, offer in sorted(_makers(resolved, kinds))}
         | {"core": hashed(__name__.partition(".")[0])},
+        "libraries": {name: installed_version(name) for name in LIBRARIES},
         "read": _hashes(read, memory),
         "tokenizer": [tokenizer_digest(tokenizer), tokenizer.chat_template],
         "data": config.data.model_dump(mode="json", exclude=set(BESIDE_TOKENS)),
