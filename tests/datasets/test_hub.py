@@ -45,6 +45,20 @@ def test_what_save_to_disk_wrote_comes_back_by_split(saved: Path) -> None:
     assert pickle.loads(pickle.dumps(dataset)).row(7) == dataset.row(7)
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_format_that_was_saved_hides_no_column_and_makes_no_tensors(tmp_path: Path, streaming: bool) -> None:
+    """As after ``set_format`` for a loop in torch, which ``save_to_disk`` keeps."""
+    import datasets
+
+    row = {"text": "a", "input_ids": [5, 6]}
+    one = datasets.Dataset.from_list([row])
+    one.set_format("numpy", columns=["input_ids"])
+    one.save_to_disk(tmp_path / "one")
+    found = open_dataset("hf", path=tmp_path / "one", streaming=streaming)
+    first = next(iter(found.rows(0, 0))) if streaming else found.row(0)
+    assert {key: first[key] for key in row} == row
+
+
 def test_a_folder_of_files_is_read_with_splits_and_slices(tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
     for name, count in (("train", 6), ("test", 2)):

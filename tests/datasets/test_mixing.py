@@ -145,6 +145,11 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "weight that is no number": ({"sources": [{"name": "a", "weight": "2"}], "mix": "rows"}, "write a number above 0"),
     "infinite weight": ({"sources": [{"name": "a", "weight": float("inf")}], "mix": "rows"}, "write a number above 0"),
     "weight without effect": ({"sources": [{"name": "a", "weight": 2}]}, "weight has no effect with mix sequential"),
+    "an end without effect": ({"sources": [{"name": "a"}], "until": "first"}, "until=first has no effect with mix seq"),
+    "temperature without effect": (
+        {"sources": [{"name": "a"}], "mix": "rows", "temperature": 3},
+        "temperature=3 has no effect with mix rows; set mix to temperature",
+    ),
     "columns that are no mapping": (
         {"sources": [{"name": "a", "columns": "x"}]},
         r"sources\.0\.columns is 'x'; write \{prompt",

@@ -123,6 +123,8 @@ def test_a_pipe_is_read_as_it_comes_and_only_once(tmp_path: Path, monkeypatch: p
     assert [row["id"] for row in rows] == [f"{tmp_path}/pipe:3"]
     writer.join()
     assert source.state_dict() == {}
+    with pytest.raises(DataError, match="is a pipe, whose hash nobody knows before its end"):
+        open_dataset("stream", path=tmp_path / "pipe", sha256="a" * 64)
     with pytest.raises(DataError, match="is a pipe, whose rows come only once"):
         source.rows(1, 0)
     monkeypatch.setenv("WORLD_SIZE", "2")

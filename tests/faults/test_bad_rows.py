@@ -529,6 +529,15 @@ SOURCES = [
         "half an id", "rows.bin", b"123", r"rows\.bin cannot be read as token ids", r"dataset\.dtype \(now uint16\)"
     ),
     tokens(
+        "an end that is nowhere",
+        "rows.bin",
+        b"\x01\0\x02\0",
+        r"rows\.bin has no id 7 \(dataset\.end_id\)",
+        "Set the id",
+        "--dataset.end-id",
+        "7",
+    ),
+    tokens(
         "an id beyond the tokenizer", "rows.bin", b"\x01\0\0\x20", "rows.bin:1: token id 8192", "--model.vocab-size"
     ),
     chat(

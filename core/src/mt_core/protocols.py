@@ -119,7 +119,8 @@ class Tokenizer(Protocol):
     """Text to ids and back. A special id is ``None`` where the tokenizer has none.
 
     Where ``encode`` reads special tokens that a text spells out, ``encode_text`` reads them as text: what rows say goes through
-    ``mt_core.text_encoder(tokenizer)``, which takes the right one.
+    ``mt_core.text_encoder(tokenizer)``, which takes the right one. Rows of a stream are read in a thread of their own, so that two may
+    ask at once.
     """
 
     size: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -104,6 +105,48 @@ def test_another_byte_of_the_file_of_data_eval_encodes_anew(run: Run, rows: Path
     assert len(run(eval=str(other)).held_out) == 6
 
 
+def test_the_hash_of_the_training_file_is_not_asked_of_the_file_of_data_eval(rows: Path) -> None:
+    other = rows.with_name("other.jsonl")
+    write(other, 5)
+    dataset = {"name": "jsonl", "path": str(rows), "sha256": hashlib.sha256(rows.read_bytes()).hexdigest()}
+    raw = {
+        "model": {"name": "llama", "vocab_size": 259},
+        "dataset": dataset,
+        "data": {"eval": str(other), "cache": None},
+    }
+    data = build_data(resolve(raw, PluginHost.discover()))
+    assert (len(data.train), len(data.held_out)) == (40, 5)
+
+
+def test_two_places_of_rows_for_evaluation_are_one_too_many(rows: Path) -> None:
+    dataset = {"name": "jsonl", "path": str(rows), "eval_path": str(rows)}
+    raw = {
+        "model": {"name": "llama", "vocab_size": 259},
+        "dataset": dataset,
+        "data": {"eval": str(rows), "cache": None},
+    }
+    with pytest.raises(DataError, match=r"^data\.eval=.* is a path, and dataset 'jsonl' has rows .* Keep one"):
+        build_data(resolve(raw, PluginHost.discover()))
+
+
+USELESS = {
+    "packing": ({"packing": "sequential", "batching": "padding"}, "with data.batching=padding; it belongs to packing"),
+    "pad_multiple": ({"pad_multiple": 4, "batching": "packing"}, "with data.batching=packing; it belongs to padding"),
+    "group_by_length": ({"group_by_length": True, "batching": "packing"}, "with data.batching=packing; it belongs to"),
+    "max_bad_rows": ({"max_bad_rows": 5}, "with data.on_bad_row=error; it belongs to skip"),
+    "shuffle_buffer": ({"shuffle_buffer": 5}, ": the dataset is no stream"),
+}
+
+
+@pytest.mark.parametrize("key", USELESS)
+def test_a_key_that_changes_nothing_is_told_of(key: str, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    keys, why = USELESS[key]
+    run(**keys)
+    assert f"notice: data.{key} is of no use{' ' if why.startswith('with') else ''}{why}" in capsys.readouterr().err
+    run(**{name: value for name, value in keys.items() if name != key})
+    assert "of no use" not in capsys.readouterr().err
+
+
 def test_another_path_in_data_eval_leaves_the_training_part_and_other_paths_as_they_are(
     run: Run, rows: Path, reads: list[int]
 ) -> None:
@@ -150,6 +193,18 @@ def test_a_file_of_data_eval_that_is_not_there_is_named(run: Run, tmp_path: Path
             run(eval="nowhere", cache=cache)
 
 
+def test_a_cache_that_cannot_be_written_is_told_with_the_remedy_and_left_alone_where_nobody_asked_for_it(
+    run: Run, rows: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.utime(rows, (0, 0))  # old enough for its hash to be remembered
+    with pytest.raises(DataError, match=r"the token cache .* cannot be written: .* Choose another folder"):
+        run(cache=str(rows))
+    monkeypatch.setenv("MT_CACHE", str(rows))
+    monkeypatch.setattr("mt_core.assemble.encoder.AUTO_BYTES", 1)
+    assert len(run(cache="auto").train) == 30
+    assert "The tokens stay in memory" in capsys.readouterr().err
+
+
 def test_a_long_document_is_parted_the_same_out_of_the_cache(run: Run, rows: Path, reads: list[int]) -> None:
     rows.write_text(json.dumps({"text": "many words " * 300}) + "\n")
     keys = {"eval": 0.3, "max_len": 64, "truncation": "split"}
@@ -181,6 +236,16 @@ def test_another_key_of_the_data_section_encodes_anew(run: Run, reads: list[int]
     reads.clear()
     run(**change)
     assert sorted(reads) == list(range(40))
+
+
+def test_another_version_of_a_library_that_reads_texts_encodes_anew(
+    run: Run, reads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run()
+    reads.clear()
+    monkeypatch.setattr("mt_core.assemble.identity.installed_version", lambda name: f"{name} of next year")
+    run()
+    assert len(reads) == 40
 
 
 def test_another_byte_of_the_data_encodes_anew(run: Run, rows: Path, reads: list[int]) -> None:

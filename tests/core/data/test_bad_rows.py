@@ -47,6 +47,12 @@ ROWS = [
         ("rows.jsonl:1: data.columns maps 'prompt' to 'promt'", "Did you mean 'prompt'?"),
     ),
     Case(
+        "the place of a row as its text",
+        (),
+        ("--data.columns", "{prompt: id}"),
+        ("rows.jsonl:1: data.columns names 'id', which is the place of a row",),
+    ),
+    Case(
         "nothing but the stop token left",
         ({"prompt": "q" * 300, "response": "a" * 9},),
         ("--data.truncation", "right", "--data.strict"),

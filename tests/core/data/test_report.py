@@ -19,7 +19,7 @@ from mt_core.data import measures
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.encoding import Rules, encode
 from mt_core.data.findings import THRESHOLDS, findings, refuse_findings
-from mt_core.data.measures import compare, count_duplicates, filled, row_of_id, sample_hashes
+from mt_core.data.measures import compare, count_duplicates, filled, measure, row_of_id, sample_hashes
 from mt_core.data.order import permutation
 from mt_core.data.packing import next_fit, pack
 from mt_core.data.report import BAD_ROW, PLACES, DataReport
@@ -114,6 +114,15 @@ def test_equal_ids_that_are_trained_elsewhere_are_no_duplicate() -> None:
     rows = [sample(1, 5, 6, 2), sample(1, 5, 6, 2, trained=2), sample(1, 5, 6, 2), sample(1, 6, 5, 2)]
     report = finished(encoded(rows))
     assert (report.duplicates, report.places["duplicate"]) == (1, ["r:2"])
+
+
+def test_a_row_that_a_mix_repeats_is_no_duplicate_of_itself() -> None:
+    samples = EncodedSamples()
+    for name in ("a:1", "b:1", "a:1", "b:2", "a:1"):  # b:2 says what b:1 says
+        samples.add(replace(sample(*((1, 5, 2) if name == "a:1" else (1, 6, 2))), row_id=name))
+    measure(samples, Rules(max_len=8, truncation="right"))
+    report = finished(samples)
+    assert (report.duplicates, report.places["duplicate"]) == (1, ["b:2"])
 
 
 @pytest.mark.parametrize("together", [1, 5, 1 << 15])

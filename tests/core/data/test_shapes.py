@@ -51,6 +51,7 @@ ROWS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     ),
     "sharegpt, system": ({"conversations": LISTED, "system": "be kind"}, said(S, U, A)),
     "messages": ({"messages": [{"role": "system", "content": "be kind"}, *LISTED]}, said(S, U, A)),
+    "messages, developer": ({"messages": [{"role": "developer", "content": "be kind"}, *LISTED]}, said(S, U, A)),
     "train and weight": (
         {"messages": [{**LISTED[0], "train": True}, {**LISTED[1], "weight": 2}, {**LISTED[1], "weight": 0}]},
         said(("u", "q", {"train": True}), ("a", "r", {"weight": 2.0}), ("a", "r", {"train": False})),
@@ -109,6 +110,32 @@ ROWS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "preference": ({"prompt": "q", "chosen": "r", "rejected": "x"}, plain("q", "r")),
     "good": ({"prompt": "q", "response": "r", "label": True}, plain("q", "r")),
     "bad": ({"prompt": "q", "response": "r", "label": 0}, plain("q", "r", train=False)),
+    "good, of a table of texts": ({"prompt": "q", "response": "r", "label": "True"}, plain("q", "r")),
+    "bad, of a table of numbers": ({"prompt": "q", "response": "r", "label": 0.0}, plain("q", "r", train=False)),
+    "one of a table with all fields": (
+        {
+            "prompt": None,
+            "response": None,
+            "label": None,
+            "messages": LISTED,
+            "text": None,
+            "chosen": None,
+            "rejected": None,
+        },
+        said(U, A),
+    ),
+    "another of that table": (
+        {
+            "prompt": "q",
+            "response": "r",
+            "label": None,
+            "messages": None,
+            "text": None,
+            "chosen": None,
+            "rejected": None,
+        },
+        plain("q", "r"),
+    ),
     "scored": ({"prompt": "q", "answers": SCORED}, plain("q", "good")),
     "choice by number": (
         {"prompt": "q", "choices": ["x", "y"], "answer": 1},
@@ -219,6 +246,10 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "history": ({"prompt": "q", "response": "r", "history": [["a"]]}, "pair 1 has 1 texts, not"),
     "number in history": ({"prompt": "q", "response": "r", "history": [["a", 1]]}, "pair 1, assistant is of type int"),
     "system of another type": ({"prompt": "q", "response": "r", "system": 5}, "field 'system' is of type int"),
+    "a table's row of nulls": (
+        {"prompt": None, "response": None, "messages": None},
+        r"field 'prompt' is of type NoneType, not text",
+    ),
     "label": ({"prompt": "q", "response": "r", "label": "sports"}, r"field 'label' is 'sports'.*'\{other: label\}'"),
     "answers": ({"prompt": "q", "answers": [{"text": "r"}]}, "field 'answers' must be a list of"),
     "choices": ({"prompt": "q", "choices": ["x"], "answer": 0}, "must be a list of 2 to 26 texts"),

@@ -8,6 +8,7 @@ from functools import cache, partial
 from mt_core.assemble.encoder import Encoder, cached_files
 from mt_core.assemble.sources import evaluation_of, first_rows, rows_of, source_of, whole
 from mt_core.assemble.stream import open_blocks, refuse_for_streams
+from mt_core.assemble.unused import unused
 from mt_core.config.run import RunConfig
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.encoding import Rules, encode
@@ -23,6 +24,7 @@ from mt_core.engine.processes import Process
 from mt_core.errors import ConfigError, DataError, Fault
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Objective, Stream, Template, Tokenizer
+from mt_core.tracking.logs import first_notice
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,8 @@ def read_data(resolved: Resolved, *, training: bool = False) -> RunData:
         source_of(resolved, "train") if files is None else None
     )  # others are opened where they are not in the cache
     objective, rules = _objective(resolved, tokenizer)
+    for line in unused(config.data, is_stream=isinstance(source, Stream)):
+        first_notice(f"notice: {line}")
     if isinstance(source, Stream):
         refuse_for_streams(config, training=training)
         return finished(config, _stream(resolved, source, tokenizer, objective, rules))

@@ -23,8 +23,9 @@ from mt_core.config.base import MtConfig
 from mt_core.config.run import RunConfig
 from mt_core.data.encoding import Rules
 from mt_core.errors import DataError
+from mt_core.files.config import PINS
 from mt_core.plugins.host import Offer
-from mt_core.plugins.lock import code_hash
+from mt_core.plugins.lock import code_hash, installed_version
 from mt_core.plugins.parts import Part
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Tokenizer
@@ -38,6 +39,9 @@ BAD_ROWS = frozenset({"on_bad_row", "max_bad_rows"})
 BESIDE_TOKENS = BAD_ROWS | {"cache", "workers", "strict", "prove", "eval", "shuffle", "shuffle_buffer"}
 BESIDE_TOKENS |= {"batching", "packing", "pad_multiple", "group_by_length"}
 """Keys of the ``data`` section that change no token of a row."""
+
+LIBRARIES = ("jinja2", "sentencepiece", "tiktoken", "tokenizers", "transformers")
+"""What reads texts and renders templates beside the core and its plugins."""
 
 _SETTLED_SECONDS = 2.0
 """A file that changed later than so long ago may change again within the resolution of its time, so its hash is not remembered."""
@@ -76,9 +80,10 @@ def _files(
 
 
 def evaluation_options(config: RunConfig) -> MtConfig:
-    """The dataset's options where ``data.eval`` is a path: those of the run with this path."""
+    """The dataset's options where ``data.eval`` is a path: those of the run with this path, but for the hash of its own file."""
     given = config.dataset.options
-    return type(given)(**{**given.model_dump(exclude_unset=True), "path": config.data.eval})
+    kept = given.model_dump(exclude_unset=True, exclude=set(PINS))
+    return type(given)(**{**kept, "path": config.data.eval})
 
 
 @contextmanager
@@ -150,6 +155,7 @@ def identity(resolved: Resolved, tokenizer: Tokenizer, rules: Rules, files: File
         "components": {kind: slot.as_raw() for kind, slot in slots.items()},
         "code": {name: hashed(_package_of(offer.component.build)) for name, offer in sorted(_makers(resolved, kinds))}
         | {"core": hashed(__name__.partition(".")[0])},
+        "libraries": {name: installed_version(name) for name in LIBRARIES},
         "read": _hashes(read, memory),
         "tokenizer": [tokenizer_digest(tokenizer), tokenizer.chat_template],
         "data": config.data.model_dump(mode="json", exclude=set(BESIDE_TOKENS)),
@@ -188,8 +194,9 @@ def file_hash(path: Path, memory: Path) -> str:
         return text
     digest = sha256(path)
     if time.time() - path.stat().st_mtime > _SETTLED_SECONDS and _about(path) == about:
-        memory.mkdir(parents=True, exist_ok=True)
-        replace_text(known, f"{digest}\n{str(path.absolute())!a}\n")  # a path may have any bytes
+        with suppress(OSError):  # it is hashed again then; whether tokens can be kept there shows when they are
+            memory.mkdir(parents=True, exist_ok=True)
+            replace_text(known, f"{digest}\n{str(path.absolute())!a}\n")  # a path may have any bytes
     return digest
 
 

@@ -61,6 +61,11 @@ def evaluation_of(resolved: Resolved) -> Dataset | None:
     if not isinstance(config.data.eval, str):
         source = source_of(resolved, "eval")
         return None if source is None else whole(config, source)
+    if source_of(resolved, "eval") is not None:
+        raise DataError(
+            f"data.eval={config.data.eval} is a path, and dataset {config.dataset.name!r} has rows for evaluation of its own, which would"
+            " not be read. Keep one of the two."
+        )
     with naming_eval(config):
         return whole(config, resolved.build("dataset", evaluation_options(config), split="train"))
 

@@ -90,6 +90,10 @@ def renamed(row: Row, columns: Mapping[str, str]) -> Row:
     """The row under our field names; ``columns`` maps ours to theirs. Raises ``DataError`` for a name that is not there."""
     if not columns:
         return row
+    if "id" in columns or "id" in columns.values():
+        raise DataError(
+            f"{row['id']}: data.columns names 'id', which is the place of a row. Rename that field in the file."
+        )
     values: dict[str, Any] = {key: value for key, value in row.items() if key not in columns.values()}
     for ours, theirs in columns.items():
         if theirs not in row:

@@ -178,15 +178,19 @@ def _row_hashes(hashes: NDArray[np.uint64], first: NDArray[np.bool_]) -> NDArray
 
 
 def count_duplicates(samples: EncodedSamples) -> None:
-    """Count the rows that came before, and put the hashes in order for who looks for one."""
-    report = samples.report
+    """Count the rows that came before, and put the hashes in order for who looks for one. A row that a mix repeats is none of them."""
+    report, row_ids = samples.report, samples.row_ids
     if report.hashes is None:
         return
     report.known, first = np.unique(report.hashes, return_index=True)
     repeated = report.hashes != NOT_COMPARED
     repeated[first] = False
-    report.duplicates = int(repeated.sum())
-    _note(report, kinds.DUPLICATE, np.flatnonzero(repeated), samples.row_ids)
+    places = np.flatnonzero(repeated)
+    before = first[np.searchsorted(report.known, report.hashes[places])]
+    others = [row_ids[own] != row_ids[one] for own, one in zip(places.tolist(), before.tolist(), strict=True)]
+    places = places[others]
+    report.duplicates = len(places)
+    _note(report, kinds.DUPLICATE, places, row_ids)
 
 
 def compare(train: EncodedSamples, held_out: EncodedSamples) -> None:

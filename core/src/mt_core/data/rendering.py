@@ -14,8 +14,9 @@ LETTERS = 4000
 """Characters of one sample that are shown."""
 
 _SPECIAL = ("bos", "eos", "pad")
-_VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {0x7F: 0x2421}
-"""Control characters as their Unicode pictures."""
+_VISIBLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {0x7F: "\u2421"}
+_VISIBLE |= {code: f"<U+{code:04X}>" for code in (*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+"""Control characters as their Unicode pictures, and by number what else terminals obey or what turns the text around it."""
 
 
 @dataclass(frozen=True)

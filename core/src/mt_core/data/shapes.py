@@ -18,6 +18,9 @@ from mt_core.protocols import Message, Row
 _NAMED = 12
 """Fields that a message names."""
 
+LABELS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+"""How a label is written, in a table of texts or of numbers too."""
+
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -111,7 +114,9 @@ def fields_of(row: Row) -> str:
 
 
 def _fitting(row: Row) -> list[Shape]:
-    return _fitting_names(frozenset(row))
+    """A field that is null is none where the others make a shape: tables have all fields in every row."""
+    said = frozenset(name for name in row if row[name] is not None) if None in row.values() else frozenset(row)
+    return _fitting_names(said) or _fitting_names(frozenset(row))[:1]
 
 
 @lru_cache(maxsize=256)
@@ -155,10 +160,10 @@ def _preferred(row: Row) -> list[Message]:
 
 def _labelled(row: Row) -> list[Message]:
     """A response that is labelled bad is no turn to learn from."""
-    label = row["label"]
-    if not isinstance(label, bool) and not (isinstance(label, int) and label in (0, 1)):
+    label = LABELS.get(str(row["label"]).lower())
+    if label is None:
         raise DataError(
-            f"{row['id']}: field 'label' is {shortened(label)}; beside prompt and response it says whether that is good, true or "
+            f"{row['id']}: field 'label' is {shortened(row['label'])}; beside prompt and response it says whether that is good, true or "
             "false. Where it means something else, rename it: --data.columns '{other: label}'."
         )
     *before, answer = _prompt_response(row)

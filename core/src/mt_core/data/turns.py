@@ -17,6 +17,7 @@ ROLES = {
     "assistant": "assistant",
     "gpt": "assistant",
     "model": "assistant",
+    "developer": "system",
     "function_call": "assistant",
     "tool": "tool",
     "function": "tool",

@@ -12,6 +12,9 @@ from mt_core.config.base import MtConfig
 from mt_core.errors import DataError
 from mt_core.files.paths import files_of
 
+PINS = ("sha256", "sha1")
+"""Options that say what the file of ``path`` has to hash to: another path has other bytes."""
+
 
 class FileConfig(MtConfig):
     """Where the rows are."""

@@ -86,7 +86,7 @@ def compared(lock: Mapping[str, Any], whose: str) -> str:
     """
     plugins, computing = lock["plugins"], lock.get("libraries", {})
     then = {**plugins, **computing}
-    now = {name: _installed(name) for name in then}
+    now = {name: installed_version(name) for name in then}
     line = pip_line({name: version for name, version in then.items() if now[name] != version})
     if missing := [name for name in plugins if now[name] is None]:
         raise CheckpointError(f"{whose} used {', '.join(missing)}, not installed here: {line}")
@@ -106,7 +106,8 @@ def pip_line(versions: Mapping[str, str]) -> str:
     return "pip install " + " ".join(f"{name}=={version}" for name, version in versions.items())
 
 
-def _installed(distribution: str) -> str | None:
+def installed_version(distribution: str) -> str | None:
+    """The version of a distribution; ``None`` where it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

@@ -125,7 +125,7 @@ def _load(config: HubConfig, split: str) -> Any:
     folder = Path(config.path).expanduser()
     try:
         if _is_saved(folder):
-            saved = _saved(datasets, config, folder, split)
+            saved = _saved(datasets, config, folder, split).with_format(None)  # all columns, and no tensors
             return saved.to_iterable_dataset() if config.streaming else saved
         return datasets.load_dataset(
             str(folder) if folder.exists() else config.path,

@@ -47,6 +47,16 @@ class ConcatConfig(MtConfig):
     )
 
     @model_validator(mode="after")
+    def _options_belong_to_the_mix(self) -> Self:
+        if self.mix == "sequential" and self.until != "all":
+            raise ValueError("until=first has no effect with mix sequential; set mix to rows, tokens or temperature")
+        if self.mix != "temperature" and self.temperature != type(self).model_fields["temperature"].default:
+            raise ValueError(
+                f"temperature={self.temperature:g} has no effect with mix {self.mix}; set mix to temperature"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _sources_are_named(self) -> Self:
         for number, source in enumerate(self.sources):
             if not isinstance(source.get("name"), str):

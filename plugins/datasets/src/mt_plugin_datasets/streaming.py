@@ -91,6 +91,10 @@ def build_stream(config: StreamConfig, *, split: Literal["train", "eval"]) -> Js
     """The rows of a split. Without ``eval_path`` the core holds out the first ones."""
     path = Path(config.path).expanduser()
     if split == "train" and path.is_fifo():
+        if config.sha256 or config.sha1:
+            raise DataError(
+                f"{path} is a pipe, whose hash nobody knows before its end. Leave dataset.sha256 and sha1 out."
+            )
         return PipedLines(path)
     files = config.files(split, ".jsonl", ".json")
     return None if files is None else JsonLines(files)

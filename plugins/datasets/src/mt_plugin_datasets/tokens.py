@@ -76,7 +76,7 @@ class TokenRows:
             raise DataError(f"{path.absolute()} has no tokens. Write some into it, or take it out of dataset.path.")
         if ends is not None:
             return _given(ends, path, len(ids))
-        return array("q", [len(ids)]) if end_id is None else _found(ids, end_id)
+        return array("q", [len(ids)]) if end_id is None else _found(ids, end_id, path)
 
 
 def token_files(config: TokensConfig, split: Literal["train", "eval"]) -> list[Path] | None:
@@ -126,14 +126,19 @@ class _Opener:
         return ids
 
 
-def _found(ids: Any, end_id: int) -> Sequence[int]:
-    """Behind each ``end_id``, and at the end of the file."""
+def _found(ids: Any, end_id: int, path: Path) -> Sequence[int]:
+    """Behind each ``end_id``, and at the end of the file. Raises ``DataError`` where it ends nothing."""
     import numpy as np
 
     ends = array("q")
     for start in range(0, len(ids), _BLOCK):
         ends.extend((np.flatnonzero(ids[start : start + _BLOCK] == end_id) + start + 1).tolist())
-    if not ends or ends[-1] < len(ids):
+    if not ends:
+        raise DataError(
+            f"{path.absolute()} has no id {end_id} (dataset.end_id), so that nothing ends a document in it. Set the id of the tokenizer"
+            " that wrote it, or leave end_id out where the file is one document."
+        )
+    if ends[-1] < len(ids):
         ends.append(len(ids))
     return ends
 

@@ -159,6 +159,34 @@ def test_answers_that_teach_nothing_are_rejected_with_their_reason(build: Any, t
     assert bad == Rejected("no turn is to be trained on", "rows.jsonl:3")
 
 
+def test_rows_of_a_table_have_nulls_for_the_fields_of_others(build: Any, tokenizers: dict[str, Any]) -> None:
+    """As Parquet files, and ``datasets``, have all fields in each row."""
+    nulls = dict.fromkeys(("text", "messages", "input_ids", "labels", "attention_mask"))
+    for fields in ({"text": "a"}, {"messages": TURNS}, {"input_ids": [5, 6], "labels": [5, 6]}):
+        bare, whole = ({"id": "rows.jsonl:3", **each} for each in (fields, nulls | fields))
+        template = build_template(tokenizers["byte"], DataConfig(template="zephyr"))
+        objective = build("objective", "pretrain", tokenizer=tokenizers["byte"], template=template)
+        assert objective.encode(whole) == objective.encode(bare)
+        assert objective.encode_many([whole, bare]) == [objective.encode(bare)] * 2
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [TURNS[0], {**TURNS[1], "train": False}]},
+        {"messages": [TURNS[0], {**TURNS[1], "weight": 0.5}]},
+        {"prompt": "a", "response": "b", "label": False},
+    ],
+)
+def test_what_is_not_to_be_trained_on_is_never_trained_on_whole(
+    fields: Any, build: Any, tokenizers: dict[str, Any]
+) -> None:
+    with pytest.raises(
+        DataError, match=r"^rows\.jsonl:3: its turns say how they are trained .* choose --objective sft"
+    ):
+        chat(build, tokenizers["byte"], "pretrain", **fields)
+
+
 @pytest.mark.parametrize("name", ["pretrain", "sft"])
 def test_what_a_template_refuses_is_told_with_the_row(name: str, build: Any, tokenizers: dict[str, Any]) -> None:
     template = build_template(tokenizers["byte"], DataConfig(template="gemma"))

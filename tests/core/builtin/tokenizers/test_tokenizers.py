@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -259,3 +261,30 @@ def test_a_missing_path_is_shown_in_full(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=f"{tmp_path}/nowhere does not exist. Set tokenizer.path"):
         build("tokenizer", name, {"path": "nowhere"})
+
+
+def test_threads_that_share_a_tokenizer_do_not_change_what_the_others_read(
+    build: Any, huggingface_folder: Path
+) -> None:
+    """Rows of a stream are encoded in the background, while a checkpoint asks how the tokenizer reads a sentence."""
+    mine = build("tokenizer", "huggingface", {"path": str(huggingface_folder)})
+    text = "a </s> b" * 5
+    asked: dict[Callable[[str], list[int]], list[int]] = {
+        mine.encode: mine.encode(text),
+        mine.encode_literally: mine.encode_literally(text),
+    }
+    asked[lambda each: mine.encode_many([each])[0]] = asked[mine.encode_literally]
+    asked[lambda each: mine.encode_many_with_offsets([each])[0][0]] = asked[mine.encode]
+    assert asked[mine.encode] != asked[mine.encode_literally]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(len(asked)) as pool:
+            read = {encode: pool.submit(_often, encode, text) for encode in asked}
+            assert all(read[encode].result(timeout=60) == {tuple(ids)} for encode, ids in asked.items())
+    finally:
+        sys.setswitchinterval(before)
+
+
+def _often(encode: Callable[[str], list[int]], text: str) -> set[tuple[int, ...]]:
+    return {tuple(encode(text)) for _ in range(800)}

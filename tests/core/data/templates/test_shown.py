@@ -34,3 +34,11 @@ def test_a_character_of_several_tokens_is_shown_once_wherever_training_begins(to
     for begin in range(1, len(ids)):
         sample = Sample(ids, [place >= begin for place in range(len(ids))], "r:1")
         assert "".join(part.text for part in parts_of(sample, tokenizers["byte"])).replace("\ufffd", "") == "a👩b"
+
+
+def test_nothing_that_a_terminal_obeys_is_shown_as_it_is(tokenizers: dict[str, Any]) -> None:
+    """Escape sequences, also those of one character, and marks that turn the text around them."""
+    text = "a\x1b[31m\x9b31m\x85\u202eb\u2066c\x7f\n"
+    ids = tokenizers["byte"].encode(text)
+    shown = "".join(part.text for part in parts_of(Sample(ids, [True] * len(ids), "r:1"), tokenizers["byte"]))
+    assert shown == "a␛[31m<U+009B>31m<U+0085><U+202E>b<U+2066>c␡\n"

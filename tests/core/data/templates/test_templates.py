@@ -223,7 +223,7 @@ def marked(draw: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", [*NAMED, PLAIN, None])
 @given(several=st.lists(marked(), max_size=4), raw=st.booleans())
-@relaxed
+@settings(relaxed, max_examples=10)  # of each of 33
 def test_many_conversations_at_once_are_written_as_one_by_one(
     tokenizer: Any, name: str | None, several: list[list[dict[str, Any]]], raw: bool
 ) -> None:
@@ -345,6 +345,21 @@ def test_a_template_that_rewrites_earlier_turns_can_only_train_the_last(tokenize
     with pytest.raises(DataError, match=r"turn 3 cannot be told .*\(--data.train-on last\)"):
         template(tokenizer, FORGETFUL).encode(turns)
     assert [text.strip() for text in trained_text(tokenizer, turns, FORGETFUL, train_on="last")] == ["word 2"]
+
+
+def test_an_answer_that_does_not_begin_as_its_prompt_ends_is_told_how_it_has_to_begin(tokenizer: Any) -> None:
+    """As for models that open their thoughts in the prompt."""
+    source = (
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}"
+        "{% if add_generation_prompt %}<assistant><think>{% endif %}"
+    )
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    with pytest.raises(
+        DataError, match=r"turn 2 does not begin as a prompt .*'.*<assistant><think>'\. Let it begin so"
+    ):
+        template(tokenizer, source, train_on="last").encode(turns)
+    thought = [turns[0], {**turns[1], "content": "<think>b</think>a"}]
+    assert [text.strip() for text in trained_text(tokenizer, thought, source, train_on="last")] == ["b</think>a"]
 
 
 def test_a_template_that_never_ends_a_turn_is_refused(tokenizer: Any) -> None:

@@ -30,7 +30,7 @@ class Pretrain(TokenObjective):
         """The sample of a row; an empty text is rejected. Raises ``DataError`` when a field is missing or no text."""
         if (sample := tokenised(row)) is not None:
             return sample
-        if "text" not in row and is_conversation(row):
+        if row.get("text") is None and is_conversation(row):
             return _sample(self._conversation(row), row["id"])
         text = text_field(row, "text")
         return self._text(text, self._encode(text), row["id"])
@@ -54,14 +54,20 @@ class Pretrain(TokenObjective):
         return _sample([*self._begin, *ids, *self._end], row_id)
 
     def _conversation(self, row: Row) -> list[int]:
+        turns = conversation(row)
+        if any("train" in turn or "weight" in turn for turn in turns):
+            raise DataError(
+                f"{row['id']}: its turns say how they are trained (train, weight or a label), and pretrain trains on all of a conversation;"
+                " choose --objective sft, with --data.train-on all if you like, or take that out of the row"
+            )
         try:
-            return self._template.encode(conversation(row)).ids
+            return self._template.encode(turns).ids
         except DataError as error:
             raise DataError(f"{row['id']}: {error}") from error
 
 
 def _is_text(row: Row) -> bool:
-    return "text" in row and "input_ids" not in row
+    return row.get("text") is not None and row.get("input_ids") is None
 
 
 def _sample(ids: list[int], row_id: str) -> Sample | Rejected:

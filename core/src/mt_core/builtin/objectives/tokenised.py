@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import Any, NoReturn
 
 from mt_core import DataError, Row, Sample
 
 _NOT_TRAINED = -100
 _MOST = 1 << 31
+_MASKS = ("trained", "completion_mask", "assistant_masks")
+"""What says which tokens are trained on; the last two are those of TRL (https://huggingface.co/docs/trl/dataset_formats)."""
 
 
 def tokenised(row: Row) -> Sample | None:
     """The sample of a row with ``input_ids``, as they are; ``None`` for any other row.
 
-    ``labels`` (unshifted; -100 is not trained on) or ``trained`` (a boolean for each token) say what is trained on; without
-    them everything is. Raises ``DataError`` where they do not fit the ids.
+    ``labels`` (unshifted; -100 is not trained on) or else masks (``trained``; true, false, 1 or 0 for each token) say what is trained
+    on; without them everything is. Places where ``attention_mask`` is 0 are padding and left out. Raises ``DataError`` where they do
+    not fit the ids.
     """
-    if "input_ids" not in row:
+    if row.get("input_ids") is None:
         return None
     ids = _list(row, "input_ids", int)
     if not all(0 <= each < _MOST for each in ids):
         _refuse(row, f"input_ids has an id that is not from 0 to {_MOST - 1}")
-    if "labels" in row:
-        labels = _list(row, "labels", int, len(ids))
-        if any(label not in (_NOT_TRAINED, each) for label, each in zip(labels, ids, strict=True)):
-            _refuse(row, "labels differ from input_ids where they are not -100; labels are not shifted here")
-        return Sample(ids, [label != _NOT_TRAINED for label in labels], row["id"])
-    trained = _list(row, "trained", bool, len(ids)) if "trained" in row else [True] * len(ids)
+    trained = _trained(row, ids)
+    if row.get("attention_mask") is not None and not all(mask := _flags(row, "attention_mask", len(ids))):
+        ids, trained = list(compress(ids, mask)), list(compress(trained, mask))
     return Sample(ids, trained, row["id"])
+
+
+def _trained(row: Row, ids: list[int]) -> list[bool]:
+    if "labels" not in row:
+        masks = [_flags(row, name, len(ids)) for name in _MASKS if name in row]
+        return [all(flags) for flags in zip(*masks, strict=True)] if masks else [True] * len(ids)
+    labels = _list(row, "labels", int, len(ids))
+    if any(label not in (_NOT_TRAINED, each) for label, each in zip(labels, ids, strict=True)):
+        _refuse(row, "labels differ from input_ids where they are not -100; labels are not shifted here")
+    return [label != _NOT_TRAINED for label in labels]
+
+
+def _flags(row: Row, name: str, length: int) -> list[bool]:
+    if not isinstance(row[name], list) or any(each not in (0, 1) for each in row[name]):
+        _refuse(row, f"{name} is no list of true and false, or 1 and 0")
+    if len(row[name]) != length:
+        _refuse(row, f"{name} has {len(row[name])} values for {length} input_ids")
+    return list(map(bool, row[name]))
 
 
 def _list(row: Row, name: str, kind: type, length: int | None = None) -> list[Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, overload
 
 from pydantic import Field, field_validator
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 FILE_NAME = "tokenizer.json"
 CONFIG_NAME = "tokenizer_config.json"
+
+_READING = Lock()
+"""One thread reads at a time: a tokenizer keeps whether special tokens are text, and rows of a stream are encoded in the background."""
 
 
 class HuggingFaceConfig(MtConfig):
@@ -105,17 +109,16 @@ class HuggingFaceTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of the text; raises ``DataError`` on a lone surrogate."""
-        utf8(text)
-        ids: list[int] = self._inner(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return ids
+        return self._read(text)["input_ids"]  # type: ignore[no-any-return]
 
     def encode_literally(self, text: str) -> list[int]:
         """Ids of the text, where a special token that it spells is read as the characters that it is."""
+        return self._read(text, split_special_tokens=True)["input_ids"]  # type: ignore[no-any-return]
+
+    def _read(self, text: str, **wishes: bool) -> Any:
         utf8(text)
-        ids: list[int] = self._inner(text, add_special_tokens=False, split_special_tokens=True, verbose=False)[
-            "input_ids"
-        ]
-        return ids
+        with _READING:
+            return self._inner(text, add_special_tokens=False, verbose=False, **wishes)
 
     def encode_text(self, text: str) -> list[int]:
         """Ids of what a row says."""
@@ -130,13 +133,14 @@ class HuggingFaceTokenizer:
     def _many(self, texts: Sequence[str], plain: Sequence[bool], *, literally: bool) -> list[list[int]]:
         """Ids, of ``plain`` texts out of known words where that can be."""
         found: list[list[int] | None] = [None] * len(texts)
-        if self._words is not None:
-            for at, is_plain in enumerate(plain):
-                found[at] = self._words.ids(texts[at], literally=literally) if is_plain else None
-        backend = self._inner.backend_tokenizer
-        backend.encode_special_tokens = literally  # what was asked before stays set otherwise
-        others = [text for text, ids in zip(texts, found, strict=True) if ids is None]
-        read = iter(backend.encode_batch_fast(others, add_special_tokens=False) if others else ())
+        with _READING:
+            if self._words is not None:
+                for at, is_plain in enumerate(plain):
+                    found[at] = self._words.ids(texts[at], literally=literally) if is_plain else None
+            backend = self._inner.backend_tokenizer
+            backend.encode_special_tokens = literally  # what was asked before stays set otherwise
+            others = [text for text, ids in zip(texts, found, strict=True) if ids is None]
+            read = iter(backend.encode_batch_fast(others, add_special_tokens=False) if others else ())
         return [next(read).ids if ids is None else ids for ids in found]
 
     def _is_plain(self, text: str) -> bool:
@@ -149,8 +153,7 @@ class HuggingFaceTokenizer:
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids with their characters; several ids of one character all have it. Raises ``MtError`` for a slow tokenizer."""
         self._refuse_slow()
-        utf8(text)
-        encoded = self._inner(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        encoded = self._read(text, return_offsets_mapping=True)
         return encoded["input_ids"], [tuple(pair) for pair in encoded["offset_mapping"]]
 
     def encode_many_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Sequence[tuple[int, int]]]]:
@@ -176,8 +179,10 @@ class HuggingFaceTokenizer:
         if not texts:
             return []
         backend = self._inner.backend_tokenizer
-        backend.encode_special_tokens = False  # see _many()
-        return [(each.ids, _Offsets(each)) for each in backend.encode_batch(list(texts), add_special_tokens=False)]
+        with _READING:
+            backend.encode_special_tokens = False  # see _many()
+            found = backend.encode_batch(list(texts), add_special_tokens=False)
+        return [(each.ids, _Offsets(each)) for each in found]
 
     @cached_property
     def _widths(self) -> Widths | None:

@@ -192,6 +192,11 @@ class ChatTemplate:
         else:
             known, rendered = 0, self._render(messages[:count], speak=speak) if count or speak else ""
         if not written.text.startswith(rendered, known):
+            if speak and count and written.text.startswith(self._render(messages[:count])):
+                raise DataError(
+                    f"turn {place + 1} does not begin as a prompt for it ends in the chat template {self._name}:"
+                    f" {self._render(messages[:count], speak=True)[-30:]!r}. Let it begin so, or choose another with --data.template"
+                )
             raise DataError(
                 f"turn {place + 1} cannot be told from the others: the chat template {self._name} writes a conversation differently when "
                 "more turns follow, so what is trained would not be what is asked later. Train on the last turn only "
