@@ -12,6 +12,7 @@ import pytest
 
 from mt_core.cli.plugins import main
 from mt_core.scaffold import KINDS
+from mt_core.scaffold.distribution import LONGEST
 from mt_core.tracking.metrics import MetricsFile
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +59,8 @@ def installed(written: Path) -> Installed:
 def test_new_plugins_pass_the_lint_of_this_repository(written: Path) -> None:
     sources = f"src = ['{ROOT}/core/src', '{written}/*/src']"
     settings = ["--config", str(ROOT / "pyproject.toml"), "--config", sources, str(written)]
+    for kind in KINDS:  # the longest name without a dash makes the longest lines
+        assert main(["new", kind, "l" * LONGEST, "--output", str(written / f"{kind}-longest")]) == 0
     run(sys.executable, "-m", "ruff", "check", "--no-cache", *settings)
     run(sys.executable, "-m", "ruff", "format", "--no-cache", "--check", "--diff", *settings)
 

@@ -109,3 +109,20 @@ def test_freeze_of_a_run_is_what_took_part_in_it(tmp_path: Path, capsys: Capture
     (tmp_path / "plugins.lock.json").write_text(json.dumps(lock))
     assert main(["freeze", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["pins"] == ["mt-core==0.1.0", "x==2", "torch==2.9.0"]
+    lock["libraries"]["torch"] = "2.9.0+cu130"
+    (tmp_path / "plugins.lock.json").write_text(json.dumps(lock))
+    assert main(["freeze", str(tmp_path)]) == 0
+    index, *pins = capsys.readouterr().out.splitlines()
+    assert index == "--extra-index-url https://download.pytorch.org/whl/cu130", "PyPI has no build with a label"
+    assert pins == ["mt-core==0.1.0", "x==2", "torch==2.9.0+cu130"]
+
+
+@pytest.mark.parametrize("option", [["--json"], ["--block-plugin", "llama"]])
+def test_the_installer_takes_no_option_that_would_do_nothing(
+    option: list[str], started: list[list[str]], capsys: Captured
+) -> None:
+    for words in (["install", "x"], ["uninstall", "llama"]):
+        with pytest.raises(SystemExit):
+            main([*words, *option])
+        assert "unrecognized arguments" in capsys.readouterr().err
+    assert started == []

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from mt_core.cli.plugins_report import described
+from mt_core.cli.plugins_text import component_page
 from mt_core.errors import ConfigError, UnknownComponentError
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.lock import locked
@@ -74,6 +76,14 @@ def mt_schedules():
 def schedule(name: str, **fields: Any) -> str:
     text = ", ".join(f"{key}={value!r}" for key, value in fields.items())
     return SCHEDULE.replace("NAME", name).replace("FIELDS", text)
+
+
+def test_info_shows_the_sizes_that_a_plugin_adds_and_whose_family_they_are_of(hosts: Hosts) -> None:
+    host = hosts(acme_family=FAMILY, acme_sizes=SIZES.replace("SIZE", "large"))
+    (sizes,) = host.offers("model_sizes")
+    page = "\n".join(component_page(described(sizes), 0))
+    assert "more sizes of the family of: acme-family" in page
+    assert "large  vocab_size 300, max_seq_len 512, dim 16" in page
 
 
 def test_a_plugin_adds_sizes_to_the_family_of_another_and_takes_part_where_one_is_chosen(hosts: Hosts) -> None:

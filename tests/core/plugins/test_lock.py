@@ -60,6 +60,12 @@ def test_another_version_of_a_plugin_or_of_torch_is_told_with_the_pip_line(lock:
     )
 
 
+def test_the_pip_line_says_where_a_build_with_a_label_is(lock: dict[str, Any]) -> None:
+    lock["libraries"]["torch"] = "1.0+cpu"
+    line = "pip install torch==1.0+cpu --extra-index-url https://download.pytorch.org/whl/cpu"
+    assert compared(lock, "the run x").endswith(line)
+
+
 def test_other_files_under_one_version_are_told(lock: dict[str, Any]) -> None:
     lock["sha256"]["acme-good"] = "0" * 64
     assert compared(lock, "the run x").startswith("the run x used other files of acme-good, under the same version")

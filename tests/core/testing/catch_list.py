@@ -105,6 +105,12 @@ CAUGHT = [
         "another steps: 5 was written as 4 and read as 4",
     ),
     # ------------------------------------------------------------------------------------------------------- schedules
+    Bad(
+        SCHEDULE,
+        "test_it_is_a_pure_function",
+        "remembers",
+        r"1\.0 at first, 0\.025 when the updates were asked for backw",
+    ),
     Bad(SCHEDULE, "test_it_is_a_pure_function", "counts", "update 0 had the factor 1.0 at first, .*keep no counter"),
     Bad(
         SCHEDULE,
@@ -133,6 +139,24 @@ CAUGHT = [
         "needs-figures",
         "without token_accuracy the printer raised KeyError",
     ),
+    Bad(
+        PRINT,
+        "test_figures_that_are_missing_are_left_out",
+        "two-when-missing",
+        "record without eval_loss it returned 2 l",
+    ),
+    Bad(
+        PRINT,
+        "test_figures_that_are_missing_are_left_out",
+        "all-or-none",
+        "in the last of two records alone .* KeyError",
+    ),
+    Bad(
+        PRINT,
+        "test_it_is_one_line_whatever_the_numbers",
+        "returns",
+        r"with seven records it returned 2 lines: 'loss\\r'",
+    ),
     Bad(PRINT, "test_it_is_one_line_whatever_the_numbers", "two-lines", "it returned 7 lines"),
     Bad(PRINT, "test_it_changes_nothing", "changes", "it changed the records"),
     # ------------------------------------------------------------------------------------------------------ tokenizers
@@ -150,6 +174,12 @@ CAUGHT = [
         "test_any_part_of_a_text_can_be_decoded",
         "strict",
         r"UnicodeDecodeError for the first 1 ids .* U\+FFFD",
+    ),
+    Bad(
+        TOKENIZER,
+        "test_offsets_are_places_in_the_text",
+        "early",
+        r"character \d+ \('.'\) is in the ids, and in no offset",
     ),
     Bad(TOKENIZER, "test_offsets_are_places_in_the_text", "shifted", r"offsets \[\(1, 2\)\] are not \(start, end\)"),
     Bad(
@@ -170,6 +200,12 @@ CAUGHT = [
         "test_however_rows_are_cut_into_micro_batches_the_gradient_is_the_same",
         "mean",
         "with one micro-batch for each row the gradient of .* is another .* never a mean over the batch",
+    ),
+    Bad(
+        OBJECTIVE,
+        "test_however_rows_are_cut_into_micro_batches_the_gradient_is_the_same",
+        "own-count",
+        "with one micro-batch for each row the gradient of .* is another",
     ),
     Bad(
         OBJECTIVE,
@@ -202,6 +238,12 @@ CAUGHT = [
     Bad(OPTIMIZER, "test_ten_steps_go_downhill", "uphill", "took it from .* an optimizer goes down"),
     Bad(OPTIMIZER, "test_the_rate_of_a_step_is_the_one_in_its_group", "own-rate", "gave the same weights; read group"),
     Bad(
+        OPTIMIZER,
+        "test_the_weight_decay_is_the_one_in_its_group",
+        "keen",
+        r"the same weights; read group\['weight_decay'\]",
+    ),
+    Bad(
         OPTIMIZER, "test_a_parameter_without_a_gradient_is_left_alone", "decays-all", "has no gradient and was changed"
     ),
     Bad(
@@ -209,6 +251,12 @@ CAUGHT = [
         "test_its_state_comes_back",
         "forgetful",
         r"five more from their state, gave another .* than ten steps\. Keep",
+    ),
+    Bad(
+        OPTIMIZER,
+        "test_its_state_comes_back",
+        "uncounted",
+        "five more from their state, gave another .* than ten steps",
     ),
     Bad(
         OPTIMIZER,
@@ -227,12 +275,17 @@ CAUGHT = [
     # ---------------------------------------------------------------------------------------------------------- models
     Bad(MODEL, "test_the_loss_of_new_weights_is_that_of_guessing", "hot", r"ln V = 4\.094 .* Scale down"),
     Bad(MODEL, "test_later_tokens_never_change_earlier_outputs", "acausal", "the model sees the future"),
-    Bad(MODEL, "test_documents_in_one_row_never_see_each_other", "mixed", "document 2 of three in a row differs"),
+    Bad(MODEL, "test_documents_in_one_row_never_see_each_other", "mixed", "document 2 of three in each of two rows"),
     Bad(
-        MODEL,
-        "test_generating_with_a_cache_gives_the_outputs_of_one_forward",
-        "forgetful",
-        "after a prompt of 1 tokens, outputs",
+        MODEL, "test_documents_in_one_row_never_see_each_other", "sociable", "document 1 of three .* or from row to row"
+    ),
+    *(
+        Bad(MODEL, "test_generating_with_a_cache_gives_the_outputs_of_one_forward", name, says)
+        for name, says in [
+            ("forgetful", "read in pieces of 1, 1, 1, 1 … tokens, the outputs differ"),
+            ("late", "read in pieces of 1, 1, 1, 1 … tokens, the outputs differ"),
+            ("blind", "read in pieces of 7, 8, 1, 14 … tokens, the outputs differ"),
+        ]
     ),
     Bad(
         MODEL,
@@ -247,6 +300,12 @@ CAUGHT = [
         "test_every_parameter_gets_a_gradient",
         "idle",
         r"no gradient reaches blocks\.0\.spare\.weight, blocks\.0\.spare\.bias",
+    ),
+    Bad(
+        MODEL,
+        "test_in_half_precision_it_stays_half",
+        "wide",
+        r"in bfloat16 (it ends in an error|the hidden states are)",
     ),
     Bad(
         MODEL, "test_recomputing_blocks_changes_no_gradient", "stateful", "with activation checkpointing the gradients"
@@ -276,12 +335,25 @@ CAUGHT = [
         "unseeded",
         "two runs of one seed have other rows, first in step",
     ),
+    Bad(
+        DATASET,
+        "test_each_epoch_has_an_order_of_its_own",
+        "monotonous",
+        "and another epoch the same one; .* has to shuffle",
+    ),
+    Bad(DATASET, "test_each_epoch_has_an_order_of_its_own", "drifting", "keep nothing of one epoch for the next"),
+    Bad(
+        DATASET,
+        "test_it_goes_on_exactly_from_every_row",
+        "tired",
+        r"stopped after row \d of epoch 1 \(from 0\) and resumed",
+    ),
     Bad(DATASET, "test_ranks_share_the_rows_without_loss_or_overlap", "selfish", "is not what one reads"),
     Bad(
         DATASET,
         "test_it_goes_on_exactly_from_every_row",
         "amnesiac",
-        r"stopped after row \d+ and resumed, the next row is",
+        r"stopped after row \d+ of epoch 0 .* and resumed, the next row is",
     ),
     Bad(
         DATASET,
@@ -333,6 +405,12 @@ CAUGHT = [
                 "bold",
                 "mergeable=False, and .* merges",
             ),
+            (
+                "test_merged_it_gives_the_same_and_unmerging_gives_the_bits_back",
+                "rough",
+                "are others after unmerging",
+            ),
+            ("test_later_tokens_never_change_earlier_outputs", "leaky", "works on each token by itself"),
             ("test_what_it_saves_gives_the_same_model_again", "forgetful", r"saved_state leaves out blocks\.0.*lora_B"),
             ("test_what_it_saves_gives_the_same_model_again", "counting", "and the same plan, gives another output"),
             ("test_recomputing_blocks_changes_no_gradient", "counting", "with activation checkpointing the gradients"),

@@ -17,7 +17,10 @@ KINDS = ["Model", "Dataset", "Tokenizer", "Objective", "Optimizer", "Adapter", "
 
 def table() -> str:
     """A row for each check: of any plugin, of what takes part in a step, of each kind."""
-    kinds: list[tuple[str, type]] = [("any", BasePluginConformance), ("model, objective, optimizer", LayoutConformance)]
+    kinds: list[tuple[str, type]] = [
+        ("any", BasePluginConformance),
+        ("model, objective, optimizer, adapter", LayoutConformance),
+    ]
     kinds += [(_words(kind), getattr(kit, f"Base{kind}Conformance")) for kind in KINDS]
     rows = [f"| {name} | {check} | {note} |" for name, kind in kinds for check, note in _checks(kind)]
     return "\n".join(["| kind | check | what it looks at |", "|---|---|---|", *rows])

@@ -135,7 +135,8 @@ def _deepspeed() -> Section:
 
 def _state(plugin: Any) -> str:
     if plugin.status == "loaded":
-        return f"loaded, {len(plugin.offers)} components"
+        count = len(plugin.offers)
+        return f"loaded, {count} component{'' if count == 1 else 's'}"
     return f"failed: {plugin.error}" if plugin.error else str(plugin.status)
 
 

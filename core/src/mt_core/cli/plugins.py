@@ -42,10 +42,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mt-plugins", description="List, describe and check the installed plugins.")
     parser.add_argument("--version", action="version", version=f"mt-core {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    common = argparse.ArgumentParser(add_help=False)
+    plain = argparse.ArgumentParser(add_help=False)
+    plain.add_argument("--debug", action="store_true", help="show tracebacks")
+    common = argparse.ArgumentParser(add_help=False, parents=[plain])
     common.add_argument("--json", action="store_true", help="machine-readable output")
     common.add_argument("--block-plugin", action="append", default=[], metavar="NAME", help="do not import this plugin")
-    common.add_argument("--debug", action="store_true", help="show tracebacks")
     lister = commands.add_parser("list", parents=[common], help="the installed plugins, from metadata alone")
     lister.add_argument("--components", action="store_true", help="load the plugins and list what each offers")
     lister.set_defaults(command=_list)
@@ -61,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.set_defaults(command=_doctor)
     plugins_new.add_parser(commands, common)
-    plugins_install.add_parsers(commands, common)
+    plugins_install.add_parsers(commands, common, plain)
     return parser
 
 

@@ -20,8 +20,12 @@ SCHEMA = 1
 """Version of the JSON envelope."""
 
 
-def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
-    """``freeze``, ``install`` and ``uninstall``."""
+def add_parsers(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    common: argparse.ArgumentParser,
+    plain: argparse.ArgumentParser,
+) -> None:
+    """``freeze``, ``install`` and ``uninstall``; the last two import no plugin, and print what the installer does (``plain``)."""
     freeze = commands.add_parser(
         "freeze", parents=[common], help="the installed plugins as exact pins, for pip install -r"
     )
@@ -30,7 +34,7 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser], c
     )
     freeze.set_defaults(command=_freeze)
     adding = commands.add_parser(
-        "install", parents=[common], help="install plugins into this Python, with its pip or uv"
+        "install", parents=[plain], help="install plugins into this Python, with its pip or uv"
     )
     adding.add_argument(
         "what", metavar="WHAT", nargs="*", help="as pip takes it: a name, NAME==VERSION, a folder, a wheel"
@@ -38,7 +42,7 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser], c
     adding.add_argument("-e", "--editable", action="append", default=[], metavar="FOLDER", help="a folder to work on")
     adding.add_argument("-U", "--upgrade", action="store_true", help="newer releases of what is installed already")
     adding.set_defaults(command=_install)
-    removing = commands.add_parser("uninstall", parents=[common], help="remove plugins from this Python")
+    removing = commands.add_parser("uninstall", parents=[plain], help="remove plugins from this Python")
     removing.add_argument("names", metavar="NAME", nargs="+", help="entry point or distribution")
     removing.set_defaults(command=_uninstall)
 
@@ -59,11 +63,13 @@ def _freeze(arguments: argparse.Namespace) -> int:
 def _pins_of(run: Path) -> list[str]:
     """What took part in a run. Raises ``CheckpointError`` for a damaged lock, ``UsageError`` for a folder without one."""
     from mt_core.assemble.lock_file import LOCK_FILE, read_lock
+    from mt_core.plugins.lock import indexes
 
     if not (run / LOCK_FILE).exists():
         raise UsageError(f"{run} has no {LOCK_FILE}; give the folder of a run, or none for what is installed here")
     lock = read_lock(run)
-    return [f"{name}=={version}" for name, version in {**lock["plugins"], **lock.get("libraries", {})}.items()]
+    versions = {**lock["plugins"], **lock.get("libraries", {})}
+    return [*indexes(versions), *(f"{name}=={version}" for name, version in versions.items())]
 
 
 def pin(plugin: Installed) -> str:

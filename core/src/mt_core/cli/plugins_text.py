@@ -24,6 +24,7 @@ FACTS = (
     ("requires", "requires"),
     ("conflicts", "conflicts with"),
     ("replaces", "stands in for"),
+    ("family_of", "more sizes of the family of"),
     ("run_defaults", "sets"),
     ("notice", "notice"),
     ("architectures", "architectures"),
@@ -144,7 +145,7 @@ def component_page(component: Report, width: int = 0) -> Iterator[str]:
 
 def _sizes(family: Report, width: int) -> Iterator[str]:
     rows = [
-        [f"    {size}{' (default)' if size == family['default_variant'] else ''}", shown(values)]
+        [f"    {size}{' (default)' if size == family.get('default_variant') else ''}", shown(values)]
         for size, values in family["variants"].items()
     ]
     return table(("    size", "values"), rows, width)

@@ -15,8 +15,8 @@ from mt_core.errors import CheckpointError
 from mt_core.plugins.host import Offer
 from mt_core.plugins.metadata import CORE, GROUP, Selection, canonical, installed
 
-LIBRARIES = ("deepspeed", "torch")
-"""What computes beside the core and its plugins."""
+LIBRARIES = {"deepspeed": "", "torch": "https://download.pytorch.org/whl/"}
+"""What computes beside the core and its plugins → where its builds with a label are (``torch==2.9.0+cpu``), which PyPI has not."""
 
 
 def locked(offers: Iterable[Offer]) -> dict[str, Any]:
@@ -103,7 +103,13 @@ def compared(lock: Mapping[str, Any], whose: str) -> str:
 
 def pip_line(versions: Mapping[str, str]) -> str:
     """What to type for exactly these."""
-    return "pip install " + " ".join(f"{name}=={version}" for name, version in versions.items())
+    return " ".join(["pip install", *(f"{name}=={each}" for name, each in versions.items()), *indexes(versions)])
+
+
+def indexes(versions: Mapping[str, str]) -> list[str]:
+    """Options of pip for builds that are on no index but their own: https://pytorch.org/get-started/previous-versions."""
+    labels = {name: version.partition("+")[2] for name, version in versions.items() if LIBRARIES.get(name)}
+    return [f"--extra-index-url {LIBRARIES[name]}{label}" for name, label in labels.items() if label]
 
 
 def installed_version(distribution: str) -> str | None:

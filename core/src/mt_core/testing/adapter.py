@@ -16,6 +16,8 @@ from torch import Tensor
 from mt_core.adapters import adapted_layers, merge, unmerge
 from mt_core.adapters.base import Adapter
 from mt_core.assemble.adapted import inject, start
+from mt_core.assemble.data import build_data
+from mt_core.assemble.probe import probe_of
 from mt_core.components import AdapterComponent
 from mt_core.engine.build import build_quantized, fill_model, weight_names
 from mt_core.engine.plan import make_plan
@@ -26,7 +28,7 @@ from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import Resolved, resolve
 from mt_core.protocols import Quantizer
 from mt_core.testing import tiny
-from mt_core.testing.forward import difference, gradients_of, mean_loss, outputs, rows_of
+from mt_core.testing.forward import EXACT, changed, difference, gradients_of, mean_loss, outputs, rows_of
 from mt_core.testing.host import hermetic_host
 from mt_core.testing.layouts import LayoutConformance, small_run
 from mt_core.testing.plain_training import PlainTraining
@@ -126,13 +128,12 @@ class BaseAdapterConformance(LayoutConformance):
         base = self.base(resolved).eval()
         batch = self.batches(base)[0]
         apart = difference(outputs(self.adapted(resolved)[0].eval(), batch), outputs(base, batch))
-        exact = self.declared(mt_host).exact_at_init
-        allowed = self.exact_within
-        assert apart <= allowed, (
-            f"before the first step the output differs from the base's by {apart:.1e} of its length (allowed: {allowed:g})."
+        assert apart <= self.exact_within, (
+            f"before the first step the output differs from the base's by {apart:.1e} of its length (allowed: {self.exact_within:g})."
             " Begin with an update of zero, or declare exact_at_init=False and say in exact_within of the test how far it is"
         )
-        assert exact or apart > 1e-5, f"it begins as the base ({apart:.1e} away): declare exact_at_init=True"
+        exact = self.declared(mt_host).exact_at_init
+        assert exact or apart > EXACT, f"it begins as the base ({apart:.1e} away): declare exact_at_init=True"
 
     def test_its_first_values_follow_from_the_seed(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Whatever was drawn before, so that every layout begins alike."""
@@ -164,8 +165,7 @@ class BaseAdapterConformance(LayoutConformance):
 
     def test_every_trained_parameter_gets_a_gradient(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Once training has begun: at first a zero may stand before it."""
-        resolved = self.resolved(mt_host, tmp_path)
-        model, adapter = self.trained(resolved)
+        model, adapter = self.trained(self.resolved(mt_host, tmp_path))
         mean_loss(model, self.batches(model)[0]).backward()  # type: ignore[no-untyped-call]
         trained = adapter.trainable_parameters(model)
         idle = sorted(set(trained) - set(gradients_of(model)))
@@ -229,8 +229,18 @@ class BaseAdapterConformance(LayoutConformance):
             torch.manual_seed(0)
             mean_loss(model, self.batches(model)[0]).backward()  # type: ignore[no-untyped-call]
             found.append(gradients_of(model))
-        wrong = [name for name, one in found[0].items() if difference(one, found[1][name]) > 1e-5]
+        wrong = [name for name, one in found[0].items() if difference(one, found[1][name]) > EXACT]
         assert not wrong, f"with activation checkpointing the gradients of {', '.join(wrong[:3])} are others"
+
+    def test_later_tokens_never_change_earlier_outputs(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Changed from the middle on, a row has the same outputs before it, as without the adapter."""
+        model, _ = self.trained(self.resolved(mt_host, tmp_path))
+        batch, at = self.batches(model)[0], TOKENS // 2
+        one, other = (outputs(model, each)[:, :at] for each in (batch, changed(batch, model, at, TOKENS)))
+        assert (apart := difference(one, other)) <= EXACT, (
+            f"other tokens from place {at} on change outputs before it by {apart:.1e} of their size (allowed: {EXACT:g}):"
+            " adapted(x) works on each token by itself; normalise over the last dimension"
+        )
 
     def test_in_half_precision_it_stays_half(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """The output has the precision of the input, and gradients are finite."""
@@ -286,8 +296,5 @@ class BaseAdapterConformance(LayoutConformance):
 
 def probe_of_run(resolved: Resolved, model: TrainModel) -> Any:
     """What looks at the rows of the run."""
-    from mt_core.assemble.data import build_data
-    from mt_core.assemble.probe import probe_of
-
     plan = make_plan(resolved.config, world=1, device="cpu", offers=resolved.offers.values())
     return probe_of(resolved.config, build_data(resolved), plan, ALONE, model)

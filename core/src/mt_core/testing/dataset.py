@@ -157,6 +157,27 @@ class BaseDatasetConformance(BasePluginConformance):
         )
         assert len(one) < 5 or one != other, "seeds 1 and 2 give the same order; rows(epoch, seed) has to use its seed"
 
+    def test_each_epoch_has_an_order_of_its_own(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Of a stream that shuffles by its seed; the core shuffles what is no stream."""
+        source = self.source(mt_host, tmp_path)
+        if not isinstance(source, Stream):
+            pytest.skip("rows that are found by their number are shuffled by mt-core")
+        first, second, again = (self.order(source, epoch) for epoch in (0, 1, 0))
+        fresh = self.order(self.source(mt_host, tmp_path), 1)
+        assert [first, second] == [again, fresh], (
+            "an epoch has other rows behind another one than from a new object, as in a resumed run; the rows follow from epoch"
+            " and seed: keep nothing of one epoch for the next"
+        )
+        shuffles = len(first) >= 5 and first != self.order(source, 0, seed=2)
+        assert not shuffles or first != second, (
+            "another seed gives another order, and another epoch the same one; rows(epoch, seed) has to shuffle by both, as in"
+            " random.Random(f'{seed}:{epoch}')"
+        )
+
+    def order(self, source: Any, epoch: int, *, seed: int = 1) -> list[str]:
+        """The ids of the first rows of an epoch of a stream."""
+        return [row["id"] for row in islice(source.rows(epoch, seed), MOST) if not isinstance(row, DataError)]
+
     def test_ranks_share_the_rows_without_loss_or_overlap(self, tmp_path: Path) -> None:
         """Two ranks together have every row of the epoch once."""
         whole = [tokens for (_, batches), _ in self.steps(tmp_path) for tokens in batches]
@@ -172,17 +193,18 @@ class BaseDatasetConformance(BasePluginConformance):
         )
 
     def test_it_goes_on_exactly_from_every_row(self, tmp_path: Path) -> None:
-        """A run that stopped after any row goes on with the next one."""
-        steps = list(islice(self.steps(tmp_path), 12))
-        for number in range(1, len(steps)):
-            after = steps[number - 1][1].after
-            rest = [seen for seen, _ in islice(self.steps(tmp_path, at=after), len(steps) - number)]
-            wanted = [seen for seen, _ in steps[number:]]
-            assert rest == wanted, (
-                f"stopped after row {number} and resumed, the next row is {rest[0][0] if rest else 'none'}, and"
-                f" {wanted[0][0]} without the stop. state_dict() is asked for between rows, and load_state_dict() of a new"
-                " object must bring it to the same place"
-            )
+        """A run that stopped after any row of the first epoch, or after some of the second one, goes on with the next one."""
+        for epoch, each in ((0, 1), (1, 4)):
+            steps = list(islice(self.steps(tmp_path, at=Position(epoch)), 12))
+            for number in range(1, len(steps), each):
+                after = steps[number - 1][1].after
+                rest = [seen for seen, _ in islice(self.steps(tmp_path, at=after), len(steps) - number)]
+                wanted = [seen for seen, _ in steps[number:]]
+                assert rest == wanted, (
+                    f"stopped after row {number} of epoch {epoch} (from 0) and resumed, the next row is"
+                    f" {rest[0][0] if rest else 'none'}, and {wanted[0][0]} without the stop. state_dict() is asked for between"
+                    " rows, and load_state_dict() of a new object must bring it to the same place"
+                )
 
     def test_processes_that_encode_rows_do_not_change_the_order(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """``data.workers``, for a dataset that says which files it reads."""

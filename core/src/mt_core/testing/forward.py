@@ -14,6 +14,9 @@ from mt_core.generation.decode import Continuation, decode
 from mt_core.generation.rules import SamplingRules
 from mt_core.nn import Batch, BlockContext, KVCache, TokenObjective, TrainModel
 
+EXACT = 1e-5
+"""How far two ways of computing the same may be apart, as a share of the outputs: another order of summation."""
+
 
 def rows_of(ids_BT: Tensor, *lengths: int) -> Batch:
     """These ids as documents of these lengths, with the labels that a text would have."""

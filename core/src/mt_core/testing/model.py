@@ -18,6 +18,7 @@ from mt_core.nn import KVCache
 from mt_core.plugins.host import PluginHost
 from mt_core.testing.family import FamilyConformance
 from mt_core.testing.forward import (
+    EXACT,
     chained,
     changed,
     continued,
@@ -29,8 +30,7 @@ from mt_core.testing.forward import (
     rows_of,
 )
 
-EXACT = 1e-5
-"""How far two ways of computing the same may be apart, as a share of the outputs: another order of summation."""
+HALF = "Give back the dtype of x: what is computed in fp32 (norms, rotary angles) is cast back"
 
 
 class BaseModelConformance(FamilyConformance):
@@ -87,36 +87,37 @@ class BaseModelConformance(FamilyConformance):
         )
 
     def test_documents_in_one_row_never_see_each_other(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Each in a packed row has the outputs that it has alone."""
+        """Each in a packed row, beside another such row, has the outputs that it has alone."""
         model, third = self.model(mt_host, tmp_path).eval(), max(1, self.length(mt_host, tmp_path) // 3)
         lengths = [third, third, max(1, third - 1)]
-        batch = self.batch(model, *lengths)
-        packed = outputs(model, batch)
+        batch = self.batch(model, *lengths, rows=2)
+        packed = torch.split(outputs(model, batch), lengths, 1)
         for number, ids_BT in enumerate(torch.split(batch.input_ids, lengths, 1)):
-            alone = outputs(model, rows_of(ids_BT, ids_BT.shape[1]))
-            apart = difference(torch.split(packed, lengths, 1)[number], alone)
+            alone = torch.cat([outputs(model, rows_of(ids_1T, ids_1T.shape[1])) for ids_1T in torch.split(ids_BT, 1)])
+            apart = difference(packed[number], alone)
             assert apart <= EXACT, (
-                f"document {number + 1} of three in a row differs from itself alone by {apart:.1e} of its outputs (allowed:"
-                f" {EXACT:g}). Positions start at 0 in each (context.positions_BT), and nothing may cross from one to the next"
-                " (context.document_ids_BT; context.attention keeps them apart)"
+                f"document {number + 1} of three in each of two rows differs from itself alone by {apart:.1e} of its outputs"
+                f" (allowed: {EXACT:g}). Positions start at 0 in each (context.positions_BT), and nothing may cross from one to"
+                " the next (context.document_ids_BT; context.attention keeps them apart), or from row to row"
             )
 
     def test_generating_with_a_cache_gives_the_outputs_of_one_forward(
         self, mt_host: PluginHost, tmp_path: Path
     ) -> None:
-        """A prompt, then token by token."""
+        """A prompt, then token by token; and in pieces of several tokens, as a conversation that goes on."""
         model, length = self.model(mt_host, tmp_path).eval(), self.length(mt_host, tmp_path)
         batch = self.batch(model, length, rows=2)
         whole = outputs(model, batch)
-        for prompt in sorted({1, min(7, length - 1)}):
+        by_token = [(prompt, *range(prompt + 1, length)) for prompt in sorted({1, min(7, length - 1)})]
+        for ends in (*by_token, (length // 4, length // 2, length // 2 + 1)):
             cache = KVCache()
-            cuts = [0, *range(prompt, length + 1)]
-            pieces = [outputs(model, piece(batch, start, end), cache) for start, end in pairwise(cuts)]
+            pieces = [outputs(model, piece(batch, *each), cache) for each in pairwise(sorted({0, *ends, length}))]
             apart = difference(torch.cat(pieces, 1), whole)
+            sizes = [each.shape[1] for each in pieces]
             assert apart <= EXACT, (
-                f"after a prompt of {prompt} tokens, outputs token by token differ by {apart:.1e} of their size from those of"
-                f" one forward (allowed: {EXACT:g}). A block has to keep in context.cache all that it needs of earlier tokens,"
-                " and take positions from context.positions_BT"
+                f"read in pieces of {', '.join(map(str, sizes[:4]))} … tokens, the outputs differ by {apart:.1e} of their size"
+                f" from those of one forward (allowed: {EXACT:g}). A block has to keep in context.cache all that it needs of"
+                " earlier tokens, and take positions from context.positions_BT"
             )
 
     def test_a_batch_of_prompts_gives_what_each_gives_alone(self, mt_host: PluginHost, tmp_path: Path) -> None:
@@ -184,6 +185,19 @@ class BaseModelConformance(FamilyConformance):
         mean_loss(model, self.batch(model, self.length(mt_host, tmp_path), rows=2)).backward()  # type: ignore[no-untyped-call]
         idle = [name for name, each in model.named_parameters() if each.grad is None or not each.grad.any()]
         assert not idle, f"no gradient reaches {', '.join(idle)}; use these parameters, or do not make them"
+
+    def test_in_half_precision_it_stays_half(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """The hidden states have the precision of the weights, and gradients are finite: GPUs train in bfloat16."""
+        model = self.model(mt_host, tmp_path, wide=False).to(torch.bfloat16).train()
+        batch = self.batch(model, self.length(mt_host, tmp_path), rows=2)
+        try:
+            hidden_BTD = model(batch)
+            mean_loss(model, batch).backward()  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            raise AssertionError(f"in bfloat16 it ends in an error: {error}. {HALF}") from error
+        assert hidden_BTD.dtype == torch.bfloat16, f"in bfloat16 the hidden states are {hidden_BTD.dtype}. {HALF}"
+        wrong = [name for name, each in gradients_of(model).items() if not each.isfinite().all()]
+        assert not wrong, f"in bfloat16 the gradients of {', '.join(wrong[:3])} are not finite"
 
     def test_recomputing_blocks_changes_no_gradient(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """``train.activation_checkpointing``: a block runs a second time in the backward."""

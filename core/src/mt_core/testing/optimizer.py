@@ -10,9 +10,11 @@ from typing import Any, cast
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from mt_core.components import OptimizerComponent
+from mt_core.config.base import MtConfig
 from mt_core.plugins.host import PluginHost
 from mt_core.protocols import GradientTransform
 from mt_core.testing.layouts import LayoutConformance
@@ -98,6 +100,23 @@ class BaseOptimizerConformance(LayoutConformance):
         slow, fast = (self.trained(mt_host, tmp_path, [rate] * 4)[0] for rate in (1e-4, 1e-2))
         assert any(not torch.equal(slow[name], fast[name]) for name in slow), (
             "four steps at a rate of 1e-4 and at 1e-2 gave the same weights; read group['lr'] in every step"
+        )
+
+    def test_the_weight_decay_is_the_one_in_its_group(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """``split`` writes ``group["weight_decay"]``: that of matrices, and 0 for vectors."""
+        config, found = self.config(mt_host, tmp_path), []
+        if not _takes(config, weight_decay=0.5):
+            pytest.skip("it has no weight decay")
+        for decay in (0.0, 0.5):
+            named = self.parameters()
+            groups = self.split(mt_host, tmp_path, named)
+            optimizer = self.optimizer(mt_host, tmp_path, [{**group, "weight_decay": decay} for group in groups])
+            take_steps(optimizer, list(named.values()), RATES)
+            found.append(named)
+        plain, decayed = found
+        assert any(not torch.equal(plain[name], decayed[name]) for name in plain), (
+            "ten steps with a weight decay of 0 and of 0.5 in every group gave the same weights; read group['weight_decay'] in"
+            " every step, or have no such option"
         )
 
     def test_a_parameter_without_a_gradient_is_left_alone(self, mt_host: PluginHost, tmp_path: Path) -> None:
@@ -233,6 +252,15 @@ def take_steps(
             value = parameter.detach()
             parameter.grad = 2 * value + 0.5 * torch.sin(37 * value + step)
         optimizer.step()
+
+
+def _takes(config: MtConfig, **options: Any) -> bool:
+    """Whether it could have these values."""
+    try:
+        type(config)(**{**config.model_dump(), **options})
+    except ValidationError:
+        return False
+    return True
 
 
 def _plain(value: Any) -> bool:

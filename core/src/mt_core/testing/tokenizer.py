@@ -128,6 +128,12 @@ class BaseTokenizerConformance(BasePluginConformance):
             assert not wrong, f"{what}: offsets {wrong[:3]} are not (start, end) in a text of {len(text)} characters"
             starts = [start for start, _ in offsets]
             assert starts == sorted(starts), f"{what}: the offsets go back ({starts[:20]}); they must follow the text"
+            covered = {place for pair in offsets for place in range(*pair)}
+            lost = [place for place, letter in enumerate(text) if place not in covered and not letter.isspace()]
+            assert not lost or not self.lossless, (
+                f"{what}: character {lost[0]} ({text[lost[0]]!r}) is in the ids, and in no offset; each ends behind the last"
+                " character of its token"
+            )
 
     def test_many_texts_at_once_are_encoded_as_each_alone(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Where it has ``encode_many``."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from torch import Generator, Tensor, nn
+from torch.nn.functional import softmax
 
 from mt_core import AdapterContext, LowRankConfig
 from mt_core.adapters import LinearAdapter, LoraLinear, Place
+from mt_core.errors import UsageError
 from mt_core.nn import TrainModel
 
 
@@ -122,3 +124,39 @@ class Thawing(Honest):
 
 class Sober(Honest):
     """Its fault is in what it declares."""
+
+
+class LeakyLinear(LoraLinear):
+    """A gate that is normalised over the tokens, where features were meant."""
+
+    def adapted(self, x: Tensor) -> Tensor:
+        update = super().adapted(x) - self.base_output(x)
+        return self.base_output(x) + update * (1 + softmax(update, dim=1))
+
+    def merged_weight(self) -> Tensor:
+        raise UsageError("it depends on the tokens")
+
+
+class Leaky(Honest):
+    kind = LeakyLinear
+
+
+class RoughLinear(LoraLinear):
+    """Adds to the weight, and takes away again."""
+
+    merged = False
+
+    def adapted(self, x: Tensor) -> Tensor:
+        return self.base_output(x) if self.merged else super().adapted(x)
+
+    def merge(self) -> None:
+        self.weight.data += self.delta_weight()
+        self.merged = True
+
+    def unmerge(self) -> None:
+        self.weight.data -= self.delta_weight()
+        self.merged = False
+
+
+class Rough(Honest):
+    kind = RoughLinear

@@ -107,3 +107,31 @@ class Unseeded(Flow):
 class Amnesiac(Flow):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.start = state["place"] - 1
+
+
+class Monotonous(Flow):
+    """Each epoch in the order of the first one."""
+
+    def order(self, epoch: int, seed: int) -> list[int]:
+        return super().order(0, seed)
+
+
+class Drifting(Flow):
+    """An epoch depends on how many came before it in this process."""
+
+    epochs = 0
+
+    def order(self, epoch: int, seed: int) -> list[int]:
+        self.epochs += 1
+        return super().order(self.epochs, seed)
+
+
+class Tired(Flow):
+    """Its state is right in the first epoch."""
+
+    def rows(self, epoch: int, seed: int) -> Iterator[Row | DataError]:
+        self.behind = min(epoch, 1)
+        yield from super().rows(epoch, seed)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"place": max(0, self.place - self.behind)}

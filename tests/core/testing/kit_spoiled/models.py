@@ -21,6 +21,10 @@ def build(config: Any) -> Tiny:
         "padded": Padded,
         "stateful": Stateful,
         "deaf": Deaf,
+        "late": Late,
+        "blind": Blind,
+        "sociable": Sociable,
+        "wide": Wide,
     }
     if config.fault in inside:
         model.blocks[0] = inside[config.fault](model.blocks[0])
@@ -106,3 +110,39 @@ class Deaf(Wrapped):
 
     def forward(self, x_BTD: Tensor, context: BlockContext) -> Tensor:
         return super().forward(0 * x_BTD.detach(), context)
+
+
+class Late(Wrapped):
+    """From the third token on, a token that comes alone finds the cache a place behind."""
+
+    def forward(self, x_BTD: Tensor, context: BlockContext) -> Tensor:
+        y_BTD = super().forward(x_BTD, context)
+        if context.cache is None:
+            return y_BTD
+        past_BSD = context.cache.get(99)
+        context.cache.put(99, x_BTD if past_BSD is None else torch.cat([past_BSD, x_BTD], 1))
+        late = past_BSD is not None and past_BSD.shape[1] >= 2 and x_BTD.shape[1] == 1
+        return y_BTD + 0.1 * past_BSD[:, -1:] if late else y_BTD
+
+
+class Blind(Wrapped):
+    """Several tokens at once do not see what is in the cache."""
+
+    def forward(self, x_BTD: Tensor, context: BlockContext) -> Tensor:
+        past_BTD = None if context.cache is None else context.cache.get(99)
+        y_BTD = super().forward(x_BTD, context)
+        if context.cache is not None:
+            context.cache.put(99, x_BTD)
+        return 1.1 * y_BTD if past_BTD is not None and x_BTD.shape[1] > 1 else y_BTD
+
+
+class Sociable(Wrapped):
+    """Rows of a batch see each other."""
+
+    def forward(self, x_BTD: Tensor, context: BlockContext) -> Tensor:
+        return super().forward(x_BTD, context) + x_BTD.mean(0, keepdim=True)
+
+
+class Wide(Wrapped):
+    def forward(self, x_BTD: Tensor, context: BlockContext) -> Tensor:
+        return super().forward(x_BTD, context).float()

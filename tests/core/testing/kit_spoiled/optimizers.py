@@ -74,3 +74,21 @@ class SeesShapes(Descent):
 
 class Off(Descent):
     """Of another reference."""
+
+
+class Uncounted(Descent):
+    """The number of steps, by which the mean is corrected, is where no checkpoint looks."""
+
+    steps = 0
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.steps += 1
+        super().step()
+
+    def update(self, parameter: Tensor, gradient: Tensor, rate: float) -> None:
+        mean = self.state[parameter].setdefault("mean", torch.zeros_like(parameter)).lerp_(gradient, 0.1)
+        parameter.sub_(mean / (1 - 0.9**self.steps), alpha=rate)
+
+
+class Keen(Descent):
+    """It has an option for weight decay, and takes none."""

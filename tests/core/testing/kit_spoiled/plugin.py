@@ -57,6 +57,10 @@ class Rate(MtConfig):
     lr: float = Field(3e-4, gt=0, description="base learning rate (per update)")
 
 
+class Decay(Rate):
+    weight_decay: float = Field(0.1, ge=0, description="share taken away per update, times the rate")
+
+
 def _late(module: str, name: str, config: Any, *arguments: Any, **keywords: Any) -> Any:
     """What ``build`` gives, imported when it is asked for."""
     return getattr(import_module(f"kit_spoiled.{module}"), name)(config, *arguments, **keywords)
@@ -70,7 +74,7 @@ def _build(module: str, name: str) -> Any:
 def mt_schedules() -> list[Component]:
     plain = [
         Component(name=name, summary="spoiled", build=_build("schedules", name.replace("-", "_")))
-        for name in ("counts", "negative", "still", "straight")
+        for name in ("counts", "negative", "still", "straight", "remembers")
     ]
     options = {"mute": Mute, "unbounded": Unbounded, "two-lines": TwoLines, "unfaithful": Unfaithful}
     odd = [
@@ -83,13 +87,13 @@ def mt_schedules() -> list[Component]:
 
 @hookimpl
 def mt_task_prints() -> list[Component]:
-    names = ("needs-records", "needs-figures", "two-lines", "changes")
+    names = ("needs-records", "needs-figures", "two-lines", "changes", "two-when-missing", "all-or-none", "returns")
     return [Component(name=name, summary="spoiled", build=_build("prints", name.replace("-", "_"))) for name in names]
 
 
 @hookimpl
 def mt_tokenizers() -> list[Component]:
-    names = ("lower", "too-large", "begins", "shows-specials", "strict", "shifted", "hasty")
+    names = ("lower", "too-large", "begins", "shows-specials", "strict", "shifted", "hasty", "early")
     return [
         Component(name=name, summary="spoiled", build=_build("tokenizers", name.title().replace("-", "")))
         for name in names
@@ -98,7 +102,7 @@ def mt_tokenizers() -> list[Component]:
 
 @hookimpl
 def mt_objectives() -> list[ObjectiveComponent]:
-    names = ("unmarked", "mean", "whole-rows", "padded", "unmasked", "miscounts")
+    names = ("unmarked", "mean", "whole-rows", "padded", "unmasked", "miscounts", "own-count")
     return [
         ObjectiveComponent(name=name, summary="spoiled", build=_build("objectives", name.title().replace("-", "")))
         for name in names
@@ -111,13 +115,24 @@ def _first_only(named: Any, config: Any) -> list[dict[str, Any]]:
 
 @hookimpl
 def mt_optimizers() -> list[OptimizerComponent]:
-    names = ("forgets-some", "uphill", "own-rate", "decays-all", "forgetful", "keeps-text", "sees-shapes", "off")
+    names = (
+        "forgets-some",
+        "uphill",
+        "own-rate",
+        "decays-all",
+        "forgetful",
+        "keeps-text",
+        "sees-shapes",
+        "off",
+        "uncounted",
+        "keen",
+    )
     layouts = {"sees-shapes": frozenset({"zero3"}), "off": frozenset({"zero0", "zero2"})}
     return [
         OptimizerComponent(
             name=name,
             summary="spoiled",
-            config=Rate,
+            config=Decay if name == "keen" else Rate,
             build=_build("optimizers", name.title().replace("-", "")),
             form="elementwise",
             layouts=layouts.get(name, frozenset({"zero0"})),  # type: ignore[arg-type]
@@ -140,6 +155,10 @@ MODELS = (
         "stateful",
         "careless",
         "buffered",
+        "late",
+        "blind",
+        "sociable",
+        "wide",
     ),
     "sober",
 )
@@ -168,7 +187,18 @@ class Folder(MtConfig):
 
 @hookimpl
 def mt_datasets() -> list[Component]:
-    names = ("nameless", "moody", "unseeded", "selfish", "amnesiac", "listed", "rude")
+    names = (
+        "nameless",
+        "moody",
+        "unseeded",
+        "selfish",
+        "amnesiac",
+        "listed",
+        "rude",
+        "monotonous",
+        "drifting",
+        "tired",
+    )
     plain = [
         Component(name=name, summary="spoiled", config=Folder, build=_build("datasets", name.title())) for name in names
     ]
@@ -180,7 +210,7 @@ def mt_datasets() -> list[Component]:
 
 @hookimpl
 def mt_adapters() -> list[AdapterComponent]:
-    names = ("hasty", "moody", "greedy", "idle", "numb", "half", "forgetful", "counting", "wide", "thawing")
+    names = ("hasty", "moody", "greedy", "idle", "numb", "half", "forgetful", "counting", "wide", "thawing", "rough")
     plain = [
         AdapterComponent(name=name, summary="spoiled", config=LowRankConfig, build=_build("adapters", name.title()))
         for name in names
@@ -189,6 +219,9 @@ def mt_adapters() -> list[AdapterComponent]:
     return [
         *plain,
         AdapterComponent(name="bold", summary="spoiled", config=LowRankConfig, build=sober, mergeable=False),
+        AdapterComponent(
+            name="leaky", summary="spoiled", config=LowRankConfig, build=_build("adapters", "Leaky"), mergeable=False
+        ),
         AdapterComponent(name="coy", summary="spoiled", config=LowRankConfig, build=sober, exact_at_init=False),
     ]
 

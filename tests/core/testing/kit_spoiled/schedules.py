@@ -20,3 +20,14 @@ def still(config: Any, *, total_steps: int) -> Any:
 
 def straight(config: Any, *, total_steps: int) -> Any:
     return lambda k: 1.0
+
+
+def remembers(config: Any, *, total_steps: int) -> Any:
+    """Never above what it was, whoever asked for what."""
+    seen: list[int] = []
+
+    def factor(k: int) -> float:
+        seen.append(k)
+        return 1 / (1 + max(seen))
+
+    return factor

@@ -56,3 +56,9 @@ class Shifted(Bytes):
 class Hasty(Bytes):
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         return [self.encode(text.strip()) for text in texts]
+
+
+class Early(Bytes):
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        ids, offsets = super().encode_with_offsets(text)
+        return ids, [(max(start - 1, 0), end - 1) for start, end in offsets]
