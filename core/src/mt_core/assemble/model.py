@@ -103,7 +103,7 @@ def parameter_groups(resolved: Resolved, model: TrainModel, adapter: Adapter) ->
     groups = _claimed(component.split(named, options), claims, rate)
     placed = [id(parameter) for group in groups for parameter in group["params"]]
     wanted, claimed = {id(p) for _, p in named}, {id(p) for claim in claims for p in claim["params"]}
-    if len(placed) != len(set(placed)) or set(placed) | claimed != wanted:
+    if len(placed) != len(set(placed)) or set(placed) != wanted or not claimed <= wanted:
         raise ComponentError(
             f"the parameter groups of {resolved.config.adapter.name} and {resolved.config.optimizer.name} hold"
             f" {len(placed)} parameters, {len(set(placed) | claimed)} of them different, and {len(wanted)} are trained; each"
@@ -122,7 +122,7 @@ def _claimed(
         own = {id(parameter) for parameter in claim["params"]}
         for group in groups:
             if params := [each for each in group["params"] if id(each) in own]:
-                scaled = {"lr": claim["lr"] * group["lr"] / rate} if "lr" in claim and "lr" in group else {}
+                scaled = {"lr": claim["lr"] * group["lr"] / rate} if rate and "lr" in claim and "lr" in group else {}
                 named = {"name": f"{claim['name']} {group['name']}", "params": params}
                 owned.append({**group, **claim, **scaled, **named})
     rest = [{**group, "params": [each for each in group["params"] if id(each) not in taken]} for group in groups]

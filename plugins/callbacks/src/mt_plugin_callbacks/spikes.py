@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import zip_longest
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -90,8 +89,8 @@ class SpikeRollback:
                 " or look at the rows"
             )
         context.weights.put(slices)
-        for live, kept in zip_longest(context.weights.states(), states, fillvalue={}):
-            _put_back(live, kept)
+        for place, live in enumerate(context.weights.states()):
+            _put_back(live, states[place] if place < len(states) else {})
         return Control(
             say=f"step {context.step}: loss {loss:.4f} is a spike (median {usual:.4f}); weights and optimizer state are those of"
             f" step {step} again, and the rows since then are passed over"
@@ -104,9 +103,8 @@ def _put_back(live: dict[str, Any], kept: Mapping[str, Any]) -> None:
     for key in live.keys() - kept.keys():
         del live[key]
     for key, value in kept.items():
-        old = live.get(key)
-        if hasattr(old, "copy_") and old.shape == value.shape:
-            old.copy_(value)
+        if hasattr(value, "copy_") and key in live and live[key].shape == value.shape:
+            live[key].copy_(value)
         else:
             live[key] = _copy(value)
 
