@@ -124,10 +124,8 @@ class EarlyStopping:
             self._waited += 1
         if self._waited < self._config.patience:
             return None
-        best = self._goal.sign * self._best
-        return Control(
-            stop=True, say=f"{self._goal.metric} was not better than {best:.4f} for {self._waited} times; the run ends"
-        )
+        best, times = self._goal.sign * self._best, f"{self._waited} time{'s'[: self._waited != 1]}"
+        return Control(stop=True, say=f"{self._goal.metric} was not better than {best:.4f} for {times}; the run ends")
 
     def state_dict(self) -> dict[str, Any]:
         """The best so far, and how long ago it was."""
