@@ -54,6 +54,11 @@ class Runs:
         _, path = max(CheckpointStore(run).list())
         return {name: entry["sha256"] for name, entry in verify(path)["files"].items()}
 
+    def state(self, run: Path) -> dict[str, Any]:
+        """What its callbacks keep in the last checkpoint beside tensors."""
+        _, path = max(CheckpointStore(run).list())
+        return verify(path)["callbacks"]
+
 
 @pytest.fixture
 def runs(tmp_path: Path, needs: Callable[[str], None]) -> Runs:

@@ -31,3 +31,4 @@ def test_a_resumed_run_equals_one_that_was_not_stopped(runs: Any, name: str) -> 
     runs.resume(half, "step-00000003")
     assert runs.records(half) == runs.records(whole)
     assert runs.content(half) == runs.content(whole)
+    assert runs.state(half) == runs.state(whole)

@@ -78,6 +78,29 @@ def test_weights_and_moments_are_those_of_the_kept_step_at_every_stage(runs: Any
         assert after[name] == before[name]
 
 
+@pytest.mark.needs("mt-plugin-optim")
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        {"name": "schedule-free-adamw"},
+        {"name": "apollo", "rank": 4},
+        {"name": "badam", "switch_steps": 1},
+        {"name": "sgd"},
+    ],
+    ids=lambda each: each["name"],
+)
+def test_any_optimizer_goes_back_to_the_first_step(runs: Any, spoil: Any, optimizer: dict[str, Any]) -> None:
+    """Its state may be the weights themselves, a length that the next is compared with, of other blocks by now, or nothing."""
+    words = {"optimizer": optimizer, "schedule": "constant", "model": {"dropout": 0.0}, "eval": {"every_steps": None}}
+    words["checkpoint"] = {"every_steps": None}
+    clean = runs.train("clean", steps=1, **words)
+    spoil(4)
+    run = runs.train("run", steps=4, callbacks={"spike-rollback": {"patience": 2}}, **words)
+    before, after = runs.content(clean), runs.content(run)
+    for name in ("model/model-00001.safetensors", "state/rank-0000.safetensors"):
+        assert after[name] == before[name]
+
+
 def test_too_many_spikes_end_the_run(runs: Any, spoil: Any) -> None:
     spoil(4, 5)
     with pytest.raises(MtError, match=r"step 5: loss .* is spike number 2"):

@@ -11,11 +11,16 @@ from mt_core.checkpoint.store import find
 from mt_plugin_callbacks.stopping import Best, BestConfig, EarlyStopping, EarlyStoppingConfig
 
 
-def scene(callback: Any, best: str = "eval_loss:min", *, evaluates: bool = True) -> Any:
-    context = CallbackContext(
-        step=0, total_steps=99, output=None, config={"checkpoint": {"best": best, "keep_best": 1}}, evaluates=evaluates
+def start(callback: Any, best: str = "eval_loss:min", *, evaluates: bool = True, every: int | None = 1) -> Any:
+    """What the callback says when a run of 99 steps starts."""
+    config = {"checkpoint": {"best": best, "keep_best": 1}, "eval": {"every_steps": every}}
+    return callback.on_run_start(
+        CallbackContext(step=0, total_steps=99, output=None, config=config, evaluates=evaluates)
     )
-    callback.on_run_start(context)
+
+
+def scene(callback: Any, best: str = "eval_loss:min", *, evaluates: bool = True) -> Any:
+    start(callback, best, evaluates=evaluates)
     return callback
 
 
@@ -70,6 +75,32 @@ def test_a_figure_that_never_comes_is_one_clear_error() -> None:
         scene(EarlyStopping(EarlyStoppingConfig(metric="accurracy"))).on_step_end(after(1))
     with pytest.raises(MtError, match="tokens_per_second cannot say whether a model is good"):
         scene(EarlyStopping(EarlyStoppingConfig(metric="tokens_per_second")))
+
+
+def test_evaluations_that_are_too_few_to_end_the_run_are_said() -> None:
+    said = start(EarlyStopping(EarlyStoppingConfig(patience=3)), every=None).say
+    assert said.startswith(
+        "0 evaluations before the last step (eval.every_steps none) cannot end the run, which takes 4"
+    )
+    assert "3 evaluations" in start(EarlyStopping(EarlyStoppingConfig(patience=3)), every=25).say
+    assert start(EarlyStopping(EarlyStoppingConfig(patience=3)), every=24) is None
+    assert start(EarlyStopping(EarlyStoppingConfig(patience=3, metric="loss")), every=None) is None
+
+
+@pytest.mark.parametrize("make", [lambda: EarlyStopping(EarlyStoppingConfig(patience=1)), lambda: Best(BestConfig())])
+def test_another_figure_after_a_resume_is_not_compared_with_the_old_one(make: Any) -> None:
+    old, new, same = scene(make()), make(), make()
+    for event in ("on_evaluate_end", "on_step_end"):
+        getattr(old, event, lambda context: None)(after(1, eval_loss=0.1))
+    for each, best in ((new, "eval_token_accuracy:min"), (same, "eval_loss:min")):
+        each.load_state_dict(old.state_dict())
+        start(each, best)
+    worse = [getattr(each, "on_evaluate_end", getattr(each, "on_step_end", None)) for each in (new, same)]
+    answers = [ask(after(2, eval_loss=0.5, eval_token_accuracy=0.5)) for ask in worse]
+    if isinstance(old, Best):
+        assert [bool(answer) for answer in answers] == [True, False], "saved, and not"
+    else:
+        assert [bool(answer) for answer in answers] == [False, True], "goes on, and ends"
 
 
 def test_a_better_model_is_saved_at_once() -> None:

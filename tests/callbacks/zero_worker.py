@@ -23,7 +23,7 @@ def raw(world: int, stage: int, dtype: str = "fp32") -> dict[str, Any]:
         },
         "parallel": {"zero_stage": stage},
         "data": {"eval": 4, "read_rows": 12},
-        "eval": {"every_steps": 2, "samples": 0},
+        "eval": {"every_steps": 1, "samples": 0},
         "checkpoint": {"every_steps": 2},
         "callbacks": {"ema": {"decay": 0.5, "warmup": False}},
     }

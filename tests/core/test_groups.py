@@ -9,7 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from mt_core import GroupOptions, MtConfig, UsageError, block_number, split_decay
-from mt_core.groups import group_sizes
+from mt_core.groups import Rate, group_sizes
 
 SHAPES = {
     "model.embed_tokens.weight": (9, 4),
@@ -76,6 +76,13 @@ def test_each_layer_has_the_rate_of_the_next_times_a_factor() -> None:
 def test_a_pattern_that_matches_nothing_is_an_error(values: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"optimizer\.(no_decay|rates): '\*embd\*' matches none of 8 parameters"):
         split(GroupOptions(**values))
+
+
+def test_a_rate_whose_pattern_never_counts_is_an_error() -> None:
+    rates = {"*": Rate(scale=2.0), "*embed*": Rate(scale=3.0)}
+    with pytest.raises(UsageError, match=r"'\*embed\*' never counts: all that it fits also fits '\*', .* Put it first"):
+        split(GroupOptions(rates=rates))
+    split(GroupOptions(rates=dict(reversed(rates.items()))))
 
 
 @pytest.mark.parametrize("rate", [{}, {"scale": 2.0, "value": 0.1}, {"scale": 0.0}, {"value": 2.0}, {"factor": 1.0}])

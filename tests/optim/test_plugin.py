@@ -63,6 +63,15 @@ def test_noise_on_directions_is_refused(name: str) -> None:
         resolve({"model": "kit-tiny", "optimizer": name, "callbacks": ["gradient-noise"]}, PluginHost.discover())
 
 
+@pytest.mark.needs("mt-plugin-callbacks")
+@pytest.mark.parametrize("name", ["ema", "swa"])
+def test_an_average_beside_an_optimizers_own_is_refused(name: str) -> None:
+    """Evaluations would be of the optimizer's, and say nothing of the other."""
+    raw = {"model": "kit-tiny", "optimizer": "schedule-free-adamw", "callbacks": [name]}
+    with pytest.raises(ConfigError, match=f"schedule-free-adamw conflicts with callback:{name}"):
+        resolve(raw, PluginHost.discover())
+
+
 def test_a_fused_update_takes_one_micro_batch() -> None:
     config, offers = planned("lomo")
     many = config.train.model_copy(update={"micro_batch_size": 2, "global_batch_size": 16, "dtype": "fp32"})

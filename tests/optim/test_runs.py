@@ -54,6 +54,28 @@ def test_parameters_that_are_disabled_stay_as_they_are(tmp_path: Path) -> None:
     assert [(group["name"], group["tensors"]) for group in about["groups"]] == [("decay", 9), ("no_decay", 4)]
 
 
+@pytest.mark.needs("mt-plugin-adapters")
+@pytest.mark.parametrize("optimizer", [{"name": "muon"}, {"name": "badam", "switch_steps": 1}], ids=["muon", "badam"])
+def test_what_an_adapter_claims_is_divided_by_the_optimizer_as_well(tmp_path: Path, optimizer: dict[str, Any]) -> None:
+    """LoRA+ claims B for another rate; which block it is in, and whether it is transformed, is the optimizer's to say."""
+    given = {
+        **optimizer,
+        "lr": 0.01,
+        "weight_decay": 0.1,
+        "layer_decay": 0.5,
+        "rates": {"*qkv_proj.lora_B": {"scale": 2}},
+    }
+    run(tmp_path / "run", 3, adapter={"name": "lora-plus", "ratio": 4}, optimizer=given, schedule="constant")
+    groups = json.loads((tmp_path / "run/about.json").read_text())["groups"]
+    assert {group["weight_decay"] for group in groups} == {0.1}
+    of = {group["name"]: group["lr"] for group in groups}
+    claimed = {name: rate for name, rate in of.items() if name.startswith("lora_B ")}
+    assert len(claimed) == 2 * 2, "of two blocks, qkv_proj and the others"
+    for name, rate in claimed.items():
+        last = 1 if "qkv_proj" not in name else 2
+        assert rate == pytest.approx(4 * last * 0.01 * 0.5 ** int(name.partition(" from the head")[0][-1]))
+
+
 def test_the_rate_that_is_recorded_is_that_of_groups_without_one_of_their_own(tmp_path: Path) -> None:
     for name in ("muon", "lion"):
         optimizer = {"name": name, "lr": 1e-2, "rates": {"*embed*": {"scale": 0.5}}}

@@ -48,3 +48,13 @@ def test_a_resumed_run_writes_the_later_lines_again(tmp_path: Path) -> None:
 def test_a_run_without_a_folder_needs_a_place_for_the_table() -> None:
     with pytest.raises(MtError, match=r"output none.*trackers.csv.file"):
         build_csv(CsvConfig(), run=run(None))
+
+
+def test_a_table_outside_of_the_run_is_not_written_over(tmp_path: Path) -> None:
+    place = CsvConfig(file=str(tmp_path / "metrics.csv"))
+    table = build_csv(place, run=run(tmp_path / "one"))
+    table.log(record(1))
+    with pytest.raises(MtError, match=r"metrics.csv exists, perhaps with another run's figures; remove it, or name"):
+        build_csv(place, run=run(tmp_path / "two"))
+    build_csv(place, run=run(tmp_path / "one", first_step=1))
+    assert [row["step"] for row in rows(tmp_path)] == ["1"]

@@ -114,6 +114,7 @@ def split_decay(named: Sequence[tuple[str, Tensor]], config: MtConfig) -> list[d
     names = [name for name, _ in named]
     require_matches("optimizer.no_decay", own.no_decay, names)
     require_matches("optimizer.rates", tuple(own.rates), names)
+    _require_turns(tuple(own.rates), names)
     matrices = {name for name, each in named if len(whole_shape(each)) >= 2 and not matching(name, own.no_decay)}
     distances = _distances(names)
     groups: dict[str, dict[str, Any]] = {}
@@ -137,6 +138,17 @@ def require_matches(key: str, patterns: Iterable[str], names: Sequence[str]) -> 
             raise UsageError(
                 f"{key}: {pattern!r} matches none of {len(names)} parameters. {did_you_mean(pattern, names)}Patterns have"
                 f" * and ?, and fit whole names, such as {names[0] if names else 'none'}"
+            )
+
+
+def _require_turns(patterns: Sequence[str], names: Sequence[str]) -> None:
+    """Raises ``UsageError`` for a pattern of ``optimizer.rates`` that never counts, as others come before it."""
+    counting = {matching(name, patterns) for name in names}
+    for place, pattern in enumerate(patterns):
+        if pattern not in counting:
+            raise UsageError(
+                f"optimizer.rates: {pattern!r} never counts: all that it fits also fits {', '.join(map(repr, patterns[:place]))}, and"
+                " the first pattern that fits a name counts. Put it first, or leave it out"
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -25,7 +26,7 @@ def raw(size: int | str, rows: int, parallel: dict[str, Any], **sections: Any) -
         "model": {"name": "llama", "n_layers": 1, "dim": 32, "n_heads": 2, "n_kv_heads": 1, "dropout": 0.1},
         "train": {"steps": 2, "micro_batch_size": size, "global_batch_size": rows, "sequence_len": 32},
         "parallel": {"timeout_seconds": 60, **parallel},
-        "data": {"eval": 2, "read_rows": 12},
+        "data": {"eval": None, "read_rows": 4},
         "eval": {"samples": 0},
         **sections,
     }
@@ -47,6 +48,8 @@ def main(folder: Path) -> None:
     hold((6, 4)[int(os.environ["RANK"])])
     for name, parallel in LAYOUTS.items():
         for size in ("auto", 4):
+            gc.collect()
+            gc.freeze()  # each size that is tried ends with a search for garbage
             os.environ["MT_STORE"] = str(folder / f"store-{name}-{size}")
             train(raw(size, 24, parallel), output=folder / f"{name}-{size}")
 

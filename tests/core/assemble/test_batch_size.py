@@ -25,6 +25,13 @@ from mt_core.engine.engine import Engine
 from mt_plugin_llama.model import Block
 
 
+@pytest.fixture(scope="module", autouse=True)
+def less_to_search() -> None:
+    """Each size that is tried ends with a search for garbage, which need not look at what was imported."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def holds(monkeypatch: pytest.MonkeyPatch) -> Any:
     """``holds(most)``: blocks are out of memory above so many rows."""

@@ -110,7 +110,7 @@ class Adapter:
         return self.trainable_parameters(model)
 
     def parameter_groups(self, model: TrainModel, rate: float) -> list[dict[str, Any]]:
-        """Named groups ``{"name", "params", …}`` that this adapter claims; the optimizer's policy divides the rest."""
+        """Named groups ``{"name", "params", …}`` that this adapter claims, with what goes over the optimizer's own (``lr`` above all)."""
         return []
 
     def peft_form(self, model: TrainModel) -> PeftForm | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -92,25 +92,42 @@ def pipeline_layers(resolved: Resolved) -> list[LayerSpec] | None:
 
 
 def parameter_groups(resolved: Resolved, model: TrainModel, adapter: Adapter) -> list[dict[str, Any]]:
-    """The adapter's groups, then the optimizer's policy for the rest; each trainable parameter is in exactly one."""
+    """The optimizer's policy for all trained parameters, and what the adapter claims of it; each is in exactly one group."""
     component = optimizer_of(resolved)
     trained = trained_names(resolved, model, adapter)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in trained)
     options = resolved.config.optimizer.options
-    claimed = adapter.parameter_groups(model, float(getattr(options, "lr", 0.0)))
-    taken = {id(parameter) for group in claimed for parameter in group["params"]}
-    rest = [(name, p) for name, p in model.named_parameters() if name in trained and id(p) not in taken]
-    groups = [*claimed, *component.split(rest, options)]
+    rate = float(getattr(options, "lr", 0.0))
+    claims = adapter.parameter_groups(model, rate)
+    named = [(name, parameter) for name, parameter in model.named_parameters() if name in trained]
+    groups = _claimed(component.split(named, options), claims, rate)
     placed = [id(parameter) for group in groups for parameter in group["params"]]
-    wanted = {id(p) for name, p in model.named_parameters() if name in trained}
-    if len(placed) != len(set(placed)) or set(placed) != wanted:
+    wanted, claimed = {id(p) for _, p in named}, {id(p) for claim in claims for p in claim["params"]}
+    if len(placed) != len(set(placed)) or set(placed) != wanted or not claimed <= wanted:
         raise ComponentError(
             f"the parameter groups of {resolved.config.adapter.name} and {resolved.config.optimizer.name} hold"
-            f" {len(placed)} parameters, {len(set(placed))} of them different, and {len(wanted)} are trained; each"
+            f" {len(placed)} parameters, {len(set(placed) | claimed)} of them different, and {len(wanted)} are trained; each"
             " trained parameter belongs in exactly one group"
         )
     return groups
+
+
+def _claimed(
+    groups: Sequence[dict[str, Any]], claims: Sequence[Mapping[str, Any]], rate: float
+) -> list[dict[str, Any]]:
+    """Each claim with what the policy says of its parameters below it: its rate is multiplied where the policy's is another than
+    ``rate``. Then what is left of the groups."""
+    owned, taken = [], {id(parameter) for claim in claims for parameter in claim["params"]}
+    for claim in claims:
+        own = {id(parameter) for parameter in claim["params"]}
+        for group in groups:
+            if params := [each for each in group["params"] if id(each) in own]:
+                scaled = {"lr": claim["lr"] * group["lr"] / rate} if rate and "lr" in claim and "lr" in group else {}
+                named = {"name": f"{claim['name']} {group['name']}", "params": params}
+                owned.append({**group, **claim, **scaled, **named})
+    rest = [{**group, "params": [each for each in group["params"] if id(each) not in taken]} for group in groups]
+    return [*owned, *(group for group in rest if group["params"])]
 
 
 def trained_names(resolved: Resolved, model: TrainModel, adapter: Adapter) -> set[str]:

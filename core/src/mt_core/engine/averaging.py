@@ -52,5 +52,13 @@ def spread(wrapper: Any) -> None:
     if hasattr(wrapper, "update_lp_params"):
         wrapper.update_lp_params()
     elif hasattr(wrapper, "fp32_partitioned_groups_flat"):
+        release_gathered(wrapper)
         for number in range(len(wrapper.fp32_partitioned_groups_flat)):
             wrapper._reassign_or_swap_out_partitioned_parameters(number)
+
+
+def release_gathered(wrapper: Any) -> None:
+    """At stage 3, what an evaluation has gathered and kept for the next forward, which would then see it as it was: whoever changes
+    the pieces calls this first."""
+    if hasattr(wrapper, "fp32_partitioned_groups_flat"):
+        wrapper._partition_all_parameters()

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mt_core.engine.averaging import spread
+from mt_core.engine.averaging import release_gathered, spread
 from mt_core.engine.build import is_partitioned
 from mt_core.engine.engine import Engine
 from mt_core.engine.fragments import master_slice
@@ -84,10 +84,12 @@ class LiveWeights:
             self._put(slices)
             yield
         finally:
+            release_gathered(self._engine.zero_optimizer)
             for place, value in kept:
                 place.copy_(value)
 
     def _put(self, slices: Slices) -> None:
+        release_gathered(self._engine.zero_optimizer)
         if self._engine.plan.zero_stage == 3:
             held = {name: values for name, _, values in slices}
             for name, parameter in self._trained():

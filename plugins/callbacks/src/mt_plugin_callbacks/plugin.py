@@ -14,6 +14,9 @@ from .spikes import SpikeRollback, SpikeRollbackConfig
 from .stopping import Best, BestConfig, EarlyStopping, EarlyStoppingConfig
 from .upload import Upload, UploadConfig
 
+_MOVING_BASE = ("adapter:relora", "adapter:plora", "adapter:delta-lora")
+"""They change frozen weights while they train, which no average and no copy of the trained ones has."""
+
 
 @hookimpl
 def mt_callbacks() -> list[Component]:
@@ -43,6 +46,7 @@ def _decisions() -> list[Component]:
             config=SpikeRollbackConfig,
             build=SpikeRollback,
             summary="goes back to the last good weights and optimizer state when the loss jumps",
+            conflicts=_MOVING_BASE,
             source="https://arxiv.org/abs/2204.02311",
         ),
     ]
@@ -55,6 +59,7 @@ def _weights() -> list[Component]:
             config=EmaConfig,
             build=build_ema,
             summary="exponential average of the weights, to evaluate and generate with",
+            conflicts=_MOVING_BASE,
             source="https://doi.org/10.1137/0330046",
         ),
         Component(
@@ -62,6 +67,7 @@ def _weights() -> list[Component]:
             config=SwaConfig,
             build=build_swa,
             summary="plain average of the weights over the last part of the run",
+            conflicts=_MOVING_BASE,
             source="https://arxiv.org/abs/1803.05407",
         ),
     ]

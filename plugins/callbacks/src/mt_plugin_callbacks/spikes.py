@@ -37,15 +37,16 @@ class SpikeRollback:
         self._config = config
         self._losses: list[float] = []
         self._times = 0
-        self._kept: tuple[int, list[tuple[str, int, Tensor]], list[Tensor]] | None = None
+        self._kept: tuple[int, list[tuple[str, int, Tensor]], list[dict[str, Any]]] | None = None
 
     def on_run_start(self, context: CallbackContext) -> None:
-        """The first state to go back to. Raises ``MtError`` where checkpoints are not of the moment that they are announced in."""
+        """What a resumed run can go back to. Raises ``MtError`` where checkpoints are not of the moment that they are announced in."""
         if context.config["checkpoint"]["background"]:
             raise MtError(
                 "callback spike-rollback works with checkpoints in the foreground; leave out checkpoint.background"
             )
-        self._keep(context)
+        if context.step:
+            self._keep(context)
 
     def on_step_end(self, context: CallbackContext) -> Control | None:
         """Look at the loss; it is the same on all ranks."""
@@ -55,7 +56,7 @@ class SpikeRollback:
         if usual is not None and not loss <= self._config.ratio * usual:
             return self._go_back(context, loss, usual)
         self._losses = [*self._losses, loss][-self._config.window :]
-        if context.step % self._config.every_steps == 0:
+        if context.step % self._config.every_steps == 0 or self._kept is None:
             self._keep(context)
         return None
 
@@ -74,12 +75,13 @@ class SpikeRollback:
     def _keep(self, context: CallbackContext) -> None:
         assert context.weights is not None, "a run has weights"
         slices = [(name, start, values.clone()) for name, start, values in context.weights.slices()]
-        self._kept = context.step, slices, [value.clone() for value in _state(context)]
+        states = [{key: _copy(value) for key, value in state.items()} for state in context.weights.states()]
+        self._kept = context.step, slices, states
 
     def _go_back(self, context: CallbackContext, loss: float, usual: float) -> Control:
         assert context.weights is not None, "a run has weights"
-        assert self._kept is not None, "on_run_start comes first"
-        step, slices, state = self._kept
+        assert self._kept is not None, "the first loss, which is no spike, comes with a copy"
+        step, slices, states = self._kept
         self._times += 1
         if self._times > self._config.most:
             raise MtError(
@@ -87,26 +89,26 @@ class SpikeRollback:
                 " or look at the rows"
             )
         context.weights.put(slices)
-        now = _state(context)
-        for place, live in enumerate(now):
-            if place < len(state):
-                live.copy_(state[place])
-            else:
-                live.zero_()  # the optimizer had no state yet
+        for place, live in enumerate(context.weights.states()):
+            _put_back(live, states[place] if place < len(states) else {})
         return Control(
             say=f"step {context.step}: loss {loss:.4f} is a spike (median {usual:.4f}); weights and optimizer state are those of"
             f" step {step} again, and the rows since then are passed over"
         )
 
 
-def _state(context: CallbackContext) -> list[Tensor]:
-    """The tensors of the optimizer's state, step counts included, in a fixed order."""
-    import torch
+def _put_back(live: dict[str, Any], kept: Mapping[str, Any]) -> None:
+    """The state of one parameter: in place where a tensor is still there, since DeepSpeed has views of it. What has come since then
+    goes (blocks that take turns, an optimizer's first update): an optimizer makes it anew."""
+    for key in live.keys() - kept.keys():
+        del live[key]
+    for key, value in kept.items():
+        if hasattr(value, "copy_") and key in live and live[key].shape == value.shape:
+            live[key].copy_(value)
+        else:
+            live[key] = _copy(value)
 
-    assert context.weights is not None, "a run has weights"
-    return [
-        value
-        for state in context.weights.states()
-        for _, value in sorted(state.items())
-        if isinstance(value, torch.Tensor)
-    ]
+
+def _copy(value: Any) -> Any:
+    """Of a tensor; numbers, of which some optimizers make their state as well, are values."""
+    return value.clone() if hasattr(value, "clone") else value

@@ -40,6 +40,9 @@ class Goal:
     metric: str
     sign: int
 
+    def __str__(self) -> str:
+        return f"{self.metric}:{'min' if self.sign > 0 else 'max'}"
+
     @classmethod
     def of(cls, config: Mapping[str, Any], metric: str | None = None, mode: str | None = None) -> Goal:
         """What is asked for, else what ``checkpoint.best`` of the run says. Raises ``MtError`` for one that cannot decide."""
@@ -85,12 +88,28 @@ class EarlyStopping:
     def __init__(self, config: EarlyStoppingConfig) -> None:
         self._config = config
         self._goal: Goal | None = None
+        self._before = ""
         self._best, self._waited = math.inf, 0
 
-    def on_run_start(self, context: CallbackContext) -> None:
-        """Find out what to look at."""
+    def on_run_start(self, context: CallbackContext) -> Control | None:
+        """Find out what to look at, and say where that cannot end the run."""
         self._goal = Goal.of(context.config, self._config.metric, self._config.mode)
         self._goal.check(context, "early-stopping")
+        if self._before not in ("", str(self._goal)):
+            self._best, self._waited = math.inf, 0
+        return self._too_late(context) if self._goal.metric.startswith("eval_") else None
+
+    def _too_late(self, context: CallbackContext) -> Control | None:
+        """Evaluations that are needed: a first one to compare with, and those in a row without a new best."""
+        every = context.config["eval"]["every_steps"]
+        coming = 0 if every is None else (context.total_steps - 1) // every - context.step // every
+        needed = self._config.patience - self._waited + (self._best == math.inf)
+        if coming >= needed:
+            return None
+        return Control(
+            say=f"{coming} evaluation{'s'[: coming != 1]} before the last step (eval.every_steps {every or 'none'}) cannot end the run,"
+            f" which takes {needed}: evaluate more often, or lower patience={self._config.patience}"
+        )
 
     def on_step_end(self, context: CallbackContext) -> Control | None:
         """Look at the figure, where the step has it; one that is no number counts as worse."""
@@ -105,18 +124,18 @@ class EarlyStopping:
             self._waited += 1
         if self._waited < self._config.patience:
             return None
-        best = self._goal.sign * self._best
-        return Control(
-            stop=True, say=f"{self._goal.metric} was not better than {best:.4f} for {self._waited} times; the run ends"
-        )
+        best, times = self._goal.sign * self._best, f"{self._waited} time{'s'[: self._waited != 1]}"
+        return Control(stop=True, say=f"{self._goal.metric} was not better than {best:.4f} for {times}; the run ends")
 
     def state_dict(self) -> dict[str, Any]:
         """The best so far, and how long ago it was."""
-        return {"best": self._best if math.isfinite(self._best) else None, "waited": self._waited}
+        best = self._best if math.isfinite(self._best) else None
+        return {"best": best, "waited": self._waited, "goal": str(self._goal)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on waiting."""
+        """Go on waiting, unless it is for another figure by then."""
         self._best, self._waited = math.inf if state["best"] is None else state["best"], state["waited"]
+        self._before = state.get("goal", "")
 
 
 class Best:
@@ -124,6 +143,7 @@ class Best:
 
     def __init__(self, config: BestConfig) -> None:
         self._goal: Goal | None = None
+        self._before = ""
         self._best: float = math.inf
         self._name, self._step = "", -1
 
@@ -131,6 +151,8 @@ class Best:
         """Find out what to look at."""
         self._goal = Goal.of(context.config)
         self._goal.check(context, "best")
+        if self._before not in ("", str(self._goal)):
+            self._best, self._name, self._step = math.inf, "", -1
         if int(context.config["checkpoint"]["keep_best"]) < 1:
             raise MtError("callback best needs the best checkpoint to be kept; set --checkpoint.keep-best 1 or more")
 
@@ -153,9 +175,11 @@ class Best:
 
     def state_dict(self) -> dict[str, Any]:
         """The best so far, and its checkpoint."""
-        return {"best": self._best if math.isfinite(self._best) else None, "step": self._step, "name": self._name}
+        best = self._best if math.isfinite(self._best) else None
+        return {"best": best, "step": self._step, "name": self._name, "goal": str(self._goal)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on comparing."""
+        """Go on comparing, unless it is another figure by then."""
         self._best = math.inf if state["best"] is None else state["best"]
         self._step, self._name = state["step"], state["name"]
+        self._before = state.get("goal", "")

@@ -101,6 +101,7 @@ OPTIMIZERS = (
         config=ScheduleFreeConfig,
         build=rule("schedule_free", "ScheduleFreeAdamW"),
         form="elementwise",
+        conflicts=("callback:ema", "callback:swa"),  # evaluations are of its own average
         layouts=ZERO | {"offload"},
         summary="AdamW that averages its weights instead of decaying the rate",
         source="https://arxiv.org/abs/2405.15682",

@@ -61,9 +61,15 @@ def _read(path: Path) -> list[dict[str, str]]:
 
 
 def build_csv(config: CsvConfig, *, run: TrackedRun) -> CsvTracker:
-    """The table of a run. Raises ``MtError`` where it has no place."""
+    """The table of a run. Raises ``MtError`` where it has no place, or one outside of the run's folder is taken."""
     if run.output is None and not Path(config.file).is_absolute():
         raise MtError(
             f"tracker csv has no folder for {config.file} (output none); give --trackers.csv.file an absolute path"
         )
-    return CsvTracker((run.output or Path()) / config.file, first_step=run.first_step)
+    path = (run.output or Path()) / config.file
+    outside = run.output is None or not path.resolve().is_relative_to(run.output.resolve())
+    if outside and path.exists() and not run.first_step:
+        raise MtError(
+            f"tracker csv: {path} exists, perhaps with another run's figures; remove it, or name another file"
+        )
+    return CsvTracker(path, first_step=run.first_step)
