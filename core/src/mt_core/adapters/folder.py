@@ -110,7 +110,7 @@ def _unmatched(form: PeftForm, found: Mapping[str, Any]) -> Iterator[str]:
     known = set(form.names.values())
     for title, names in (
         ("it lacks", sorted(known - set(found))),
-        ("the run has no place for", sorted(set(found) - known)),
+        ("the run has no place for", sorted(set(found) - known - form.repeated)),
     ):
         if names:
             yield f"{title} {', '.join(names[:4])}" + (f" and {len(names) - 4} more" if len(names) > 4 else "")
