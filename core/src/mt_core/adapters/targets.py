@@ -17,8 +17,8 @@ def linear_layers(model: TrainModel) -> dict[str, nn.Module]:
     return {name: module for name, module in model.named_modules() if _is_linear(module) and id(module) not in head}
 
 
-def targets_of(model: TrainModel, config: TargetConfig) -> dict[str, nn.Module]:
-    """The linear layers that the config names, in the order of the model.
+def targets_of(model: TrainModel, config: TargetConfig, *, slot: str = "adapter") -> dict[str, nn.Module]:
+    """The linear layers that the config of this slot names, in the order of the model.
 
     Raises ``UsageError`` for a pattern that names none of them, and where none is left.
     """
@@ -26,12 +26,13 @@ def targets_of(model: TrainModel, config: TargetConfig) -> dict[str, nn.Module]:
     wanted = model.default_targets if config.targets is None else config.targets
     if not wanted:
         raise UsageError(
-            f"{type(model).__name__} names no projections of its own (default_targets); set --adapter.targets all-linear,"
+            f"{type(model).__name__} names no projections of its own (default_targets); set --{slot}.targets all-linear,"
             f" or some of {_endings(layers)}"
         )
     patterns = ("*",) if wanted == "all-linear" else tuple(wanted)
-    _require("adapter.targets", patterns, layers)
-    _require("adapter.exclude", config.exclude, layers)
+    _refuse_whole(f"{slot}.targets", patterns, layers, model)
+    _require(f"{slot}.targets", patterns, layers)
+    _require(f"{slot}.exclude", config.exclude, layers)
     found = {
         name: layer
         for name, layer in layers.items()
@@ -39,7 +40,7 @@ def targets_of(model: TrainModel, config: TargetConfig) -> dict[str, nn.Module]:
     }
     if not found:
         raise UsageError(
-            f"adapter.exclude={list(config.exclude)} leaves none of the {len(layers)} projections; exclude fewer"
+            f"{slot}.exclude={list(config.exclude)} leaves none of the {len(layers)} projections; exclude fewer"
         )
     return found
 
@@ -55,6 +56,17 @@ def _require(key: str, patterns: Sequence[str], layers: dict[str, nn.Module] | d
             raise UsageError(
                 f"{key}: {pattern!r} names none of the {len(layers)} linear layers."
                 f" {did_you_mean(pattern, sorted(_ends(layers)))}They end in {_endings(layers)}; patterns have * and ?"
+            )
+
+
+def _refuse_whole(key: str, patterns: Sequence[str], layers: dict[str, nn.Module], model: TrainModel) -> None:
+    """Say what the head, an embedding or a norm can be."""
+    for pattern in patterns:
+        whole = [each for each, _ in model.named_parameters() if names(each.rpartition(".")[0], pattern)]
+        if whole and not any(names(name, pattern) for name in layers):
+            raise UsageError(
+                f"{key}: {pattern!r} names none of the {len(layers)} linear layers before the head; head, embeddings and norms stay"
+                f" whole, and --train.enable '[{', '.join(whole[:3])}]' trains them beside an adapter"
             )
 
 
