@@ -30,7 +30,6 @@ def targets_of(model: TrainModel, config: TargetConfig, *, slot: str = "adapter"
             f" or some of {_endings(layers)}"
         )
     patterns = ("*",) if wanted == "all-linear" else tuple(wanted)
-    _refuse_whole(f"{slot}.targets", patterns, layers, model)
     _require(f"{slot}.targets", patterns, layers)
     _require(f"{slot}.exclude", config.exclude, layers)
     found = {
@@ -55,18 +54,8 @@ def _require(key: str, patterns: Sequence[str], layers: dict[str, nn.Module] | d
         if not any(names(name, pattern) for name in layers):
             raise UsageError(
                 f"{key}: {pattern!r} names none of the {len(layers)} linear layers."
-                f" {did_you_mean(pattern, sorted(_ends(layers)))}They end in {_endings(layers)}; patterns have * and ?"
-            )
-
-
-def _refuse_whole(key: str, patterns: Sequence[str], layers: dict[str, nn.Module], model: TrainModel) -> None:
-    """Say what the head, an embedding or a norm can be."""
-    for pattern in patterns:
-        whole = [each for each, _ in model.named_parameters() if names(each.rpartition(".")[0], pattern)]
-        if whole and not any(names(name, pattern) for name in layers):
-            raise UsageError(
-                f"{key}: {pattern!r} names none of the {len(layers)} linear layers before the head; head, embeddings and norms stay"
-                f" whole, and --train.enable '[{', '.join(whole[:3])}]' trains them beside an adapter"
+                f" {did_you_mean(pattern, sorted(_ends(layers)))}They end in {_endings(layers)}; patterns have * and ?."
+                " Head, embeddings and norms stay as they are, or are trained whole by --train.enable"
             )
 
 
