@@ -14,6 +14,7 @@ TRAINED = {
     "lora-plus": ("--adapter.rank", "4"),
     "ia3": (),
     "vera": ("--adapter.rank", "16"),
+    "adalora": ("--adapter.rank", "6", "--adapter.target-rank", "2", "--adapter.every-steps", "1"),
     "boft": (),
     "delora": ("--adapter.rank", "4"),
     "eva": ("--adapter.rank", "4"),
@@ -50,7 +51,6 @@ OF_PEFT = {
 }
 OWN = {
     "moslora": (),
-    "adalora": (),
     "pissa": (),
     "plora": ("--adapter.every-steps", "1"),
     "freeze": ("--adapter.blocks", "1"),

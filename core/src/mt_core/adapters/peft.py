@@ -26,18 +26,7 @@ RankOf, AlphaOf = Callable[[str], int], Callable[[str], float]
 
 _PLAIN = re.compile(r"[\w.]+")
 _PATTERNS = {"r": "rank_pattern", "lora_alpha": "alpha_pattern", "alpha": "alpha_pattern"}
-_OF_TRAINING = frozenset(
-    [
-        "inference_mode",
-        "init_lora_weights",
-        "init_weights",
-        "lora_dropout",
-        "module_dropout",
-        "rank_dropout",
-        "task_type",
-    ]
-)
-_OF_FILES = frozenset(
+_OF_NO_OUTPUT = frozenset(
     [
         "alpha_pattern",
         "auto_mapping",
@@ -48,17 +37,25 @@ _OF_FILES = frozenset(
         "exclude_modules",
         "fan_in_fan_out",
         "feedforward_modules",
+        "inference_mode",
+        "init_lora_weights",
+        "init_weights",
         "layers_pattern",
         "layers_to_transform",
+        "lora_dropout",
         "megatron_core",
+        "module_dropout",
         "mt_adapter",
         "peft_version",
         "qalora_group_size",
+        "rank_dropout",
         "rank_pattern",
         "revision",
         "target_modules",
+        "task_type",
     ]
 )
+"""Keys of its config that are about training, files or names of modules."""
 _REWRITING = ("pissa", "olora", "corda", "loftq", "lora_ga")
 """Beginnings of ``init_lora_weights`` that change the base's weights."""
 
@@ -68,13 +65,15 @@ class PeftForm:
     """``config`` is what ``adapter_config.json`` says of the method; ``names`` are our parameters' → their tensors', all of them.
 
     ``shapes`` are those of their tensors where ours have others (of as many numbers); ``repeated`` are tensors in their files that
-    say again what is in another one; ``training`` are keys of their config that say how it is trained, and change no output.
+    say again what is in another one; ``beside`` are ours that it has no place for and an output does not need, which go into a file
+    of their own; ``training`` are keys of their config that say how it is trained, and change no output.
     """
 
     config: Mapping[str, Any]
     names: Mapping[str, str]
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     repeated: frozenset[str] = frozenset()
+    beside: frozenset[str] = frozenset()
     training: frozenset[str] = frozenset()
 
 
@@ -207,7 +206,7 @@ def targets_option(config: Mapping[str, Any], modules: Sequence[str]) -> list[st
 
 def contradictions(ours: PeftForm, theirs: Mapping[str, Any], modules: Sequence[str]) -> Iterator[str]:
     """What a folder's config says otherwise than the run's adapter: of what changes an output, not of training."""
-    unsaid = _OF_TRAINING | _OF_FILES | ours.training
+    unsaid = _OF_NO_OUTPUT | ours.training
     for key, value in ours.config.items():
         if key not in unsaid | _PATTERNS.keys() and _said(theirs.get(key)) != _said(value):
             yield f"{key} is {theirs.get(key)!r} there and {value!r} in the run"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from mt_core import AdapterContext
-from mt_core.adapters import LinearAdapter, Place
+from mt_core.adapters import LinearAdapter, PeftForm, Place, adapted_layers, typed_form
+from mt_core.nn import TrainModel
 
 from ...importance import importance
 from .budget import Budget
@@ -26,6 +28,30 @@ class AdaLora(LinearAdapter[AdaLoraConfig]):
     def layer(self, base: nn.Module, place: Place) -> AdaLoraLinear:
         """See ``LinearAdapter``."""
         return AdaLoraLinear.of(base, place, self.config)
+
+    def peft_form(self, model: TrainModel) -> PeftForm | None:
+        """ADALORA, where all layers begin with one rank and scale, as they do there; importances and masks stand beside."""
+        config = self.config
+        if config.ranks or config.alphas or config.rslora:
+            return None
+        form = typed_form(
+            "ADALORA",
+            model,
+            {part: part for part in PARTS},
+            transposes=True,
+            init_r=config.rank,
+            lora_alpha=config.alpha,
+            lora_dropout=config.dropout,
+            target_r=config.target_rank,
+            total_step=1,  # there has to be one; whoever trains on with peft says which
+        )
+        layers = [(name, layer) for name, layer in adapted_layers(model) if isinstance(layer, AdaLoraLinear)]
+        beside = (f"{name}.{each}" for name, layer in layers for each, _ in layer.own_parameters() if each not in PARTS)
+        return replace(
+            form,
+            shapes={f"{name}.lora_E": (len(layer.lora_E), 1) for name, layer in layers},
+            beside=frozenset(beside),
+        )
 
     def after_backward(self, context: AdapterContext) -> None:
         """Add the gradient of the orthogonal term, and look at all gradients before they are clipped."""
