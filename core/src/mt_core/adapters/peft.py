@@ -21,7 +21,8 @@ PREFIX = "base_model.model."
 LORA_NAMES = {"lora_A": "lora_A.weight", "lora_B": "lora_B.weight"}
 """LoRA's parameters → peft's."""
 
-RankOf, AlphaOf = Callable[[str], int], Callable[[str], float]
+RankOf = Callable[[str], int]
+AlphaOf = Callable[[str], float]
 """Of a layer by its name."""
 
 _PLAIN = re.compile(r"[\w.]+")

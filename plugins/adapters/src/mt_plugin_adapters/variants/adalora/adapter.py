@@ -24,6 +24,7 @@ class AdaLora(LinearAdapter[AdaLoraConfig]):
     def __init__(self, config: AdaLoraConfig) -> None:
         super().__init__(config)
         self.sensitivities: dict[str, Tensor] = {}  # of the update that is being made
+        self.settled = False
 
     def layer(self, base: nn.Module, place: Place) -> AdaLoraLinear:
         """See ``LinearAdapter``."""
@@ -69,18 +70,24 @@ class AdaLora(LinearAdapter[AdaLoraConfig]):
     def after_step(self, context: AdapterContext) -> None:
         """Remember what was seen of the update that is done, and prune."""
         budget = self._budget(context)
-        scores = {}
+        due, scores = budget.prunes(context.step) or self._is_late(context, budget), {}
         for layer, _ in _layers(context):
-            parts = (
-                {part: self._importance(context, layer, part) for part in PARTS} if context.step <= budget.last else {}
-            )
-            if budget.prunes(context.step):
+            looks = due or context.step <= budget.last
+            parts = {part: self._importance(context, layer, part) for part in PARTS} if looks else {}
+            if due:
                 scores[layer] = rank_scores(parts)
         if scores:
             self._choose(context, scores, budget.ranks(context.step))
         if context.step > budget.last or scores:
             for layer, _ in _layers(context):
                 context.write(f"{layer}.lora_E", context.read(f"{layer}.lora_E") * context.read(f"{layer}.rank_mask"))
+
+    def _is_late(self, context: AdapterContext, budget: Budget) -> bool:
+        """Whether the last pruning is still to come, as its own update was refused."""
+        if self.settled or context.step <= budget.last:
+            return False
+        self.settled = True
+        return sum(float(context.read(f"{layer}.rank_mask").sum()) for layer, _ in _layers(context)) > budget.end
 
     def _importance(self, context: AdapterContext, layer: str, part: str) -> Tensor:
         """Of every number of a part, with what this step has shown of it."""
