@@ -15,7 +15,7 @@ from mt_core.nn import TrainModel
 PAGE = Path(__file__).parents[2] / "docs" / "adapters.md"
 BEGIN, END = "<!-- adapters: begin -->", "<!-- adapters: end -->"
 ZERO = tuple(f"zero{stage}" for stage in range(4))
-HEAD = ("adapter", "what it is", "trains", "needs", "ZeRO", "pipeline", "sequence", "quantized base", "merges")
+HEAD = ("adapter", "what it is", "trains", "needs", "ZeRO", "pipeline", "sequence", "quantized base", "merges", "file")
 
 
 def table() -> str:
@@ -46,6 +46,7 @@ def _cells(component: AdapterComponent) -> list[str]:
         *("●" if layout in component.layouts else "" for layout in ("pipeline", "sequence")),
         "●" if component.on_quantized else "",
         "●" if component.mergeable else "",
+        _file(adapter, model),
     ]
 
 
@@ -56,6 +57,12 @@ def _trained(adapter: Adapter, model: TrainModel, base: set[str]) -> str:
     return ", ".join(
         [*(f"`{name}`" for name in own), *["weights of the model"] * any(name in base for name in trained)]
     )
+
+
+def _file(adapter: Adapter, model: TrainModel) -> str:
+    """What peft calls it, where it opens what ``mt-export`` writes."""
+    form = adapter.peft_form(model)
+    return "" if form is None else str(form.config["peft_type"])
 
 
 def _needs(component: AdapterComponent, adapter: Adapter) -> str:

@@ -206,3 +206,13 @@ def test_ranks_of_their_own_count_in_the_budget() -> None:
     context = SimpleNamespace(modules=net.named_modules, total_steps=STEPS)
     assert isinstance(net[0], AdaLoraLinear)
     assert adapter._budget(context).begin == 8
+
+
+def test_where_the_last_pruning_update_was_refused_ranks_are_pruned_after_the_next() -> None:
+    """The last is 14 of 20: here the run goes on from 15."""
+    net, adapter = built(initial_ratio=0.1, final_ratio=0.3)
+    kept = [
+        int(sum(layer.rank_mask.sum() for layer in net))
+        for _ in train(net, adapter, sgd(net), batches(3), first=15, total_steps=STEPS)
+    ]
+    assert kept == [4, 4, 4]

@@ -86,6 +86,13 @@ def test_directions_are_chosen_once() -> None:
     assert torch.equal(early[0].dash_v, late[0].dash_v)
 
 
+def test_where_the_last_exploring_update_was_refused_directions_are_chosen_after_the_next() -> None:
+    net, adapter = model()
+    seen = [net[0].dash_u.clone() for _ in train(net, adapter, adam(net), batches(3), first=3)]
+    assert torch.count_nonzero(seen[0]) > 0
+    assert torch.equal(seen[0], seen[2])
+
+
 def test_a_layer_with_fewer_directions_takes_all_of_them() -> None:
     layer = trained(2, directions=12)[1]
     assert isinstance(layer, DashLinear)

@@ -148,6 +148,8 @@ def test_targets_and_exclusions_choose_what_is_quantized() -> None:
     found = [name for name, module in model.named_modules() if isinstance(module, Int8Linear)]
     assert len(found) == 6
     assert all(".0." in name and "down" not in name for name in found)
+    with pytest.raises(UsageError, match=r"^quantizer.exclude: 'down' names none"):
+        build(int8(QuantizerConfig(exclude=("down",))))
 
 
 def test_no_more_than_one_dense_weight_is_alive_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

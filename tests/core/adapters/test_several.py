@@ -182,6 +182,23 @@ def test_the_output_is_that_of_the_merged_weights_and_unmerging_restores_bits(
         assert torch.equal(model(x), apart)
 
 
+def test_where_one_layer_cannot_be_merged_none_is(
+    model: Pair, several: SeveralAdapters, x: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses() -> Tensor:
+        raise UsageError("no weight does the same")
+
+    several.use("a")
+    with torch.no_grad():
+        before = model(x)
+        monkeypatch.setattr(model.down, "merged_weight", refuses)
+        with pytest.raises(UsageError, match="no weight does the same"):
+            merge(model)
+        assert torch.equal(model(x), before)
+        with pytest.raises(UsageError, match=r"not merged; merge\(model\) first"):
+            unmerge(model)
+
+
 def test_an_adapter_that_rewrites_the_base_brings_its_own_and_leaves_that_of_the_others(model: Pair, x: Tensor) -> None:
     rewritten = {"up.weight": torch.randn(12, 8), "up.bias": torch.randn(12), "down.weight": torch.randn(8, 12)}
     alone = Pair().eval()

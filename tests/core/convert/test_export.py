@@ -174,10 +174,10 @@ def test_an_adapter_of_other_targets_shapes_methods_or_weights_is_refused(
     argv = ["--model", "llama", "--weights", str(other), "--adapter-folder", str(tmp_path / "a"), "--prompt", "x"]
     assert mt_generate(argv) == 1
     assert "tensors have another shape" in capfd.readouterr().err
-    edit(tmp_path / "a", peft_type="LOHA")
+    edit(tmp_path / "a", peft_type="FOURIERFT")
     argv[3] = str(pretrained)
     assert mt_generate(argv) == 1
-    assert "an adapter LOHA of peft, which no installed adapter reads; those that read" in capfd.readouterr().err
+    assert "an adapter FOURIERFT of peft, which no installed adapter reads; those that read" in capfd.readouterr().err
     export("--run", runs["a"], "--output", tmp_path / "out")
     changed = tmp_path / "changed"
     shutil.copytree(pretrained, changed)

@@ -14,6 +14,21 @@ TRAINED = {
     "lora-plus": ("--adapter.rank", "4"),
     "ia3": (),
     "vera": ("--adapter.rank", "16"),
+    "adalora": ("--adapter.rank", "6", "--adapter.target-rank", "2", "--adapter.every-steps", "1"),
+    "boft": (),
+    "delora": ("--adapter.rank", "4"),
+    "eva": ("--adapter.rank", "4"),
+    "gora": ("--adapter.min-rank", "1"),
+    "hira": ("--adapter.rank", "4"),
+    "hra": (),
+    "loha": ("--adapter.rank", "4", "--adapter.rslora", "true", "--adapter.ranks", "{mlp.up_proj: 2}"),
+    "lokr": ("--adapter.rank", "2", "--adapter.factor", "4"),
+    "lora-da": (),
+    "lora-one": (),
+    "lora-pro": (),
+    "loftq": (),
+    "oft": ("--adapter.block-size", "8"),
+    "randlora": ("--adapter.rank", "4"),
 }
 OF_PEFT = {
     "dora": peft.LoraConfig(
@@ -23,17 +38,32 @@ OF_PEFT = {
         target_modules=["k_proj", "up_proj"], feedforward_modules=["up_proj"], init_ia3_weights=False
     ),
     "vera": peft.VeraConfig(r=8, target_modules=["q_proj", "up_proj"], init_weights=False),
+    "boft": peft.BOFTConfig(target_modules=["q_proj", "up_proj"], init_weights=False),
+    "delora": peft.DeloraConfig(r=4, delora_lambda=2, target_modules=["q_proj", "up_proj"], init_weights=False),
+    "hira": peft.HiraConfig(r=4, target_modules=["q_proj", "up_proj"], init_weights=False),
+    "hra": peft.HRAConfig(r=4, target_modules=["q_proj", "up_proj"], init_weights=False),
+    "loha": peft.LoHaConfig(
+        r=4, alpha=5, rank_pattern={"up_proj": 2}, target_modules=["q_proj", "up_proj"], init_weights=False
+    ),
+    "lokr": peft.LoKrConfig(r=2, alpha=5, decompose_factor=4, target_modules=["q_proj", "up_proj"], init_weights=False),
+    "oft": peft.OFTConfig(oft_block_size=8, target_modules=["q_proj", "up_proj"], init_weights=False),
+    "randlora": peft.RandLoraConfig(r=4, target_modules=["q_proj", "up_proj"], init_weights=False),
 }
 OWN = {
     "moslora": (),
-    "adalora": (),
     "pissa": (),
     "plora": ("--adapter.every-steps", "1"),
     "freeze": ("--adapter.blocks", "1"),
 }
 
 
-@pytest.mark.parametrize("name", TRAINED)
+ALIKE = {"gora", "loftq", "lora-da", "lora-one"}
+"""Written by what writes eva and lora-pro."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.soak) if each in ALIKE else each for each in TRAINED]
+)
 def test_peft_loads_it_with_the_logits_of_the_run_and_so_do_we(
     name: str, train: Callable[..., Path], pretrained: Path, export: Callable[..., str], tmp_path: Path
 ) -> None:

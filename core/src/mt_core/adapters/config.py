@@ -47,6 +47,10 @@ class LowRankConfig(TargetConfig):
         """What the layer of this projection is built with: rank, scale, dropout, fp32."""
         return {"rank": self.rank_of(name), "scale": self.scale_of(name), "dropout": self.dropout, "fp32": self.fp32}
 
+    def plain_alpha_of(self, name: str) -> float:
+        """The alpha that gives its scale where that is alpha / rank, with or without ``rslora``."""
+        return round(self.scale_of(name) * self.rank_of(name), 6)
+
     def alpha_of(self, name: str) -> float:
         """The alpha of the projection of this name."""
         return next((alpha for pattern, alpha in self.alphas.items() if names(name, pattern)), self.alpha)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 CONFIG = "adapter_config.json"
 WRITTEN = "mt_adapter.json"
 """Beside peft's own config, what it has no keys for: the same as ``mt_adapter`` in the config of what peft does not know."""
+BESIDE = "mt_adapter.safetensors"
+"""Values that training goes on with, and peft's form has no place for."""
 TENSORS = ("adapter_model.safetensors", "adapter_model.bin")
 _OF_TRAINING = frozenset({"dropout", "fp32"})
 
@@ -93,9 +95,10 @@ class AdapterFolder:
         if wrong := list(_unmatched(form, found)):
             raise WeightsError(f"{self.path} is an adapter of another model, or of other targets: " + "; ".join(wrong))
         own = dict(model.named_parameters())
-        return {
+        placed = {
             ours: _shaped(found[theirs], own[ours].shape, form.shapes.get(ours)) for ours, theirs in form.names.items()
         }
+        return placed | (open_safetensors(self.path / BESIDE) if form.beside else {})
 
     def _contradicted(self, wrong: list[str], name: str) -> WeightsError:
         return WeightsError(f"{self.path} is not what --adapter {name} says: {'; '.join(wrong)}; {self._advice()}")
@@ -110,7 +113,7 @@ def _unmatched(form: PeftForm, found: Mapping[str, Any]) -> Iterator[str]:
     known = set(form.names.values())
     for title, names in (
         ("it lacks", sorted(known - set(found))),
-        ("the run has no place for", sorted(set(found) - known)),
+        ("the run has no place for", sorted(set(found) - known - form.repeated)),
     ):
         if names:
             yield f"{title} {', '.join(names[:4])}" + (f" and {len(names) - 4} more" if len(names) > 4 else "")

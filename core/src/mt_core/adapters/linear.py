@@ -126,12 +126,22 @@ def write_base(context: AdapterContext, name: str, layer: AdaptedLinear, weight_
 
 
 def merge(model: nn.Module) -> None:
-    """Put every adapted layer's merged weight into its base; ``unmerge`` gives the bits back."""
-    for _, layer in adapted_layers(model):
-        layer.merge()
+    """Put every adapted layer's merged weight into its base; ``unmerge`` gives the bits back.
+
+    Raises ``UsageError`` where a layer cannot be merged; then none is.
+    """
+    done = []
+    try:
+        for _, layer in adapted_layers(model):
+            layer.merge()
+            done.append(layer)
+    except UsageError:
+        for layer in done:
+            layer.unmerge()
+        raise
 
 
 def unmerge(model: nn.Module) -> None:
-    """The base weights as they were."""
+    """The base weights as they were. Raises ``UsageError`` where nothing is merged."""
     for _, layer in adapted_layers(model):
         layer.unmerge()

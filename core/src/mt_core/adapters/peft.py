@@ -6,7 +6,7 @@ An adapter says so itself (``Adapter.peft_form``, ``AdapterComponent.peft_option
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,23 +21,13 @@ PREFIX = "base_model.model."
 LORA_NAMES = {"lora_A": "lora_A.weight", "lora_B": "lora_B.weight"}
 """LoRA's parameters → peft's."""
 
+RankOf = Callable[[str], int]
+AlphaOf = Callable[[str], float]
+"""Of a layer by its name."""
+
 _PLAIN = re.compile(r"[\w.]+")
-_PATTERNS = {"r": "rank_pattern", "lora_alpha": "alpha_pattern"}
-_OF_TRAINING = frozenset(
-    [
-        "d_initial",
-        "inference_mode",
-        "init_ia3_weights",
-        "init_lora_weights",
-        "init_weights",
-        "lora_dropout",
-        "projection_prng_key",
-        "save_projection",
-        "task_type",
-        "vera_dropout",
-    ]
-)
-_OF_FILES = frozenset(
+_PATTERNS = {"r": "rank_pattern", "lora_alpha": "alpha_pattern", "alpha": "alpha_pattern"}
+_OF_NO_OUTPUT = frozenset(
     [
         "alpha_pattern",
         "auto_mapping",
@@ -48,17 +38,25 @@ _OF_FILES = frozenset(
         "exclude_modules",
         "fan_in_fan_out",
         "feedforward_modules",
+        "inference_mode",
+        "init_lora_weights",
+        "init_weights",
         "layers_pattern",
         "layers_to_transform",
+        "lora_dropout",
         "megatron_core",
+        "module_dropout",
         "mt_adapter",
         "peft_version",
         "qalora_group_size",
+        "rank_dropout",
         "rank_pattern",
         "revision",
         "target_modules",
+        "task_type",
     ]
 )
+"""Keys of its config that are about training, files or names of modules."""
 _REWRITING = ("pissa", "olora", "corda", "loftq", "lora_ga")
 """Beginnings of ``init_lora_weights`` that change the base's weights."""
 
@@ -67,35 +65,41 @@ _REWRITING = ("pissa", "olora", "corda", "loftq", "lora_ga")
 class PeftForm:
     """``config`` is what ``adapter_config.json`` says of the method; ``names`` are our parameters' → their tensors', all of them.
 
-    ``shapes`` are those of their tensors where ours have others (of as many numbers).
+    ``shapes`` are those of their tensors where ours have others (of as many numbers); ``repeated`` are tensors in their files that
+    say again what is in another one; ``beside`` are ours that it has no place for and an output does not need, which go into a file
+    of their own; ``training`` are keys of their config that say how it is trained, and change no output.
     """
 
     config: Mapping[str, Any]
     names: Mapping[str, str]
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    repeated: frozenset[str] = frozenset()
+    beside: frozenset[str] = frozenset()
+    training: frozenset[str] = frozenset()
 
 
 def lora_form(
-    config: LowRankConfig, model: TrainModel, *, names: Mapping[str, str] = LORA_NAMES, **more: Any
+    config: LowRankConfig,
+    model: TrainModel,
+    *,
+    names: Mapping[str, str] = LORA_NAMES,
+    rank_of: RankOf | None = None,
+    alpha_of: AlphaOf | None = None,
+    **more: Any,
 ) -> PeftForm:
-    """The form of an adapter whose layers compute what peft's LoRA does; ``more`` are keys of its config."""
-    from mt_core.adapters.linear import adapted_layers
+    """The form of an adapter whose layers compute what peft's LoRA does; ``more`` are keys of its config.
 
-    layers = [name for name, _ in adapted_layers(model)]
-    ranks = {name: config.rank_of(name) for name in layers if config.rank_of(name) != config.rank}
-    alphas = {name: _number(config.alpha_of(name)) for name in layers if config.alpha_of(name) != config.alpha}
+    ``rank_of`` and ``alpha_of`` are for a plan: the config's own where they are not given.
+    """
     return PeftForm(
         config={
             "peft_type": "LORA",
-            "r": config.rank,
-            "lora_alpha": _number(config.alpha),
+            **rank_keys(config, model, rank_of=rank_of, alpha_of=alpha_of),
             "lora_dropout": config.dropout,
             "use_rslora": config.rslora,
             "use_dora": False,
             "bias": "none",
             "init_lora_weights": True,
-            "rank_pattern": ranks,
-            "alpha_pattern": alphas,
             **target_keys(model),
             **more,
         },
@@ -103,14 +107,54 @@ def lora_form(
     )
 
 
+def rank_keys(
+    config: LowRankConfig,
+    model: TrainModel,
+    *,
+    alpha_key: str = "lora_alpha",
+    rank_of: RankOf | None = None,
+    alpha_of: AlphaOf | None = None,
+) -> dict[str, Any]:
+    """Rank and alpha of all layers, and of those that have others; ``alpha_key`` is what the method calls alpha."""
+    from mt_core.adapters.linear import adapted_layers
+
+    rank_of, alpha_of = rank_of or config.rank_of, alpha_of or config.alpha_of
+    layers = [name for name, _ in adapted_layers(model)]
+    return {
+        "r": config.rank,
+        alpha_key: _number(config.alpha),
+        "rank_pattern": {name: rank_of(name) for name in layers if rank_of(name) != config.rank},
+        "alpha_pattern": {name: _number(alpha_of(name)) for name in layers if alpha_of(name) != config.alpha},
+    }
+
+
+def typed_form(
+    kind: str,
+    model: TrainModel,
+    names: Mapping[str, str],
+    *,
+    transposes: bool = False,
+    training: Sequence[str] = (),
+    **config: Any,
+) -> PeftForm:
+    """The form of a method that has a type of its own there; ``transposes`` where its config knows ``fan_in_fan_out``."""
+    keys = target_keys(model)
+    if not transposes:
+        del keys["fan_in_fan_out"]
+    return PeftForm(
+        config={"peft_type": kind, **config, **keys}, names=tensor_names(model, names), training=frozenset(training)
+    )
+
+
 def tensor_names(model: TrainModel, names: Mapping[str, str]) -> dict[str, str]:
-    """Our full names → peft's, for parameters that every adapted layer has."""
+    """Our full names → peft's, for what adapted layers have of these parameters."""
     from mt_core.adapters.linear import adapted_layers
 
     return {
-        f"{layer}.{ours}": f"{PREFIX}{layer}.{theirs}"
-        for layer, _ in adapted_layers(model)
+        f"{place}.{ours}": f"{PREFIX}{place}.{theirs}"
+        for place, layer in adapted_layers(model)
         for ours, theirs in names.items()
+        if ours in layer._parameters
     }
 
 
@@ -163,15 +207,16 @@ def targets_option(config: Mapping[str, Any], modules: Sequence[str]) -> list[st
 
 def contradictions(ours: PeftForm, theirs: Mapping[str, Any], modules: Sequence[str]) -> Iterator[str]:
     """What a folder's config says otherwise than the run's adapter: of what changes an output, not of training."""
+    unsaid = _OF_NO_OUTPUT | ours.training
     for key, value in ours.config.items():
-        if key not in _OF_TRAINING | _OF_FILES | _PATTERNS.keys() and _said(theirs.get(key)) != _said(value):
+        if key not in unsaid | _PATTERNS.keys() and _said(theirs.get(key)) != _said(value):
             yield f"{key} is {theirs.get(key)!r} there and {value!r} in the run"
     for key, pattern in _PATTERNS.items():
         if key in ours.config:
             values = {_both(key, pattern, module, theirs, ours.config) for module in modules}
             for there, here in sorted(each for each in values if each[0] != each[1]):
                 yield f"{key} is {there} there and {here} in the run"
-    for key in sorted(theirs.keys() - ours.config.keys() - _OF_TRAINING - _OF_FILES):
+    for key in sorted(theirs.keys() - ours.config.keys() - unsaid):
         if _said(theirs[key]) is not None:
             yield f"{key} is {theirs[key]!r} there, which is not known here"
     if str(theirs.get("init_lora_weights")).startswith(_REWRITING):

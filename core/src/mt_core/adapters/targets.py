@@ -17,8 +17,8 @@ def linear_layers(model: TrainModel) -> dict[str, nn.Module]:
     return {name: module for name, module in model.named_modules() if _is_linear(module) and id(module) not in head}
 
 
-def targets_of(model: TrainModel, config: TargetConfig) -> dict[str, nn.Module]:
-    """The linear layers that the config names, in the order of the model.
+def targets_of(model: TrainModel, config: TargetConfig, *, slot: str = "adapter") -> dict[str, nn.Module]:
+    """The linear layers that the config of this slot names, in the order of the model.
 
     Raises ``UsageError`` for a pattern that names none of them, and where none is left.
     """
@@ -26,12 +26,12 @@ def targets_of(model: TrainModel, config: TargetConfig) -> dict[str, nn.Module]:
     wanted = model.default_targets if config.targets is None else config.targets
     if not wanted:
         raise UsageError(
-            f"{type(model).__name__} names no projections of its own (default_targets); set --adapter.targets all-linear,"
+            f"{type(model).__name__} names no projections of its own (default_targets); set --{slot}.targets all-linear,"
             f" or some of {_endings(layers)}"
         )
     patterns = ("*",) if wanted == "all-linear" else tuple(wanted)
-    _require("adapter.targets", patterns, layers)
-    _require("adapter.exclude", config.exclude, layers)
+    _require(f"{slot}.targets", patterns, layers)
+    _require(f"{slot}.exclude", config.exclude, layers)
     found = {
         name: layer
         for name, layer in layers.items()
@@ -39,7 +39,7 @@ def targets_of(model: TrainModel, config: TargetConfig) -> dict[str, nn.Module]:
     }
     if not found:
         raise UsageError(
-            f"adapter.exclude={list(config.exclude)} leaves none of the {len(layers)} projections; exclude fewer"
+            f"{slot}.exclude={list(config.exclude)} leaves none of the {len(layers)} projections; exclude fewer"
         )
     return found
 
@@ -54,7 +54,8 @@ def _require(key: str, patterns: Sequence[str], layers: dict[str, nn.Module] | d
         if not any(names(name, pattern) for name in layers):
             raise UsageError(
                 f"{key}: {pattern!r} names none of the {len(layers)} linear layers."
-                f" {did_you_mean(pattern, sorted(_ends(layers)))}They end in {_endings(layers)}; patterns have * and ?"
+                f" {did_you_mean(pattern, sorted(_ends(layers)))}They end in {_endings(layers)}; patterns have * and ?."
+                " Head, embeddings and norms stay as they are, or are trained whole by --train.enable"
             )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core.adapters.folder import CONFIG, TENSORS, WRITTEN
+from mt_core.adapters.folder import BESIDE, CONFIG, TENSORS, WRITTEN
 from mt_core.convert.source import Say, Source, drawn
 from mt_core.errors import CheckpointError, UsageError
 from mt_core.weights import staged, write_json
@@ -44,7 +44,10 @@ def export_adapter(source: Source, out: Path, say: Say) -> str:
     if missing := sorted(saved - set(found)):
         raise CheckpointError(f"{source.checkpoint} lacks {', '.join(missing)}; use another checkpoint")
     with staged(out) as stage:
-        write_tensors(stage / TENSORS[0], _tensors({name: found[name]() for name in sorted(saved)}, form))
+        beside = frozenset[str]() if form is None else form.beside
+        write_tensors(stage / TENSORS[0], _tensors({name: found[name]() for name in sorted(saved - beside)}, form))
+        if beside:
+            write_tensors(stage / BESIDE, {name: found[name]() for name in sorted(beside)})
         _write_configs(source, stage, adapter, form)
     return "own names" if form is None else str(form.config["peft_type"])
 
@@ -54,7 +57,7 @@ def _form(form: PeftForm | None, saved: set[str], source: Source, say: Say) -> P
     name = source.resolved.config.adapter.name
     if form is None:
         say(f"notice: peft has no form for {name}; it is written under its own names, and read here alone")
-    elif more := sorted(saved - set(form.names)):
+    elif more := sorted(saved - set(form.names) - form.beside):
         say(
             f"notice: the run has also trained {', '.join(more[:4])}, for which peft's form has no place; all is written under"
             " its own names, and read here alone"

@@ -158,7 +158,8 @@ class AdaptedLinear(nn.Module):
     @torch.no_grad()
     def merge(self) -> None:
         """Put the merged weight into the base, which alone runs from then on; what it was is kept beside it."""
-        assert not self._kept, "the layer is merged already"
+        if self._kept:
+            raise UsageError("the layer is merged already; unmerge(model) first")
         if not self.can_merge:
             raise UsageError(
                 f"{type(self._other).__name__} stores its weight in fewer bits, and a merged one would be rounded to them; merge into"
@@ -177,7 +178,8 @@ class AdaptedLinear(nn.Module):
     @torch.no_grad()
     def unmerge(self) -> None:
         """The base as it was, to the bit."""
-        assert self._kept, "the layer is not merged"
+        if not self._kept:
+            raise UsageError("the layer is not merged; merge(model) first")
         own = dict(self.named_parameters(recurse=False))
         for name, value in self._kept.items():
             own[name].copy_(value)

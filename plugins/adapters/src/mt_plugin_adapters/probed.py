@@ -17,7 +17,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from mt_core import ComponentError, Probe, UsageError
-from mt_core.adapters import LinearAdapter, LoraLinear, Place, device_of, targets_of
+from mt_core.adapters import LinearAdapter, LoraLinear, PeftForm, Place, device_of, lora_form, targets_of
 from mt_core.nn import AdaptedLinear, TrainModel
 
 from .probed_config import ProbedConfig
@@ -65,6 +65,15 @@ class ProbedAdapter(LinearAdapter[ProbedT]):
     def scale_of(self, name: str) -> float:
         """What its update is multiplied by: as the config says for its rank."""
         return self.config.scale_of(name, self.rank_of(name))
+
+    def alpha_of(self, name: str) -> float:
+        """The alpha that gives its scale with its rank."""
+        rank = self.rank_of(name)
+        return round(self.scale_of(name) * (rank**0.5 if self.config.rslora else rank), 6)
+
+    def as_lora(self, model: TrainModel) -> PeftForm:
+        """LORA, for what is one once it has begun, with the ranks of the plan."""
+        return lora_form(self.config, model, rank_of=self.rank_of, alpha_of=self.alpha_of)
 
     def layer(self, base: nn.Module, place: Place) -> AdaptedLinear | None:
         """See ``LinearAdapter``."""

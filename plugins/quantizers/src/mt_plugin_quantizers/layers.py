@@ -42,7 +42,7 @@ class Quantizer:
 
     def replace(self, model: TrainModel) -> None:
         """Put empty layers in the place of the targets."""
-        for name, linear in targets_of(model, self._config).items():
+        for name, linear in targets_of(model, self._config, slot="quantizer").items():
             if isinstance(linear, nn.Linear):
                 model.set_submodule(name, self._layer(linear))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -10,6 +11,8 @@ from mt_core import ZERO, Component, Layout, hookimpl
 from .config import FourBitConfig, QuantizerConfig
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from mt_core import Quantizer
 
 _TESTED: frozenset[Layout] = ZERO | {"sequence"}
@@ -49,12 +52,16 @@ def mt_quantizers() -> list[Component]:
 
 
 def _build_four_bit(config: FourBitConfig, *, kind: Literal["nf4", "fp4"]) -> Quantizer:
-    from .layers import four_bit
-
-    return four_bit(config, kind)
+    return _layers().four_bit(config, kind)  # type: ignore[no-any-return]
 
 
 def _build_int8(config: QuantizerConfig) -> Quantizer:
-    from .layers import int8
+    return _layers().int8(config)  # type: ignore[no-any-return]
 
-    return int8(config)
+
+def _layers() -> ModuleType:
+    """Without bitsandbytes' advice on a product for CPUs that is not used here."""
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
+    from . import layers
+
+    return layers

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from mt_core import AdapterContext
-from mt_core.adapters import LinearAdapter, Place
+from mt_core.adapters import LinearAdapter, PeftForm, Place, adapted_layers, typed_form
+from mt_core.nn import TrainModel
 
 from ...importance import importance
 from .budget import Budget
@@ -22,10 +24,35 @@ class AdaLora(LinearAdapter[AdaLoraConfig]):
     def __init__(self, config: AdaLoraConfig) -> None:
         super().__init__(config)
         self.sensitivities: dict[str, Tensor] = {}  # of the update that is being made
+        self.settled = False
 
     def layer(self, base: nn.Module, place: Place) -> AdaLoraLinear:
         """See ``LinearAdapter``."""
         return AdaLoraLinear.of(base, place, self.config)
+
+    def peft_form(self, model: TrainModel) -> PeftForm | None:
+        """ADALORA, where all layers begin with one rank and scale, as they do there; importances and masks stand beside."""
+        config = self.config
+        if config.ranks or config.alphas or config.rslora:
+            return None
+        form = typed_form(
+            "ADALORA",
+            model,
+            {part: part for part in PARTS},
+            transposes=True,
+            init_r=config.rank,
+            lora_alpha=config.alpha,
+            lora_dropout=config.dropout,
+            target_r=config.target_rank,
+            total_step=1,  # there has to be one; whoever trains on with peft says which
+        )
+        layers = [(name, layer) for name, layer in adapted_layers(model) if isinstance(layer, AdaLoraLinear)]
+        beside = (f"{name}.{each}" for name, layer in layers for each, _ in layer.own_parameters() if each not in PARTS)
+        return replace(
+            form,
+            shapes={f"{name}.lora_E": (len(layer.lora_E), 1) for name, layer in layers},
+            beside=frozenset(beside),
+        )
 
     def after_backward(self, context: AdapterContext) -> None:
         """Add the gradient of the orthogonal term, and look at all gradients before they are clipped."""
@@ -43,18 +70,24 @@ class AdaLora(LinearAdapter[AdaLoraConfig]):
     def after_step(self, context: AdapterContext) -> None:
         """Remember what was seen of the update that is done, and prune."""
         budget = self._budget(context)
-        scores = {}
+        due, scores = budget.prunes(context.step) or self._is_late(context, budget), {}
         for layer, _ in _layers(context):
-            parts = (
-                {part: self._importance(context, layer, part) for part in PARTS} if context.step <= budget.last else {}
-            )
-            if budget.prunes(context.step):
+            looks = due or context.step <= budget.last
+            parts = {part: self._importance(context, layer, part) for part in PARTS} if looks else {}
+            if due:
                 scores[layer] = rank_scores(parts)
         if scores:
             self._choose(context, scores, budget.ranks(context.step))
         if context.step > budget.last or scores:
             for layer, _ in _layers(context):
                 context.write(f"{layer}.lora_E", context.read(f"{layer}.lora_E") * context.read(f"{layer}.rank_mask"))
+
+    def _is_late(self, context: AdapterContext, budget: Budget) -> bool:
+        """Whether the last pruning is still to come, as its own update was refused."""
+        if self.settled or context.step <= budget.last:
+            return False
+        self.settled = True
+        return sum(float(context.read(f"{layer}.rank_mask").sum()) for layer, _ in _layers(context)) > budget.end
 
     def _importance(self, context: AdapterContext, layer: str, part: str) -> Tensor:
         """Of every number of a part, with what this step has shown of it."""

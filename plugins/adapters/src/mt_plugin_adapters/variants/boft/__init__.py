@@ -8,6 +8,9 @@ code. It begins with no rotation and gains of 1; with one factor it is OFT and g
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from mt_core import ANY, Adapter, AdapterComponent
 
 from .config import BoftConfig
@@ -21,6 +24,18 @@ def _build(config: BoftConfig) -> Adapter:
     return Boft(config)
 
 
+def _options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any] | None:
+    if config.get("peft_type") != "BOFT" or config.get("boft_block_num"):
+        return None
+    from mt_core.adapters import targets_option
+
+    return {
+        "targets": targets_option(config, modules),
+        "block_size": config.get("boft_block_size", 4),
+        "factors": config.get("boft_n_butterfly_factor", 1),
+    }
+
+
 COMPONENT = AdapterComponent(
     name="boft",
     config=BoftConfig,
@@ -28,4 +43,5 @@ COMPONENT = AdapterComponent(
     summary="a rotation of all inputs as a product of sparse ones",
     source="https://arxiv.org/abs/2311.06243",
     layouts=_TESTED,
+    peft_options=_options,
 )

@@ -7,7 +7,8 @@ from typing import Any
 from torch import Generator, Tensor, nn
 
 from mt_core import UsageError
-from mt_core.adapters import LinearAdapter, Place
+from mt_core.adapters import LinearAdapter, PeftForm, Place, typed_form
+from mt_core.nn import TrainModel
 from mt_plugin_adapters.added import SeriesLinear
 from mt_plugin_adapters.rotations import block_product, cayley
 
@@ -76,3 +77,9 @@ class Boft(LinearAdapter[BoftConfig]):
                 " several factors (--adapter.block_size, --adapter.factors)"
             )
         return BoftLinear(base, block_size=config.block_size, factors=config.factors, fp32=config.fp32)
+
+    def peft_form(self, model: TrainModel) -> PeftForm:
+        """BOFT."""
+        config, names = self.config, {each: each for each in ("boft_R", "boft_s")}
+        sizes = {"boft_block_size": config.block_size, "boft_n_butterfly_factor": config.factors}
+        return typed_form("BOFT", model, names, transposes=True, training=("boft_dropout",), **sizes)

@@ -8,6 +8,9 @@ B drawn and takes the first update off the weight). peft advises 10 to
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from mt_core import ANY, Adapter, AdapterComponent
 
 from .config import DeloraConfig
@@ -21,6 +24,18 @@ def _build(config: DeloraConfig) -> Adapter:
     return Delora(config)
 
 
+def _options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any] | None:
+    if config.get("peft_type") != "DELORA":
+        return None
+    from mt_core.adapters import targets_option
+
+    return {
+        "targets": targets_option(config, modules),
+        "rank": config.get("r", 8),
+        "strength": float(config.get("delora_lambda") or 15.0),
+    }
+
+
 COMPONENT = AdapterComponent(
     name="delora",
     config=DeloraConfig,
@@ -28,4 +43,5 @@ COMPONENT = AdapterComponent(
     summary="LoRA of normalised directions with a trained strength",
     source="https://arxiv.org/abs/2503.18225",
     layouts=_TESTED,
+    peft_options=_options,
 )

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from mt_core.adapters import LinearAdapter, LowRankLinear, Place, uniform
+from mt_core.adapters import LinearAdapter, LowRankLinear, PeftForm, Place, typed_form, uniform
+from mt_core.nn import TrainModel
 
 from .config import DeloraConfig
 
@@ -50,3 +51,11 @@ class Delora(LinearAdapter[DeloraConfig]):
         """See ``LinearAdapter``."""
         config = self.config
         return DeloraLinear(base, rank=config.rank, strength=config.strength, dropout=config.dropout, fp32=config.fp32)
+
+    def peft_form(self, model: TrainModel) -> PeftForm:
+        """DELORA."""
+        names = {each: each for each in (*DeloraLinear.trained, "delora_w_norm")}
+        training = ("delora_lambda", "lambda_pattern")
+        return typed_form(
+            "DELORA", model, names, training=training, r=self.config.rank, delora_lambda=self.config.strength
+        )

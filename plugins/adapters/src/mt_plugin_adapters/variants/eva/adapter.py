@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mt_core import Probe
-from mt_core.adapters import device_of
+from mt_core.adapters import PeftForm, device_of
 from mt_core.nn import TrainModel
 
 from ...probed import ProbedAdapter, portions, principal, signs, smaller
@@ -17,6 +17,10 @@ from .config import EvaConfig
 
 class Eva(ProbedAdapter[EvaConfig]):
     """Trains A and B."""
+
+    def peft_form(self, model: TrainModel) -> PeftForm:
+        """LORA."""
+        return self.as_lora(model)
 
     def prepare(self, model: TrainModel, probe: Probe) -> None:
         """Two things are found: directions, and how many of them each layer gets."""

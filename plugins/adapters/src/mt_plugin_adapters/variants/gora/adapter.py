@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mt_core import Probe
-from mt_core.adapters import uniform
+from mt_core.adapters import PeftForm, uniform
 from mt_core.nn import TrainModel, tensor_generator
 
 from ...probed import ProbedAdapter, smaller
@@ -27,6 +27,10 @@ class Sketch(NamedTuple):
 
 class Gora(ProbedAdapter[GoraConfig]):
     """Trains A and B."""
+
+    def peft_form(self, model: TrainModel) -> PeftForm:
+        """LORA."""
+        return self.as_lora(model)
 
     def prepare(self, model: TrainModel, probe: Probe) -> None:
         """Ranks from what all layers' gradients weigh, then values."""

@@ -6,6 +6,9 @@ product with W has no small factors: it is formed in both passes, and nothing of
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from mt_core import ANY, Adapter, AdapterComponent
 
 from .config import HiraConfig
@@ -19,6 +22,18 @@ def _build(config: HiraConfig) -> Adapter:
     return Hira(config)
 
 
+def _options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any] | None:
+    if config.get("peft_type") != "HIRA":
+        return None
+    from mt_core.adapters import targets_option
+
+    return {
+        "targets": targets_option(config, modules),
+        "rank": config.get("r", 32),
+        "dropout": float(config.get("hira_dropout") or 0.0),
+    }
+
+
 COMPONENT = AdapterComponent(
     name="hira",
     config=HiraConfig,
@@ -26,4 +41,5 @@ COMPONENT = AdapterComponent(
     summary="the weight times a low-rank matrix, number by number, as the update",
     source="https://openreview.net/forum?id=TwJrTz9cRS",
     layouts=_TESTED,
+    peft_options=_options,
 )

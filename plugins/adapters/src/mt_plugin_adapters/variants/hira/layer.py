@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from mt_core.adapters import LinearAdapter, Place, uniform
+from mt_core.adapters import LinearAdapter, PeftForm, Place, typed_form, uniform
+from mt_core.nn import TrainModel
 from mt_plugin_adapters.added import DenseLinear
 
 from .config import HiraConfig
@@ -39,3 +40,9 @@ class Hira(LinearAdapter[HiraConfig]):
         """See ``LinearAdapter``."""
         config = self.config
         return HiraLinear(base, rank=config.rank, dropout=config.dropout, fp32=config.fp32)
+
+    def peft_form(self, model: TrainModel) -> PeftForm:
+        """HIRA."""
+        config, names = self.config, {each: each for each in ("hira_A", "hira_B")}
+        options = {"r": config.rank, "hira_dropout": config.dropout}
+        return typed_form("HIRA", model, names, transposes=True, training=("hira_dropout",), **options)

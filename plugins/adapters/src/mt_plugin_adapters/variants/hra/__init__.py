@@ -7,6 +7,9 @@ peft), and neither is its orthogonalised form: equal pairs have none.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from mt_core import ANY, Adapter, AdapterComponent
 
 from .config import HraConfig
@@ -20,6 +23,14 @@ def _build(config: HraConfig) -> Adapter:
     return Hra(config)
 
 
+def _options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any] | None:
+    if config.get("peft_type") != "HRA":
+        return None
+    from mt_core.adapters import targets_option
+
+    return {"targets": targets_option(config, modules), "rank": config.get("r", 8)}
+
+
 COMPONENT = AdapterComponent(
     name="hra",
     config=HraConfig,
@@ -27,4 +38,5 @@ COMPONENT = AdapterComponent(
     summary="a chain of trained reflections of the inputs",
     source="https://arxiv.org/abs/2405.17484",
     layouts=_TESTED,
+    peft_options=_options,
 )

@@ -8,8 +8,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from mt_core.adapters import LinearAdapter, Place
-from mt_core.nn import low_rank
+from mt_core.adapters import LinearAdapter, PeftForm, Place, typed_form
+from mt_core.nn import TrainModel, low_rank
 from mt_plugin_adapters.added import SeriesLinear
 
 from .config import HraConfig
@@ -46,3 +46,7 @@ class Hra(LinearAdapter[HraConfig]):
     def layer(self, base: nn.Module, place: Place) -> ReflectedLinear:
         """See ``LinearAdapter``."""
         return ReflectedLinear(base, rank=self.config.rank, fp32=self.config.fp32)
+
+    def peft_form(self, model: TrainModel) -> PeftForm:
+        """HRA."""
+        return typed_form("HRA", model, {"hra_u": "hra_u"}, r=self.config.rank)

@@ -74,6 +74,7 @@ class Ia3(LinearAdapter[Ia3Config]):
             config={"peft_type": "IA3", "feedforward_modules": inner, "init_ia3_weights": True, **keys},
             names=tensor_names(model, {"ia3_l": "ia3_l"}),
             shapes=shapes,
+            training=frozenset(["init_ia3_weights"]),
         )
 
 

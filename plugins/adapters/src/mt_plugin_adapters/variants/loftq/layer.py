@@ -6,7 +6,8 @@ import torch
 from torch import Generator, nn
 
 from mt_core import LowRankConfig
-from mt_core.adapters import LinearAdapter, LoraLinear, Place
+from mt_core.adapters import LinearAdapter, LoraLinear, PeftForm, Place, lora_form
+from mt_core.nn import TrainModel
 
 
 class LoftqLinear(LoraLinear):
@@ -30,3 +31,7 @@ class Loftq(LinearAdapter[LowRankConfig]):
     def layer(self, base: nn.Module, place: Place) -> LoftqLinear:
         """See ``LinearAdapter``."""
         return LoftqLinear.of(base, place, self.config)
+
+    def peft_form(self, model: TrainModel) -> PeftForm:
+        """LORA: how it began and was trained is not in its files."""
+        return lora_form(self.config, model)

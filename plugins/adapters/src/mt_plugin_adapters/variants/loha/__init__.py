@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from mt_core import ANY, Adapter, AdapterComponent, LowRankConfig
 
 _TESTED = ANY - {"offload"}
@@ -17,6 +20,14 @@ def _build(config: LowRankConfig) -> Adapter:
     return Loha(config)
 
 
+def _options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any] | None:
+    if config.get("peft_type") != "LOHA":
+        return None
+    from mt_core.adapters import low_rank_options
+
+    return low_rank_options({**config, "lora_alpha": config.get("alpha", 8)}, modules)
+
+
 COMPONENT = AdapterComponent(
     name="loha",
     config=LowRankConfig,
@@ -24,4 +35,5 @@ COMPONENT = AdapterComponent(
     summary="the product, number by number, of two low-rank updates",
     source="https://arxiv.org/abs/2108.06098",
     layouts=_TESTED,
+    peft_options=_options,
 )

@@ -6,7 +6,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from mt_core import LowRankConfig
-from mt_core.adapters import LinearAdapter, LowRankLinear, Place, uniform
+from mt_core.adapters import LinearAdapter, LowRankLinear, PeftForm, Place, rank_keys, typed_form, uniform
+from mt_core.nn import TrainModel
 
 
 class HadamardLinear(LowRankLinear):
@@ -42,3 +43,9 @@ class Loha(LinearAdapter[LowRankConfig]):
         config = self.config
         rank, scale = config.rank_of(place.name), config.scale_of(place.name)
         return HadamardLinear(base, rank=rank, scale=scale, dropout=config.dropout, fp32=config.fp32)
+
+    def peft_form(self, model: TrainModel) -> PeftForm:
+        """LOHA, whose scale is alpha / rank."""
+        names = {each: each for each in ("hada_w1_a", "hada_w1_b", "hada_w2_a", "hada_w2_b")}
+        ranks = rank_keys(self.config, model, alpha_key="alpha", alpha_of=self.config.plain_alpha_of)
+        return typed_form("LOHA", model, names, **ranks)

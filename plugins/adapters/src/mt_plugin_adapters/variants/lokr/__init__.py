@@ -7,6 +7,9 @@ first of its factors) begins at zero, the rest uniform (Kaiming's, a = sqrt(5)).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from mt_core import ANY, Adapter, AdapterComponent
 
 from .config import LokrConfig
@@ -20,6 +23,19 @@ def _build(config: LokrConfig) -> Adapter:
     return Lokr(config)
 
 
+def _options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any] | None:
+    if config.get("peft_type") != "LOKR":
+        return None
+    from mt_core.adapters import low_rank_options
+
+    factor = config.get("decompose_factor", -1)
+    return {
+        **low_rank_options({**config, "lora_alpha": config.get("alpha", 8)}, modules),
+        "factor": None if factor == -1 else factor,
+        "decompose_both": bool(config.get("decompose_both")),
+    }
+
+
 COMPONENT = AdapterComponent(
     name="lokr",
     config=LokrConfig,
@@ -27,4 +43,5 @@ COMPONENT = AdapterComponent(
     summary="a Kronecker product of a small and a larger, low-rank matrix",
     source="https://arxiv.org/abs/2309.14859",
     layouts=_TESTED,
+    peft_options=_options,
 )

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from mt_core.adapters import LinearAdapter, Place, uniform
+from mt_core.adapters import LinearAdapter, PeftForm, Place, rank_keys, typed_form, uniform
+from mt_core.nn import TrainModel
 from mt_plugin_adapters.added import AddedLinear
 
 from .config import LokrConfig
@@ -86,4 +87,17 @@ class Lokr(LinearAdapter[LokrConfig]):
             factor=config.factor,
             decompose_both=config.decompose_both,
             **config.arguments(place.name),
+        )
+
+    def peft_form(self, model: TrainModel) -> PeftForm:
+        """LOKR, whose scale is alpha / rank."""
+        config = self.config
+        return typed_form(
+            "LOKR",
+            model,
+            {name: name for which in ("lokr_w1", "lokr_w2") for name in (which, f"{which}_a", f"{which}_b")},
+            training=("rank_dropout_scale",),
+            decompose_both=config.decompose_both,
+            decompose_factor=config.factor or -1,
+            **rank_keys(config, model, alpha_key="alpha", alpha_of=config.plain_alpha_of),
         )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mt_core import Probe
-from mt_core.adapters import device_of
+from mt_core.adapters import PeftForm, device_of
 from mt_core.nn import TrainModel
 
 from ...probed import ProbedAdapter, portions, signs
@@ -15,6 +15,10 @@ from .config import LoraDaConfig
 
 class LoraDa(ProbedAdapter[LoraDaConfig]):
     """Trains A and B."""
+
+    def peft_form(self, model: TrainModel) -> PeftForm:
+        """LORA."""
+        return self.as_lora(model)
 
     def prepare(self, model: TrainModel, probe: Probe) -> None:
         """A and B of every layer, from its gradient and its Fisher factors."""

@@ -14,6 +14,10 @@ from .layer import DashLinear, changed_most
 class LoraDash(LinearAdapter[DashConfig]):
     """Trains A, B and d."""
 
+    def __init__(self, config: DashConfig) -> None:
+        super().__init__(config)
+        self.chosen = False  # as far as this process knows
+
     def layer(self, base: nn.Module, place: Place) -> DashLinear:
         """See ``LinearAdapter``."""
         config = self.config
@@ -24,11 +28,13 @@ class LoraDash(LinearAdapter[DashConfig]):
         )
 
     def after_step(self, context: AdapterContext) -> None:
-        """Once, after the steps that explore."""
-        if context.step != self.config.explore_steps:
+        """Once, after the steps that explore; where the update of the last of them was refused, after the next."""
+        late = context.step - self.config.explore_steps
+        if self.chosen or late < 0:
             return
+        self.chosen = True
         for name, layer in context.modules():
-            if not isinstance(layer, DashLinear):
+            if not isinstance(layer, DashLinear) or (late and context.read(f"{name}.dash_u").any()):
                 continue
             a, b = (context.read(f"{name}.{each}") for each in ("lora_A", "lora_B"))
             u, v = changed_most(read_base(context, name, layer), a, b, layer.directions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mt_core import Probe
+from mt_core.adapters import PeftForm
 from mt_core.nn import TrainModel
 
 from ...probed import ProbedAdapter, largest
@@ -11,6 +12,10 @@ from .config import LoraOneConfig
 
 class LoraOne(ProbedAdapter[LoraOneConfig]):
     """Trains A and B."""
+
+    def peft_form(self, model: TrainModel) -> PeftForm:
+        """LORA."""
+        return self.as_lora(model)
 
     def prepare(self, model: TrainModel, probe: Probe) -> None:
         """A and B of every layer, from its gradient."""

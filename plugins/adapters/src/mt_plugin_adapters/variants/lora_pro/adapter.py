@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from mt_core import AdapterContext, LowRankConfig
-from mt_core.adapters import LinearAdapter, LoraLinear, Place
+from mt_core.adapters import LinearAdapter, LoraLinear, PeftForm, Place, lora_form
+from mt_core.nn import TrainModel
 
 LEAST = 1e-3
 """Singular values of A or B below this share of the largest are none: Adam's first update of B is little more than signs, whose
@@ -19,6 +20,10 @@ class LoraPro(LinearAdapter[LowRankConfig]):
     def layer(self, base: nn.Module, place: Place) -> LoraLinear:
         """See ``LinearAdapter``."""
         return LoraLinear.of(base, place, self.config)
+
+    def peft_form(self, model: TrainModel) -> PeftForm:
+        """LORA: how it began and was trained is not in its files."""
+        return lora_form(self.config, model)
 
     def after_backward(self, context: AdapterContext) -> None:
         """Put the changed gradients in the place of the plain ones."""

@@ -8,6 +8,9 @@ constrained form (COFT) and multiplicative dropout are not here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from mt_core import ANY, Adapter, AdapterComponent
 
 from .config import OftConfig
@@ -21,6 +24,19 @@ def _build(config: OftConfig) -> Adapter:
     return Oft(config)
 
 
+def _options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any] | None:
+    if config.get("peft_type") != "OFT" or not config.get("oft_block_size"):
+        return None
+    from mt_core.adapters import targets_option
+
+    return {
+        "targets": targets_option(config, modules),
+        "block_size": config["oft_block_size"],
+        "shared_blocks": bool(config.get("block_share")),
+        "neumann_terms": config.get("num_cayley_neumann_terms", 5) if config.get("use_cayley_neumann", True) else None,
+    }
+
+
 COMPONENT = AdapterComponent(
     name="oft",
     config=OftConfig,
@@ -28,4 +44,5 @@ COMPONENT = AdapterComponent(
     summary="a rotation of the inputs, block by block",
     source="https://arxiv.org/abs/2306.07280",
     layouts=_TESTED,
+    peft_options=_options,
 )

@@ -8,11 +8,15 @@ import torch
 from torch import Generator, Tensor, nn
 
 from mt_core import UsageError
-from mt_core.adapters import LinearAdapter, Place
+from mt_core.adapters import LinearAdapter, PeftForm, Place, typed_form
+from mt_core.nn import TrainModel
 from mt_plugin_adapters.added import SeriesLinear
 from mt_plugin_adapters.rotations import block_product, cayley, cayley_neumann
 
 from .config import OftConfig
+
+TERMS_OF_PEFT = 5
+"""What its config says where the inverse is exact."""
 
 
 class OftLinear(SeriesLinear):
@@ -63,4 +67,20 @@ class Oft(LinearAdapter[OftConfig]):
             shared_blocks=config.shared_blocks,
             neumann_terms=config.neumann_terms,
             fp32=config.fp32,
+        )
+
+    def peft_form(self, model: TrainModel) -> PeftForm:
+        """OFT."""
+        config = self.config
+        return typed_form(
+            "OFT",
+            model,
+            {"oft_R": "oft_R.weight"},
+            transposes=True,
+            training=("eps",),  # of the constrained form alone
+            r=0,
+            oft_block_size=config.block_size,
+            block_share=config.shared_blocks,
+            use_cayley_neumann=config.neumann_terms is not None,
+            num_cayley_neumann_terms=config.neumann_terms or TERMS_OF_PEFT,
         )

@@ -8,6 +8,9 @@ and the smaller side on A. A larger rank means *fewer* parameters.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from mt_core import ANY, Adapter, AdapterComponent
 
 from .config import RandLoraConfig
@@ -21,6 +24,19 @@ def _build(config: RandLoraConfig) -> Adapter:
     return RandLora(config)
 
 
+def _options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any] | None:
+    if config.get("peft_type") != "RANDLORA":
+        return None
+    from mt_core.adapters import targets_option
+
+    return {
+        "targets": targets_option(config, modules),
+        "rank": config.get("r", 32),
+        "alpha": float(config.get("randlora_alpha", 640)),
+        "dropout": float(config.get("randlora_dropout") or 0.0),
+    }
+
+
 COMPONENT = AdapterComponent(
     name="randlora",
     config=RandLoraConfig,
@@ -28,4 +44,5 @@ COMPONENT = AdapterComponent(
     summary="full rank from shared random matrices, each layer trains diagonals",
     source="https://arxiv.org/abs/2502.00987",
     layouts=_TESTED,
+    peft_options=_options,
 )

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Generator, Tensor, nn
 
-from mt_core.adapters import LinearAdapter, LowRankLinear, Place, targets_of
+from mt_core.adapters import (
+    LinearAdapter,
+    LowRankLinear,
+    PeftForm,
+    Place,
+    adapted_layers,
+    targets_of,
+    tensor_names,
+    typed_form,
+)
 from mt_core.nn import SharedParameters, TrainModel
 
 from .config import RandLoraConfig
@@ -60,3 +71,23 @@ class RandLora(LinearAdapter[RandLoraConfig]):
     def layer(self, base: nn.Module, place: Place) -> RandLoraLinear:
         """See ``LinearAdapter``."""
         return RandLoraLinear(base, self.store, self.config, self.most)
+
+    def peft_form(self, model: TrainModel) -> PeftForm:
+        """RANDLORA, with the shared matrices, which its own files repeat in every layer."""
+        config, first = self.config, next(name for name, _ in adapted_layers(model))
+        form = typed_form(
+            "RANDLORA",
+            model,
+            {each: each for each in RandLoraLinear.trained},
+            transposes=True,
+            training=("projection_prng_key", "randlora_dropout", "save_projection"),
+            r=config.rank,
+            randlora_alpha=config.alpha,
+            randlora_dropout=config.dropout,
+            save_projection=True,
+            projection_prng_key=0,
+        )
+        shared = ("randlora_A", "randlora_B")
+        once = {f"{first}.{each}": f"base_model.{each}" for each in shared}
+        repeated = tensor_names(model, {each: each for each in shared}).values()
+        return replace(form, names=once | dict(form.names), repeated=frozenset(repeated))

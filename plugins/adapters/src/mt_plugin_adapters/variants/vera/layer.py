@@ -82,4 +82,5 @@ class Vera(LinearAdapter[VeraConfig]):
                 **target_keys(model),
             },
             names=shared | tensor_names(model, {each: each for each in VeraLinear.trained}),
+            training=frozenset(["d_initial", "projection_prng_key", "save_projection", "vera_dropout"]),
         )
