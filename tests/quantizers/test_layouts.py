@@ -76,7 +76,7 @@ def test_a_resumed_run_quantizes_again_and_equals_one_that_was_not_stopped_to_th
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"adapter": "full"}, "quantizer nf4 conflicts with adapter:full. Choose one of them"),
+        ({"adapter": "full"}, "quantizer nf4 conflicts with adapter:full. Choose another in the place of one"),
         ({"parallel": {"pipeline": 2}}, "nf4 does not support pipeline"),
         ({"quantizer": {"name": "nf4", "block_size": 100}}, "quantizer.block-size"),
         ({"quantizer": "nf5"}, "no quantizer named 'nf5'. Did you mean 'nf4'"),

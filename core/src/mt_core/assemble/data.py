@@ -8,8 +8,8 @@ from functools import cache, partial
 from mt_core.assemble.encoder import Encoder, cached_files
 from mt_core.assemble.sources import evaluation_of, first_rows, rows_of, source_of, whole
 from mt_core.assemble.stream import open_blocks, refuse_for_streams
-from mt_core.assemble.unused import unused
 from mt_core.config.run import RunConfig
+from mt_core.config.unused import unused
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.encoding import Rules, encode
 from mt_core.data.findings import findings, refuse_findings

@@ -19,7 +19,7 @@ def say_goodbye(outcome: Outcome, resolved: Resolved, data: RunData, total_steps
         _say_stopped(outcome, total_steps)
         return
     loss = "" if outcome.eval_loss is None else f", held-out loss {outcome.eval_loss:.4f} nats per token"
-    show(f"done: {outcome.steps} steps in {duration(outcome.seconds)}{loss}")
+    show(f"done: {outcome.steps} step{'s' * (outcome.steps != 1)} in {duration(outcome.seconds)}{loss}")
     if text := resolved.offers["dataset"].component.notice:
         notice(f"notice: {text}")
     if outcome.output is None:

@@ -1,6 +1,6 @@
 """The command line as a nested mapping: ``--model llama --model.n-layers 6`` → ``{model: {name: llama, n_layers: 6}}``.
 
-Only reading happens here; pydantic validates. Every value is parsed as YAML, but for texts that a model will read.
+Only reading happens here; pydantic validates. Numbers, lists and mappings are written as in YAML; all else is text.
 """
 
 from __future__ import annotations
@@ -61,22 +61,42 @@ TEXTS = frozenset(
     {f"data.{key}" for key in ("system", "prefix", "postfix", "template")}
     | {f"tokenizer.{key}" for key in ("bos_token", "eos_token", "pad_token", "add_tokens", "add_special_tokens")}
 )
-"""Keys whose value is taken to the letter: YAML would make a mapping of ``Answer: ``, a comment of ``### Question`` and a
-list of ``[PAD]``."""
+"""Keys whose value is taken to the letter, also where it begins as a list or a mapping does: ``[PAD]``."""
+
+_STRUCTURES = ("{", "[", '"', "'")
+_NULLS = ("", "~", "null", "Null", "NULL")
 
 
 def parse_value(text: str, key: str) -> Any:
-    """A value of the command line, as YAML: ``4`` is a number, ``none`` and ``null`` are off."""
+    """A value of the command line: ``4`` is a number, ``none`` and ``null`` are off, ``[a, b]`` and ``{a: b}`` are YAML.
+
+    Anything else is the text that it is. YAML has other ideas of ``*.jsonl`` (an alias), ``Answer: `` (a mapping), ``Item #5``
+    (a comment) and ``2026-01-01``, which a shell's quotes do not tell it.
+    """
     if text == "none":
         return None
-    if text.startswith("@"):  # a name of a path; YAML reserves the character
-        return text
     if key in TEXTS and not text.startswith("{file:"):
         return text
+    if text.startswith(_STRUCTURES):
+        try:
+            return yaml.load(text, Loader=_PatternLoader)  # noqa: S506 - a subclass of the safe loader
+        except yaml.YAMLError as error:
+            raise UsageError(f"--{key}: cannot read {text!r} as YAML ({first_line(error)}); quote the value") from error
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UsageError(f"--{key}: cannot read {text!r} as YAML ({first_line(error)}); quote the value") from error
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    return value if isinstance(value, int | float) or text in _NULLS else text
+
+
+class _PatternLoader(yaml.SafeLoader):
+    """In which ``[*.q_proj]`` is a pattern: there is nothing on a command line that an alias could stand for."""
+
+    def fetch_alias(self) -> None:
+        self.fetch_plain()
+
+
+_PatternLoader.add_constructor("tag:yaml.org,2002:yaml", lambda loader, node: node.value)  # a star by itself
 
 
 def _set_flag(flags: dict[str, Any], key: str, text: str | None, repeated: bool) -> None:

@@ -246,7 +246,9 @@ def _cross_checks(draft: Draft) -> None:
                 draft.fault(offer.kind, f"{here} requires {needed}, which this run does not have.", f"Choose {needed}.")
         for enemy in offer.component.conflicts:
             if canonical(enemy) in chosen:
-                draft.fault(offer.kind, f"{here} conflicts with {enemy}.", "Choose one of them.")
+                draft.fault(
+                    offer.kind, f"{here} conflicts with {enemy}.", "Choose another in the place of one of them."
+                )
     adapter, quantizer = draft.offers["adapter"].component, draft.offers["quantizer"].component
     if quantizer.name != SLOTS["quantizer"] and isinstance(adapter, AdapterComponent) and not adapter.on_quantized:
         problem = f"{adapter.name} does not work on a quantized base"

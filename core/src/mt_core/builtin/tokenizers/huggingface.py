@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, field_validator
 
@@ -176,13 +176,15 @@ class HuggingFaceTokenizer:
             yield (ids, stretches) if stretches.fill else self.encode_with_offsets(text)
 
     def _with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Sequence[tuple[int, int]]]]:
+        from .stretches import Offsets
+
         if not texts:
             return []
         backend = self._inner.backend_tokenizer
         with _READING:
             backend.encode_special_tokens = False  # see _many()
             found = backend.encode_batch(list(texts), add_special_tokens=False)
-        return [(each.ids, _Offsets(each)) for each in found]
+        return [(each.ids, Offsets(each)) for each in found]
 
     @cached_property
     def _widths(self) -> Widths | None:
@@ -216,32 +218,6 @@ class HuggingFaceTokenizer:
     def save(self, folder: Path) -> None:
         """Write the files that ``from_pretrained`` reads."""
         self._inner.save_pretrained(folder)
-
-
-class _Offsets(Sequence[tuple[int, int]]):
-    """Characters of each token. One costs little to look up, and all of them as much as a sixth of the encoding."""
-
-    __slots__ = ("_encoding",)
-
-    def __init__(self, encoding: Any) -> None:
-        self._encoding = encoding
-
-    def __len__(self) -> int:
-        return len(self._encoding)
-
-    @overload
-    def __getitem__(self, number: int) -> tuple[int, int]: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[tuple[int, int]]: ...
-    def __getitem__(self, number: int | slice) -> Any:
-        try:
-            found = self._encoding.token_to_chars(number)
-        except (TypeError, OverflowError):  # a slice, or counted from the end
-            found = None
-        return self._encoding.offsets[number] if found is None else found
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return iter(self._encoding.offsets)
 
 
 def build_huggingface(config: HuggingFaceConfig) -> HuggingFaceTokenizer:
