@@ -40,20 +40,32 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", required=True, metavar="FOLDER", help="the new folder")
     parser.add_argument("--merge", action="store_true", help="base and adapter as one Hugging Face folder")
     parser.add_argument(
+        "--as-lora",
+        type=int,
+        nargs="?",
+        const=0,
+        metavar="RANK",
+        help="what the adapter changes of the weights that it began with, as a LoRA that peft opens: of the rank that it has, or of this",
+    )
+    parser.add_argument(
         "--tolerance",
         type=float,
         metavar="X",
-        help="with --merge: largest mean difference of logits (default: 0.1; over a quantized base 0.5)",
+        help="with --merge and --as-lora: largest mean difference of logits (default: 0.1; merged over a quantized base 0.5)",
     )
     writing_options(parser)
     return parser
 
 
 def _export(arguments: argparse.Namespace) -> int:
+    if arguments.as_lora is not None and (arguments.merge or arguments.as_lora < 0):
+        raise UsageError("--as-lora writes an adapter: give no --merge, and a RANK from 1 on, or none")
     size, out, host = shard_bytes(arguments.shard_size), free(arguments.output), discovered(arguments.block_plugin)
     sources = [(_opened(run, arguments.checkpoint, host), share) for run, share in map(_shared, arguments.run)]
     if not arguments.merge:
         _refuse_of_merge(arguments, sources)
+        if arguments.as_lora is not None:
+            return _as_lora(arguments, sources[0][0], out, host)
         from mt_core.convert.adapter import export_adapter
 
         form = export_adapter(sources[0][0], out, notice)
@@ -65,6 +77,14 @@ def _export(arguments: argparse.Namespace) -> int:
         sources, out, host, dtype=chosen_dtype(arguments), shard_bytes=size, tolerance=arguments.tolerance, say=notice
     )
     print(f"{out}: {described(out)}\n{difference}")
+    return 0
+
+
+def _as_lora(arguments: argparse.Namespace, source: Source, out: Path, host: PluginHost) -> int:
+    from mt_core.convert.adapter_lora import export_as_lora
+
+    apart = export_as_lora(source, out, host, rank=arguments.as_lora or None, tolerance=arguments.tolerance, say=notice)
+    print(f"{out}: adapter {source.resolved.config.adapter.name} as a LoRA, {described(out)}\n{apart}")
     return 0
 
 
@@ -90,7 +110,7 @@ def _refuse_of_merge(arguments: argparse.Namespace, sources: Sequence[tuple[Sour
     given = {
         "several --run": len(sources) > 1,
         "a share": any(share != 1 for _, share in sources),
-        "--tolerance": arguments.tolerance is not None,
+        "--tolerance": arguments.tolerance is not None and arguments.as_lora is None,
         "--dtype": arguments.dtype != "keep",
     }
     if wrong := [name for name, is_given in given.items() if is_given]:

@@ -56,7 +56,9 @@ def _form(form: PeftForm | None, saved: set[str], source: Source, say: Say) -> P
     """The form, if all that was trained has a place in it."""
     name = source.resolved.config.adapter.name
     if form is None:
-        say(f"notice: peft has no form for {name}; it is written under its own names, and read here alone")
+        component = source.resolved.offers["adapter"].component
+        hint = "; --as-lora writes what it changes as a LoRA" * getattr(component, "mergeable", False)
+        say(f"notice: peft has no form for {name}; it is written under its own names, and read here alone{hint}")
     elif more := sorted(saved - set(form.names) - form.beside):
         say(
             f"notice: the run has also trained {', '.join(more[:4])}, for which peft's form has no place; all is written under"

@@ -21,7 +21,7 @@ from mt_core.assemble.weights import base_files
 from mt_core.checkpoint.manifest import read_manifest
 from mt_core.checkpoint.tensors import open_model
 from mt_core.components import AdapterComponent
-from mt_core.convert.difference import Difference, difference, logits, sample_rows
+from mt_core.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
 from mt_core.convert.folder import write_folder
 from mt_core.convert.source import Say, Source, drawn, opened, tensors_of
 from mt_core.engine.build import stored_layers
@@ -50,7 +50,7 @@ def merge(
     Raises ``UsageError`` for adapters that cannot be merged, or not together, and ``WeightsError`` beyond ``tolerance``.
     """
     for source, _ in sources:
-        _refuse_unmergeable(source)
+        refuse_unmergeable(source)
     first = sources[0][0]
     rows, text = sample_rows(first, say)
     model = _adapted(sources, say)
@@ -71,23 +71,20 @@ def merge(
         after = logits(load_model(written.resolved, None, say), rows)
         found = replace(difference(before, after), text=text, than=than)
         most = (OF_QUANTIZED if quantized else TOLERANCE) if tolerance is None else tolerance
-        if not found.mean <= most:
-            raise WeightsError(
-                f"nothing is written: {found}, and {most} on average is tolerated (--tolerance). A --dtype with more bits"
-                " may come nearer"
-            )
+        refuse_beyond(found, most, "A --dtype with more bits may come nearer")
         with (stage / "README.md").open("a", encoding="utf-8") as card:
             card.write(f"- adapter merged: {found}\n")
     return found
 
 
-def _refuse_unmergeable(source: Source) -> None:
+def refuse_unmergeable(source: Source) -> None:
+    """Raises ``UsageError`` for an adapter that no weights can stand for."""
     component = source.resolved.offers["adapter"].component
     assert isinstance(component, AdapterComponent), "the host checks what mt_adapters returns"
     if not component.mergeable:
         raise UsageError(
             f"{source.path} has the adapter {component.name}, which no weights can stand for: {component.summary}. Export it as"
-            " it is, without --merge"
+            " it is"
         )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mt_core.assemble.data import build_held_out, build_tokenizer
 from mt_core.convert.source import Say, Source
-from mt_core.errors import MtError
+from mt_core.errors import MtError, WeightsError
 from mt_core.nn import Batch, TrainModel
 
 ROWS, TOKENS = 4, 64
@@ -67,6 +67,12 @@ def logits(model: TrainModel, rows: Sequence[Sequence[int]]) -> list[Tensor]:
         hidden_BTD = model(Batch(ids_BT, zeros_BT, positions_BT, zeros_BT))
         found.append(model.head(hidden_BTD[0]).float().cpu())
     return found
+
+
+def refuse_beyond(found: Difference, most: float, hint: str) -> None:
+    """Raises ``WeightsError`` where logits are further apart on average."""
+    if not found.mean <= most:
+        raise WeightsError(f"nothing is written: {found}, and {most} on average is tolerated (--tolerance). {hint}")
 
 
 def difference(before: Sequence[Tensor], after: Sequence[Tensor]) -> Difference:
