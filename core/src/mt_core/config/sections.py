@@ -7,8 +7,9 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mt_core.config.base import NOTHING, MtConfig, Patterns
+from mt_core.config.base import MtConfig, Patterns
 from mt_core.config.deepspeed import DeepSpeedOptions
+from mt_core.config.pace import Paced
 from mt_core.config.texts import TEMPLATES, template_source, text_or_file
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -239,26 +240,7 @@ class ParallelConfig(MtConfig):
     )
 
 
-class _Paced(MtConfig):
-    """What is done every so often, and at the end."""
-
-    every_steps: int | None
-    every_epochs: int | None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_pace(cls, raw: Any) -> Any:
-        """Epochs take the place of the steps that nobody has asked for."""
-        if not isinstance(raw, dict):
-            return raw
-        given = {name: raw[name] for name in ("every_steps", "every_epochs") if raw.get(name) not in NOTHING}
-        if len(given) > 1:
-            both = " and ".join(f"{name}={value}" for name, value in given.items())
-            raise ValueError(f"{both} are both set; keep one of them")
-        return raw | {"every_steps": None} if "every_epochs" in given else raw
-
-
-class EvalConfig(_Paced):
+class EvalConfig(Paced):
     """Evaluation on the whole held-out part."""
 
     every_steps: int | None = Field(100, gt=0, description="optimizer steps between evaluations, and at the end")
@@ -272,7 +254,7 @@ class EvalConfig(_Paced):
     sample_tokens: int = Field(48, gt=0, description="longest continuation of such a prompt (tokens)")
 
 
-class CheckpointConfig(_Paced):
+class CheckpointConfig(Paced):
     """What is saved, and when."""
 
     every_steps: int | None = Field(500, gt=0, description="optimizer steps between saves, and at the end")

@@ -58,7 +58,7 @@ def export_as_lora(
     before = logits(model, rows)
     found = _change(model, load_base(source.resolved, source.checkpoint, say), rank)
     with staged(out) as stage:
-        write_tensors(stage / TENSORS[0], dict(_named(found)))
+        write_tensors(stage / TENSORS[0], _named(found))
         write_json(stage / CONFIG, {"base_model_name_or_path": source.started_from, **_config(found, model)})
         write_json(stage / WRITTEN, {"base": base_files(source.resolved)})
         del model
@@ -83,8 +83,8 @@ def _change(model: TrainModel, base: TrainModel, rank: int | None) -> dict[str, 
     """(A, B) of each adapted layer."""
     before, found = dict(base.named_modules()), {}
     for name, layer in adapted_layers(model):
-        bias = before[name].bias
-        if layer.merged_bias() is not None and (bias is None or not torch.equal(layer.merged_bias(), bias)):  # type: ignore[arg-type]
+        bias, own = before[name].bias, layer.merged_bias()
+        if own is not None and (bias is None or not torch.equal(own, bias)):
             raise UsageError(f"the adapter changes the bias of {name}, which a LoRA has no place for; use --merge")
         change_FE = layer.merged_weight() - _dense(before[name])
         found[name] = factors(change_FE, rank)
@@ -121,13 +121,13 @@ def factors(change_FE: Tensor, rank: int | None) -> Factors:
     return (root_R[:, None] * v_ER[:, :kept].T).contiguous(), (u_FR[:, :kept] * root_R).contiguous()
 
 
-def _named(found: dict[str, Factors]) -> list[tuple[str, Tensor]]:
+def _named(found: dict[str, Factors]) -> dict[str, Tensor]:
     names = ("lora_A", "lora_B")
-    return [
-        (f"{PREFIX}{layer}.{name}.weight", value)
+    return {
+        f"{PREFIX}{layer}.{name}.weight": value
         for layer, pair in found.items()
         for name, value in zip(names, pair, strict=True)
-    ]
+    }
 
 
 def _config(found: dict[str, Factors], model: TrainModel) -> dict[str, Any]:
