@@ -29,6 +29,18 @@ def linear(inputs: int = 24, outputs: int = 16, *, bias: bool = True) -> nn.Line
     return layer.requires_grad_(False)
 
 
+def spaced_linear(inputs: int = 24, outputs: int = 16) -> nn.Linear:
+    """A frozen layer whose singular values fall evenly from 1 to 0.15.
+
+    A singular direction is known to a rounding of the largest value over the gap to the next one, here 6e-8 · 1 / 0.06 =
+    1e-6. Random values have gaps of any size, and kernels of other processors then find directions 1e-5 apart.
+    """
+    layer = linear(inputs, outputs)
+    u, _, v = torch.linalg.svd(layer.weight.double(), full_matrices=False)
+    layer.weight.copy_(u * torch.linspace(1.0, 0.15, min(inputs, outputs)).double() @ v)
+    return layer
+
+
 def started(layer: AdaptedLinear, *, seed: int = 1) -> AdaptedLinear:
     """With its first values, and those of shared parameters."""
     for _, parameter in layer.own_parameters():

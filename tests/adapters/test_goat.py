@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from mixtures import output
 from paper_formulas import compare_output
-from peft_layers import close, linear, moved, place, started
+from peft_layers import close, linear, moved, place, spaced_linear, started
 from shared_models import every_trained_parameter_moves
 from tiny_model import injected
 
@@ -26,8 +26,9 @@ EXACT_WITHIN: float = 0.1  # what a token takes of the experts is not the averag
 SCALE = (3 * 24 / 2) ** 0.5
 
 
-def layer(**options: object) -> GoatLinear:
-    return started(COMPONENT.build(GoatConfig(**{**SMALL, "balance": 0.0, **options})).layer(linear(), place()))
+def layer(base: torch.nn.Linear | None = None, **options: object) -> GoatLinear:
+    config = GoatConfig(**{**SMALL, "balance": 0.0, **options})
+    return started(COMPONENT.build(config).layer(base or linear(), place()))
 
 
 def test_output_and_gradients_are_those_of_the_papers_formula() -> None:
@@ -36,7 +37,7 @@ def test_output_and_gradients_are_those_of_the_papers_formula() -> None:
 
 def test_experts_begin_as_segments_of_the_weights_singular_values_and_the_weight_loses_their_mean() -> None:
     """Of 16 values in four segments each expert has the first two: 0 1, 4 5, 8 9, 12 13."""
-    ours, weight = layer(rho=5.0), linear().weight.double()
+    ours, weight = layer(spaced_linear(), rho=5.0), spaced_linear().weight.double()
     u, s, v = torch.linalg.svd(weight, full_matrices=False)
     mean = torch.zeros_like(weight)
     for expert in range(4):

@@ -10,7 +10,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from paper_formulas import compare_with_formula
-from peft_layers import check_start_and_merge, close, linear, moved, place, started
+from peft_layers import check_start_and_merge, close, linear, moved, place, spaced_linear, started
 
 from mt_plugin_adapters.variants.lora_xs import COMPONENT
 from mt_plugin_adapters.variants.lora_xs.config import LoraXsConfig
@@ -22,8 +22,8 @@ EXACT_WITHIN = 1e-3
 """How far a model's first output is from its base's, as a share of it: a single layer's is under 1e-4."""
 
 
-def layer(**options: object) -> SquareLinear:
-    return started(COMPONENT.build(LoraXsConfig(**SMALL, **options)).layer(linear(), place()))
+def layer(base: torch.nn.Linear | None = None, **options: object) -> SquareLinear:
+    return started(COMPONENT.build(LoraXsConfig(**SMALL, **options)).layer(base or linear(), place()))
 
 
 def test_output_gradients_and_merged_weight_are_those_of_the_papers_formula() -> None:
@@ -34,7 +34,7 @@ def test_output_gradients_and_merged_weight_are_those_of_the_papers_formula() ->
 
 def test_the_frozen_two_are_the_largest_singular_directions() -> None:
     """Their product is the best approximation of rank R, and U and V are orthonormal."""
-    ours, weight = layer(), linear().weight.double()
+    ours, weight = layer(spaced_linear()), spaced_linear().weight.double()
     u, s, v = torch.linalg.svd(weight)
     close((ours.lora_B @ ours.lora_A).double(), u[:, :4] @ torch.diag(s[:4]) @ v[:4])
     close(ours.lora_A @ ours.lora_A.T, torch.eye(4))

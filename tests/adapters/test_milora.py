@@ -10,7 +10,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import check_start_and_merge, close, compare_with_lora, linear, place, started
+from peft_layers import check_start_and_merge, close, compare_with_lora, linear, place, spaced_linear, started
 
 from mt_core import LowRankConfig
 from mt_plugin_adapters.variants.milora import COMPONENT
@@ -25,7 +25,7 @@ def layer(base: torch.nn.Linear | None = None) -> MiloraLinear:
 
 def test_it_begins_as_the_papers_split_of_the_singular_values() -> None:
     """W = W_p + W_m: frozen are the K - r principal components, A and B the r minor ones, each with the root of its values."""
-    ours, weight = layer(), linear().weight.double()
+    ours, weight = layer(spaced_linear()), spaced_linear().weight.double()
     u, s, v = torch.linalg.svd(weight, full_matrices=False)
     close(ours.weight.double(), u[:, :-4] * s[:-4] @ v[:-4])
     close(ours.delta_weight().double(), u[:, -4:] * s[-4:] @ v[-4:])

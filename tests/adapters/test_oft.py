@@ -14,12 +14,16 @@ from peft.tuners.oft.layer import Linear as PeftOft
 sys.path.insert(0, str(Path(__file__).parent))
 
 from peft_layers import check_start_and_merge, close, compare, linear, moved, place, started
+from tiny_model import SHAPE, injected
 
 from mt_core import UsageError
+from mt_core.adapters import adapted_layers
 from mt_plugin_adapters.rotations import block_product
 from mt_plugin_adapters.variants.oft import COMPONENT
 from mt_plugin_adapters.variants.oft.config import OftConfig
-from mt_plugin_adapters.variants.oft.layer import OftLinear
+from mt_plugin_adapters.variants.oft.layer import USUAL, OftLinear, common_divisor, nearest_divisor
+from mt_plugin_llama.config import LlamaConfig
+from mt_plugin_llama.model import Llama
 
 SMALL: dict = {"block_size": 8}
 
@@ -76,3 +80,37 @@ def test_the_product_keeps_rows_and_blocks_and_no_copy_of_the_blocks_for_each_ro
         out = block_product(x, blocks_NKK)
     close(out, x @ torch.block_diag(*blocks_NKK.expand(4, 8, 8)))
     assert sum(kept.values()) <= 4 * (x.numel() + blocks_NKK.numel())
+
+
+@pytest.mark.parametrize(("inputs", "size"), [((128, 336), 16), ((64, 96), 32), ((24, 36), 12), ((62,), 31)])
+def test_without_options_a_block_is_the_largest_that_divides_all_inputs(inputs: tuple[int, ...], size: int) -> None:
+    """Up to 32: the numbers are found by trying them all."""
+    assert max(each for each in range(1, 33) if not any(count % each for count in inputs)) == size
+    assert common_divisor(inputs, USUAL) == size
+
+
+def test_without_options_it_says_which_size_it_takes_and_refuses_inputs_without_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model, _ = injected(COMPONENT.build(OftConfig()))
+    assert {each.block_size for _, each in adapted_layers(model)} == {16}, "32 and 48 inputs"
+    assert "blocks of 16 inputs" in "".join(capsys.readouterr())
+    prime = Llama(LlamaConfig(**{**SHAPE, "ffn_dim": 37}))
+    with pytest.raises(
+        UsageError, match=r"no number from 2 to 32 divides the inputs of all projections, which have 32, 37"
+    ):
+        COMPONENT.build(OftConfig()).inject(prime)
+
+
+def test_blocks_are_so_many_of_each_projection_and_exclude_a_size() -> None:
+    model, _ = injected(COMPONENT.build(OftConfig(blocks=4)))
+    assert {(each.in_features, each.block_size) for _, each in adapted_layers(model)} == {(32, 8), (48, 12)}
+    with pytest.raises(ValueError, match="block_size=8 and blocks=4 both say"):
+        OftConfig(block_size=8, blocks=4)
+
+
+def test_the_nearest_divisor_is_pefts() -> None:
+    theirs = PeftOft(linear(), "default", r=0, config=OFTConfig(r=0, oft_block_size=8))
+    for number in (24, 36, 64, 97):
+        for wanted in range(1, 110):
+            assert nearest_divisor(number, wanted) == theirs.adjust_oft_parameters(number, wanted)

@@ -17,30 +17,6 @@ from mt_core.hookspecs import HOOKS
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted([*ROOT.glob("core/src/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")])
 CORE = ROOT / "core/src/mt_core"
-STEP_DATA = ["data/encoded.py", "data/loader.py", "data/order.py", "data/packing.py"]
-MOST_LINES = {
-    "training path": (
-        [
-            "config",
-            *STEP_DATA,
-            "engine",
-            "checkpoint",
-            "loop.py",
-            "components.py",
-            "events.py",
-            "groups.py",
-            "protocols.py",
-            "warmup.py",
-        ],
-        5000,
-    ),
-    "adapters": (["adapters"], 750),
-    "building blocks": (["nn"], 1200),
-    "start-up": (["assemble"], 2500),
-    "rows made ready": (["data/*.py", "data/templates"], 2550),
-    "streams": (["data/stream"], 500),
-}
-"""Parts of the core, and how much code each may have: nobody reads more than that in a day."""
 
 
 def functions(path: Path) -> Iterator[tuple[str, int]]:
@@ -56,23 +32,6 @@ def test_public_names_are_sorted_complete_and_importable_without_torch() -> None
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
     with pytest.raises(AttributeError, match="no public name 'nothing'"):
         mt_core.nothing  # noqa: B018
-
-
-@pytest.mark.parametrize("part", MOST_LINES)
-def test_a_part_of_the_core_stays_small_enough_to_be_read(part: str) -> None:
-    names, most = MOST_LINES[part]
-    files = {path for name in names for path in CORE.glob(name if name.endswith("py") else f"{name}/**/*.py")}
-    assert files
-    assert sum(map(code_lines, files)) < most
-
-
-def code_lines(path: Path) -> int:
-    """Lines that hold code: neither blank nor comment nor docstring, which nobody should save on."""
-    tree = ast.parse(path.read_text())
-    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
-    documentation = {line for node in texts for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
-    lines = enumerate(path.read_text().splitlines(), start=1)
-    return sum(1 for number, line in lines if line.split("#")[0].strip() and number not in documentation)
 
 
 def test_functions_are_short() -> None:

@@ -17,7 +17,10 @@ def test_each_evaluation_adds_its_texts_with_scores(runs: Any) -> None:
     samples = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 2, 4, 4]
     assert [{key: line[key] for key in samples[0]} for line in lines] == samples
+    assert json.loads((run / "about.json").read_text())["files"] == ["predictions.jsonl"]
     before = (run / "predictions.jsonl").read_bytes()
+    with (run / "predictions.jsonl").open("ab") as file:
+        file.write(b"damaged\n" + before[:20])
     runs.resume(run, "step-00000003")
     assert (run / "predictions.jsonl").read_bytes() == before, "later lines are written again, not twice"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +30,11 @@ def test_perplexity_is_the_exponential_of_the_mean_loss() -> None:
         "perplexity 7.39 | eval perplexity 12.00 | token accuracy 25.0% | eval token accuracy 50.0% | lr 1.00e-03 |"
         " 1,000 tokens/s"
     )
+
+
+def test_a_loss_that_is_no_mean_over_tokens_has_no_perplexity() -> None:
+    pairs = replace(record({}, eval_loss=0.5), counts_tokens=False)
+    assert perplexity_line([pairs]) == "loss 2.0000 | eval loss 0.5000 | lr 1.00e-03 | 1,000 tokens/s"
 
 
 @pytest.mark.parametrize("line", [perplexity_line, classification_line])

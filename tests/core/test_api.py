@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import gc
 import logging
+import multiprocessing
 import os
 import random
 import signal
+import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +47,11 @@ def state_of_the_process() -> dict[str, Any]:
         "fp32 products": torch.get_float32_matmul_precision(),
         "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)],
         "handlers": list(logging.getLogger("mt_core").handlers),
-        "ranks": {name: os.environ.get(name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR")},
+        "environment": dict(os.environ),
+        "alarm": signal.getsignal(signal.SIGALRM),
+        "hooks": (sys.excepthook, sys.unraisablehook, threading.excepthook),
+        "gradients": torch.is_grad_enabled(),
+        "children": len(multiprocessing.active_children()),
         "group": torch.distributed.is_initialized(),
         "threads": torch.get_num_threads(),
         "default dtype": torch.get_default_dtype(),
@@ -63,6 +71,37 @@ def test_two_runs_in_one_process_give_what_two_commands_give(tmp_path: Path) -> 
     assert losses(tmp_path / "second") == losses(tmp_path / "b")
     assert (first.steps, first.stopped, first.last_loss) == (3, "", losses(tmp_path / "a")[-1])
     assert second.output == tmp_path / "second"
+
+
+def test_whatever_fails_is_an_error_of_ours_and_leaves_the_process_as_it_was(tmp_path: Path) -> None:
+    """Before the rows, at the rows, in the middle of the steps, and in the calls that load: never ``SystemExit``."""
+    (tmp_path / "broken.jsonl").write_text('{"text": "a"}\n{"text": \n')
+    train(RAW, output=tmp_path / "run")
+    loaded = mt_core.load_run(tmp_path / "run")
+    before = state_of_the_process()
+    rows = {"dataset": {"name": "jsonl", "path": str(tmp_path / "broken.jsonl")}}
+    endless = {
+        "optimizer": {"name": "adamw", "lr": 1e30},
+        "train": {"steps": 30, "micro_batch_size": 2, "clip_norm": None},
+    }
+    calls: list[Callable[[], Any]] = [
+        lambda: train({**RAW, **rows}, output=tmp_path / "rows"),
+        lambda: train({**RAW, "model": {"name": "llama", "weights": str(tmp_path)}}, output=tmp_path / "weights"),
+        lambda: train({**RAW, "schedule": "constant", **endless}, output=tmp_path / "endless"),
+        lambda: train(RAW, output=tmp_path / "broken.jsonl"),
+        lambda: train(resume=tmp_path / "nothing"),
+        lambda: mt_core.load_run(tmp_path / "rows"),
+        lambda: mt_core.load_run(tmp_path / "run", averaged="ema"),
+        lambda: mt_core.load_adapters({"a": tmp_path}, model="llama", weights=tmp_path),
+        lambda: mt_core.generate(loaded, "x" * 9999),
+        lambda: check_config({**RAW, "parallel": {"pipeline": 7}}),
+    ]
+    for number, call in enumerate(calls):
+        with pytest.raises(mt_core.MtError):
+            call()
+        assert state_of_the_process() == before, number
+    mt_core.generate(loaded, "The ", max_new_tokens=2)
+    assert state_of_the_process() == before
 
 
 @pytest.mark.parametrize("stage", [0, 2, 3])

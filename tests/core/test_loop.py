@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mt_core import Control
-from mt_core.data.loader import Position, Window
+from mt_core.data.loader import NoMoreWaiting, Position, Window
 from mt_core.engine.engine import StepResult
 from mt_core.errors import NonFiniteError
 from mt_core.loop import Every, Plugs, Progress, train
@@ -201,3 +202,69 @@ def test_a_callback_that_hears_of_a_late_evaluation_may_ask_for_a_save() -> None
     second = Scene(stop_at=2)
     second.run(Stub(), start=2, pending=pending)
     assert second.events == ["evaluate", "save 2"]
+
+
+def test_a_run_that_a_callback_ended_says_so_in_its_last_save_and_trains_no_more() -> None:
+    ends: list[tuple[int, bool]] = []
+    scene = Scene(stop_at=2)
+    scene.plugs = replace(scene.plugs, save=lambda progress, figures: ends.append((progress.step, progress.ended)))
+    progress = scene.run(Stub(), every=1)
+    assert (ends, progress.ended, scene.finished) == ([(2, True)], True, True)
+    engine, again = Stub(), Progress(2, ended=True)
+    assert train(
+        engine, iter(()), lambda k: 1.0, again, scene.plugs, total_steps=5, eval_every=Every(1), save_every=Every(1)
+    )
+    assert (engine.steps, ends) == (0, [(2, True)]), "nothing is trained, evaluated or saved"
+
+
+def test_an_end_that_a_signal_cut_short_is_not_the_end_before_its_evaluation_is_there() -> None:
+    """A callback asks to stop after the update of step 2, and a signal ends the evaluation of that step."""
+    asks = {"on_update": lambda progress, window: Control(stop=progress.step == 2)}
+    scene = Scene(**asks)
+    scene.cut_short = True
+    progress = scene.run(Stub())
+    assert (scene.finished, progress.ended, [record.step for record in scene.records]) == (False, True, [1])
+    scene.cut_short, again = False, Progress(2, pending=progress.pending, ended=True)
+    assert train(
+        Stub(), iter(()), lambda k: 1.0, again, scene.plugs, total_steps=5, eval_every=Every(2), save_every=Every(3)
+    )
+    assert scene.records[-1].as_dict()["eval_loss"] == 2.0
+
+
+def test_the_record_of_a_step_whose_evaluation_was_cut_short_is_kept_by_a_run_that_evaluates_no_more() -> None:
+    record = StepRecord(2, 1.0, 0.1, 1.0, 20, 1.0, 1.0, 0.0)
+    scene = Scene()
+    scene.plugs = replace(scene.plugs, evaluate=None)
+    scene.run(Stub(), start=2, steps=3, pending=record)
+    assert [record.step for record in scene.records] == [2, 3]
+
+
+@pytest.mark.parametrize("here", [True, False], ids=["on another rank", "on this rank"])
+def test_a_wish_that_comes_while_rows_are_waited_for_saves_and_stops_before_the_step_on_all_ranks(here: bool) -> None:
+    asked: list[bool] = []
+
+    def together(ready: bool) -> bool:
+        asked.append(ready)
+        return len(asked) < 3
+
+    def windows() -> Iterator[Window]:
+        yield from (Window([], ("a",), Position(0, number)) for number in (1, 2))
+        if not here:
+            raise NoMoreWaiting
+        yield Window([], ("a",), Position(0, 3))
+
+    scene, engine, progress = Scene(together=together), Stub(), Progress()
+    finished = train(
+        engine, windows(), lambda k: 1.0, progress, scene.plugs, total_steps=9, eval_every=Every(), save_every=Every()
+    )
+    assert (finished, engine.steps, progress.step, progress.position) == (False, 2, 2, Position(0, 2))
+    assert (scene.events, asked) == (["save 2"], [True, True, here])
+
+
+def test_before_the_first_step_there_is_nothing_to_save() -> None:
+    scene, progress = Scene(together=lambda ready: False), Progress()
+    windows = iter([Window([], ("a",), Position(0, 1))])
+    assert not train(
+        Stub(), windows, lambda k: 1.0, progress, scene.plugs, total_steps=9, eval_every=Every(), save_every=Every()
+    )
+    assert scene.events == []

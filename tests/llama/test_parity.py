@@ -10,7 +10,8 @@ from torch import Tensor
 from transformers import LlamaConfig as TransformersConfig
 from transformers import LlamaForCausalLM
 
-from mt_core.nn import Batch, KVCache
+from mt_core import Sample
+from mt_core.nn import Batch, KVCache, TokenObjective
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.export import their_config
 from mt_plugin_llama.model import Llama
@@ -127,6 +128,42 @@ def test_documents_in_one_row_never_see_each_other(name: str) -> None:
         single = ours(Batch(alone, zeros, torch.arange(length)[None], zeros).indexed())
         assert distance(packed[:, start : start + length], single) < TOLERANCE
         start += length
+
+
+@pytest.mark.parametrize("padding", [0, 7])
+@pytest.mark.parametrize("rows_of", [[(33,), (12, 40)], [(33,)], [(15,), (16, 17, 20)]])
+def test_dynamic_scaling_of_a_document_is_that_of_the_document_alone(
+    rows_of: list[tuple[int, ...]], padding: int
+) -> None:
+    """However it is packed and padded: transformers, which stretches a whole batch, sees one document at a time, each anew."""
+    ours, theirs = pair("dynamic, long")
+    draw = torch.Generator().manual_seed(5)
+    rows = [[torch.randint(0, 61, (n,), generator=draw).tolist() for n in lengths] for lengths in rows_of]
+    samples = [[Sample(ids, [True] * len(ids), "row") for ids in row] for row in rows]
+    longest = max(sum(lengths) for lengths in rows_of)
+    hidden = ours(TokenObjective().collate(samples, length=longest + padding).indexed())
+    for number, row in enumerate(rows):
+        start = 0
+        for ids in row:
+            fresh = LlamaForCausalLM(theirs.config)
+            fresh.load_state_dict(theirs.state_dict())
+            expected = fresh(torch.tensor([ids])).logits
+            assert distance(ours.head(hidden[number : number + 1, start : start + len(ids)]), expected) < TOLERANCE
+            start += len(ids)
+
+
+def test_dynamic_scaling_with_a_cache_is_that_of_transformers() -> None:
+    """Each new token has the angles of the text so far, and cached keys keep theirs; from within the original length to beyond."""
+    ours, theirs = pair("dynamic, long")
+    prompt, cache = [5, 9, 31, 7, 20, 2, 44, 60, 3, 11, 12], KVCache()
+    past, given = None, torch.tensor([prompt])
+    for start in [0, *range(len(prompt), len(prompt) + 20)]:
+        places = torch.arange(start, start + given.shape[1])[None]
+        zeros = torch.zeros_like(given)
+        logits = ours.head(ours(Batch(given, zeros, places, zeros), cache)[:, -1])
+        answer = theirs(given, past_key_values=past, use_cache=True)
+        assert distance(logits, answer.logits[:, -1]) < TOLERANCE
+        past, given = answer.past_key_values, logits.argmax(-1, keepdim=True)
 
 
 @pytest.mark.parametrize("name", ["grouped queries", "yarn"])

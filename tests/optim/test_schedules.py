@@ -10,6 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from transformers.optimization import get_linear_schedule_with_warmup
 
 from mt_core import UsageError
 
@@ -40,6 +41,13 @@ def test_linear_polynomial_and_exponential_are_those_of_torch(build: Any) -> Non
     assert factors(build, "polynomial", total, warmup_ratio=0, power=3.0) == pytest.approx(power, abs=1e-12)
     fall = by_torch(lambda o: lr.ExponentialLR(o, 0.05 ** (1 / (total - 1))), total)
     assert factors(build, "exponential", total, warmup_ratio=0, floor_ratio=0.05) == pytest.approx(fall, abs=1e-12)
+
+
+@pytest.mark.parametrize("total", [2, 7, 100])
+def test_a_line_with_a_floor_of_one_update_is_that_of_the_trainer(build: Any, total: int) -> None:
+    """What docs/from-trainer.md says of ``--schedule.floor-ratio``; theirs is transformers' own function."""
+    theirs = by_torch(lambda o: get_linear_schedule_with_warmup(o, 0, total), total)
+    assert factors(build, "linear", total, warmup_ratio=0, floor_ratio=1 / total) == pytest.approx(theirs, abs=1e-12)
 
 
 def test_restarts_are_those_of_torch_for_each_cycle(build: Any) -> None:

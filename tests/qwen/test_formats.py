@@ -200,6 +200,17 @@ def test_every_size_is_described_so_that_it_and_transformers_read_the_same(size:
     assert set(theirs.layer_types) == {"full_attention"}
 
 
+@pytest.mark.parametrize("case", ["2.5, tied", "3, tied"])
+def test_a_config_without_an_architecture_is_read_by_its_model_type(
+    case: str, pair: Callable[..., Any], tmp_path: Path
+) -> None:
+    ours, theirs = pair(case)
+    theirs.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / CONFIG).read_text())
+    (tmp_path / CONFIG).write_text(json.dumps({key: config[key] for key in config if key != "architectures"}))
+    assert QwenConfig(**HUGGINGFACE.values(tmp_path)) == ours.config
+
+
 # ----------------------------------------------------------------------------------------------------------- bad input
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
@@ -211,7 +222,8 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         r"Qwen2MoeForCausalLM.*mixture of experts",
     ),
     "experts of 3": ("3, tied", {"architectures": ["Qwen3MoeForCausalLM"]}, r"Qwen3MoeForCausalLM.*mixture of experts"),
-    "no architecture": ("3, tied", {"architectures": None}, "describes no architecture"),
+    "no architecture": ("3, tied", {"architectures": None, "model_type": None}, "describes no architecture"),
+    "experts by type": ("3, tied", {"architectures": None, "model_type": "qwen3_moe"}, "qwen3_moe.*mixture of experts"),
     "biases in 3": ("3, tied", {"attention_bias": True}, r"attention_bias=True \(supported: False\)"),
     "gelu": ("2.5, tied", {"hidden_act": "gelu"}, r"hidden_act='gelu' \(supported: 'silu'\)"),
     "dropout": ("2.5, tied", {"attention_dropout": 0.1}, "attention_dropout=0.1"),

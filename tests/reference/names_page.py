@@ -24,7 +24,7 @@ MODULES = {
     "mt_core": "Imports no torch.",
     "mt_core.nn": "What models, adapters and objectives are made of. Imports torch.",
     "mt_core.adapters": "What adapters for linear layers are made of. Taking a name from here imports torch.",
-    "mt_core.files": "Rows in files, for datasets. Imports no torch.",
+    "mt_core.files": "Rows in files, for datasets, and files that a run writes. Imports no torch.",
     "mt_core.weights": "Folders of weights, for families. Imports no torch.",
     "mt_core.command": "For commands of plugins. Imports no torch.",
     "mt_core.testing": "The [conformance kit](../testing_a_plugin.md).",

@@ -37,7 +37,7 @@ FAULTS: list[tuple[list[str], str]] = [
     ),
     (
         ["--search.train.micro-batch-size", "0..4"],
-        "0 of the range 0..4 is refused: should be a whole number greater than 0, or auto; got 0",
+        "0 of the range 0..4 is refused: should be a whole number from 1 to 10,000,000, or auto; got 0",
     ),
     (
         ["--search.train.micro-batch-size", "1.5,2.5"],

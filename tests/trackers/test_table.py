@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from mt_core import MtError, StepRecord, TrackedRun
-from mt_plugin_trackers.table import CsvConfig, build_csv
+from mt_plugin_trackers.table import CsvConfig, build_csv, csv_files
 
 
 def record(step: int, **evaluation: float) -> StepRecord:
@@ -52,9 +53,65 @@ def test_a_run_without_a_folder_needs_a_place_for_the_table() -> None:
 
 def test_a_table_outside_of_the_run_is_not_written_over(tmp_path: Path) -> None:
     place = CsvConfig(file=str(tmp_path / "metrics.csv"))
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
     table = build_csv(place, run=run(tmp_path / "one"))
     table.log(record(1))
     with pytest.raises(MtError, match=r"metrics.csv exists, perhaps with another run's figures; remove it, or name"):
         build_csv(place, run=run(tmp_path / "two"))
+    with pytest.raises(MtError, match=r"metrics.csv exists, perhaps with another run's figures"):
+        build_csv(place, run=run(tmp_path / "two", first_step=1))
     build_csv(place, run=run(tmp_path / "one", first_step=1))
     assert [row["step"] for row in rows(tmp_path)] == ["1"]
+
+
+@pytest.mark.parametrize("first_step", [0, 2])
+@pytest.mark.parametrize(
+    "content",
+    ["name,step\nann,3\n", "my notes", "\n", "# steps\nstep,loss\n1,2\n", "\x00\xff\n", "stepped,loss\n1,2\n"],
+)
+def test_a_file_of_somebody_else_stays_as_it_is(tmp_path: Path, content: str, first_step: int) -> None:
+    (tmp_path / "metrics.csv").write_text(content)
+    with pytest.raises(MtError, match=r"metrics.csv is no table of this tracker .* stays as it is; move it away"):
+        build_csv(CsvConfig(), run=run(tmp_path, first_step=first_step))
+    assert (tmp_path / "metrics.csv").read_text() == content
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.csv"]
+
+
+def test_damaged_lines_are_set_aside_and_one_that_was_cut_short_is_written_again(tmp_path: Path) -> None:
+    table = build_csv(CsvConfig(), run=run(tmp_path))
+    for step in (1, 2, 3):
+        table.log(record(step))
+    path = tmp_path / "metrics.csv"
+    header, first, second, third = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(header + first + b"\xff\x00,\n" + b"x,1\n" + second + third[:5])
+    again = build_csv(CsvConfig(), run=run(tmp_path, first_step=2))
+    again.log(record(3))
+    assert path.read_bytes() == header + first + second + third
+    assert (tmp_path / "metrics.csv.damaged").read_bytes() == b"\xff\x00,\nx,1\n"
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", ".tmp-metrics.csv", "metrics.csv.damaged"])
+def test_nothing_is_written_through_a_link(tmp_path: Path, name: str) -> None:
+    folder, outside = tmp_path / "run", tmp_path / "outside"
+    folder.mkdir()
+    outside.write_text("precious")
+    table = build_csv(CsvConfig(), run=run(folder))
+    table.log(record(1))
+    with (folder / "metrics.csv").open("a") as file:
+        file.write("damaged\n")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(outside)
+    with suppress(MtError, OSError):
+        build_csv(CsvConfig(), run=run(folder, first_step=1)).log(record(2))
+    with suppress(OSError):
+        table.log(record(2))
+        table.log(record(3, eval_loss=1.0))
+    assert outside.read_text() == "precious"
+
+
+def test_what_trackers_write_is_named_where_it_is_in_the_folder() -> None:
+    assert csv_files(CsvConfig()) == ("metrics.csv", "trackers/csv")
+    assert csv_files(CsvConfig(file="./tables/a.csv")) == ("tables/a.csv", "trackers/csv")
+    for place in ("/tmp/a.csv", "../a.csv", "a/../../b.csv"):
+        assert csv_files(CsvConfig(file=place)) == ("trackers/csv",)

@@ -61,6 +61,7 @@ _PUBLIC = {
     "RunConfig": "mt_core.config.run",
     "Sample": "mt_core.protocols",
     "Schedule": "mt_core.protocols",
+    "StepLines": "mt_core.tracking.step_lines",
     "StepRecord": "mt_core.protocols",
     "TaskPrint": "mt_core.protocols",
     "Template": "mt_core.protocols",
@@ -89,6 +90,8 @@ _PUBLIC = {
     "load_config": "mt_core.api",
     "load_run": "mt_core.api",
     "text_encoder": "mt_core.data.spelled",
+    "begin_ids": "mt_core.data.text_ids",
+    "continuation_encoder": "mt_core.data.text_ids",
     "text_field": "mt_core.data.shapes",
     "train": "mt_core.api",
     "renamed": "mt_core.data.encoding",
@@ -140,6 +143,7 @@ __all__ = [
     "RunConfig",
     "Sample",
     "Schedule",
+    "StepLines",
     "StepRecord",
     "StoppedError",
     "Stream",
@@ -155,8 +159,10 @@ __all__ = [
     "WarmupOptions",
     "WeightsError",
     "WeightsFormat",
+    "begin_ids",
     "block_number",
     "check_config",
+    "continuation_encoder",
     "conversation",
     "did_you_mean",
     "first_line",
@@ -201,6 +207,7 @@ if TYPE_CHECKING:
     from mt_core.data.encoding import renamed
     from mt_core.data.shapes import conversation, is_conversation, preference, text_field
     from mt_core.data.spelled import text_encoder
+    from mt_core.data.text_ids import begin_ids, continuation_encoder
     from mt_core.deprecation import MtDeprecationWarning
     from mt_core.errors import (
         CheckpointError,
@@ -237,6 +244,7 @@ if TYPE_CHECKING:
         Template,
         Tokenizer,
     )
+    from mt_core.tracking.step_lines import StepLines
     from mt_core.warmup import WarmupOptions, peak_update, warmed
 
 

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from mt_core.assemble.choice import chosen
 from mt_core.assemble.discovery import discovered
-from mt_core.assemble.lock_file import run_config
-from mt_core.assemble.resume import is_finished, resolve_resumed
+from mt_core.assemble.resume import describe_finished, is_finished, resolve_resumed
+from mt_core.assemble.run_file import run_config
 from mt_core.checkpoint.folder import next_run_folder
+from mt_core.config import arguments
 from mt_core.config.commandline import merge
 from mt_core.config.files import read_config
 from mt_core.config.names import expand
+from mt_core.config.plain import check_plain
 from mt_core.config.run import RunConfig
 from mt_core.engine.plan import check_layout
-from mt_core.errors import UsageError, did_you_mean
+from mt_core.errors import DataError, UsageError, did_you_mean
 from mt_core.generation.rules import SamplingRules, Wishes
 from mt_core.plugins.resolve import Resolved, resolve
 from mt_core.tracking.logs import notice
@@ -38,7 +40,7 @@ def load_config(source: Config, **changes: Any) -> RunConfig:
 
     Raises ``ConfigError`` with every fault. Imports no torch.
     """
-    return resolve(merge(_raw(source), changes), discovered()).config
+    return resolve(_merged("load_config", source, changes), discovered()).config
 
 
 def check_config(source: Config, *, processes: int = 1) -> RunConfig:
@@ -46,8 +48,9 @@ def check_config(source: Config, *, processes: int = 1) -> RunConfig:
 
     Raises ``ConfigError`` with every fault. Imports no torch.
     """
-    resolved = resolve(_raw(source), discovered())
-    check_layout(resolved.config, world=processes, offers=resolved.offers.values())
+    world = arguments.whole_number("check_config", "processes", processes, 1)
+    resolved = resolve(_raw("check_config", "source", source), discovered())
+    check_layout(resolved.config, world=world, offers=resolved.offers.values())
     return resolved.config
 
 
@@ -66,22 +69,30 @@ def train(
     """
     from mt_core.assemble.run import RunOptions, run
 
+    raw = {} if config is None else _raw("train", "config", config)
+    arguments.flag("train", "overwrite", overwrite)
+    if output is not None:
+        output = arguments.path("train", "output", output, "the path of a folder, 'auto', or None to write no file")
     host = discovered()
     if resume is not None:
+        resume = arguments.path("train", "resume", resume, "the path of a run or of one of its checkpoints, or None")
         if output != "auto":
             raise UsageError("resume goes on in the run's own folder; leave out output")
-        resolved, checkpoint = resolve_resumed(_raw(config), Path(expand(str(resume))), host)
+        if overwrite:
+            raise UsageError("train(): overwrite replaces a run, and resume goes on with it; leave one of them out")
+        resolved, checkpoint = resolve_resumed(raw, Path(expand(resume)), host)
         folder = checkpoint.parent.parent
         if is_finished(folder, resolved, checkpoint):
-            raise UsageError(f"{folder} is completed; give more steps, as in config={{'train': {{'steps': 800}}}}")
+            completed = describe_finished(folder, checkpoint)
+            raise UsageError(f"{completed}; give more steps, as in config={{'train': {{'steps': 800}}}}")
         return run(resolved, RunOptions(output=folder, checkpoint=checkpoint))
     if config is None:
         raise UsageError("train() needs a config, or a run to resume")
-    resolved = resolve(_raw(config), host)
+    resolved = resolve(raw, host)
     return run(resolved, RunOptions(output=_folder(output, resolved), overwrite=overwrite))
 
 
-def load_run(run: str | Path, *, checkpoint: str = "last", averaged: str | None = None) -> Loaded:
+def load_run(run: str | Path, *, checkpoint: str | int = "last", averaged: str | None = None) -> Loaded:
     """The trained model of a run with its tokenizer, on the GPU where there is one.
 
     ``checkpoint`` is ``last``, ``best`` or a step; ``averaged`` names the callback whose average is taken.
@@ -90,8 +101,15 @@ def load_run(run: str | Path, *, checkpoint: str = "last", averaged: str | None 
     """
     from mt_core.assemble.load import load
 
-    found = chosen(Path(expand(str(run))), str(checkpoint))[-1]
-    resolved = resolve(run_config(found.parent.parent), discovered())
+    folder = Path(expand(arguments.path("load_run", "run", run)))
+    is_step = isinstance(checkpoint, int) and not isinstance(checkpoint, bool)
+    which = arguments.text("load_run", "checkpoint", str(checkpoint) if is_step else checkpoint, _WHICH)
+    if which == "all" or "," in which:
+        raise arguments.refuse("load_run", "checkpoint", checkpoint, _WHICH)
+    if averaged is not None:
+        arguments.text("load_run", "averaged", averaged, "the name of a callback of the run, such as 'ema', or None")
+    found = chosen(folder, which)[-1]
+    resolved = resolve(run_config(found), discovered())
     return load(resolved, found, notice, averaged=averaged)
 
 
@@ -108,16 +126,26 @@ def load_adapters(
     from mt_core.assemble.load import load
     from mt_core.assemble.weights import check_base_of
 
+    wanted = arguments.mapping("load_adapters", "folders", folders, "a mapping from a name to each folder")
+    paths = {
+        arguments.text("load_adapters", "a name of folders", name): arguments.path(
+            "load_adapters", f"folders[{name!r}]", path
+        )
+        for name, path in wanted.items()
+    }
     host = discovered()
-    raw = {"model": {"name": model, "weights": str(weights)}, "train": {"sequence_len": 2}}  # generation has no rows
-    resolved = resolve(raw, host)
-    found = {name: folder_at(Path(expand(str(path)))) for name, path in folders.items()}
+    name = arguments.text("load_adapters", "model", model, "the name of a model family, such as 'llama'")
+    base = arguments.path("load_adapters", "weights", weights)
+    resolved = resolve(
+        {"model": {"name": name, "weights": base}, "train": {"sequence_len": 2}}, host
+    )  # there are no rows
+    found = {name: folder_at(Path(expand(path))) for name, path in paths.items()}
     for folder in found.values():
         check_base_of(folder, resolved)
     loaded = load(resolved, None, notice)
     several = SeveralAdapters(loaded.model)
     for name, folder in found.items():
-        several.add(name, *adapter_in(folder, host))
+        several.add(name, *adapter_in(folder, loaded.model, host))
     return loaded, several
 
 
@@ -139,15 +167,59 @@ def generate(
     draws from a generator that (``seed``, i) decides, so ``batch_size`` changes no text. Raises ``UsageError``.
     """
     from mt_core.generation.generate import generate as continue_each
+    from mt_core.generation.loaded import Loaded
 
+    if not isinstance(loaded, Loaded):
+        raise arguments.refuse("generate", "loaded", loaded, "what load_run or load_adapters gives")
     wishes = Wishes(
-        rules=_rules(rules), max_new_tokens=max_new_tokens, stop=tuple(stop), choices=tuple(choices), seed=seed
+        rules=_rules(rules),
+        max_new_tokens=max_new_tokens,
+        stop=(stop,) if isinstance(stop, str) else arguments.texts("generate", "stop", stop),
+        choices=arguments.texts("generate", "choices", choices),
+        seed=seed,
     )
-    return continue_each(loaded, prompts, wishes, batch_size=batch_size, chat_template=chat_template)
+    listed = _prompts(prompts)
+    if chat_template is not None:
+        arguments.text("generate", "chat_template", chat_template, "the name of a template, a Jinja file, or None")
+        if all(isinstance(prompt, str) for prompt in listed):
+            raise UsageError(
+                "generate(): chat_template writes conversations down, and every prompt is plain text; leave it out"
+            )
+    return continue_each(loaded, listed, wishes, batch_size=batch_size, chat_template=chat_template)
+
+
+def _prompts(given: Any) -> list[Prompt]:
+    """The prompts one by one. Raises ``UsageError`` for what is neither a text nor the messages of a conversation."""
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, Sequence) or isinstance(given, bytes):
+        raise arguments.refuse("generate", "prompts", given, _PROMPTS)
+    for index, prompt in enumerate(given):
+        is_conversation = isinstance(prompt, list | tuple) and all(isinstance(turn, Mapping) for turn in prompt)
+        if not isinstance(prompt, str) and not (prompt and is_conversation):
+            raise arguments.refuse("generate", f"prompts[{index}]", prompt, _PROMPTS)
+        if not isinstance(prompt, str):
+            _check_turns(list(prompt), index)
+    return list(given)
+
+
+def _check_turns(prompt: list[Any], index: int) -> None:
+    from mt_core.data.turns import turns
+
+    try:
+        turns(prompt, f"generate(): prompts[{index}]")
+    except DataError as error:
+        raise UsageError(str(error)) from error
+
+
+_PROMPTS = (
+    "a text or the messages of a conversation, or a list of these: ['The '], [[{'role': 'user', 'content': 'Hello'}]]"
+)
+_WHICH = "'last', 'best' or a saved step"
 
 
 def _rules(given: Mapping[str, Any]) -> SamplingRules:
-    known = [each.name for each in fields(SamplingRules)]
+    known: list[str] = [each.name for each in fields(SamplingRules)]
     if unknown := [name for name in given if name not in known]:
         hint = did_you_mean(unknown[0], known)
         raise UsageError(f"generate() knows no rule {unknown[0]!r}. {hint}Rules: {', '.join(known)}")
@@ -160,9 +232,18 @@ def _folder(output: str | Path | None, resolved: Resolved) -> Path | None:
     return next_run_folder(resolved.stem) if output == "auto" else Path(expand(str(output)))
 
 
-def _raw(config: Config | None) -> dict[str, Any]:
-    if config is None:
-        return {}
+def _merged(call: str, config: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
+    check_plain(changes)
+    return merge(_raw(call, "source", config), changes)
+
+
+def _raw(call: str, parameter: str, config: Config) -> dict[str, Any]:
     if isinstance(config, RunConfig):
         return config.as_raw()
-    return read_config(config) if isinstance(config, str | Path) else merge({}, config)
+    if isinstance(config, Mapping):
+        check_plain(config)
+        return merge({}, config)
+    return read_config(expand(arguments.path(call, parameter, config, _CONFIG)))
+
+
+_CONFIG = "a config: nested mappings, a RunConfig, or the path of a YAML or JSON file"

@@ -10,6 +10,7 @@ from mt_core.config.faults import faults_of
 from mt_core.config.files import read_config, write_yaml
 from mt_core.config.names import expand
 from mt_core.config.run import SLOTS
+from mt_core.config.terminal import drawn_on, visible
 from mt_core.tracking.console import duration
 from mt_core.tracking.logs import notice
 
@@ -17,6 +18,7 @@ __all__ = [
     "SIGNALS",
     "SLOTS",
     "CommandLine",
+    "drawn_on",
     "duration",
     "expand",
     "faults_of",
@@ -29,5 +31,6 @@ __all__ = [
     "read_config",
     "replace_text",
     "signals_taken",
+    "visible",
     "write_yaml",
 ]

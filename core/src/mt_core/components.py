@@ -29,6 +29,11 @@ def identity(value: Any) -> Any:
     return value
 
 
+def no_files(config: Any) -> Sequence[str]:
+    """The ``writes`` of a component that writes nothing into a run's folder."""
+    return ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Component:
     """One thing with a name that a run can select.
@@ -42,6 +47,10 @@ class Component:
     keys of the run (``train.steps``) that the user has not set. ``notice`` is said to whoever runs it. ``parts(config)`` names
     components of the same kind that it is made of, key of the config → ``{name, options …}``; the core finds, checks and builds
     them, and ``build`` gets them as ``parts``, in this order.
+
+    ``writes(config)`` names what it writes into the folder of a run: files, or folders with all that is in them, as paths within it, with
+    ``*`` and ``?``. They are the run's own then: ``--overwrite`` and ``--resume auto`` remove them with the rest, and what nobody
+    names is never touched.
     """
 
     name: str
@@ -57,6 +66,7 @@ class Component:
     run_defaults: Mapping[str, Any] = field(default_factory=dict)
     notice: str = ""
     parts: Callable[[Any], Mapping[str, Mapping[str, Any]]] | None = None
+    writes: Callable[[Any], Sequence[str]] = no_files
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name.replace("_", "-")):

@@ -8,6 +8,7 @@ MtError                       exit code 1: something failed
 ├── NonFiniteError            a loss or gradient that is not a number
 ├── WorkerError               another process of the run ended, or does not answer
 ├── CallbackError             a callback raised something of its own
+├── PluginExitError           code of a plugin asked the process to end
 ├── StoppedError              exit code 75: a signal came before the first step; start it again
 └── UsageError                exit code 2: the call itself is wrong
     ├── ConfigError           one or more faults of a config, all reported at once
@@ -19,9 +20,13 @@ MtError                       exit code 1: something failed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from traceback import walk_tb
+from types import FrameType
+from typing import NoReturn
 
 STOPPED = 75
 """Exit code of a run that stopped early and can be resumed: ``EX_TEMPFAIL`` of sysexits.h, as requeueing schedulers expect."""
@@ -61,6 +66,14 @@ class CallbackError(MtError):
     """A callback raised something of its own."""
 
 
+class PluginExitError(MtError):
+    """Code of a plugin asked the process to end (``sys.exit``); only the run may decide that."""
+
+
+class StopNow(BaseException):
+    """A signal before the first step. No ``Exception``: nothing on the way may take it for a failure of its own."""
+
+
 class StoppedError(MtError):
     """A signal before the first step: there was nothing to save yet."""
 
@@ -89,14 +102,20 @@ class Fault:
         return head + self.problem + (f" {self.fix}" if self.fix else "")
 
 
+MOST_FAULTS, LONGEST_FAULT = 50, 4000
+"""Faults that a message lists, and the characters of one: a file of something else than a config has more than a screen."""
+
+
 class ConfigError(UsageError):
     """One or more faults of a config, all reported at once. ``nearest`` is what to write instead, where it is known."""
 
     def __init__(self, faults: Iterable[Fault], *, nearest: str = "") -> None:
         self.faults: tuple[Fault, ...] = tuple(faults)
-        lines = [str(fault) for fault in self.faults]
-        if len(lines) > 1:
-            lines = [f"{len(lines)} faults in the config:", *(f"  {line}" for line in lines)]
+        lines = [cut(str(fault), LONGEST_FAULT) for fault in self.faults[:MOST_FAULTS]]
+        if len(self.faults) > 1:
+            more = len(self.faults) - len(lines)
+            lines += [f"… and {more:,} more"] if more else []
+            lines = [f"{len(self.faults):,} faults in the config:", *(f"  {line}" for line in lines)]
         self.nearest = nearest
         super().__init__("\n".join([*lines, f"Nearest that works: {nearest}"] if nearest else lines))
 
@@ -115,6 +134,66 @@ class DuplicateComponentError(ComponentError):
 
 class PluginLoadError(ComponentError):
     """A plugin that the run needs could not be loaded."""
+
+
+def refuse_exit(error: BaseException, owners: Mapping[str, str] | None = None) -> NoReturn:
+    """Raise a ``PluginExitError`` for what would end the process, with the place in the code that it comes from.
+
+    ``owners`` are the components of each top-level package. A ``KeyboardInterrupt`` that is of none of them is a real one,
+    and raised as it is; so is a ``StopNow``.
+    """
+    known = owners or {}
+    frames = [(frame, line) for frame, line in walk_tb(error.__traceback__) if _is_foreign(frame)]
+    named = [(frame, line) for frame, line in frames if _package(frame) in known]
+    if isinstance(error, StopNow) or (isinstance(error, KeyboardInterrupt) and not named):
+        raise error
+    place, owner = "", "code of a plugin or library"
+    if found := (named or frames)[-1:]:
+        frame, line = found[0]
+        owner = known.get(_package(frame), owner)
+        place = f", in {frame.f_globals.get('__name__')}.{frame.f_code.co_qualname} (line {line} of {frame.f_code.co_filename})"
+    raise PluginExitError(
+        f"{owner} asked the process to end ({describe_error(error)}){place}. Only the run ends itself: raise an error there,"
+        " or let a callback return Control(stop=True)"
+    ) from error
+
+
+def _is_foreign(frame: FrameType) -> bool:
+    """Whether a frame is neither ours nor Python's own."""
+    return _package(frame) not in {"mt_core", *sys.stdlib_module_names}
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def describe_error(error: BaseException) -> str:
+    """``ValueError: what it says``, on one line."""
+    said = " ".join(str(error).split())
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def cut(text: str, most: int) -> str:
+    """The text, without its middle where it is longer than ``most`` characters."""
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-(most // 3) :]}"
+
+
+def shown(value: object, most: int = 200) -> str:
+    """How a message shows a value, whatever it is: cut where it is long, and a number of thousands of digits by its length."""
+    if isinstance(value, int) and value.bit_length() > 1024:
+        return f"a number of {int(value.bit_length() * 0.30103) + 1:,} digits"
+    try:
+        return cut(repr(value), most)
+    except Exception:  # noqa: BLE001 - a stranger's object may raise anything, and the message is about something else
+        return f"a {type(value).__name__}"
+
+
+def of_system(error: OSError) -> MtError:
+    """What the operating system refused, for a person: which file, why, and what to look at."""
+    names = " and ".join(str(shown(name)) for name in (error.filename, error.filename2) if name is not None)
+    return MtError(
+        f"{names} cannot be read or written: {error.strerror or error}; check the path, its permissions and the space on its disk"
+    )
 
 
 def first_line(error: Exception) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mt_core.protocols import StepRecord
+from mt_core.protocols import StepRecord, Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,7 +23,7 @@ EVENTS: Mapping[str, str] = {
     "on_step_start": "the rows of a step are read, and nothing is computed",
     "on_before_optimizer_step": "between the last backward of a step and the update",
     "on_after_optimizer_step": "after the update, or after a step that was passed over",
-    "on_predict_end": "the texts of an evaluation are written",
+    "on_predict_end": "the texts of an evaluation are written, and its figures may be added to",
     "on_evaluate_end": "the record of a step with an evaluation is complete",
     "on_log": "every ``log.every_steps`` steps, and at each evaluation",
     "on_step_end": "the record of the step is written; only a save comes after it",
@@ -39,8 +39,10 @@ EVENTS: Mapping[str, str] = {
 class Control:
     """What a callback asks of the loop; every rank must ask for the same.
 
-    ``say`` is shown to whoever runs it, once. ``evaluate`` (after this step) and ``metrics`` (figures for its record) count in
-    ``on_after_optimizer_step`` only; ``latest`` (the checkpoint that the run ends with, and goes on from) in ``on_run_end``.
+    ``say`` is shown to whoever runs it, once. ``evaluate`` (after this step) counts in ``on_after_optimizer_step`` only, and
+    ``latest`` (the checkpoint that the run ends with, and goes on from) in ``on_run_end``. ``metrics`` are figures for the record
+    of the step in ``on_after_optimizer_step``, and for the evaluation in ``on_predict_end``: those of rank 0 there, under
+    ``eval_`` and their name, so that the best checkpoint and early stopping may go by them.
     """
 
     stop: bool = False
@@ -108,7 +110,9 @@ class TrainedWeights(Protocol):
 class CallbackContext:
     """What a callback sees. Fields may be added; they are never removed without a deprecation.
 
-    ``step`` counts finished optimizer steps. ``config`` is the content of ``run.yaml``; ``evaluates`` tells whether rows are
+    ``step`` counts finished optimizer steps. ``model`` is the ``mt_core.nn.TrainModel`` that is trained, with its adapter in it: in
+    a pipeline the layers of this rank's stage, at ZeRO 3 with weights that are whole only inside a forward (``weights`` has
+    them). ``tokenizer`` is the run's. ``config`` is the content of ``run.yaml``; ``evaluates`` tells whether rows are
     held out; ``finished`` (in ``on_run_end``) whether the run is complete, rather than stopped to be resumed. ``batches`` are
     this rank's micro-batches, from ``on_step_start`` to ``on_after_optimizer_step``; ``predictions`` are rank 0's texts of
     an evaluation (``samples.jsonl``).
@@ -119,6 +123,7 @@ class CallbackContext:
     output: Path | None
     model: Any = None
     weights: TrainedWeights | None = None
+    tokenizer: Tokenizer | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     evaluates: bool = False
     finished: bool = False

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from mt_core.data.loader import Position, Window
+from mt_core.data.loader import NoMoreWaiting, Position, Window
 from mt_core.errors import NonFiniteError
 from mt_core.events import Control
 from mt_core.protocols import StepRecord
@@ -53,7 +53,8 @@ class Stepper(Protocol):
 class Progress:
     """How far a run is: what a checkpoint stores beside tensors.
 
-    ``pending`` is the record of the last step when its evaluation was cut short: a resumed run evaluates first.
+    ``pending`` is the record of the last step when its evaluation was cut short: a resumed run evaluates first. ``ended``
+    says that a callback ended the run with this step: without it a resumed run would train on.
     """
 
     step: int = 0
@@ -61,6 +62,7 @@ class Progress:
     position: Position = field(default_factory=Position)
     pending: StepRecord | None = None
     skipped: int = 0
+    ended: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,10 +84,11 @@ class Every:
 class Plugs:
     """What the loop calls besides the engine. ``save`` and ``evaluate`` are collective.
 
-    ``stop`` is this rank's wish to end early; ``evaluate`` gives ``None`` when such a wish cut it short. ``skip_unapplied``
-    passes over every step that was not applied, as fp16's loss scaling needs; ``max_skips`` is for steps without a number.
-    ``on_applied`` gets the number of each step that changed the weights. What ``on_update`` asks for holds for this step.
-    ``on_record`` comes after the evaluation, so it can ask for none.
+    ``stop`` is this rank's wish to end early, and ``together`` tells each whether all have the rows of the next step: where
+    rows are waited for, only some may have got them when such a wish comes. ``evaluate`` gives ``None`` when one cut it short.
+    ``skip_unapplied`` passes over every step that was not applied, as fp16's loss scaling needs; ``max_skips`` is for steps
+    without a number. ``on_applied`` gets the number of each step that changed the weights. What ``on_update`` asks for holds
+    for this step. ``on_record`` comes after the evaluation, so it can ask for none. ``counts_tokens`` is for its records.
     """
 
     evaluate: Callable[[], Mapping[str, float] | None] | None
@@ -96,9 +99,11 @@ class Plugs:
     on_applied: Callable[[int], object] = lambda step: None
     on_update: Callable[[Progress, Window], Control] = lambda progress, window: Control()
     stop: Callable[[], bool] = lambda: False
+    together: Callable[[bool], bool] = bool
     skip_unapplied: bool = False
     max_skips: int = 0
     on_skip: Callable[[str], None] = lambda text: None
+    counts_tokens: bool = True
 
 
 def train(
@@ -116,18 +121,23 @@ def train(
 
     ``progress`` counts along. Raises ``NonFiniteError`` on a loss or gradient that is not a number.
     """
-    if progress.pending is not None and plugs.evaluate is not None:
-        evaluation = plugs.evaluate()
+    if progress.pending is not None:
+        evaluation = plugs.evaluate() if plugs.evaluate is not None else {}
         if evaluation is None:
             return False
         pending, progress.pending = progress.pending, None
         control = plugs.on_record(replace(pending, evaluation=evaluation))
+        progress.ended |= control.stop
         if plugs.save is not None and (control.stop or control.save):
             plugs.save(progress, evaluation)
-        if control.stop:
-            return True
-    while progress.step < total_steps:
-        record, wish, control = _step(engine, windows, schedule, progress, plugs)
+    while progress.step < total_steps and not progress.ended:
+        began = time.perf_counter()
+        window = _next(windows, plugs)
+        if window is None:
+            if plugs.save is not None and progress.step:
+                plugs.save(progress, {})
+            return False
+        record, wish, control = _step(engine, window, schedule, progress, plugs, began=began)
         last = progress.step == total_steps
         evaluation = {}
         if plugs.evaluate is not None and (last or control.evaluate or eval_every.due(progress)):
@@ -136,26 +146,38 @@ def train(
             progress.pending = record
         else:
             control |= plugs.on_record(replace(record, evaluation=evaluation))
+        progress.ended = control.stop
         wish = wish or evaluation is None
         if plugs.save is not None and (last or wish or control.stop or control.save or save_every.due(progress)):
             plugs.save(progress, evaluation or {})
-        if control.stop:
-            return True
         if wish:
-            return last and evaluation is not None
+            return evaluation is not None and (last or control.stop)
     return True
+
+
+def _next(windows: Iterator[Window], plugs: Plugs) -> Window | None:
+    """The rows of the next step; ``None`` on all ranks where one has waited for them until it was to stop."""
+    try:
+        window = next(windows)
+    except NoMoreWaiting:
+        plugs.together(False)
+        return None
+    return window if plugs.together(True) else None
 
 
 def _step(
     engine: Stepper,
-    windows: Iterator[Window],
+    window: Window,
     schedule: Callable[[int], float],
     progress: Progress,
     plugs: Plugs,
+    *,
+    began: float,
 ) -> tuple[StepRecord, bool, Control]:
-    """One optimizer step, counted: its record, whether some rank wants to stop, and what callbacks ask for."""
-    began = time.perf_counter()
-    window = next(windows)
+    """One optimizer step, counted: its record, whether some rank wants to stop, and what callbacks ask for.
+
+    ``began`` is when its rows were asked for.
+    """
     waited = time.perf_counter() - began
     plugs.on_step_start(progress, window)
     rate = engine.set_rate(schedule(progress.step))
@@ -184,6 +206,7 @@ def _step(
         memory_gib=plugs.memory_gib(),
         data_wait_seconds=waited,
         metrics={**result.metrics, **asked.metrics},
+        counts_tokens=plugs.counts_tokens,
     )
     return record, result.stop, asked
 

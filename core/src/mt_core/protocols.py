@@ -88,10 +88,11 @@ class Rejected:
 class StepRecord:
     """The numbers of one optimizer step, as they are written to ``metrics.jsonl``.
 
-    ``loss`` is in nats per trained token, ``lr`` the base rate times the schedule's factor, ``grad_norm`` that of the whole
-    gradient before it is clipped. ``tokens`` counts the tokens trained on so far, ``tokens_per_second`` is over this step,
-    ``memory_gib`` is the peak of this process (of the device on a GPU), ``data_wait_seconds`` how long the step waited for its
-    rows. ``metrics`` are the objective's and the callbacks', ``evaluation`` holds ``eval_*`` values.
+    ``loss`` is in nats per trained token (where it ``counts_tokens``, which is no figure), ``lr`` the base rate
+    times the schedule's factor, ``grad_norm`` that of the whole gradient before it is clipped. ``tokens`` counts the tokens
+    trained on so far, ``tokens_per_second`` is over this step, ``memory_gib`` is the peak of this process (of the device on a
+    GPU), ``data_wait_seconds`` how long the step waited for its rows. ``metrics`` are the objective's and the callbacks',
+    ``evaluation`` holds ``eval_*`` values.
     """
 
     step: int
@@ -104,14 +105,14 @@ class StepRecord:
     data_wait_seconds: float
     metrics: Mapping[str, float] = field(default_factory=dict)
     evaluation: Mapping[str, float] = field(default_factory=dict)
+    counts_tokens: bool = True
 
     def as_dict(self) -> dict[str, Any]:
         """One flat mapping, in the order of ``metrics.jsonl``."""
-        values = {key: value for key, value in self.__dict__.items() if key not in ("metrics", "evaluation")}
+        values = {
+            key: value for key, value in self.__dict__.items() if key not in ("metrics", "evaluation", "counts_tokens")
+        }
         return {**values, **self.metrics, **self.evaluation}
-
-
-# ------------------------------------------------------------------------------------------------------------ products
 
 
 @runtime_checkable
@@ -121,6 +122,9 @@ class Tokenizer(Protocol):
     Where ``encode`` reads special tokens that a text spells out, ``encode_text`` reads them as text: what rows say goes through
     ``mt_core.text_encoder(tokenizer)``, which takes the right one. Rows of a stream are read in a thread of their own, so that two may
     ask at once.
+
+    ``begin_ids``, where there is one, are the ids that the tokenizer puts in front of a text; without it that is the begin token,
+    where there is one (``mt_core.begin_ids(tokenizer)``).
     """
 
     size: int
@@ -234,7 +238,9 @@ class Stream(Protocol):
 
 
 class Objective(Protocol):
-    """What is learned from a row. ``mt_core.nn.TokenObjective`` implements all but ``encode`` for token losses."""
+    """What is learned from a row. ``mt_core.nn.TokenObjective`` implements all but ``encode`` for token losses.
+
+    ``loss_unit`` says what the loss is counted in (``nats per token`` there); of one without it no perplexity is made."""
 
     def encode(self, row: Row) -> Sample | Rejected:
         """The sample of a row, or why there is none. Raises ``DataError`` for a row of no shape that it knows."""
@@ -249,7 +255,7 @@ class Objective(Protocol):
         ...
 
     def modules(self, model_config: Any) -> nn.Module | None:
-        """Modules beside the model, ``None`` for none. They are neither trained nor saved yet, and a pipeline refuses them."""
+        """Modules beside the model, ``None`` for none. Nothing trains or saves them yet: a run with any is refused."""
         ...
 
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:

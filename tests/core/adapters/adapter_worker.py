@@ -86,10 +86,18 @@ def fill(tensor: Tensor, generator: Generator) -> None:
 
 
 class Sharing(LinearAdapter[TargetConfig]):
-    """Shared parameters that are trained."""
+    """Shared parameters that are trained. What ``modules`` names can be read and written, under each of its names."""
 
     def layer(self, base: nn.Module, place: Place) -> SharingLinear:
         return SharingLinear(base, self.store)
+
+    def after_step(self, context: AdapterContext) -> None:
+        for name, module in context.modules():
+            for own, parameter in module.named_parameters(recurse=False):
+                value = context.read(f"{name}.{own}")
+                assert value.numel() > 0, f"{name}.{own}"
+                if own.startswith("shared_") and parameter.requires_grad:
+                    context.write(f"{name}.{own}", value)
 
 
 OWN = {"resetting": (Resetting, LowRankConfig), "sharing": (Sharing, TargetConfig)}

@@ -163,4 +163,6 @@ def test_a_dry_run_finds_nothing_and_says_so(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize("wrong", ["0", "-1", "2.5", "many", "true"])
 def test_a_size_is_a_number_or_auto(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert mt_train(["--model", "llama", "--dry-run", "--train.micro-batch-size", wrong]) == 2
-    assert "train.micro-batch-size: should be a whole number greater than 0, or auto; got" in capsys.readouterr().err
+    assert (
+        "train.micro-batch-size: should be a whole number from 1 to 10,000,000, or auto; got" in capsys.readouterr().err
+    )

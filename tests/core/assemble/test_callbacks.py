@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from mt_core import CallbackContext, ConfigError, Control, train
+from mt_core.assemble import session
 from mt_core.assemble.callbacks import Callbacks
-from mt_core.checkpoint.store import find
+from mt_core.checkpoint.store import CheckpointStore, find
 from mt_core.cli.train import main
 from mt_core.errors import CallbackError
+from mt_core.tracking.metrics import MetricsFile
 
 EVENTS = (
     *("on_run_start", "on_model_built", "on_epoch_start", "on_step_start", "on_before_optimizer_step"),
@@ -50,11 +52,22 @@ class Keep:
     def load_tensors(self, read):
         SEEN.append({name: load() for name, load in read.items()})
 
+class Exact:
+    figures = {}
+
+    def on_predict_end(self, context):
+        SEEN.append(context.tokenizer.decode(context.tokenizer.encode("the run's own")))
+        return Control(metrics=self.figures)
+
+    def on_evaluate_end(self, context):
+        SEEN.append(dict(context.record.evaluation))
+
 @hookimpl
 def mt_callbacks():
     layouts = frozenset({"zero0", "zero1"})
     return [
         Component(name="watch", summary="listens", build=lambda config: Watch()),
+        Component(name="exact", summary="counts hits", build=lambda config: Exact()),
         Component(name="keep", summary="keeps the first weights", build=lambda config: Keep(), layouts=layouts),
     ]
 """.replace("EVENTS_OF_THE_CONTRACT", repr(EVENTS))
@@ -146,3 +159,45 @@ def test_wishes_add_up_and_a_failure_names_the_callback() -> None:
     assert not callbacks.listens("on_run_end")
     with pytest.raises(CallbackError, match=r"callback one .* failed in on_step_end at step 7: ValueError: mine"):
         callbacks.call("on_step_end", context)
+
+
+def test_figures_of_a_callback_are_figures_of_the_evaluation(tmp_path: Path, seen: list[Any]) -> None:
+    import acme_watching
+
+    acme_watching.Exact.figures = {"exact": 0.25, "eval_hits": 3}
+    config = raw("exact", steps=2)
+    config["checkpoint"] |= {"best": "eval_exact:max"}
+    train(config, output=tmp_path / "run")
+    said, evaluation = seen
+    assert said == "the run's own"
+    assert (evaluation["eval_exact"], evaluation["eval_hits"]) == (0.25, 3.0)
+    assert MetricsFile(tmp_path / "run" / "metrics.jsonl").read()[-1]["eval_exact"] == 0.25
+    assert CheckpointStore(tmp_path / "run").best("eval_exact:max") == find(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("figures", "says"),
+    [
+        ({"exact": "high"}, "callback exact gives 'exact': 'high' in on_predict_end; figures are numbers by name"),
+        ({"exact": True}, "figures are numbers by name"),
+        ({"loss": 1.0}, "a callback gives eval_loss in on_predict_end, which the evaluation has"),
+    ],
+)
+def test_figures_that_are_none_or_there_already_are_refused(
+    figures: dict[str, Any], says: str, tmp_path: Path, seen: list[Any]
+) -> None:
+    import acme_watching
+
+    acme_watching.Exact.figures = figures
+    with pytest.raises(CallbackError, match=says):
+        train(raw("exact", steps=2), output=tmp_path / "run")
+
+
+def test_figures_are_those_of_rank_0_on_all_ranks(seen: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another rank has no texts: what rank 0 sends it counts."""
+    import acme_watching
+
+    acme_watching.Exact.figures = {"exact": 0.0}
+    monkeypatch.setattr(session, "share_text", lambda text: text.replace("0.0", "0.75"))
+    train(raw("exact", steps=2), output=None)
+    assert seen[-1]["eval_exact"] == 0.75

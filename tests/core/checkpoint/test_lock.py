@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mt_core.checkpoint.folder import opened
-from mt_core.checkpoint.lock import Holder, held
+from mt_core.checkpoint.lock import Holder, held, refuse_lost
 from mt_core.errors import OutputError
 
 CONTESTANT = """
@@ -111,7 +111,7 @@ def test_a_lock_that_is_a_link_is_never_written_through(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / ".lock").symlink_to(tmp_path / "precious")
-    with pytest.raises(OutputError, match="cannot be written"), opened(run):
+    with pytest.raises(OutputError, match=r"has links where a run writes: \.lock"), opened(run):
         pass
     assert (tmp_path / "precious").read_text() == "mine"
 
@@ -147,3 +147,30 @@ def test_without_locks_a_holder_that_lives_is_still_respected(tmp_path: Path) ->
         path.write_text(json.dumps(asdict(stale)))
         with held(path) as note:
             assert f"{stale} used" in note
+
+
+def test_a_folder_that_is_removed_moved_or_replaced_while_it_is_held_is_noticed(tmp_path: Path) -> None:
+    lock = tmp_path / "run" / ".lock"
+    lock.parent.mkdir()
+    with held(lock):
+        refuse_lost(lock)
+        lock.parent.rename(tmp_path / "moved")
+        with pytest.raises(OutputError, match="it was removed or moved while it was in use"):
+            refuse_lost(lock)
+        lock.parent.mkdir()
+        with pytest.raises(OutputError, match="it was removed or moved"):
+            refuse_lost(lock)
+        lock.write_text(json.dumps(asdict(replace(Holder.this(), process=1))))
+        with pytest.raises(OutputError, match="there is another one in its place"):
+            refuse_lost(lock)
+        lock.parent.joinpath(".lock").unlink()
+        lock.parent.rmdir()
+        lock.parent.write_text("a file")
+        with pytest.raises(OutputError, match="it was removed or moved"):
+            refuse_lost(lock)
+
+
+def test_a_lock_file_that_cannot_be_read_or_names_nobody_proves_nothing(tmp_path: Path) -> None:
+    refuse_lost(tmp_path)  # a folder: it cannot be read
+    (tmp_path / ".lock").write_text("")
+    refuse_lost(tmp_path / ".lock")

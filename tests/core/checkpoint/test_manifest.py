@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mt_core.checkpoint.fields import FIELDS
 from mt_core.checkpoint.manifest import RESERVED
 from mt_core.checkpoint.store import CheckpointStore, Keep, verify
 from mt_core.errors import CheckpointError
@@ -156,7 +157,7 @@ json_values = st.recursive(
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.dictionaries(st.text().filter(lambda key: key not in RESERVED), json_values))
+@given(st.dictionaries(st.text().filter(lambda key: key not in RESERVED | FIELDS.keys()), json_values))
 def test_what_a_run_stores_in_the_manifest_comes_back_as_it_was(
     store: CheckpointStore, content: dict[str, Any]
 ) -> None:

@@ -106,7 +106,7 @@ PAPER = [
     Case(
         "bad process count",
         (*LLAMA, "--nproc-per-node", "two"),
-        ("--nproc-per-node", "positive number or auto", "'two'"),
+        ("--nproc-per-node", "a number from 1 to 100,000, or auto", "'two'"),
     ),
     Case("output with resume", ("--resume", "{tmp}", "--output", "x"), ("leave out --output",)),
     Case("resume auto without output", (*LLAMA, "--resume", "auto"), ("--output FOLDER",)),
@@ -134,7 +134,7 @@ PAPER = [
     Case("config that is no JSON", ("--config", "{tmp}/broken.json"), ("broken.json:1:", "not valid JSON")),
     Case("JSON with a key twice", ("--config", "{tmp}/twice.json"), ("twice.json", "'steps' is written twice")),
     Case("resume of nothing", ("--resume", "{tmp}/none"), ("none does not exist", "give a run's folder"), 1),
-    Case("existing output", (*LLAMA, "--output", "{tmp}"), ("is not empty", "--resume", "--overwrite"), 1),
+    Case("existing output", (*LLAMA, "--output", "{tmp}"), ("is not empty", "--overwrite", "another --output"), 1),
     Case("output that is a file", (*LLAMA, "--output", "{tmp}/twice.yaml"), ("is a file",), 1),
     Case("unwritable output", (*LLAMA, "--output", "{tmp}/twice.yaml/x"), ("cannot be written", "another --output"), 1),
     Case(

@@ -172,7 +172,7 @@ def test_the_page_is_whole_escaped_and_fetches_nothing(
     [
         ((), "mt-data needs one of its commands: inspect"),
         (("inspct",), "mt-data has no command 'inspct'. Did you mean 'inspect'?"),
-        (("inspect", "--examples", "some"), "--examples takes a number of samples, 0 or more, got 'some'"),
+        (("inspect", "--examples", "some"), "--examples takes a number of samples from 0 to 10,000, got 'some'"),
         (("inspect", "--html", "page.txt"), "must end in .html"),
         (("inspect", "--html", "no/page.html"), "choose another --html"),
         (("inspect", "--dataset", "jsn"), "no dataset named 'jsn'. Did you mean 'jsonl'?"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
-from mt_core.cli.guard import guarded
-from mt_core.errors import DataError, StoppedError, UsageError
+from mt_core.cli.guard import ERRORS_VARIABLE, guarded
+from mt_core.errors import DataError, StoppedError, UsageError, WorkerError
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,29 @@ def test_each_kind_of_error_has_its_code_and_no_traceback(
     said = capsys.readouterr().err
     assert said.startswith("error: ")
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("code", [0, None, 7, "enough"])
+def test_code_that_leaves_with_whatever_code_has_failed(code: object, capsys: pytest.CaptureFixture[str]) -> None:
+    def leave() -> int:
+        raise SystemExit(code)
+
+    assert guarded(leave, debug=False) == 1
+    said = capsys.readouterr().err
+    assert "asked the process to end (SystemExit" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("error", [DataError("what happened"), WorkerError("what happened")], ids=["own", "lost"])
+def test_last_words_are_said_where_the_launchers_folder_is_gone(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> int:
+        raise error
+
+    monkeypatch.setenv("RANK", "1")
+    for place in (tmp_path / "gone", tmp_path / "file"):
+        (tmp_path / "file").write_text("in the place of a folder")
+        monkeypatch.setenv(ERRORS_VARIABLE, str(place))
+        assert guarded(fail, debug=False) == 1
+        assert capsys.readouterr().err == "error (rank 1): what happened\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from mt_core import __version__
 from mt_core.cli import plugins_install
 from mt_core.cli.plugins import main
 from mt_core.cli.plugins_install import pin
-from mt_core.plugins.metadata import Selection, installed
+from mt_core.plugins.metadata import FILE, FOLDER, Selection, installed
 
 Captured = pytest.CaptureFixture[str]
 
@@ -96,10 +97,13 @@ def test_freeze_pins_each_plugin_once_and_a_folder_as_such(capsys: Captured, mon
     assert len(lines) == 2, "the core and the one that is allowed"
     known = {plugin.name: plugin for plugin in installed(Selection())}
     assert lines == [pin(known["core"]), pin(known["llama"])]
-    core = known["core"]
-    assert pin(core) == (
-        f"-e {core.location}  # mt-core=={__version__}" if core.editable else f"mt-core=={__version__}"
-    )
+    core = replace(known["core"], editable=False, origin="")
+    assert pin(core) == f"mt-core=={__version__}"
+    assert pin(replace(core, editable=True)) == f"-e {core.location}  # mt-core=={__version__}"
+    assert pin(replace(core, origin="git+https://x.org/core@abc")) == "mt-core @ git+https://x.org/core@abc"
+    for origin in (FOLDER, FILE):  # an index may have somebody else's under that name
+        line = f"# mt-core=={__version__} was installed from {origin}: install it from there"
+        assert pin(replace(core, origin=origin)) == line
 
 
 def test_freeze_of_a_run_is_what_took_part_in_it(tmp_path: Path, capsys: Captured) -> None:
@@ -115,6 +119,13 @@ def test_freeze_of_a_run_is_what_took_part_in_it(tmp_path: Path, capsys: Capture
     index, *pins = capsys.readouterr().out.splitlines()
     assert index == "--extra-index-url https://download.pytorch.org/whl/cu130", "PyPI has no build with a label"
     assert pins == ["mt-core==0.1.0", "x==2", "torch==2.9.0+cu130"]
+    lock |= {"editable": ["mt-core"], "origins": {"x": "https://x.org/x-2.whl"}}
+    (tmp_path / "plugins.lock.json").write_text(json.dumps(lock))
+    assert main(["freeze", str(tmp_path)]) == 0
+    torch, core, x = capsys.readouterr().out.splitlines()[1:]
+    assert torch == "torch==2.9.0+cu130"
+    assert core == "# mt-core==0.1.0 was installed from a folder: install it from there"
+    assert x == "# x==2 was installed from https://x.org/x-2.whl: install it from there", "the address may be anybody's"
 
 
 @pytest.mark.parametrize("option", [["--json"], ["--block-plugin", "llama"]])

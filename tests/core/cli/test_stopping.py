@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,13 +41,15 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]
     return figures(run)
 
 
-def signalling(method: Callable[..., Any], number: int, at: int) -> Callable[..., Any]:
-    """The method, with a signal to ourselves before its ``at``-th call."""
+def signalling(method: Callable[..., Any], number: int, at: int, *, fails: bool = False) -> Callable[..., Any]:
+    """The method, with a signal to ourselves before its ``at``-th call, or a failure."""
     calls = 0
 
     def wrapped(*arguments: Any, **named: Any) -> Any:
         nonlocal calls
         calls += 1
+        if calls == at and fails:
+            raise RuntimeError("as if it failed")
         if calls == at:
             os.kill(os.getpid(), number)
         return method(*arguments, **named)
@@ -80,17 +83,55 @@ def test_a_signal_saves_and_the_resumed_run_equals_an_undisturbed_one(
     assert json.loads((find(run) / "manifest.json").read_text())["step"] == step
     assert not (run / "completed").exists()
     assert main(["--resume", str(run)]) == 0
+    assert (
+        f"notice: the run goes on from {run}/checkpoints/step-{step:08d}, after step {step} of 6"
+        in capfd.readouterr().err
+    )
     assert figures(run) == undisturbed
     assert (run / "completed").exists()
 
 
-def test_a_signal_while_rows_are_read_ends_at_once_and_says_that_nothing_is_saved(
+def test_a_signal_while_rows_are_read_ends_at_once_and_the_same_command_starts_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(encoder, "encode", signalling(encoder.encode, signal.SIGTERM, 1))
-    assert main([*BASE, "--output", str(tmp_path / "run")]) == 75
+    words = [*BASE, "--output", str(tmp_path / "run")]
+    with monkeypatch.context() as patch:
+        patch.setattr(encoder, "encode", signalling(encoder.encode, signal.SIGTERM, 1))
+        assert main(words) == 75
     assert "stopped by SIGTERM before the first step, so nothing is saved; start it again" in capfd.readouterr().err
     assert not (tmp_path / "run" / "checkpoints").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "train_step", signalling(Engine.train_step, signal.SIGTERM, 1, fails=True))
+        assert main(words) == 1, "in the middle of its first step"
+    capfd.readouterr()
+    assert main(words) == 0
+    assert "error" not in capfd.readouterr().err
+    assert "already exists and is not empty" in (main(words) and capfd.readouterr().err)
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
+def test_a_run_whose_folder_disappears_ends_with_1_and_says_what_is_lost(
+    replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run, steps, step = tmp_path / "run", [0], Engine.train_step
+
+    def removed(*arguments: Any) -> Any:
+        steps[0] += 1
+        if steps[0] == 3:
+            shutil.rmtree(run)
+            if replaced:
+                run.mkdir()
+        return step(*arguments)
+
+    monkeypatch.setattr(Engine, "train_step", removed)
+    assert main([*BASE, "--output", str(run)]) == 1
+    said = capfd.readouterr()
+    assert (
+        f"error: output {run} is not the folder any more that this run writes to: it was removed or moved" in said.err
+    )
+    assert "done" not in said.out
+    assert steps == [3]
+    assert not list(run.iterdir()) if replaced else not run.exists(), "no half of a run is left there"
 
 
 def test_without_a_folder_a_signal_ends_the_run_and_says_that_nothing_is_saved(

@@ -103,7 +103,7 @@ def test_a_run_comes_out_with_the_weights_that_it_saved_and_what_a_card_says(
     assert not torch.equal(logits(tmp_path / "first"), logits(tmp_path / "last"))
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "last")
     said = tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], tokenize=False)
-    assert said == "<|im_start|>user\nHi<|im_end|>\n"
+    assert said == "<s><|im_start|>user\nHi<|im_end|>\n"
     card = (tmp_path / "last/README.md").read_text()
     assert "trained: 2 steps, objective pretrain, dataset text" in card
     assert "- base: my-llama\n" in card
@@ -122,7 +122,7 @@ def test_a_run_on_bytes_has_a_tokenizer_that_transformers_reads(convert: Convert
     convert(run, tmp_path / "out")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     text = "  naïve\nfaçade 日本 \t"
-    assert tokenizer(text).input_ids == list(text.encode())
+    assert tokenizer(text).input_ids == [256, *text.encode()], "it begins texts as the run did"
     assert tokenizer.decode(list(text.encode())) == text
     assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (256, 257, 258)
     generation = read(tmp_path / "out/generation_config.json")

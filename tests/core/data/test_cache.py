@@ -6,9 +6,11 @@ import fcntl
 import importlib.util
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -227,11 +229,87 @@ def test_a_process_that_is_killed_is_an_error_and_not_a_hang(tmp_path: Path, mon
         make(tmp_path, workers=2)
 
 
-def test_a_damaged_cache_is_named(made: Path, tmp_path: Path) -> None:
+DAMAGES: dict[str, Callable[[bytearray, int], None]] = {
+    "a flipped bit": lambda data, place: data.__setitem__(place, data[place] ^ (1 << place % 8)),
+    "cut short": lambda data, place: data.__delitem__(slice(place, None)),
+    "longer": lambda data, place: data.insert(place, 0),
+    "zeros": lambda data, place: data.__setitem__(slice(place, place + 512), bytes(min(512, len(data) - place) + 1)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("seed", range(3))
+def test_any_damage_of_any_file_is_told_and_the_rows_are_encoded_anew(
+    made: Path, tmp_path: Path, damage: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Places are drawn, the first and the last byte are among them. Encoding itself is stood for by a copy."""
+    rng, whole = random.Random(seed), content(made)
+    said: list[str] = []
+
+    def copied(self: Any, folder: Path, *given: Any) -> None:
+        folder.mkdir()
+        for name, data in whole.items():
+            (folder / name).write_bytes(data)
+
+    monkeypatch.setattr(cache_module.TokenCache, "_make", copied)
+    cache = cache_module.TokenCache(tmp_path, 1, said.append, lambda: nullcontext(lambda done, total: None))
+    (tmp_path / "key.lock").touch()
+    copied(None, tmp_path / "key")
+    for name, data in whole.items():
+        places = {0, len(data) - 1, rng.randrange(len(data))} if data else {0} if damage == "longer" else set()
+        for place in places:
+            spoiled = bytearray(data)
+            DAMAGES[damage](spoiled, place)
+            (tmp_path / "key" / name).write_bytes(spoiled)
+            said.clear()
+            samples = cache.samples("key", lambda: pytest.fail("not opened"), Count(), RULES)
+            assert [text for text in said if "key, of the token cache, is damaged; its rows" in text], (name, place)
+            assert content(tmp_path / "key") == whole
+            assert len(samples) > ROWS
+
+
+def test_a_file_of_the_cache_that_is_gone_is_made_anew_and_who_reads_keeps_what_it_has(
+    made: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(made, tmp_path / "key")
+    (tmp_path / "key.lock").touch()
+    said: list[str] = []
+    cache = cache_module.TokenCache(tmp_path, 1, said.append, lambda: nullcontext(lambda done, total: None))
+    reader = cache.samples("key", lambda: pytest.fail("not opened"), Count(), RULES)
+    first = reader[0].ids.tolist()
+    (tmp_path / "key/ends").unlink()
+    samples = cache.samples("key", lambda: (Rows(0.0), range(ROWS)), Count(), RULES)
+    assert len(said) == 1, "it does not wait for the reader"
+    assert content(tmp_path / "key") == content(made)
+    assert reader[0].ids.tolist() == samples[0].ids.tolist() == first
+    assert len(list(reader)) == len(samples)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_damage_of_a_chunk_is_noticed(tmp_path: Path, chunk: bytes, seed: int) -> None:
+    rng = random.Random(seed)
+    place = rng.randrange(len(chunk)) if seed > 2 else (0, len(chunk) - 1, len(chunk) // 2)[seed]
+    for damage in DAMAGES.values():
+        spoiled = bytearray(chunk)
+        damage(spoiled, place)
+        (tmp_path / "chunk").write_bytes(spoiled)
+        assert bytes(spoiled) == chunk or chunks.read_chunk(tmp_path / "chunk") is None
+    assert chunks.read_chunk(tmp_path / "none") is None
+
+
+@pytest.fixture(scope="module")
+def chunk(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("chunk") / "chunk-000000.npz"
+    chunks.write_chunk(path, encode(Rows(0.0), range(16), Count(), RULES))
+    assert chunks.read_chunk(path) is not None
+    return path.read_bytes()
+
+
+def test_a_cache_that_is_visibly_damaged_is_named(made: Path, tmp_path: Path) -> None:
     for name in (META, HASHES, "ids", "ends"):
         folder = tmp_path / name
         folder.mkdir()
         for other, data in content(made).items():
             (folder / other).write_bytes(data[: len(data) // 2] if other == name else data)
-        with pytest.raises(DataError, match=rf"{name}, of the token cache, is damaged; remove it"):
+        with pytest.raises(DataError, match=rf"{name}, of the token cache, is damaged"):
             open_samples(folder)

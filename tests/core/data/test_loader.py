@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from fractions import Fraction
+from math import ceil, floor
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mt_core import Sample
@@ -92,6 +94,27 @@ def test_ranks_and_micro_batches_share_the_same_global_rows(world: int, micro: i
     for part in parts:
         together += tokens_of([part])
     assert together == tokens_of([whole])
+
+
+@given(
+    hundredths=st.integers(1, 350),
+    rows=st.integers(1, 60),
+    size=st.integers(1, 9),
+)
+def test_epochs_have_as_many_steps_as_exact_fractions_say(hundredths: int, rows: int, size: int) -> None:
+    """A float is the decimal number that was written: 1.1 epochs of ten rows are eleven of them."""
+    source = loader([3] * rows, packing=False, global_batch_size=size)
+    whole, part = divmod(Fraction(hundredths, 100), 1)
+    expected = int(whole) * ceil(Fraction(rows, size)) + ceil(part * rows / size)
+    assert source.steps_in(hundredths / 100) == max(1, expected)
+
+
+@given(share=st.integers(1, 99), rows=st.integers(2, 400))
+def test_a_share_of_the_rows_is_held_out_to_the_row(share: int, rows: int) -> None:
+    expected = max(1, floor(Fraction(share, 100) * rows))
+    assume(expected < rows)
+    kept, out = held_out(rows, share / 100)
+    assert (len(kept), len(out)) == (rows - expected, expected)
 
 
 @ways

@@ -97,7 +97,10 @@ def test_figures_equal_those_counted_one_by_one(rows: list[Any]) -> None:
     assert report.lengths == Counter(1 << (len(piece.ids) - 1).bit_length() for piece in pieces)
     assert report.highest_id == max((int(max(piece.ids)) for piece in pieces), default=-1)
     first = [piece for number, piece in enumerate(pieces) if number == 0 or pieces[number - 1].row_id != piece.row_id]
-    assert report.begin_tokens == Counter(list(piece.ids).count(BEGIN) for piece in first)
+    doubled = [(BEGIN, BEGIN) in pairwise(piece.ids) for piece in first]
+    assert report.begin_tokens == Counter(
+        2 if is_doubled else int(piece.ids[0] == BEGIN) for is_doubled, piece in zip(doubled, first, strict=True)
+    )
     ends = {piece.row_id: [i for i, on in zip(piece.ids, piece.trained, strict=True) if on][-1] for piece in pieces}
     assert report.rows_without_stop == sum(end != STOP for end in ends.values())
 
@@ -165,6 +168,17 @@ def test_a_begin_token_that_is_the_stop_token_too_is_looked_for_at_the_start() -
     assert report.begin_tokens == {1: 1, 0: 1}
 
 
+@pytest.mark.parametrize(
+    ("ids", "is_told"),
+    [((1, 5, 2, 1, 6, 2), False), ((1, 1, 5, 2), True), ((1, 5, 2, 1, 1, 6, 2), True), ((1, 5, 6, 2), False)],
+    ids=["of each turn, or of either half of a pair", "doubled at the start", "doubled later", "one"],
+)
+def test_only_two_begin_tokens_in_a_row_are_told(ids: tuple[int, ...], is_told: bool) -> None:
+    report = encoded([sample(*ids), sample(1, 6, 2)]).report
+    assert any("two begin tokens in a row" in line for line in findings(report, "train")) == is_told
+    assert report.begin_tokens == ({1: 1, 2: 1} if is_told else {1: 2})
+
+
 def test_a_tokenizer_without_special_tokens_is_not_asked_for_them() -> None:
     report = encoded([sample(5, 6, 7)], bos_id=None, stop_ids=frozenset()).report
     assert (report.begin_tokens, report.rows_without_stop) == ({}, 0)
@@ -227,7 +241,7 @@ BROKEN = {
     "no trained token": ([Sample([1, 5, 2], [False] * 3, "")], "1 of 101 rows have no trained token"),
     "stop": ([sample(1, 5, 6)], "1 of 101 rows do not end in a stop token that is trained on"),
     "no begin": ([sample(5, 6, 2)], "1 of 101 samples begin without"),
-    "two begins": ([sample(1, 1, 6, 2)], "1 of 101 samples have several begin tokens"),
+    "two begins": ([sample(1, 1, 6, 2)], "1 of 101 samples have two begin tokens in a row"),
     "truncated": ([sample(1, *range(5, 20), n, 2) for n in range(6)], "6 of 106 rows were truncated, more than 5%"),
     "dropped": ([None, None], "2 of 102 rows were dropped, more than 1% (2 × 'text' is empty)"),
     "duplicates": (GOOD[:13], "13 of 113 rows are duplicates, more than 10% (r:100, r:101, r:102, …)"),

@@ -23,6 +23,7 @@ from mt_core.assemble.data import build_data
 from mt_core.assemble.model import build_engine
 from mt_core.assemble.probe import probe_of
 from mt_core.assemble.proof import leak
+from mt_core.assemble.resume import ENDED
 from mt_core.assemble.session import Session
 from mt_core.assemble.stopping import Stopper
 from mt_core.checkpoint.store import find, verify
@@ -80,6 +81,11 @@ class StopAfter:
         return Control(stop=context.step == self.step)
 
 
+def manifest_to_go_on(checkpoint: Path) -> dict[str, Any]:
+    """The manifest without the end of the run: ``StopAfter`` is in no config, so that nothing there says that more is asked for."""
+    return {**verify(checkpoint), ENDED: False}
+
+
 class Bench:
     """One process group, many engines."""
 
@@ -100,7 +106,7 @@ class Bench:
             "quantizer": case.get("quantizer", "none"),
             "adapter": case.get("adapter", "full"),
             "schedule": case.get("schedule", "cosine"),
-            "data": {"eval": 5},
+            "data": {"eval": 5, **case.get("data", {})},
             "train": {
                 "steps": case.get("steps", STEPS),
                 "sequence_len": case.get("length", 64),
@@ -161,7 +167,7 @@ class Bench:
             first.callbacks = Callbacks({"stop": StopAfter(2)})
             first.loop(first.restore(None, None), losses)
             checkpoint = find(output)
-            manifest = verify(checkpoint)
+            manifest = manifest_to_go_on(checkpoint)
             self.deepspeed.utils.groups.mpu = None
             second = self.session({**case, **case.get("then", {})}, None, checkpoint, seed=3)
             seed_everything(99, self.process.rank)  # what was restored must win
@@ -182,7 +188,7 @@ class Bench:
         """The steps after another launch's two."""
         checkpoint = find(Path(case["folder"]))
         session, losses = self.session(case, None, checkpoint), Losses()
-        session.loop(session.restore(checkpoint, verify(checkpoint)), losses)
+        session.loop(session.restore(checkpoint, manifest_to_go_on(checkpoint)), losses)
         return summary(session.engine, losses)
 
     def prove(self, case: dict[str, Any]) -> dict[str, Any]:

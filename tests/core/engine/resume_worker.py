@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from layout_worker import Bench, Losses, StopAfter, main, settle, state_hash
+from layout_worker import Bench, Losses, StopAfter, main, manifest_to_go_on, settle, state_hash
 
 from mt_core.assemble.callbacks import Callbacks
 from mt_core.assemble.session import Session
-from mt_core.checkpoint.store import find, step_name, verify
+from mt_core.checkpoint.store import find, step_name
 from mt_core.engine.random_state import random_numbers, random_tensors, seed_everything
 
 STEPS = 20
@@ -26,8 +26,8 @@ class Trace:
         self.session, self.records, self.rows = session, Losses(), []
         windows = session.loader.windows
 
-        def recorded(position: Any) -> Iterator[Any]:
-            for window in windows(position):
+        def recorded(position: Any, *others: Any) -> Iterator[Any]:
+            for window in windows(position, *others):
                 self.rows.append(list(window.row_ids))
                 yield window
 
@@ -35,7 +35,7 @@ class Trace:
 
     def train(self, checkpoint: Path | None = None) -> dict[str, Any]:
         """From a checkpoint, or from the start, to where a callback or the plan ends it."""
-        manifest = None if checkpoint is None else verify(checkpoint)
+        manifest = None if checkpoint is None else manifest_to_go_on(checkpoint)
         if checkpoint is not None:
             seed_everything(99, self.session.process.rank)  # what is restored must win
         self.session.loop(self.session.restore(checkpoint, manifest), self.records)

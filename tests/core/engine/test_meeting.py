@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import socket
 import sys
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch.distributed as dist
 
-from mt_core.engine.meeting import interface, lost
+from mt_core.engine.meeting import STORE_VARIABLE, interface, lost, meet
+from mt_core.errors import WorkerError
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the addresses of interfaces")
@@ -53,3 +56,24 @@ def test_a_collective_that_fails_says_that_another_process_is_to_blame(error: Ru
 def test_other_errors_are_no_loss() -> None:
     assert lost(RuntimeError("mat1 and mat2 shapes cannot be multiplied"), 0) is None
     assert lost(NotImplementedError(), 0) is None
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("store", "Wait timeout"),
+        ("gone/store", "gone is gone, where the launcher lets them meet"),
+        (".", "Is a directory"),
+    ],
+    ids=["nobody comes", "the launcher's folder is gone", "a folder in the place of the file"],
+)
+def test_processes_of_one_machine_that_do_not_meet_say_so_in_time(
+    place: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch itself says ``Wait timeout``, and looks for a folder that is not there for five minutes."""
+    monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / place))
+    with pytest.raises(WorkerError) as raised:
+        meet("gloo", timedelta(seconds=1), 0, 2)
+    assert "rank 0 did not meet the other processes of this machine: " in str(raised.value)
+    assert reason in str(raised.value)
+    assert "within --parallel.timeout-seconds (1)" in str(raised.value)

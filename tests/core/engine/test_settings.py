@@ -12,6 +12,7 @@ from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
 from pydantic import ValidationError
 
 from mt_core import ConfigError, load_config
+from mt_core.assemble import matmul
 from mt_core.assemble.run import own_torch_settings
 from mt_core.config.deepspeed import DeepSpeedOptions, LossScaleOptions, ZeroOptions
 from mt_core.config.sections import TrainConfig
@@ -69,9 +70,22 @@ def precision() -> Iterator[str]:
 def test_tensorfloat_is_for_this_run_alone(precision: str) -> None:
     torch.set_float32_matmul_precision("medium")
     for asked, expected in ((True, "high"), (False, "highest")):
-        with own_torch_settings(TrainConfig(tf32=asked)):
+        with own_torch_settings(TrainConfig(tf32=asked), "cuda"):
             assert torch.get_float32_matmul_precision() == expected
         assert torch.get_float32_matmul_precision() == "medium"
+
+
+@pytest.mark.parametrize(("has_units", "expected"), [(True, "highest"), (False, "medium")])
+def test_the_kernels_of_fp32_products_are_for_this_run_alone(
+    precision: str, monkeypatch: pytest.MonkeyPatch, has_units: bool, expected: str
+) -> None:
+    """On a CPU without matrix units they are those of "medium"."""
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_units)
+    monkeypatch.setattr(matmul, "_error", lambda: 5e-7)
+    torch.set_float32_matmul_precision("high")
+    with own_torch_settings(TrainConfig(), "cpu"):
+        assert torch.get_float32_matmul_precision() == expected
+    assert torch.get_float32_matmul_precision() == "high"
 
 
 @pytest.mark.usefixtures("kit_model")

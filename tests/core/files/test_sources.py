@@ -179,3 +179,16 @@ def test_a_path_that_leads_nowhere_says_what_to_do(fault: str, tmp_path: Path) -
     make(tmp_path)
     with pytest.raises(DataError, match=message):
         rows_of(tmp_path / path)
+
+
+def test_a_folder_tells_of_files_that_it_does_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("a.txt", "b.md", "README.md", ".hidden", "deep/c.rst"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("text")
+    for _ in range(2):
+        assert len(build_text(TextConfig(path=str(tmp_path)), split="train") or []) == 1
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "not read, since a folder stands for its *.txt files: b.md, deep/c.rst. Where they are rows" in line
+    caplog.clear()
+    assert len(build_text(TextConfig(path=f"{tmp_path}/*.*"), split="train") or []) == 3
+    assert not caplog.records

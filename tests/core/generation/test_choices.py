@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from hypothesis import example, given, settings
@@ -27,6 +29,9 @@ class Letters:
 
     def encode(self, text: str) -> list[int]:
         return [ord(letter) - ord("a") for letter in text]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(chr(ord("a") + number) for number in ids)
 
 
 STRINGS = st.lists(st.text("abcdefgh", min_size=1, max_size=5), min_size=1, max_size=6, unique=True)

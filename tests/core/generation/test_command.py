@@ -11,6 +11,7 @@ import pytest
 import torch
 import yaml
 
+from mt_core.checkpoint.manifest import MANIFEST, RESERVED, read_manifest, write_manifest
 from mt_core.cli.generate import main
 from mt_core.cli.train import main as train
 
@@ -121,6 +122,13 @@ def test_a_run_whose_tokenizer_is_gone_says_what_to_give(
     config = yaml.safe_load((copy / "run.yaml").read_text())
     config["tokenizer"] = {"name": "huggingface", "path": str(tmp_path / "gone")}
     (copy / "run.yaml").write_text(yaml.safe_dump(config))
+    assert main(["--run", str(copy), "--prompt", "x"]) == 2
+    assert "tokenizer.path: is " in capsys.readouterr().err, "the checkpoint says another one"
+    (step,) = (copy / "checkpoints").glob("step-*")
+    manifest = {key: value for key, value in read_manifest(step).items() if key not in RESERVED}
+    step_number, save_number = read_manifest(step)["step"], read_manifest(step)["save_number"]
+    (step / MANIFEST).unlink()
+    write_manifest(step, {**manifest, "config": config}, step=step_number, save_number=save_number)
     assert main(["--run", str(copy), "--prompt", "x"]) == 1
     says = (
         f"the run's tokenizer, huggingface at {tmp_path / 'gone'}, is gone; give where it is now with --tokenizer-path"

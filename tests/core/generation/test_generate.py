@@ -128,5 +128,5 @@ def test_a_fault_names_the_prompt(loaded: Loaded) -> None:
         UsageError, match=r"prompt 1 \(counted from 0\): the prompt has 131 tokens, and the model takes 128"
     ):
         generate(loaded, ["a", "x" * 130])
-    with pytest.raises(UsageError, match="batch_size must be at least 1"):
+    with pytest.raises(UsageError, match="batch_size must be from 1 to 100,000 prompts"):
         generate(loaded, ["a"], batch_size=0)

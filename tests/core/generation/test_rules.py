@@ -65,7 +65,7 @@ def test_wishes_that_exclude_each_other_are_refused(clash: str) -> None:
 
 def test_faults_are_spelt_as_the_user_spells_them() -> None:
     assert faults({"top_k": 0}, lambda name: "--" + name.replace("_", "-")) == [
-        "--top-k must be at least 1 token; got 0"
+        "--top-k must be from 1 to 10,000,000 tokens; got 0"
     ]
 
 

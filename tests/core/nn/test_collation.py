@@ -23,7 +23,7 @@ def one_by_one(rows: list[list[Sample]], length: int, pad_id: int) -> Batch:
     """A batch as the definition has it: sample after sample, slice after slice."""
     shape = (len(rows), length)
     input_ids, labels = torch.full(shape, pad_id), torch.full(shape, NOT_TRAINED)
-    positions, document_ids = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
+    positions, document_ids, lengths = (torch.zeros(shape, dtype=torch.long) for _ in range(3))
     weights = torch.ones(shape) if any(sample.weights is not None for row in rows for sample in row) else None
     for b, row in enumerate(rows):
         start = 0
@@ -35,10 +35,12 @@ def one_by_one(rows: list[list[Sample]], length: int, pad_id: int) -> Batch:
             last = length if number == len(row) - 1 else end
             positions[b, start:last] = torch.arange(last - start)
             document_ids[b, start:last] = number
+            lengths[b, start:last] = end - start
             if weights is not None and sample.weights is not None:
                 weights[b, start : end - 1] = torch.as_tensor(sample.weights, dtype=torch.float32)[1:]
             start = end
-    return Batch(input_ids, labels, positions, document_ids, weights, [each.row_id for row in rows for each in row])
+    names = [each.row_id for row in rows for each in row]
+    return Batch(input_ids, labels, positions, document_ids, weights, names, lengths=lengths)
 
 
 def same(one: Any, other: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 from mt_core.errors import CheckpointError
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.lock import code_hash, compared, distribution_hash, locked
-from mt_core.plugins.metadata import Selection
+from mt_core.plugins.metadata import FILE, FOLDER, Selection, installed, origin_of
 
 Install = Callable[..., Path]
 
@@ -64,6 +65,51 @@ def test_the_pip_line_says_where_a_build_with_a_label_is(lock: dict[str, Any]) -
     lock["libraries"]["torch"] = "1.0+cpu"
     line = "pip install torch==1.0+cpu --extra-index-url https://download.pytorch.org/whl/cpu"
     assert compared(lock, "the run x").endswith(line)
+
+
+@pytest.mark.parametrize(
+    ("direct_url", "origin"),
+    [
+        (None, ""),
+        ({"url": "file:///home/me/acme", "dir_info": {"editable": True}}, FOLDER),
+        ({"url": "file:///home/me/acme", "dir_info": {}}, FOLDER),
+        ({"url": "file:///tmp/acme.whl", "archive_info": {}}, FILE),
+        ({"url": "https://me:secret@x.org/acme.whl", "archive_info": {}}, "https://x.org/acme.whl"),
+        (
+            {"url": "https://token@x.org/acme.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            "git+https://x.org/acme.git@abc",
+        ),
+    ],
+)
+def test_an_origin_is_what_pip_says_without_a_password(
+    tmp_path: Path, direct_url: dict[str, Any] | None, origin: str
+) -> None:
+    """What pip writes into ``direct_url.json`` (PEP 610)."""
+    if direct_url is not None:
+        (tmp_path / "direct_url.json").write_text(json.dumps(direct_url))
+    assert origin_of(importlib.metadata.PathDistribution(tmp_path)) == origin
+
+
+def test_the_lock_has_the_origin_of_what_no_index_has(lock: dict[str, Any]) -> None:
+    assert "acme-good" not in lock["origins"], "a wheel that was unpacked, of which nobody has said it"
+    core = next(each for each in installed(Selection()) if each.distribution == "mt-core")
+    assert lock["origins"].get("mt-core", "") == core.origin
+
+
+def test_a_plugin_of_a_folder_or_an_address_has_no_line_for_an_index(lock: dict[str, Any]) -> None:
+    lock["plugins"] |= {"acme-good": "0.9", "mt-plugin-gone": "2.0", "mt-plugin-far": "3.0"}
+    lock["origins"] = {"mt-plugin-gone": FOLDER, "mt-plugin-far": "git+https://x.org/far@abc"}
+    with pytest.raises(CheckpointError) as caught:
+        compared(lock, "the run x")
+    assert str(caught.value) == (
+        "the run x used mt-plugin-gone, mt-plugin-far, not installed here: pip install acme-good==0.9"
+        "; mt-plugin-gone 2.0 was installed from a folder, and has to be installed from there; mt-plugin-far 3.0 was installed"
+        " from git+https://x.org/far@abc, and has to be installed from there"
+    )
+    del lock["plugins"]["acme-good"], lock["plugins"]["mt-plugin-far"]
+    lock |= {"origins": {}, "editable": ["mt-plugin-gone"]}  # of an older release
+    with pytest.raises(CheckpointError, match=r"not installed here: mt-plugin-gone 2\.0 was installed from a folder"):
+        compared(lock, "the run x")
 
 
 def test_other_files_under_one_version_are_told(lock: dict[str, Any]) -> None:

@@ -119,6 +119,33 @@ def test_rows_and_why_they_were_dropped(make_run: MakeRun, about: dict[str, Any]
     assert "Tokens trained on 462,300" in text
 
 
+SECRETS = {
+    "HF": "hf_" + "a1" * 17,
+    "GITHUB": "github_pat_" + "b2" * 20,
+    "ADDRESS": "https://c3c3c3c3c3c3@host/x",
+    "QUERY": "https://host/x?sig=d4d4d4d4d4d4",
+    "KEY": "-----BEGIN PRIVATE KEY-----\ne5e5\n-----END PRIVATE KEY-----",
+    "ENVIRONMENT": "zq9<zq9>&zq9\"zq9'zq9",
+}
+TRACES = ("a1a1", "b2b2", "c3c3", "d4d4", "e5e5", "zq9")
+
+
+def test_no_secret_is_in_the_page_wherever_it_stood_and_however_it_is_escaped(
+    make_run: MakeRun, about: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_SERVICE_KEY", SECRETS["ENVIRONMENT"])
+    text = " ".join(SECRETS.values())
+    config = {"model": {"name": text}, "dataset": {"path": [text]}, "callbacks": [{"name": "x", "url": text}]}
+    sample = {"step": 20, "row_id": text, "prompt": text, "expected": text, "text": text}
+    about |= {"example": f"«{text}»", "device": text, "warnings": [text], "model": text, "layout": text}
+    run = make_run(f"run {SECRETS['HF']}", config=config, about=about, samples=[sample])
+    (run / "plugins.lock.json").write_text(json.dumps({"plugins": {text: text}}))
+    other = make_run("other", config={"model": {"name": "m"}}, about=about)
+    html = page([read_run(run, text), read_run(other, "other")])
+    for name, trace in zip(SECRETS, TRACES, strict=True):
+        assert trace not in html, name
+
+
 def test_no_secret_is_in_the_page(make_run: MakeRun, about: dict[str, Any]) -> None:
     config = {"model": {"name": "m"}, "hub": {"token": "hf_config_hunter", "url": "https://me:word_hunter@host"}}
     html = page_of(make_run(config=config, about=about), make_run("b", about=about))
@@ -201,3 +228,35 @@ def test_the_script_and_the_style_are_declared_as_package_data() -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "core/pyproject.toml").read_text())
     assert "report/assets/*" in project["tool"]["setuptools"]["package-data"]["mt_core"]
     assert project["project"]["scripts"]["mt-report"] == "mt_core.cli.report:main"
+
+
+@pytest.mark.parametrize(
+    ("ended", "shown"),
+    [
+        (None, "stopped at step 7 of 60 or still running"),
+        ("not an end", "stopped at step 7 of 60 or still running"),
+        ({"reason": "stopped", "step": 7, "error": "SIGTERM"}, "stopped at step 7 of 60 (SIGTERM)"),
+        (
+            {"reason": "failed", "step": 7, "error": "NonFiniteError: step 8: loss nan"},
+            "failed at step 7 of 60 (NonFiniteError: step 8: loss nan)",
+        ),
+    ],
+)
+def test_a_run_that_failed_is_shown_as_failed_and_why(
+    ended: Any, shown: str, make_run: MakeRun, record: Record, about: dict[str, Any]
+) -> None:
+    run = make_run(records=[record(step) for step in range(1, 8)], completed=False, about=about | {"ended": ended})
+    text = " ".join(plain(page_of(run)).split())
+    assert shown in text
+    assert ("or still running" in text) == ("still running" in shown)
+
+
+def test_a_loss_that_is_no_mean_over_tokens_has_its_own_unit_and_no_perplexity(
+    make_run: MakeRun, record: Record, about: dict[str, Any]
+) -> None:
+    records = [record(1) | {"eval_loss": 2.0}, record(2) | {"eval_loss": 1.0}]
+    pairs = plain(page_of(make_run("a", records=records, about=about | {"loss_unit": "nats per pair"})))
+    assert "nats per pair" in pairs
+    assert "perplexity" not in pairs
+    assert "per token" not in pairs
+    assert "nats per token" in plain(page_of(make_run("b", records=records)))

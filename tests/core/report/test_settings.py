@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from mt_core.report.settings import differences, without_secrets, written
+from mt_core.config.secrets import redacted_config
+from mt_core.report.settings import differences, written
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,7 @@ from mt_core.report.settings import differences, without_secrets, written
     ],
 )
 def test_a_secret_is_hidden_wherever_it_stands(key: str) -> None:
-    assert without_secrets({"hub": [{key: "very"}, {key: ["very"]}, {key: {"inner": "very"}}]}) == {
+    assert redacted_config({"hub": [{key: "very"}, {key: ["very"]}, {key: {"inner": "very"}}]}) == {
         "hub": [{key: "•••"}, {key: "•••"}, {key: "•••"}]
     }
 
@@ -42,11 +43,11 @@ def test_a_secret_is_hidden_wherever_it_stands(key: str) -> None:
     ],
 )
 def test_what_only_looks_like_a_secret_is_shown(key: str, value: Any) -> None:
-    assert without_secrets({key: value}) == {key: value}
+    assert redacted_config({key: value}) == {key: value}
 
 
 def test_a_word_in_an_address_is_hidden() -> None:
-    assert without_secrets({"path": "https://me:word@host/data"}) == {"path": "https://•••@host/data"}
+    assert redacted_config({"path": "https://me:word@host/data"}) == {"path": "https://•••@host/data"}
 
 
 def test_only_keys_that_differ_are_listed_with_the_value_of_every_run() -> None:

@@ -39,7 +39,8 @@ class AdapterContext(Protocol):
         ...
 
     def read(self, name: str, part: Part = "weight") -> Tensor:
-        """A copy, whole, in fp32 (a frozen weight: in its own dtype). Raises ``ComponentError`` for what is not there."""
+        """A copy, whole, in fp32 (a frozen weight: in its own dtype). A parameter that several layers share is there under the name
+        that it has in each of them. Raises ``ComponentError`` for what is not there."""
         ...
 
     def moments(self, name: str) -> tuple[str, ...]:
@@ -94,6 +95,9 @@ class Adapter:
 
     plan: Mapping[str, Any] = {}
     """What ``prepare`` has decided about shapes (ranks), as JSON. It is in every checkpoint, and set again before ``inject``."""
+
+    has_values = False
+    """Whether a checkpoint or a folder gives the values, so that none is drawn; the core sets it before ``inject``."""
 
     def prepare(self, model: TrainModel, probe: Probe) -> None:
         """Look at weights and data before anything is injected; sets ``plan`` where shapes depend on what is found."""

@@ -24,7 +24,7 @@ class TargetConfig(MtConfig):
 class LowRankConfig(TargetConfig):
     """A pair of matrices of a small rank beside each projection (https://arxiv.org/abs/2106.09685)."""
 
-    rank: int = Field(8, gt=0, description="inner dimension of the pair")
+    rank: int = Field(8, gt=0, le=65_536, description="inner dimension of the pair")
     alpha: float = Field(16.0, gt=0, description="the update is multiplied by alpha / rank")
     rslora: bool = Field(False, description="multiply by alpha / sqrt(rank) instead (https://arxiv.org/abs/2312.03732)")
     dropout: float = Field(0.0, ge=0, lt=1, description="share of the adapter's inputs set to 0 in training")
@@ -49,7 +49,7 @@ class LowRankConfig(TargetConfig):
 
     def plain_alpha_of(self, name: str) -> float:
         """The alpha that gives its scale where that is alpha / rank, with or without ``rslora``."""
-        return round(self.scale_of(name) * self.rank_of(name), 6)
+        return float(self.alpha_of(name) * (self.rank_of(name) ** 0.5 if self.rslora else 1))
 
     def alpha_of(self, name: str) -> float:
         """The alpha of the projection of this name."""

@@ -51,6 +51,8 @@ class LinearAdapter(Adapter, Generic[ConfigT]):
     def __init__(self, config: ConfigT) -> None:
         self.config = config
         self.store = SharedParameters()
+        """Parameters that several layers have, by key: what ``layer`` passes to ``AdaptedLinear.shared``. On a pipeline each stage
+        has a copy of those that its layers use, and their gradients are added up."""
 
     def layer(self, base: nn.Module, place: Place) -> AdaptedLinear | None:
         """The layer that takes the place of ``base``; ``None`` leaves that one where it is."""
@@ -70,8 +72,8 @@ class LinearAdapter(Adapter, Generic[ConfigT]):
                 model.set_submodule(name, layer)
 
     def _check_ranks(self, targets: dict[str, nn.Module]) -> None:
-        if not isinstance(self.config, LowRankConfig):
-            return
+        if self.has_values or not isinstance(self.config, LowRankConfig):
+            return  # what others have trained is read as it is
         for name, base in targets.items():
             rank, most = self.config.rank_of(name), min(int(base.in_features), int(base.out_features))  # type: ignore[arg-type]
             if rank > most:

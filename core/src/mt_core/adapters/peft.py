@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mt_core.adapters.config import LowRankConfig
+from mt_core.adapters.config import names as fits
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from mt_core.nn import TrainModel
 
 PREFIX = "base_model.model."
@@ -57,6 +60,8 @@ _OF_NO_OUTPUT = frozenset(
     ]
 )
 """Keys of its config that are about training, files or names of modules."""
+_NARROWING = ("exclude_modules", "layers_pattern", "layers_to_transform", "modules_to_save")
+"""Keys that leave some of its ``target_modules`` as they are."""
 _REWRITING = ("pissa", "olora", "corda", "loftq", "lora_ga")
 """Beginnings of ``init_lora_weights`` that change the base's weights."""
 
@@ -76,6 +81,7 @@ class PeftForm:
     repeated: frozenset[str] = frozenset()
     beside: frozenset[str] = frozenset()
     training: frozenset[str] = frozenset()
+    defaults: Mapping[str, Callable[[], Tensor]] = field(default_factory=dict)
 
 
 def lora_form(
@@ -185,37 +191,50 @@ def lora_options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str,
 
 def low_rank_options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any]:
     """What a ``LowRankConfig`` says of a config that has LoRA's keys."""
-    rank, alpha = config.get("r", 8), config.get("lora_alpha", 8)
     return {
-        "rank": rank,
-        "alpha": float(alpha),
+        "rank": config.get("r", 8),
+        "alpha": config.get("lora_alpha", 8),
         "rslora": bool(config.get("use_rslora")),
-        "dropout": float(config.get("lora_dropout") or 0.0),
+        "dropout": config.get("lora_dropout") or 0.0,
         "targets": targets_option(config, modules),
-        "ranks": _pattern(config.get("rank_pattern"), modules),
-        "alphas": _pattern(config.get("alpha_pattern"), modules),
+        "ranks": patterns_option(config.get("rank_pattern"), modules),
+        "alphas": patterns_option(config.get("alpha_pattern"), modules),
     }
 
 
 def targets_option(config: Mapping[str, Any], modules: Sequence[str]) -> list[str]:
-    """``adapter.targets``: peft's own list where it reads as ours does, else the modules themselves."""
+    """``adapter.targets``: peft's own list where it says the same here, without what names nothing; else the modules themselves."""
     given = config.get("target_modules")
-    narrowed = any(config.get(key) for key in ("layers_to_transform", "exclude_modules"))
-    plain = isinstance(given, list) and all(isinstance(each, str) and _PLAIN.fullmatch(each) for each in given)
-    return sorted(given if plain and not narrowed else modules)  # type: ignore[arg-type]  # plain: a list of texts
+    if any(config.get(key) not in (None, [], "", {}) for key in _NARROWING):  # 0 is a layer
+        return sorted(modules)
+    return names_option(given, modules)
 
 
-def contradictions(ours: PeftForm, theirs: Mapping[str, Any], modules: Sequence[str]) -> Iterator[str]:
-    """What a folder's config says otherwise than the run's adapter: of what changes an output, not of training."""
+def names_option(given: Any, modules: Sequence[str]) -> list[str]:
+    """Names or an expression of peft as names of ours: those of its list that name some module, else the modules that it means."""
+    if isinstance(given, str):
+        return sorted(each for each in modules if re.fullmatch(given, each))
+    ends = [each for each in given or modules if any(fits(module, each) for module in modules)]
+    return sorted(ends if all(_PLAIN.fullmatch(each) for each in ends) else modules)
+
+
+def contradictions(
+    ours: PeftForm, theirs: Mapping[str, Any], modules: Sequence[str], here: str = "in the run"
+) -> Iterator[str]:
+    """What a folder's config says otherwise than the run's adapter: of what changes an output, not of training.
+
+    ``here`` is what to call the place of our values.
+    """
     unsaid = _OF_NO_OUTPUT | ours.training
     for key, value in ours.config.items():
         if key not in unsaid | _PATTERNS.keys() and _said(theirs.get(key)) != _said(value):
-            yield f"{key} is {theirs.get(key)!r} there and {value!r} in the run"
+            yield f"{key} is {theirs.get(key)!r} there and {value!r} {here}"
     for key, pattern in _PATTERNS.items():
         if key in ours.config:
-            values = {_both(key, pattern, module, theirs, ours.config) for module in modules}
-            for there, here in sorted(each for each in values if each[0] != each[1]):
-                yield f"{key} is {there} there and {here} in the run"
+            patterns = [each.get(pattern) if pattern in ours.config else None for each in (theirs, ours.config)]
+            values = {_both(key, patterns, module, theirs, ours.config) for module in modules}
+            for there, ours_is in sorted(each for each in values if each[0] != each[1]):
+                yield f"{key} is {there} there and {ours_is} {here}"
     for key in sorted(theirs.keys() - ours.config.keys() - unsaid):
         if _said(theirs[key]) is not None:
             yield f"{key} is {theirs[key]!r} there, which is not known here"
@@ -226,19 +245,25 @@ def contradictions(ours: PeftForm, theirs: Mapping[str, Any], modules: Sequence[
         )
 
 
-def _both(key: str, pattern: str, module: str, *configs: Mapping[str, Any]) -> tuple[float, ...]:
-    return tuple(_matching(each.get(pattern), module) or each.get(key) or 8 for each in configs)
+def _both(
+    key: str, patterns: Sequence[Mapping[str, Any] | None], module: str, *configs: Mapping[str, Any]
+) -> tuple[float, ...]:
+    """The value of a layer there and here; a method whose form has no patterns has one for all, whatever is written there."""
+    each = zip(configs, patterns, strict=True)
+    return tuple(value_for(pattern, module) or config.get(key) or 8 for config, pattern in each)
 
 
-def _pattern(given: Mapping[str, Any] | None, modules: Sequence[str]) -> dict[str, Any]:
-    """Patterns as ours, which are no regular expressions."""
-    if all(_PLAIN.fullmatch(key) for key in given or {}):
-        return dict(given or {})
-    return {module: value for module in modules if (value := _matching(given, module)) is not None}
+def patterns_option(given: Mapping[str, Any] | None, modules: Sequence[str]) -> dict[str, Any]:
+    """Values by peft's expressions as values by our patterns: its own keys where they say the same here, without those that no
+    module fits, which peft reads over; else the modules themselves."""
+    wanted = {module: value for module in modules if (value := value_for(given, module)) is not None}
+    plain = {key: value for key, value in (given or {}).items() if any(fits(module, key) for module in wanted)}
+    said = {module: next((v for key, v in plain.items() if fits(module, key)), None) for module in modules}
+    return plain if {module: value for module, value in said.items() if value is not None} == wanted else wanted
 
 
-def _matching(given: Mapping[str, Any] | None, module: str) -> Any:
-    """As peft's ``get_pattern_key``: the first whose expression ends the name."""
+def value_for(given: Mapping[str, Any] | None, module: str) -> Any:
+    """The value of a module by peft's expressions, as its ``get_pattern_key``: of the first that ends the name; ``None`` without one."""
     return next((value for key, value in (given or {}).items() if re.match(rf"(.*\.)?({key})$", module)), None)
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from torch import nn
 
 from mt_core.adapters.base import Adapter, Probe
-from mt_core.assemble.weights import adapter_folder, adapter_weights
+from mt_core.adapters.folder import CONFIG, AdapterFolder
+from mt_core.assemble.weights import adapter_folder, adapter_weights, is_stated
 from mt_core.checkpoint.manifest import read_manifest
 from mt_core.engine.build import TensorSource, fill_model, gathered, is_partitioned, stored_layers
 from mt_core.engine.processes import Process
-from mt_core.errors import ComponentError, ConfigError, Fault, WeightsError
+from mt_core.errors import ComponentError, ConfigError, Fault, UsageError, WeightsError
 from mt_core.nn import TrainModel, shared_of, tensor_generator
 from mt_core.plugins.resolve import Resolved
 
@@ -35,8 +36,23 @@ def inject(
         adapter.plan = folder.written.get("plan", {})
     elif probe is not None and type(adapter).prepare is not Adapter.prepare:
         adapter.prepare(model, probe())
-    adapter.inject(model)
+    adapter.has_values = checkpoint is not None or folder is not None
+    if checkpoint is not None or folder is None:
+        adapter.inject(model)
+    else:
+        _inject_read(resolved, model, adapter, folder)
     return adapter
+
+
+def _inject_read(resolved: Resolved, model: TrainModel, adapter: Adapter, folder: AdapterFolder) -> None:
+    """Inject what a folder describes; a refusal names the folder where the options are its own, and nobody typed them."""
+    folder.check_places(model)
+    try:
+        adapter.inject(model)
+    except UsageError as error:
+        if not is_stated(folder, resolved):
+            raise
+        raise WeightsError(f"{folder.path / CONFIG} cannot be an adapter of this model: {error}") from error
 
 
 def _gradients_last(resolved: Resolved, adapter: Adapter) -> None:

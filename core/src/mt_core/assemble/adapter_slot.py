@@ -34,15 +34,18 @@ def folder_at(path: Path) -> AdapterFolder:
     return folder
 
 
-def adapter_in(folder: AdapterFolder, host: PluginHost) -> tuple[Adapter, Callable[[TrainModel], Loaders]]:
-    """The adapter, and what gives its values for a model that it is in: what ``SeveralAdapters.add`` takes."""
+def adapter_in(
+    folder: AdapterFolder, model: TrainModel, host: PluginHost
+) -> tuple[Adapter, Callable[[TrainModel], Loaders]]:
+    """The adapter, and what gives its values for the model once it is in it: what ``SeveralAdapters.add`` takes."""
     slot = slot_of(folder, host)
+    folder.check_places(model)
     component = host.get("adapter", str(slot["name"])).component
     options = component.config(**{key: value for key, value in slot.items() if key != "name"})
     adapter: Adapter = component.build(options)
-    adapter.plan = folder.written.get("plan", {})
+    adapter.plan, adapter.has_values = folder.written.get("plan", {}), True
     run = {"name": slot["name"], **options.model_dump(mode="json")}
-    return adapter, lambda model: folder.for_model(adapter, model, run=run)
+    return adapter, lambda model: folder.for_model(adapter, model, run=run, stated=True)
 
 
 def slot_of(folder: AdapterFolder, host: PluginHost) -> dict[str, Any]:
@@ -51,14 +54,13 @@ def slot_of(folder: AdapterFolder, host: PluginHost) -> dict[str, Any]:
         _require(folder, str(name), host)
         return {"name": name, **folder.written.get("options", {})}
     components = [each.component for each in host.offers("adapter") if isinstance(each.component, AdapterComponent)]
-    readers = [(each, each.peft_options) for each in components if each.peft_options is not None]
-    modules = folder.modules()
-    for component, read in readers:
-        if (options := read(folder.config, modules)) is not None:
-            return {"name": component.name, **options}
+    for component in components:
+        if (options := folder.options_of(component)) is not None:
+            return {"name": component.name, **options.model_dump(mode="json", exclude_unset=True)}
+    readers = ", ".join(component.name for component in components if component.peft_options is not None)
     raise WeightsError(
         f"{folder.path} holds an adapter {folder.method} of peft, which no installed adapter reads; those that read what peft"
-        f" writes are {', '.join(component.name for component, _ in readers) or 'none'}"
+        f" writes are {readers or 'none'}"
     )
 
 

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core.assemble.resume import flat
+from mt_core.assemble.run_file import flat
 from mt_core.checkpoint.store import verify
 from mt_core.engine.processes import Process, ranks_where, share_text
 from mt_core.errors import CheckpointError, OutputError, UsageError
+from mt_core.files.writing import open_new
 from mt_core.plugins.lock import locked
 from mt_core.plugins.resolve import Resolved
 
@@ -34,7 +35,9 @@ def refuse_folders_apart(folder: Path, process: Process, *, patience: float) -> 
     token = share_text(f"{platform.node()} {time.time_ns()}")
     probe = folder / PROBE
     if process.is_main:
-        probe.write_text(token, encoding="utf-8")
+        probe.unlink(missing_ok=True)
+        with open(probe, "x", encoding="utf-8", opener=open_new) as file:
+            file.write(token)
     share_text("written")
     blind = ranks_where(not _shows(probe, token, min(patience, PATIENCE_SECONDS)))
     if process.is_main:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from mt_core.errors import CallbackError, MtError
+from mt_core.errors import CallbackError, MtError, StopNow, describe_error
 from mt_core.events import CallbackContext, Control
 from mt_core.tracking.logs import is_first, notice
 
@@ -38,10 +38,19 @@ class Callbacks:
                 notice(f"warning: {error}")
                 continue
             if isinstance(answer, Control):
+                self._refuse_odd(name, event, answer.metrics)
                 total |= answer
                 if answer.say and is_first():
                     notice(f"{name}: {answer.say}")
         return total
+
+    @staticmethod
+    def _refuse_odd(name: str, event: str, metrics: Mapping[str, Any]) -> None:
+        for figure, value in metrics.items():
+            if not isinstance(figure, str) or isinstance(value, bool) or not isinstance(value, int | float):
+                raise CallbackError(
+                    f"callback {name} gives {figure!r}: {value!r} in {event}; figures are numbers by name, such as {{'exact_match': 0.5}}"
+                )
 
     @contextmanager
     def around_evaluation(self, context: CallbackContext) -> Iterator[None]:
@@ -49,41 +58,75 @@ class Callbacks:
         with ExitStack() as stack:
             for name, item in self._named.items():
                 if hasattr(item, "around_evaluation"):
-                    stack.enter_context(self._ask(name, "around_evaluation", context))
+                    stack.enter_context(self._around(name, context))
             yield
 
-    def _ask(self, name: str, event: str, context: CallbackContext) -> Any:
-        callback = self._named[name]
-        method = getattr(callback, event, None)
+    @contextmanager
+    def _around(self, name: str, context: CallbackContext) -> Iterator[None]:
+        with self._blaming(name, "around_evaluation", context.step):
+            manager = self._named[name].around_evaluation(context)
+            manager.__enter__()
+        failure: BaseException | None = None
         try:
-            return method(context) if method is not None else None
-        except MtError:
+            yield
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised again once the callback has cleaned up
+            failure = error
+        with self._blaming(name, "around_evaluation", context.step):
+            manager.__exit__(*((type(failure), failure, failure.__traceback__) if failure else (None, None, None)))
+        if failure is not None:
+            raise failure
+
+    def _ask(self, name: str, event: str, context: CallbackContext) -> Any:
+        method = getattr(self._named[name], event, None)
+        if method is None:
+            return None
+        with self._blaming(name, event, context.step):
+            return method(context)
+
+    @contextmanager
+    def _blaming(self, name: str, where: str, step: int | None = None) -> Iterator[None]:
+        """Raise what a callback raises, ``SystemExit`` included, as a ``CallbackError`` that names it."""
+        try:
+            yield
+        except (MtError, StopNow, GeneratorExit):
             raise
-        except Exception as error:  # a plugin's code may raise anything; whose it is has to be said
+        except BaseException as error:  # a plugin's code may raise anything; whose it is has to be said
+            at = "" if step is None else f" at step {step}"
             raise CallbackError(
-                f"callback {name} ({type(callback).__module__}) failed in {event} at step {context.step}:"
-                f" {type(error).__name__}: {error} (--debug shows where; the run's logs/ have it too)"
+                f"callback {name} ({type(self._named[name]).__module__}) failed in {where}{at}: {describe_error(error)}"
+                " (--debug shows where; the run's logs/ have it too)"
             ) from error
 
     def state_dict(self) -> dict[str, Any]:
         """State of those that have one, by name."""
-        return {name: item.state_dict() for name, item in self._named.items() if hasattr(item, "state_dict")}
+        found = {}
+        for name, item in self._named.items():
+            if hasattr(item, "state_dict"):
+                with self._blaming(name, "state_dict"):
+                    found[name] = item.state_dict()
+        return found
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put state back; a callback that is new or gone is left alone."""
+    def load_state_dict(self, state: Mapping[str, Any], source: str = "a checkpoint") -> None:
+        """Put state back; a callback that is new or gone is left alone. ``source`` is where it was read."""
         for name, content in state.items():
             if name in self._named and hasattr(self._named[name], "load_state_dict"):
-                self._named[name].load_state_dict(content)
+                with self._blaming(name, f"load_state_dict, of what {source} has under callbacks.{name}"):
+                    self._named[name].load_state_dict(content)
 
     def tensors(self) -> dict[str, Any]:
         """Whole tensors of those that keep some, by name: iterables of (name, tensor), which all ranks walk through."""
-        return {_folder(name): item.tensors() for name, item in self._named.items() if hasattr(item, "tensors")}
+        return {_folder(name): self._walked(name) for name, item in self._named.items() if hasattr(item, "tensors")}
+
+    def _walked(self, name: str) -> Iterator[Any]:
+        with self._blaming(name, "tensors"):
+            yield from self._named[name].tensors()
 
     def load_tensors(self, read: Mapping[str, Mapping[str, Any]]) -> None:
         """Put these back: callback → name → a function that reads one."""
         for name, item in self._named.items():
             if _folder(name) in read and hasattr(item, "load_tensors"):
-                item.load_tensors(read[_folder(name)])
+                with self._blaming(name, "load_tensors"):
+                    item.load_tensors(read[_folder(name)])
 
 
 def _folder(name: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from mt_core.checkpoint.store import CheckpointStore, find
-from mt_core.config.files import read_config
+from mt_core.config.files import section_of
+from mt_core.config.strict import whole_number
 from mt_core.errors import CheckpointError, UsageError
 
 
@@ -16,11 +17,13 @@ def chosen(run: Path, which: str) -> list[Path]:
     store = CheckpointStore(run)
     saved = dict(store.list())
     if not saved:
-        raise CheckpointError(f"{run.absolute()} holds no checkpoint; give a run's folder")
+        raise CheckpointError(
+            f"{find(run).absolute()} is one checkpoint, and {which!r} is for a run; give the run's folder"
+        )
     if which == "all":
         return [saved[step] for step in sorted(saved)]
     if which == "best":
-        by = str(read_config(run / "run.yaml").get("checkpoint", {}).get("best", "eval_loss:min"))
+        by = str(section_of(run / "run.yaml", "checkpoint").get("best", "eval_loss:min"))
         best = store.best(by)
         if best is None:
             raise CheckpointError(
@@ -28,8 +31,9 @@ def chosen(run: Path, which: str) -> list[Path]:
                 " or train with --checkpoint.every-steps a multiple of --eval.every-steps"
             )
         return [best]
-    words = which.split(",")
-    if not all(word.isdigit() and int(word) in saved for word in words):
+    numbers = [whole_number(word) for word in which.split(",")]
+    found = [saved[number] for number in numbers if number in saved]
+    if len(found) < len(numbers):
         steps = ", ".join(map(str, sorted(saved)))
-        raise UsageError(f"--checkpoints takes last, best, all or saved steps, got {which!r}; saved: {steps}")
-    return [saved[int(word)] for word in words]
+        raise UsageError(f"a checkpoint is last, best, all or a saved step, got {which!r}; saved in {run}: {steps}")
+    return found

@@ -19,9 +19,10 @@ from mt_core.data.spelled import spelled_by
 from mt_core.data.stream.blocks import Blocks
 from mt_core.data.stream.loader import StreamLoader
 from mt_core.data.templates import build_template
+from mt_core.data.text_ids import begin_ids, continuation_encoder
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process
-from mt_core.errors import ConfigError, DataError, Fault
+from mt_core.errors import ComponentError, ConfigError, DataError, Fault
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Objective, Stream, Template, Tokenizer
 from mt_core.tracking.logs import first_notice
@@ -178,7 +179,20 @@ def _objective(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective, Rul
     template = build_template(tokenizer, resolved.config.data)
     options = resolved.config.objective.options
     objective: Objective = resolved.build("objective", options, tokenizer=tokenizer, template=template)
+    _refuse_modules(resolved, objective)
     return objective, _rules(resolved.config, tokenizer, template)
+
+
+def _refuse_modules(resolved: Resolved, objective: Objective) -> None:
+    """Raises ``ComponentError`` for an objective with modules beside the model: nothing would train or save them yet."""
+    if "train_model" not in resolved.offers:  # mt-data looks at rows without a model
+        return
+    if objective.modules(resolved.config.model.options) is not None:
+        raise ComponentError(
+            f"--objective {resolved.config.objective.name} has modules beside the model (Objective.modules), which this version"
+            " neither trains nor saves; its author can return None there and put them into the model, or choose another"
+            " objective"
+        )
 
 
 def _some(samples: EncodedSamples, purpose: str) -> EncodedSamples:
@@ -203,6 +217,7 @@ def _rules(config: RunConfig, tokenizer: Tokenizer, template: Template) -> Rules
     """Where a stop is a text of several tokens, the template vouches for it, and a cut keeps as many tokens."""
     data, stop_text = config.data, template.stop_text
     eos = () if tokenizer.eos_id is None else (tokenizer.eos_id,)
+    begin = begin_ids(tokenizer)
     assert data.max_len is not None, "resolve() fills it"
     assert data.truncation is not None, "resolve() fills it"
     return Rules(
@@ -214,9 +229,10 @@ def _rules(config: RunConfig, tokenizer: Tokenizer, template: Template) -> Rules
         on_bad_row=data.on_bad_row,
         max_bad_rows=data.max_bad_rows,
         special_texts=spelled_by(tokenizer),
-        bos_id=tokenizer.bos_id,
+        bos_id=begin[0] if begin else tokenizer.bos_id,
+        begins=bool(begin),
         stop_ids=frozenset(() if stop_text else {*eos, *template.stop_ids}),
-        stop_tokens=len(tokenizer.encode(stop_text)) if stop_text else 0,
+        stop_tokens=len(continuation_encoder(tokenizer)(stop_text)) if stop_text else 0,
     )
 
 

@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, partial
+from os.path import expanduser
 from pathlib import Path
 
 from mt_core.assemble.identity import AUTO_BYTES, MEMORY, Files, Identity, identity, sizes, source_files
+from mt_core.config.cache import cache_root
+from mt_core.config.terminal import drawn_on
 from mt_core.data.cache import Open, TokenCache, UnusableCacheError
 from mt_core.data.chunks import Progress
 from mt_core.data.encoded import EncodedSamples
@@ -80,7 +83,7 @@ def cache_folder(resolved: Resolved, files: Files | None) -> Path | None:
     if wish is None or files is None:
         return None
     if wish != "auto":
-        return Path(wish).expanduser()
+        return Path(expanduser(wish))
     size = sum(each.st_size for each in sizes(files).values())
     return cache_root() if size >= AUTO_BYTES else None
 
@@ -91,11 +94,6 @@ def _refuse_changed(stats: Mapping[Path, os.stat_result]) -> None:
         now = path.stat()
         if (now.st_size, now.st_mtime_ns, now.st_ino) != (before.st_size, before.st_mtime_ns, before.st_ino):
             raise DataError(f"{path.absolute()} changed while it was encoded; leave it as it is, and start again")
-
-
-def cache_root() -> Path:
-    """Where ``data.cache: auto`` is."""
-    return Path(os.environ.get("MT_CACHE") or "~/.cache/mt/tokens").expanduser()
 
 
 def processors() -> int:
@@ -128,6 +126,6 @@ def _bar() -> Iterator[Progress]:
     from rich.progress import Progress as Bar
 
     columns = (TextColumn("encoding rows"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
+    with Bar(*columns, console=Console(file=drawn_on(sys.stderr)), transient=True, auto_refresh=False) as bar:
         task = bar.add_task("rows")
         yield lambda done, total: bar.update(task, completed=done, total=total, refresh=True)

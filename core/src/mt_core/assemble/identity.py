@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
+from os.path import expanduser
 from pathlib import Path
 from typing import Any, Literal
 
@@ -171,7 +172,7 @@ def _makers(resolved: Resolved, kinds: Sequence[str]) -> Iterator[tuple[str, Off
 def _files_named(options: MtConfig) -> Iterator[Path]:
     """What a tokenizer was read from: files that options name, with those beside them that begin with their name, and all of folders."""
     for value in options.model_dump(mode="json").values():
-        path = Path(value).expanduser() if isinstance(value, str) and value else None
+        path = Path(expanduser(value)) if isinstance(value, str) and value else None
         if path is not None and path.exists():
             near = path.rglob("*") if path.is_dir() else path.parent.glob(f"{glob.escape(path.stem)}*")
             yield from sorted(child for child in near if child.is_file())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from os.path import expanduser
 from pathlib import Path
 
 import torch
@@ -77,7 +78,8 @@ def _built(resolved: Resolved, device: torch.device) -> TrainModel:
     quantizer: Quantizer | None = resolved.build("quantizer", resolved.config.quantizer.options)
     if quantizer is not None:
         return build_quantized(make, quantizer, device)
-    with device:
+    # Layers draw values of their own before they are filled: not from the generator of the program that loads.
+    with torch.random.fork_rng(devices=[]), device:
         return make()  # type: ignore[no-any-return]
 
 
@@ -86,11 +88,11 @@ def _tokenizer(resolved: Resolved, checkpoint: Path | None) -> Tokenizer:
         return build_tokenizer(resolved)
     except MtError as error:
         path = getattr(resolved.config.tokenizer.options, "path", None)
-        if checkpoint is None or path is None or Path(path).expanduser().exists():
+        if checkpoint is None or path is None or Path(expanduser(path)).exists():
             raise
         raise MtError(
             f"the run's tokenizer, {resolved.config.tokenizer.name} at {path}, is gone; give where it is now with"
-            " --tokenizer-path PATH"
+            " --tokenizer-path PATH (mt-generate) or --tokenizer.path PATH (mt-eval), or put it back there"
         ) from error
 
 

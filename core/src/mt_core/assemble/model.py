@@ -18,6 +18,7 @@ from mt_core.engine.fused import FusedEngine
 from mt_core.engine.pipeline import PipelineEngine
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process
+from mt_core.engine.room import refuse_beyond_memory
 from mt_core.engine.sequence import UlyssesAttention, sequence_group
 from mt_core.engine.settings import deepspeed_settings
 from mt_core.engine.stages import build_stage, settled
@@ -44,8 +45,10 @@ def build_engine(
     config = resolved.config
     settings = deepspeed_settings(plan, config.parallel.deepspeed)
     make = partial(resolved.build, "train_model", config.model.options)
-    stage = build_stage(make, pipeline_layers(resolved), plan=plan, process=process) if plan.pipeline > 1 else None
     quantizer: Quantizer | None = resolved.build("quantizer", config.quantizer.options)
+    if quantizer is None:
+        refuse_beyond_memory(make, plan=plan, process=process)
+    stage = build_stage(make, pipeline_layers(resolved), plan=plan, process=process) if plan.pipeline > 1 else None
     if stage is not None:
         model = stage.model
     elif quantizer is not None:

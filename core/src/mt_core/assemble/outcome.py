@@ -8,13 +8,21 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run."""
+    """What came of a run: what ``train`` gives. Losses are ``None`` on ranks other than 0."""
 
     output: Path | None
+    """The run's folder; ``None`` where no file was written."""
     steps: int
+    """Optimizer steps so far, those before a resume among them."""
     first_loss: float | None
+    """Training loss of the first step of this call (mean nats per trained token of the step's rows, over all ranks); ``None``
+    where it made no step."""
     last_loss: float | None
+    """The same of its last step."""
     eval_loss: float | None
+    """Loss on the held-out rows at its last evaluation (mean nats per trained token); ``None`` where there was none."""
     seconds: float
+    """Wall-clock time from the first step to the last, evaluations and saves included (seconds)."""
     stopped: str = ""
-    """What ended the run before its last step (``SIGTERM``, ``train.max_minutes=30``); it then goes on with ``resume``."""
+    """Why the run ended before its last step (``SIGTERM``, ``train.max_minutes=30``), to go on with ``resume``; empty where it is
+    complete, also where a callback ended it."""

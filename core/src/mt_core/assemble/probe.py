@@ -23,6 +23,7 @@ from mt_core.engine.random_state import kept_random_state
 from mt_core.engine.step import TrainStep
 from mt_core.errors import UsageError
 from mt_core.nn import NOT_TRAINED, Batch, TrainModel
+from mt_core.nn.batch import mean_of
 from mt_core.protocols import Objective
 
 
@@ -53,7 +54,7 @@ class ModelProbe:
                         sums[name] = sums[name].add_(value) if name in sums else value
                     count += self._objective.count(batch)
         total = float(self._added(count).item())
-        return {name: self._added(value).div_(max(total, 1.0)) for name, value in sums.items()}
+        return {name: self._added(value).mul_(mean_of(1.0, total)) for name, value in sums.items()}
 
     def input_moments(self, modules: Sequence[str], *, steps: int) -> dict[str, Tensor]:
         """See ``mt_core.Probe``. How much padding there is depends on how rows are divided, and so it must not count.

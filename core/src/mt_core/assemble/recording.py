@@ -6,11 +6,14 @@ from functools import partial
 from pathlib import Path
 
 from mt_core.assemble.samples import SampleWriter
+from mt_core.config.secrets import redacted_config
 from mt_core.events import TrackedRun
 from mt_core.loop import Progress
+from mt_core.losses import NATS_PER_TOKEN
 from mt_core.plugins.resolve import Resolved
 from mt_core.tracking.console import ProgressLines
-from mt_core.tracking.metrics import MetricsFile
+from mt_core.tracking.logs import notice
+from mt_core.tracking.metrics import MetricsFile, spans
 from mt_core.tracking.recorder import Recorder
 from mt_core.tracking.tensorboard import TensorBoardWriter
 from mt_core.tracking.trackers import GuardedTracker
@@ -24,8 +27,13 @@ def open_recorder(
     *,
     total_steps: int,
     is_main: bool,
+    checkpoint: Path | None = None,
+    loss_unit: str = NATS_PER_TOKEN,
 ) -> Recorder:
-    """Every outlet that the run has; none on other ranks. Raises ``MtError`` where a tracker says what it lacks."""
+    """Every outlet that the run has; none on other ranks. Says where a run goes on that has a ``checkpoint``.
+
+    Raises ``MtError`` where a tracker says what it lacks.
+    """
     if not is_main:
         return Recorder(None, None, None, None)
     every = resolved.config.log.every_steps
@@ -41,16 +49,27 @@ def open_recorder(
     if output is None:
         return Recorder(None, None, lines, None, every, trackers)
     metrics = MetricsFile(output / "metrics.jsonl")
-    metrics.cut_back(recorded)
+    again = metrics.cut_back(recorded)
+    if checkpoint is not None:
+        notice(_describe_start(checkpoint, progress, total_steps, again))
     if samples is not None:
         samples.cut_back(recorded)
     board = TensorBoardWriter(output / "tensorboard", purge_step=progress.step + 1 if progress.step else None)
-    return Recorder(metrics, board, lines, output, every, trackers)
+    return Recorder(metrics, board, lines, output, every, trackers, loss_unit=loss_unit)
+
+
+def _describe_start(checkpoint: Path, progress: Progress, total_steps: int, again: list[int]) -> str:
+    """Say from where a run goes on, and which steps it had come to after that: their figures were cut off."""
+    text = f"notice: the run goes on from {checkpoint}, after step {progress.step:,} of {total_steps:,}"
+    if progress.pending is not None:
+        return f"{text}, with the evaluation of that step"
+    which = f"step{'s' * (len(again) != 1)} {spans(again)}"
+    return f"{text}; {which}, whose figures were there already, will be computed anew" if again else text
 
 
 def _trackers(resolved: Resolved, output: Path | None, first_step: int) -> list[GuardedTracker]:
     name = output.name if output is not None else resolved.stem
-    run = TrackedRun(name=name, output=output, config=resolved.config.as_raw(), first_step=first_step)
+    run = TrackedRun(name=name, output=output, config=redacted_config(resolved.config.as_raw()), first_step=first_step)
     return [
         GuardedTracker(each.name, partial(resolved.build, f"tracker:{each.name}", each.options, run=run))
         for each in resolved.config.trackers

@@ -19,6 +19,7 @@ from mt_core.engine.build import stored_layers
 from mt_core.engine.engine import Engine
 from mt_core.engine.plan import Plan
 from mt_core.groups import GroupSize
+from mt_core.losses import loss_unit_of
 from mt_core.nn import Batch
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Tokenizer
@@ -91,6 +92,7 @@ def about_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: in
         "device": _device(engine),
         "attention": repr(engine.module.model.attention),
         "total_steps": total_steps,
+        "loss_unit": loss_unit_of(data.objective),
         "sequence_len": config.train.sequence_len,
     }
 

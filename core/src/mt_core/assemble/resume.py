@@ -13,41 +13,32 @@ from typing import Any
 import yaml
 
 from mt_core.assemble.lock_file import check_lock
-from mt_core.checkpoint.files import refuse_special
+from mt_core.assemble.run_file import (
+    flat,
+    places_outside,
+    read_stored,
+    refuse_differences,
+    refuse_other_run,
+    refuse_unsaid,
+)
+from mt_core.checkpoint.fields import REQUIRED
 from mt_core.checkpoint.manifest import MANIFEST, read_manifest
 from mt_core.checkpoint.store import LATEST, CheckpointStore, find
 from mt_core.config.commandline import merge
-from mt_core.config.files import read_config, write_yaml
-from mt_core.config.run import SECTIONS, SLOTS
-from mt_core.errors import CheckpointError, ConfigError, Fault
+from mt_core.config.files import write_yaml
+from mt_core.config.run import RunConfig
+from mt_core.data.text_ids import begin_ids
+from mt_core.errors import CheckpointError
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import Origins, Resolved, resolve
 from mt_core.protocols import Tokenizer
 from mt_core.tracking.logs import first_notice
 
+COMPLETED = "completed"
+"""File of a run that has come to its end."""
+ENDED = "ended_by_callback"
+"""Key of a manifest: whether a callback ended the run with this step."""
 _SENTENCE = "The quick brown fox's 12 jumps, over 3.5 lazy dogs: naïve façade, Ελλάδα, 日本語!\n\tif x == 0:\n"
-MAY_CHANGE = (
-    "train.steps",
-    "train.epochs",
-    "train.max_minutes",
-    "train.micro_batch_size",
-    "train.activation_checkpointing",
-    "train.attention",
-    "train.compile",
-    "train.tf32",
-    "train.on_nonfinite",
-    "train.max_skips",
-    "log.",
-    "checkpoint.",
-    "eval.",
-    "callbacks",
-    "trackers",
-    "parallel.",
-    "data.cache",
-    "data.workers",
-    "data.prove",
-)
-"""Keys that a resumed run may set anew (docs/architecture.md); a trailing dot means a whole section."""
 
 
 def resolve_resumed(
@@ -63,26 +54,47 @@ def resolve_resumed(
         raise CheckpointError(
             f"{run_folder} has no run.yaml, so it is no run that can be resumed; give the run's folder"
         )
-    for note in filter(None, (newer_than(checkpoint, folder), check_lock(run_folder))):
+    if note := check_lock(run_folder):
         first_notice(note)
-    refuse_special(run_folder / "run.yaml")
-    before, manifest = read_config(run_folder / "run.yaml"), read_manifest(checkpoint)
+    stored, manifest = read_stored(run_folder), read_manifest(checkpoint)
     # The rows of a step stay those of the run, also where they followed from micro-batch and processes that may change.
     rows = _rows_of_a_step(manifest, checkpoint)
-    _refuse_other_config(_with_rows(manifest.get("config", before), rows), _with_rows(before, rows), run_folder)
+    before = manifest["config"]
+    refuse_other_run(_with_rows(before, rows), _with_rows(stored, rows), run_folder)
     before = merge(before, {"train": {"global_batch_size": rows}})
     raw = _as_found(raw)
     known = dict.fromkeys(flat(before), f"the run {run_folder}") | (origins or {})
+    kept = resolve(before, host, known).config.as_raw()
+    refuse_unsaid(before, stored, raw, run_folder, kept)
     resolved = resolve(merge(before, raw), host, known)
-    _refuse_changes(resolve(before, host, known).config.as_raw(), resolved.config.as_raw(), run_folder)
-    return resolved, checkpoint
+    _refuse_changes(kept, resolved.config.as_raw(), run_folder)
+    if places := places_outside(before, raw):
+        first_notice(f"notice: beside its folder the run writes to what its checkpoint names: {', '.join(places)}")
+    return resolved, _place_to_go_on(checkpoint, folder, resolved.config)
+
+
+def _place_to_go_on(checkpoint: Path, asked: Path, config: RunConfig) -> Path:
+    """Return ``checkpoint``, or the newest save where the run had come to its end with that and is asked for no more.
+
+    ``latest`` may name an earlier one by then (``Control.latest``), from which the run would train once more what it has
+    trained. A checkpoint that was asked for by its own path is taken.
+    """
+    saved = [] if asked.resolve() == checkpoint.resolve() else CheckpointStore(checkpoint.parent.parent).list()
+    if not saved or saved[-1][1] == checkpoint:
+        return checkpoint
+    newest = saved[-1][1]
+    if is_over(newest, config):
+        return newest
+    first_notice(_describe_newer(checkpoint, newest))
+    return checkpoint
 
 
 def _rows_of_a_step(manifest: Mapping[str, Any], checkpoint: Path) -> int:
-    layout = manifest.get("layout")
-    if not isinstance(layout, dict) or "global_batch_size" not in layout:
-        raise CheckpointError(f"{checkpoint / MANIFEST} has no layout, so no training run saved it; give another one")
-    return int(layout["global_batch_size"])
+    if missing := [name for name in REQUIRED if name not in manifest]:
+        raise CheckpointError(
+            f"{checkpoint / MANIFEST} has no {' and no '.join(missing)}, so no training run saved it; give another one"
+        )
+    return int(manifest["layout"]["global_batch_size"])
 
 
 def _as_found(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -100,16 +112,15 @@ def _with_rows(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:
     return merge(raw, {"train": {"global_batch_size": rows if given is None else given}})
 
 
-def newer_than(checkpoint: Path, asked: Path) -> str:
-    """What to know when a run is gone on with from what is not its last save; nothing when a checkpoint was asked for."""
-    saved = [] if asked.resolve() == checkpoint.resolve() else CheckpointStore(checkpoint.parent.parent).list()
-    if not saved or saved[-1][1] == checkpoint:
-        return ""
-    newer = saved[-1][1]
+def _describe_newer(checkpoint: Path, newest: Path) -> str:
+    """Say what to know when a run goes on from what is not its last save."""
+    manifest = read_manifest(newest)
+    go_on = f"The run goes on from {checkpoint.name}; give {newest} to go on from that one"
+    if had_ended(newest, manifest):
+        return f"notice: the run ended with {checkpoint.name} as its checkpoint, and its last step is in {newest.name}. {go_on}"
     return (
-        f"notice: {checkpoint.parent / LATEST} names {checkpoint.name}, and {newer.name} was saved after it (a save that"
-        f" was interrupted, or a file that was changed). The run goes on from {checkpoint.name}; give {newer} to go on"
-        " from that one"
+        f"notice: {checkpoint.parent / LATEST} names {checkpoint.name}, and {newest.name} was saved after it (a save that"
+        f" was interrupted, or a file that was changed). {go_on}"
     )
 
 
@@ -123,7 +134,7 @@ def refuse_other_data(before: Mapping[str, Any] | None, now: Mapping[str, Any]) 
     figures = [
         f"{key} {before[key]:,} then, {value:,} now"
         for key, value in now.items()
-        if isinstance(value, int) and before.get(key, value) != value
+        if isinstance(value, int) and isinstance(before.get(key), int) and before[key] != value
     ]
     raise CheckpointError(
         f"{_what_changed(before, now)} not as in the run that saved the checkpoint:"
@@ -141,57 +152,69 @@ def _what_changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:
-    """What tells a tokenizer from most others: its size, its special ids, and how it reads a sentence."""
-    told = (tokenizer.size, tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id, tokenizer.encode(_SENTENCE))
+    """What tells a tokenizer from most others: its size, its special ids, how it reads a sentence, and what it puts in front."""
+    specials = (tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id)
+    told: tuple[object, ...] = (tokenizer.size, *specials, tokenizer.encode(_SENTENCE))
+    begin = begin_ids(tokenizer)
+    if begin != tuple(token for token in specials[:1] if token is not None):
+        told = (*told, begin)  # runs from before tokenizers were asked have the digest without it
     return hashlib.sha256(repr(told).encode()).hexdigest()
 
 
-def is_finished(output: Path | None, resolved: Resolved, checkpoint: Path) -> bool:
-    """Whether the run is complete and asks for no more steps, or epochs, than it has."""
-    train = resolved.config.train
-    if output is None or not (output / "completed").exists():
+def is_finished(output: Path, resolved: Resolved, checkpoint: Path) -> bool:
+    """Whether the run is complete, and asks for no more than it had."""
+    return (output / COMPLETED).exists() and is_over(checkpoint, resolved.config)
+
+
+def describe_finished(output: Path, checkpoint: Path) -> str:
+    """Say that a run is complete, and where a callback ended it."""
+    manifest = read_manifest(checkpoint)
+    step, total = manifest["step"], manifest["total_steps"]
+    return f"{output} is completed" + (f" (a callback ended it after step {step} of {total})" if step < total else "")
+
+
+def is_over(checkpoint: Path, config: RunConfig) -> bool:
+    """Whether the run had come to its end with this save, and ``config`` asks for no more.
+
+    More are steps or epochs; where a callback ended the run, other callbacks as well.
+    """
+    manifest = read_manifest(checkpoint)
+    if not had_ended(checkpoint, manifest) or _asks_for_more(manifest, config):
         return False
-    if train.steps is not None:
-        return int(read_manifest(checkpoint)["step"]) >= train.steps
-    had = read_config(output / "run.yaml")["train"].get("epochs")
-    return had is not None and (train.epochs or 1.0) <= had
+    return manifest["step"] >= manifest["total_steps"] or not callbacks_differ(manifest, config)
 
 
-def flat(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys of slots and sections."""
-    values: dict[str, Any] = {}
-    for key, value in raw.items():
-        if isinstance(value, dict) and (key in SLOTS or key in SECTIONS):
-            values |= {f"{key}.{name}": item for name, item in value.items()}
-        else:
-            values[key] = value
-    return values
+def had_ended(checkpoint: Path, manifest: Mapping[str, Any]) -> bool:
+    """Whether this save was the last one of a run: of its last step, or of the one with which a callback ended it.
+
+    A manifest of an earlier version does not say the latter: there the newest save of a run that is complete is the one.
+    """
+    if manifest["step"] >= manifest["total_steps"]:
+        return True
+    if ENDED in manifest:
+        return bool(manifest[ENDED])
+    run_folder = checkpoint.parent.parent
+    return (run_folder / COMPLETED).exists() and CheckpointStore(run_folder).list()[-1][1] == checkpoint
+
+
+def callbacks_differ(manifest: Mapping[str, Any], config: RunConfig) -> bool:
+    """Whether other callbacks, or other options of them, were there when the checkpoint was saved."""
+    return bool(manifest["config"].get("callbacks") != _plain(config.as_raw()).get("callbacks"))
+
+
+def _asks_for_more(manifest: Mapping[str, Any], config: RunConfig) -> bool:
+    """Whether the length is another one: lengths of two kinds can be compared once the rows are known, and not before."""
+    had, train = manifest["config"].get("train", {}), config.train
+    if train.steps is not None and had.get("steps") is not None:
+        return bool(train.steps > had["steps"])
+    if train.epochs is not None and had.get("epochs") is not None:
+        return bool(train.epochs > had["epochs"])
+    return True
 
 
 def _refuse_changes(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> None:
     fix = "A resumed run keeps it: leave it out, or start a new run."
-    _refuse_differences(flat(_plain(old)), f"in the run {folder}", flat(_plain(new)), "", fix)
-
-
-def _refuse_other_config(saved: Mapping[str, Any], stored: Mapping[str, Any], folder: Path) -> None:
-    fix = "One of the two is damaged, was changed, or is another run's: put it back as it was."
-    _refuse_differences(flat(saved), "in the checkpoint", flat(stored), f" in {folder / 'run.yaml'}", fix)
-
-
-def _refuse_differences(
-    before: Mapping[str, Any], where_before: str, after: Mapping[str, Any], where_after: str, fix: str
-) -> None:
-    faults = [
-        Fault(
-            key=key.replace("_", "-"),
-            problem=f"is {after.get(key)!r}{where_after}, and {before.get(key)!r} {where_before}.",
-            fix=fix,
-        )
-        for key in sorted(before.keys() | after.keys())
-        if before.get(key) != after.get(key) and not key.startswith(MAY_CHANGE)
-    ]
-    if faults:
-        raise ConfigError(faults)
+    refuse_differences(flat(_plain(old)), f"in the run {folder}", flat(_plain(new)), "", fix)
 
 
 def _plain(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mt_core import __version__
-from mt_core.assemble.stopping import StopNow, Stopper
+from mt_core.assemble.own_files import files_of_components
+from mt_core.assemble.stopping import Stopper
 from mt_core.checkpoint.folder import opened
-from mt_core.errors import StoppedError, UsageError, WorkerError
+from mt_core.config.ranks import ranks
+from mt_core.errors import StopNow, StoppedError, UsageError, WorkerError, refuse_exit
 from mt_core.plugins.resolve import Resolved
 from mt_core.tracking.logs import RunLog, for_the_file, logged, notice
 
@@ -46,7 +48,7 @@ def run(resolved: Resolved, options: RunOptions) -> Outcome:
             "mt-train does not train on Windows itself: DeepSpeed and gloo need Linux. Install it in WSL 2 (`wsl --install`), where"
             " it works as on Linux"
         )
-    rank, levels = int(os.environ.get("RANK", "0")), resolved.config.log
+    rank, levels = ranks().rank, resolved.config.log
     stopper = Stopper(resolved.config.train.max_minutes)
     with ExitStack() as stack:
         log = stack.enter_context(logged(rank, console=levels.console_level, file=levels.file_level))
@@ -55,8 +57,9 @@ def run(resolved: Resolved, options: RunOptions) -> Outcome:
             if rank == 0 and options.output is not None:
                 folder = options.output
                 resume = options.checkpoint is not None
+                own = files_of_components(resolved)
                 stack.enter_context(
-                    opened(folder, overwrite=options.overwrite, anew=options.anew, resume=resume, say=notice)
+                    opened(folder, overwrite=options.overwrite, anew=options.anew, resume=resume, own=own, say=notice)
                 )
                 log.open(folder)
             stack.enter_context(_stacks_on_request())
@@ -70,7 +73,19 @@ def run(resolved: Resolved, options: RunOptions) -> Outcome:
             if isinstance(error, RuntimeError) and (consequence := _consequence(error, rank)):
                 for_the_file(str(consequence), logging.ERROR)
                 raise consequence from error
+            if not isinstance(error, Exception):
+                refuse_exit(error, _owners(resolved))
             raise
+
+
+def _owners(resolved: Resolved) -> dict[str, str]:
+    """The components of the run by the top-level package of their code, ``dataset rows of acme-data 1.0``; ours are left out."""
+    found: dict[str, list[str]] = {}
+    for slot, offer in resolved.offers.items():
+        package = offer.plugin.module.partition(".")[0]
+        kind = slot.partition(":")[0].replace("_", " ")
+        found.setdefault(package, []).append(f"{kind} {offer.component.name} of {offer.plugin.label}")
+    return {package: " or ".join(names) for package, names in found.items() if package != "mt_core"}
 
 
 def _consequence(error: RuntimeError, rank: int) -> WorkerError | None:
@@ -103,7 +118,7 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
     if process.is_main:
         for text in plan.notices:
             notice(f"notice: {text}")
-    stack.enter_context(own_torch_settings(config.train))
+    stack.enter_context(own_torch_settings(config.train, process.device.type))
     deepspeed = stack.enter_context(connected(process, config.parallel.timeout_seconds))
     shared = share_text(str(options.output.absolute() if options.output else ""))
     output = options.output if process.is_main else Path(shared) if shared else None
@@ -149,15 +164,16 @@ def _versions(rank: int, world: int, device: str) -> str:
 
 
 @contextmanager
-def own_torch_settings(config: TrainConfig) -> Iterator[None]:
+def own_torch_settings(config: TrainConfig, device: str) -> Iterator[None]:
     """Random generators and settings of this process as they were, once the run is over."""
     import torch
 
+    from mt_core.assemble.matmul import matmul_precision
     from mt_core.engine.random_state import kept_random_state
 
     before = torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision()
     torch.use_deterministic_algorithms(config.deterministic)
-    torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
+    torch.set_float32_matmul_precision(matmul_precision(device, tf32=config.tf32))
     try:
         with kept_random_state():
             yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -20,8 +19,7 @@ from mt_core.generation.text import TextStream, earliest
 from mt_core.nn import TrainModel
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Sample, Tokenizer
-from mt_core.tracking.appender import Appender
-from mt_core.tracking.metrics import cut_back
+from mt_core.tracking.step_lines import StepLines
 
 FILE = "samples.jsonl"
 LONGEST_PROMPT = 64
@@ -51,7 +49,7 @@ class SampleWriter:
         tokens: int,
         stop: str | None = None,
     ) -> None:
-        self._tokenizer, self._file, self._tokens = tokenizer, Appender(folder / FILE), tokens
+        self._tokenizer, self._file, self._tokens = tokenizer, StepLines(folder / FILE), tokens
         self._stop = () if stop is None else (stop,)
         self._asked = [_asked(sample) for sample in islice(held_out, count)]
         ends = [tokenizer.eos_id, *(_end(ask.expected, tokenizer) for ask in self._asked)]
@@ -60,8 +58,7 @@ class SampleWriter:
 
     def cut_back(self, step: int) -> None:
         """Drop what was written after ``step``."""
-        if self._file.path.exists():
-            cut_back(self._file.path, step)
+        self._file.cut_back(step)
 
     def write(self, model: TrainModel, step: int, *, longest: int) -> list[dict[str, Any]]:
         """Append a line for each prompt, and return what they hold. ``longest`` is what the model takes, prompt and new tokens together."""
@@ -78,7 +75,7 @@ class SampleWriter:
             model.train(was_training)
         asked = zip(self._asked, streams, strict=True)
         written = [self._texts(step, ask, stream.close()) for ask, stream in asked]
-        self._file.append("".join(json.dumps(each, ensure_ascii=False) + "\n" for each in written).encode())
+        self._file.append(written)
         return written
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from mt_core.engine.build import stored_layers
 from mt_core.engine.engine import Engine
 from mt_core.engine.processes import agree, agree_beside
 from mt_core.engine.snapshot import take_snapshot
-from mt_core.errors import CheckpointError, UsageError
+from mt_core.errors import UsageError
 from mt_core.groups import whole_shape
 from mt_core.tracking.logs import notice
 
@@ -84,7 +84,7 @@ class Saver:
         """A run has failed: what is under way is committed if it can be, and never hides what went wrong."""
         try:
             self.finish()
-        except (CheckpointError, RuntimeError) as error:  # gloo's own, where another rank has gone
+        except BaseException as error:  # noqa: BLE001 - gloo's own too, where another rank has gone; the run ends with another
             notice(f"warning: {error}")
 
 

@@ -14,27 +14,32 @@ from typing import Any
 from mt_core.assemble.batch_size import found
 from mt_core.assemble.callbacks import CallbackContext, Callbacks
 from mt_core.assemble.data import RunData, make_held_out, make_loader
+from mt_core.assemble.description import Description
 from mt_core.assemble.goodbye import say_goodbye
+from mt_core.assemble.matmul import describe_change, present_setting
 from mt_core.assemble.outcome import Outcome
+from mt_core.assemble.own_files import record_files
+from mt_core.assemble.progress import saved_progress
 from mt_core.assemble.proof import prove_if_asked
 from mt_core.assemble.recording import open_recorder
 from mt_core.assemble.report import about_run, describe_run
-from mt_core.assemble.resume import refuse_other_data, tokenizer_digest
+from mt_core.assemble.resume import ENDED, refuse_other_data, tokenizer_digest
 from mt_core.assemble.samples import sample_writer
 from mt_core.assemble.saving import Saver
 from mt_core.assemble.stopping import Stopper
 from mt_core.assemble.weights import base_files
-from mt_core.checkpoint.files import replace_text
-from mt_core.checkpoint.folder import writing
-from mt_core.config.files import write_yaml
-from mt_core.config.secrets import redact
-from mt_core.data.loader import Position, Window
+from mt_core.checkpoint.manifest import MANIFEST
+from mt_core.config.secrets import redacted
+from mt_core.data.loader import Window
 from mt_core.engine.access import AdapterSteps
 from mt_core.engine.engine import Engine
+from mt_core.engine.processes import agree, share_text
 from mt_core.engine.snapshot import kept_tensors, read_snapshot
 from mt_core.engine.trained import LiveWeights
+from mt_core.errors import CallbackError
 from mt_core.events import Control
 from mt_core.loop import Every, Plugs, Progress, train
+from mt_core.losses import counts_tokens, loss_unit_of
 from mt_core.plugins.lock import locked
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import StepRecord
@@ -43,11 +48,6 @@ from mt_core.tracking.memory import peak_memory_gib
 from mt_core.tracking.metrics import without_nan
 from mt_core.tracking.profile import profiled
 from mt_core.tracking.recorder import Recorder
-
-
-def _record_of(values: Mapping[str, Any]) -> StepRecord:
-    numbers: dict[str, Any] = {key: math.nan if value is None else value for key, value in values.items()}
-    return StepRecord(**numbers)
 
 
 class Session:
@@ -67,6 +67,7 @@ class Session:
         self.saver = self._saver(output) if output else None
         self.samples = sample_writer(resolved, data, engine, output)
         train_config = self.config.train
+        self.description = Description(output if self.process.is_main else None)
         self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
 
     @cached_property
@@ -103,13 +104,21 @@ class Session:
             self.samples,
             total_steps=self.total_steps,
             is_main=self.process.is_main,
+            checkpoint=checkpoint,
+            loss_unit=loss_unit_of(self.data.objective),
         )
         if self.process.is_main:
             about = about_run(self.resolved, self.engine, self.data, self.total_steps)
-            self._write_head(about | {"from_step": progress.step, "found": found(self.resolved)})
+            about |= {"from_step": progress.step, "found": found(self.resolved)}
+            files = {} if self.output is None else record_files(self.resolved, self.output)
+            self.description.write(self.raw, self.lock, redacted(about) | files)
             show(describe_run(about, self.data))
             for text in about["warnings"]:
                 notice(f"warning: {text}")
+        with self.description.failures(progress):
+            return self._train(progress, recorder, profile)
+
+    def _train(self, progress: Progress, recorder: Recorder, profile: Path | None) -> Outcome:
         began = time.perf_counter()
         self.stopper.preparing = False
         self._event("on_run_start", progress.step)
@@ -126,20 +135,20 @@ class Session:
         if ended.latest is not None and self.saver is not None:
             self.saver.point(ended.latest)
         recorder.close_trackers(failed=False)
-        seconds = time.perf_counter() - began
         outcome = Outcome(
             self.output,
             progress.step,
             recorder.first_loss,
             recorder.last_loss,
             recorder.eval_loss,
-            seconds,
+            time.perf_counter() - began,
             "" if finished else self.stopper.reason or "another process",
         )
         if self.process.is_main:
             recorder.finish()
             if self.samples is not None:
                 self.samples.close()
+            self.description.write_end("completed" if finished else "stopped", progress.step, outcome.stopped)
             say_goodbye(outcome, self.resolved, self.data, self.total_steps)
         return outcome
 
@@ -148,6 +157,7 @@ class Session:
 
         def on_record(record: StepRecord) -> Control:
             after_step()
+            self.description.refuse_lost()
             recorder.append(record)
             control = Control()
             if record.evaluation:
@@ -174,13 +184,15 @@ class Session:
             on_record=on_record,
             memory_gib=lambda: peak_memory_gib(self.process.device),
             stop=self._wants_to_stop,
+            together=agree if self.data.stream is not None else bool,  # rows in files are there, and need no question
             skip_unapplied=self.plan.scales_loss,
             max_skips=self.config.train.max_skips if self.config.train.on_nonfinite == "skip" else 0,
+            counts_tokens=counts_tokens(self.data.objective),
             on_skip=lambda text: notice(f"warning: skipped {text}") if self.process.is_main else None,
         )
         finished = train(
             self.engine,
-            self.loader.windows(progress.position),
+            self.loader.windows(progress.position, self._wants_to_stop),
             self.resolved.build("schedule", self.config.schedule.options, total_steps=self.total_steps),
             progress,
             plugs,
@@ -213,8 +225,22 @@ class Session:
                 if self.samples is not None:
                     longest = self.config.model.options.max_seq_len
                     texts = self.samples.write(self.engine.module.model, step, longest=longest)
-        self._event("on_predict_end", step, predictions=texts)
-        return figures
+        return figures | self._added_figures(figures, step, texts)
+
+    def _added_figures(
+        self, figures: Mapping[str, float], step: int, texts: Sequence[Mapping[str, Any]]
+    ) -> dict[str, float]:
+        """What callbacks add to the figures of an evaluation: rank 0 has the texts, and all ranks decide by its figures."""
+        if not self.callbacks.listens("on_predict_end"):
+            return {}
+        asked = self._event("on_predict_end", step, predictions=texts).metrics
+        here = {f"eval_{name.removeprefix('eval_')}": float(value) for name, value in asked.items()}
+        added: dict[str, float] = json.loads(share_text(json.dumps(here)))
+        if twice := sorted(added.keys() & figures.keys()):
+            raise CallbackError(
+                f"a callback gives {', '.join(twice)} in on_predict_end, which the evaluation has; choose another name"
+            )
+        return added
 
     def _event(self, event: str, step: int, **fields: Any) -> Control:
         if not self.callbacks.listens(event):
@@ -223,6 +249,7 @@ class Session:
 
     def _context(self, step: int, **fields: Any) -> CallbackContext:
         fields |= {"model": self.engine.module.model, "weights": LiveWeights(self.engine), "config": self.raw}
+        fields |= {"tokenizer": self.data.tokenizer}
         fields |= {"total_steps": self.total_steps, "output": self.output, "evaluates": self.held_out is not None}
         return CallbackContext(step=step, **fields)
 
@@ -236,9 +263,11 @@ class Session:
             "position": asdict(progress.position),
             "pending": without_nan(asdict(progress.pending)) if progress.pending else None,
             "skipped": progress.skipped,
+            ENDED: progress.ended,
             "evaluation": {name: value for name, value in evaluation.items() if math.isfinite(value)},
             "total_steps": self.total_steps,
             "layout": asdict(self.plan) | {"notices": []},
+            "matmul": present_setting(),
             "model": {"name": self.config.model.name, **self.config.model.options.model_dump(mode="json")},
             "plugins": self.lock["plugins"],
             "config": self.raw,
@@ -263,31 +292,14 @@ class Session:
         refuse_other_data(manifest.get("data"), self.fingerprint)
         if not read_snapshot(self.engine, checkpoint) and self.process.is_main:
             notice("notice: the run was saved on another number of processes, so dropout will not repeat bit for bit")
-        self.callbacks.load_state_dict(manifest["callbacks"])
+        if (note := describe_change(manifest.get("matmul"))) and self.process.is_main:
+            notice(note)
+        progress = saved_progress(manifest, checkpoint, self.config, self.loader, total_steps=self.total_steps)
+        self.callbacks.load_state_dict(manifest["callbacks"], str(checkpoint / MANIFEST))
         self.callbacks.load_tensors(kept_tensors(checkpoint))
         if manifest["total_steps"] != self.total_steps and self.process.is_main:
             notice(
                 f"notice: the run now has {self.total_steps} steps instead of {manifest['total_steps']}; the schedule is"
                 " computed for the new length"
             )
-        pending = manifest.get("pending")
-        return Progress(
-            manifest["step"],
-            manifest["tokens"],
-            Position(**manifest["position"]),
-            _record_of(pending) if pending else None,
-            manifest.get("skipped", 0),
-        )
-
-    # ------------------------------------------------------------------------------------------------- the folder
-
-    def _write_head(self, about: Mapping[str, Any]) -> None:
-        if self.output is None:
-            return
-        lock = json.dumps(self.lock, indent=1)
-        content = json.dumps(about, indent=1, ensure_ascii=False)
-        with writing(self.output):  # at once each: a run that is killed here must still be one that can be resumed
-            (self.output / "completed").unlink(missing_ok=True)
-            replace_text(self.output / "run.yaml", write_yaml(self.raw))
-            replace_text(self.output / "plugins.lock.json", lock + "\n")
-            replace_text(self.output / "about.json", redact(content) + "\n")
+        return progress

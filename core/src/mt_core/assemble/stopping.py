@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
+from mt_core.errors import StopNow
+
 # Windows has no SIGUSR1
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name))
 """Those that ask a run to save and stop, as far as this system has them."""
@@ -27,10 +29,6 @@ def signals_taken(handler: Callable[[int, FrameType | None], None]) -> Iterator[
     finally:
         for number, former in before.items():
             signal.signal(number, former)
-
-
-class StopNow(BaseException):
-    """A signal before the first step. No ``Exception``: nothing on the way may take it for a failure of its own."""
 
 
 class Stopper:

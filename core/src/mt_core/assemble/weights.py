@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from os.path import expanduser
 from pathlib import Path
 
 import torch
@@ -14,7 +15,7 @@ from mt_core.adapters.folder import AdapterFolder
 from mt_core.checkpoint.files import sha256
 from mt_core.checkpoint.manifest import read_manifest
 from mt_core.checkpoint.tensors import open_model, open_overlay
-from mt_core.components import TokenizerComponent
+from mt_core.components import AdapterComponent, TokenizerComponent
 from mt_core.config.run import ModelRef
 from mt_core.engine.build import TensorSource
 from mt_core.engine.snapshot import kept_tensors
@@ -63,7 +64,8 @@ def adapter_weights(
     folder = adapter_folder(resolved)
     if checkpoint is None and folder is not None:
         check_base_of(folder, resolved)
-        found = folder.for_model(adapter, model, run=resolved.config.adapter.as_raw())
+        run = resolved.config.adapter.as_raw()
+        found = folder.for_model(adapter, model, run=run, stated=is_stated(folder, resolved))
         _check_overlay(str(folder.path), found, [*base, *own])
     elif checkpoint is None:
         found = _overlay(resolved.config.model.source.overlay, [*base, *own])
@@ -78,8 +80,15 @@ def adapter_folder(resolved: Resolved) -> AdapterFolder | None:
     return _adapter_at(resolved.config.model.source.overlay)
 
 
+def is_stated(folder: AdapterFolder, resolved: Resolved) -> bool:
+    """Whether the run's adapter is what the folder says, so that nobody has to have typed its options."""
+    component, slot = resolved.offers["adapter"].component, resolved.config.adapter
+    assert isinstance(component, AdapterComponent), "the host checks the kind"
+    return folder.states(component, slot.options, slot.as_raw())
+
+
 def _adapter_at(overlay: str | None) -> AdapterFolder | None:
-    return None if overlay is None else AdapterFolder.at(Path(overlay).expanduser())
+    return None if overlay is None else AdapterFolder.at(Path(expanduser(overlay)))
 
 
 def averaged_of(checkpoint: Path | None, name: str) -> TensorSource:
@@ -101,14 +110,14 @@ def base_files(resolved: Resolved) -> dict[str, str]:
     """
     overlay = None if adapter_folder(resolved) is not None else _without_gone(resolved.config.model).source.overlay
     found = [resolved.weights_path] if resolved.weights_path is not None else []
-    paths = [path for place in (*found, overlay) if place is not None for path in _files(Path(place).expanduser())]
+    paths = [path for place in (*found, overlay) if place is not None for path in _files(Path(expanduser(place)))]
     return {path.name: sha256(path) for path in paths}
 
 
 def _without_gone(model: ModelRef) -> ModelRef:
     """Without an overlay that is gone: an adapter's is in the checkpoint, and another one's hash is missed."""
     overlay = model.source.overlay
-    if overlay is None or Path(overlay).expanduser().exists():
+    if overlay is None or Path(expanduser(overlay)).exists():
         return model
     return model.model_copy(update={"source": model.source.model_copy(update={"overlay": None})})
 

@@ -28,7 +28,8 @@ from .objectives.config import TokenLossConfig
 from .optimizer import AdamWConfig, build_adamw
 from .schedules import ConstantConfig, CosineConfig, build_constant, build_cosine
 from .tokenizers.byte import ByteConfig, build_byte
-from .tokenizers.huggingface import HuggingFaceConfig, build_huggingface, size_with_new_tokens
+from .tokenizers.huggingface import build_huggingface, size_with_new_tokens
+from .tokenizers.huggingface_config import HuggingFaceConfig
 from .tokenizers.sentencepiece import SentencePieceConfig, build_sentencepiece
 
 if TYPE_CHECKING:

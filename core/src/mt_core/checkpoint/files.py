@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from mt_core.errors import CheckpointError
-from mt_core.weights.files import sync
+from mt_core.files.writing import replaced
 
 _CHUNK = 4 * 2**20
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -30,16 +30,8 @@ def refuse_special(path: Path) -> None:
 
 def replace_text(path: Path, text: str) -> None:
     """Replace a file by another content at once: a crash leaves the old or the new one."""
-    staged = path.with_name(f".tmp-{path.name}")
-    staged.unlink(missing_ok=True)  # never through a link that somebody put there
-    try:
-        staged.write_text(text, encoding="utf-8")
-        sync(staged)
-        os.replace(staged, path)
-    except OSError:
-        staged.unlink(missing_ok=True)
-        raise
-    sync(path.parent)
+    with replaced(path, durable=True) as file:
+        file.write(text.encode())
 
 
 def sha256(path: Path) -> str:

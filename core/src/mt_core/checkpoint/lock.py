@@ -71,6 +71,27 @@ def held(path: Path) -> Iterator[str]:
         os.close(handle)
 
 
+def refuse_lost(path: Path) -> None:
+    """Raise ``OutputError`` unless the lock file is where this process left it: its folder may have been removed or moved.
+
+    A file that cannot be read for another reason tells nothing, and neither does one without a name in it.
+    """
+    try:
+        text = path.read_bytes()[:_MOST_BYTES]
+    except (FileNotFoundError, NotADirectoryError):
+        text = None
+    except OSError:
+        return
+    holder = None if text is None else _parsed(text)
+    if text is None or (holder is not None and holder != Holder.this()):
+        now = "there is another one in its place" if text is not None else "it was removed or moved"
+        raise OutputError(
+            f"output {path.parent} is not the folder any more that this run writes to: {now} while it was in use. Figures, logs and"
+            " checkpoints so far are where that folder is now, or gone with it, and nothing more can be saved; choose an --output"
+            " that stays, and start the run again"
+        )
+
+
 def _claim(handle: int, path: Path) -> list[str]:
     notes, locks = [], True
     import fcntl  # here: Windows has none, and `mt-plugins doctor` has to say so there
@@ -107,7 +128,10 @@ def _read_soon(handle: int) -> Holder | None:
 
 def _read(handle: int) -> Holder | None:
     """Who the file names; nobody when it is empty or only half written."""
-    text = os.pread(handle, _MOST_BYTES, 0)
+    return _parsed(os.pread(handle, _MOST_BYTES, 0))
+
+
+def _parsed(text: bytes) -> Holder | None:
     try:
         content = json.loads(text)
         return Holder(int(content["process"]), str(content["host"]), str(content["boot"]))

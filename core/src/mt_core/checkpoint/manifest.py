@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from mt_core.checkpoint.fields import is_count, odd_fields, shortened
 from mt_core.checkpoint.files import sha256, sizes
 from mt_core.checkpoint.tensors import json_text, read_json_text
 from mt_core.errors import CheckpointError
@@ -105,11 +106,9 @@ def _seal_faults(text: str, manifest: Mapping[str, Any]) -> Iterator[str]:
 
 def _faults_of(manifest: Mapping[str, Any]) -> Iterator[str]:
     for key in ("step", "save_number"):
-        if type(manifest.get(key)) is not int or manifest[key] < 0:
-            yield f"{key} is {manifest.get(key)!r} instead of a count"
-    evaluation = manifest.get("evaluation", {})
-    if not isinstance(evaluation, dict) or not all(isinstance(v, int | float) for v in evaluation.values()):
-        yield f"its evaluation is {evaluation!r} instead of figures"
+        if not is_count(manifest.get(key)):
+            yield f"{key} is {shortened(manifest.get(key))} instead of a count"
+    yield from odd_fields(manifest)
     files = manifest.get("files")
     if not isinstance(files, dict):
         yield "it lists no files"

@@ -85,10 +85,10 @@ class CheckpointStore:
 
     def _phase(self, what: str, staging: Path, action: Callable[[], None]) -> None:
         """Run one phase on every rank; when it fails on any, all of them raise and the debris goes."""
-        failure: Exception | None = None
+        failure: Exception | SystemExit | None = None
         try:
             action()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks must hear of it; raised again below
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the other ranks must hear of it; raised again below
             failure = error
         cause = "another rank failed, and says why" if failure is None else self._explain(failure, staging)
         if self._agree(failure is None):
@@ -100,7 +100,7 @@ class CheckpointStore:
             " Earlier checkpoints are untouched."
         ) from failure
 
-    def _explain(self, failure: Exception, staging: Path) -> str:
+    def _explain(self, failure: Exception | SystemExit, staging: Path) -> str:
         said = str(failure) if isinstance(failure, CheckpointError) else f"{type(failure).__name__}: {failure}"
         said = said.rstrip(".")
         if not is_full(failure):

@@ -9,25 +9,27 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from mt_core import __version__
 from mt_core.checkpoint.files import amount
 from mt_core.checkpoint.folder import LOCK
 from mt_core.checkpoint.lock import held
 from mt_core.checkpoint.manifest import MANIFEST, STEP_FOLDER, is_whole
 from mt_core.checkpoint.store import LATEST, CheckpointStore, Keep, Saved, verify
-from mt_core.cli.guard import guarded
-from mt_core.config.files import read_config
+from mt_core.cli.guard import parsed
+from mt_core.config.faults import faults_of
+from mt_core.config.files import section_of
 from mt_core.config.names import expand
-from mt_core.errors import CheckpointError, UsageError
+from mt_core.config.sections import CheckpointConfig
+from mt_core.errors import CheckpointError, ConfigError, UsageError
 
 SCHEMA = 1
-BEST = "eval_loss:min"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    arguments = _parser().parse_args(argv)
-    return guarded(lambda: _run(arguments), debug=arguments.debug)
+    return parsed(_parser(), _run, argv)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -59,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _list(arguments: argparse.Namespace) -> int:
     store, saved = _opened(arguments)
-    latest, best = store.latest(), store.best(_settings(arguments).get("best", BEST))
+    latest, best = store.latest(), store.best(_settings(arguments).best)
     entries = [_entry(each, latest, best) for each in saved]
     _say(arguments, entries, _table(entries))
     return 0
@@ -124,14 +126,19 @@ def _checks(run: Path) -> list[tuple[Path, Callable[[Path], object]]]:
 def _prune(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
     keep = Keep(
-        last=settings.get("keep_last", 2) if arguments.keep_last is None else arguments.keep_last,
-        best=settings.get("keep_best", 1) if arguments.keep_best is None else arguments.keep_best,
-        by=settings.get("best", BEST),
+        last=settings.keep_last if arguments.keep_last is None else arguments.keep_last,
+        best=settings.keep_best if arguments.keep_best is None else arguments.keep_best,
+        by=settings.best,
     )
     if keep.last < 1 or keep.best < 0:
         raise UsageError(f"--keep-last is at least 1 and --keep-best at least 0, got {keep.last} and {keep.best}")
+    _opened(arguments)  # before the lock, which would leave a file in a folder that is no run
     with held(arguments.run / LOCK):  # no run may save meanwhile
         store, saved = _opened(arguments)
+        if store.folder.is_symlink():
+            raise UsageError(
+                f"{store.folder} is a link, and nothing is removed through one; give the run that it leads to"
+            )
         going = store.superfluous(keep)
         if not arguments.dry_run:
             store.prune(keep)
@@ -157,11 +164,14 @@ def _nothing(run: Path) -> CheckpointError:
     return CheckpointError(f"{run.absolute()} {problem}; give a run's folder")
 
 
-def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The run's own section ``checkpoint``."""
+def _settings(arguments: argparse.Namespace) -> CheckpointConfig:
+    """What the run's own section ``checkpoint`` says of keeping. Raises ``ConfigError`` with the file where that cannot be."""
     path = arguments.run / "run.yaml"
-    section = read_config(path).get("checkpoint", {}) if path.is_file() else {}
-    return section if isinstance(section, dict) else {}
+    section = section_of(path, "checkpoint") if path.is_file() else {}
+    try:
+        return CheckpointConfig(**{key: section[key] for key in ("keep_last", "keep_best", "best") if key in section})
+    except ValidationError as error:
+        raise ConfigError(faults_of(error, CheckpointConfig, f"{path}: checkpoint")) from error
 
 
 def _say(arguments: argparse.Namespace, entries: Sequence[dict[str, Any]], lines: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from mt_core.assemble.discovery import discovered
 from mt_core.cli.convert_delta import delta_parser
 from mt_core.cli.convert_options import chosen_dtype, described, free, shard_bytes, writing_options
 from mt_core.cli.convert_vocabulary import merge_parser, resize_parser
-from mt_core.cli.guard import guarded
+from mt_core.cli.guard import parsed
 from mt_core.config.names import expand
 from mt_core.tracking.logs import notice
 
@@ -22,8 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     parser = COMMANDS[words.pop(0)]() if words and words[0] in COMMANDS else _folder_parser()
-    arguments = parser.parse_args(words)
-    return guarded(lambda: int(arguments.command(arguments)), debug=arguments.debug)
+    return parsed(parser, lambda arguments: int(arguments.command(arguments)), words)
 
 
 def _folder_parser() -> argparse.ArgumentParser:

@@ -15,8 +15,9 @@ from mt_core.config.commandline import CommandLine, merge, parse
 from mt_core.config.files import read_config
 from mt_core.config.names import expand
 from mt_core.config.run import SECTIONS, SLOTS
-from mt_core.config.secrets import redact
-from mt_core.errors import DataError, UsageError, did_you_mean
+from mt_core.config.secrets import redacted
+from mt_core.config.strict import whole_number
+from mt_core.errors import DataError, UsageError, did_you_mean, shown
 from mt_core.plugins.resolve import resolve
 from mt_core.report.output import check_output, write_page
 from mt_core.tracking.logs import notice
@@ -46,7 +47,7 @@ REPEATED = ("block_plugin",)
 OWN = {"inspect": ("examples", "json", "html", "overwrite"), "clean": ("older_than", "yes")}
 """Options that only one command has."""
 
-EXAMPLES = 3
+EXAMPLES, MOST_EXAMPLES = 3, 10_000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -137,9 +138,10 @@ def _clean(line: CommandLine) -> int:
 
 
 def _count(text: str) -> int:
-    if not text.isdigit():
-        raise UsageError(f"--examples takes a number of samples, 0 or more, got {text!r}")
-    return int(text)
+    count = whole_number(text)
+    if count is None or count > MOST_EXAMPLES:
+        raise UsageError(f"--examples takes a number of samples from 0 to {MOST_EXAMPLES:,}, got {shown(text)}")
+    return count
 
 
 def _page(line: CommandLine) -> Path | None:
@@ -152,7 +154,7 @@ def _page(line: CommandLine) -> Path | None:
 
 def _show(about: Mapping[str, Any], page: Path | None, *, as_json: bool) -> None:
     if as_json:
-        print(redact(json.dumps(about, indent=1, ensure_ascii=False)))
+        print(json.dumps(redacted(about), indent=1))  # in ASCII: exact on any console
     else:
         from mt_core.cli.data_text import show_rows
 
@@ -160,7 +162,7 @@ def _show(about: Mapping[str, Any], page: Path | None, *, as_json: bool) -> None
     if page is not None:
         from mt_core.report.data_page import data_page
 
-        size = write_page(page, redact(data_page(about)))
+        size = write_page(page, data_page(about))
         notice(f"written: {page} ({size / 1e6:.2f} MB)")
 
 

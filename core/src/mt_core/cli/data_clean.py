@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
-from mt_core.assemble.encoder import cache_root
 from mt_core.assemble.identity import old_hashes
 from mt_core.checkpoint.files import amount
+from mt_core.config.cache import cache_root
 from mt_core.config.names import expand
 from mt_core.data.leftovers import Leftover, leftovers
 from mt_core.errors import UsageError
@@ -71,7 +72,7 @@ def _root(raw: Mapping[str, Any]) -> Path:
         return cache_root()
     if not isinstance(given, str):
         raise UsageError(f"data.cache is {given!r} and names no folder; name one with --data.cache FOLDER")
-    root = Path(expand(given)).expanduser()
+    root = Path(expanduser(expand(given)))
     if not root.is_dir():
         raise UsageError(f"data.cache={given}: there is no such folder; name the one that the runs use")
     return root

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mt_core import __version__
-from mt_core.config.secrets import redact
+from mt_core.config.secrets import HIDDEN, is_secret, redact
 from mt_core.plugins.host import PluginHost
 
 PACKAGES = (
@@ -142,4 +142,9 @@ def _state(plugin: Any) -> str:
 
 def _environment(environment: Mapping[str, str]) -> Section:
     named = {name: value for name, value in sorted(environment.items()) if name.startswith(VARIABLES)}
-    return {name: "•••" if redact(value) != value else value for name, value in named.items()} or {"none": "set"}
+    return {name: HIDDEN if _is_hidden(name, value) else value for name, value in named.items()} or {"none": "set"}
+
+
+def _is_hidden(name: str, value: str) -> bool:
+    """Whether a variable holds a secret, however short; a switch (``HF_HUB_DISABLE_IMPLICIT_TOKEN=1``) is none."""
+    return redact(value) != value or (is_secret(name, value) and not value.isdecimal())

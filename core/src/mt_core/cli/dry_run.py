@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mt_core.assemble.run import RunOptions
-from mt_core.config.secrets import redact
+from mt_core.config.secrets import redacted
 from mt_core.groups import GroupSize
 from mt_core.plugins.resolve import Resolved
 from mt_core.tracking.logs import is_first, notice, show
@@ -31,7 +31,7 @@ def show_plan(
     if picture is not None:
         draw_rates(resolved, about, picture)
     if as_json:
-        print(redact(json.dumps(about, indent=1, ensure_ascii=False)))
+        print(json.dumps(redacted(about), indent=1))  # in ASCII: exact on any console
         return 0
     for text in about["plan"]["notices"]:
         notice(f"notice: {text}")

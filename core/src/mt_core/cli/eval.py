@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,8 +14,10 @@ from mt_core import __version__
 from mt_core.assemble.adapter_slot import with_adapter
 from mt_core.assemble.choice import chosen
 from mt_core.assemble.discovery import discovered
-from mt_core.assemble.lock_file import run_config
+from mt_core.assemble.run_file import run_config
+from mt_core.checkpoint.files import replace_text
 from mt_core.checkpoint.folder import next_number
+from mt_core.checkpoint.manifest import read_manifest
 from mt_core.checkpoint.store import find
 from mt_core.cli.guard import guarded
 from mt_core.config.commandline import CommandLine, merge, parse
@@ -50,7 +53,7 @@ Evaluates on the run's held-out rows, or on every row of another dataset. A toke
 SWITCHES = ("predictions", "debug", "version", "help")
 VALUES = ("run", "checkpoints", "weights", "adapter_folder", "averaged", "output")
 REPEATED = ("block_plugin", "on")
-COLUMNS = ("loss", "perplexity", "bits_per_byte", "token_accuracy", "tokens", "samples")
+COLUMNS = ("loss", "perplexity", "bits_per_byte", "token_accuracy", "tokens", "count", "samples")
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def _eval(words: list[str]) -> int:
     evaluate = _evaluator(wanted="predictions" in line.flags, averaged=line.flags.get("averaged"))
     for job in jobs:
         figures, made = evaluate(job)
-        step = int(job.checkpoint.name.rpartition("-")[2]) if job.checkpoint else None
+        step = int(read_manifest(job.checkpoint)["step"]) if job.checkpoint else None
         results.append({"model": job.model, "step": step, "dataset": job.dataset, **figures.as_dict()})
         predictions += [{"model": job.model, "dataset": job.dataset, **each} for each in made]
     show(table(results))
@@ -149,8 +152,7 @@ def _models(line: CommandLine) -> list[tuple[Path | None, dict[str, Any]]]:
         raise UsageError("--run brings its own model; leave out --model")
     folder = Path(expand(run))
     found = chosen(folder, line.flags.get("checkpoints", "last"))
-    stored = run_config(found[0].parent.parent)
-    return [(checkpoint, stored) for checkpoint in found]
+    return [(checkpoint, run_config(checkpoint)) for checkpoint in found]
 
 
 def _evaluator(*, wanted: bool, averaged: str | None) -> Callable[[Job], tuple[Figures, list[dict[str, Any]]]]:
@@ -209,7 +211,7 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
 def _cell(name: str, value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:,.0f}" if name in ("tokens", "samples") else f"{value:.4f}"
+    return f"{value:,.0f}" if name in ("tokens", "count", "samples") else f"{value:.4f}"
 
 
 def _output(line: CommandLine) -> Path | None:
@@ -217,9 +219,17 @@ def _output(line: CommandLine) -> Path | None:
     if given == "none" or (given is None and "run" not in line.flags):
         return None
     if given is None:
-        return next_number(find(Path(expand(line.flags["run"]))).parent.parent / "eval")
+        folder = find(Path(expand(line.flags["run"]))).parent.parent / "eval"
+        if folder.is_symlink():
+            raise UsageError(f"{folder} is a link, which may lead anywhere; remove it, or choose another --output")
+        return next_number(folder)
     folder = Path(expand(given))
-    if (folder / "metrics.json").exists():
+    there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
+    if not there.is_dir():
+        raise UsageError(
+            f"--output {folder} cannot be a folder: {there} is a file; name another, or none to write no file"
+        )
+    if os.path.lexists(folder / "metrics.json"):
         raise UsageError(f"{folder} holds the metrics of an earlier evaluation; choose another --output")
     return folder
 
@@ -227,10 +237,10 @@ def _output(line: CommandLine) -> Path | None:
 def _write(output: Path, results: list[dict[str, Any]], predictions: list[dict[str, Any]], *, wanted: bool) -> None:
     output.mkdir(parents=True, exist_ok=True)
     content = json.dumps({"schema": 1, "core": __version__, "results": results}, indent=1)
-    (output / "metrics.json").write_text(content + "\n", encoding="utf-8")
+    replace_text(output / "metrics.json", content + "\n")
     if wanted:
         lines = [json.dumps(each, ensure_ascii=False) + "\n" for each in predictions]
-        (output / "predictions.jsonl").write_text("".join(lines), encoding="utf-8")
+        replace_text(output / "predictions.jsonl", "".join(lines))
     notice(f"written: {output}/metrics.json" + (f", {output}/predictions.jsonl" if wanted else ""))
 
 

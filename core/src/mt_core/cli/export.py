@@ -10,7 +10,7 @@ from pathlib import Path
 from mt_core.assemble.choice import chosen
 from mt_core.assemble.discovery import discovered
 from mt_core.cli.convert_options import chosen_dtype, described, free, shard_bytes, writing_options
-from mt_core.cli.guard import guarded
+from mt_core.cli.guard import parsed
 from mt_core.config.names import expand
 from mt_core.convert.source import Source, opened
 from mt_core.errors import UsageError
@@ -20,8 +20,7 @@ from mt_core.tracking.logs import notice
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    arguments = _parser().parse_args(argv)
-    return guarded(lambda: _export(arguments), debug=arguments.debug)
+    return parsed(_parser(), _export, argv)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -48,6 +47,13 @@ def _parser() -> argparse.ArgumentParser:
         help="what the adapter changes of the weights that it began with, as a LoRA that peft opens: of the rank that it has, or of this",
     )
     parser.add_argument(
+        "--form",
+        choices=("portable", "peft"),
+        default="portable",
+        help="of a LoRA: portable (default) has one rank and a factor of 1, as peft, vLLM, SGLang and llama.cpp all read it; peft has"
+        " each layer's rank and alpha, which peft alone reads",
+    )
+    parser.add_argument(
         "--tolerance",
         type=float,
         metavar="X",
@@ -58,6 +64,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _export(arguments: argparse.Namespace) -> int:
+    if arguments.form == "peft" and (arguments.merge or arguments.as_lora is not None):
+        raise UsageError("--form peft is for an adapter as it was trained; leave out --merge and --as-lora, or --form")
     if arguments.as_lora is not None and (arguments.merge or arguments.as_lora < 0):
         raise UsageError("--as-lora writes an adapter: give no --merge, and a RANK from 1 on, or none")
     size, out, host = shard_bytes(arguments.shard_size), free(arguments.output), discovered(arguments.block_plugin)
@@ -68,7 +76,7 @@ def _export(arguments: argparse.Namespace) -> int:
             return _as_lora(arguments, sources[0][0], out, host)
         from mt_core.convert.adapter import export_adapter
 
-        form = export_adapter(sources[0][0], out, notice)
+        form = export_adapter(sources[0][0], out, notice, portable=arguments.form == "portable")
         print(f"{out}: adapter {sources[0][0].resolved.config.adapter.name} ({form}), {described(out)}")
         return 0
     from mt_core.convert.adapter_merge import merge

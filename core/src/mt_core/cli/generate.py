@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -12,27 +13,29 @@ from typing import TYPE_CHECKING, Any
 from mt_core import __version__
 from mt_core.assemble.adapter_slot import with_adapter
 from mt_core.assemble.discovery import discovered
-from mt_core.assemble.lock_file import run_config
+from mt_core.assemble.run_file import run_config
 from mt_core.cli.generate_faults import asking_faults, option, source_faults
-from mt_core.cli.guard import guarded
+from mt_core.cli.guard import parsed
 from mt_core.config.names import expand
+from mt_core.config.reading import read_small_text
 from mt_core.config.texts import template_source
 from mt_core.errors import DataError, UsageError
-from mt_core.generation.rules import SamplingRules, Wishes, faults, refuse
+from mt_core.generation.rules import MOST_CHOICES, SamplingRules, Wishes, faults, refuse
 from mt_core.plugins.resolve import Resolved, resolve
 from mt_core.tracking.logs import notice
 
 if TYPE_CHECKING:
     from mt_core.generation.loaded import Loaded
 
+MOST_CHOICE_BYTES = 10**8
+"""Of a file of choices."""
 _PATHS = ("run", "checkpoint", "weights", "adapter_folder", "prompts", "out")
 """Options that may begin with the @name of a path."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    arguments = _parser().parse_args(argv)
-    return guarded(lambda: _generate(arguments), debug=arguments.debug)
+    return parsed(_parser(), _generate, argv)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -111,7 +114,8 @@ def _generate(arguments: argparse.Namespace) -> int:
     for name in _PATHS:
         if (given := getattr(arguments, name)) is not None:
             setattr(arguments, name, Path(expand(str(given))))
-    refuse([*source_faults(arguments), *asking_faults(arguments), *faults(vars(arguments), option)])
+    given = {name: value for name, value in vars(arguments).items() if value is not None}
+    refuse([*source_faults(arguments), *asking_faults(arguments), *faults(given, option)])
     wishes = _wishes(arguments)
     template = None if arguments.chat_template is None else _template(str(expand(arguments.chat_template)))
     if arguments.prompts is not None:
@@ -210,9 +214,9 @@ def _wishes(arguments: argparse.Namespace) -> Wishes:
 
 def _choices(given: str) -> tuple[str, ...]:
     """The lines of a file, or the parts between commas. Raises ``UsageError`` for an empty or a repeated one."""
-    is_file = Path(given).is_file()
+    is_file = _is_file(given)
     try:
-        parts = Path(given).read_text(encoding="utf-8").splitlines() if is_file else given.split(",")
+        parts = read_small_text(Path(given), most=MOST_CHOICE_BYTES).splitlines() if is_file else given.split(",")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"cannot read the choices {given}: {error}; it has to be UTF-8, a choice in each line"
@@ -220,9 +224,19 @@ def _choices(given: str) -> tuple[str, ...]:
     if not parts or "" in parts:
         where = f"line {parts.index('') + 1} of {given}" if is_file and parts else repr(given)
         raise UsageError(f"--choices: {where} is empty; write one choice in each line, or put commas between them")
-    if twice := sorted({part for part in parts if parts.count(part) > 1}):
+    if len(parts) > MOST_CHOICES:
+        raise UsageError(f"--choices has {len(parts):,} choices, and takes at most {MOST_CHOICES:,}")
+    if twice := sorted(part for part, count in Counter(parts).items() if count > 1):
         raise UsageError(f"--choices has {twice[0]!r} twice; name each once")
     return tuple(parts)
+
+
+def _is_file(given: str) -> bool:
+    """Whether there is one of this name, which a long list between commas is too long for."""
+    try:
+        return Path(given).exists() and not Path(given).is_dir()
+    except OSError:
+        return False
 
 
 def _template(given: str) -> str:
@@ -247,7 +261,7 @@ def _resolved(arguments: argparse.Namespace) -> tuple[Resolved, Path | None]:
     from mt_core.checkpoint.store import find
 
     checkpoint = find(arguments.run or arguments.checkpoint)
-    raw = run_config(checkpoint.parent.parent)
+    raw = run_config(checkpoint)
     if arguments.tokenizer:
         raw["tokenizer"] = {"name": arguments.tokenizer, **path}
     elif path:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mt_core.config.secrets import redact
-from mt_core.errors import MtError, WorkerError
+from mt_core.config.terminal import shown_streams
+from mt_core.errors import MtError, WorkerError, of_system, refuse_exit
+from mt_core.tracking.streams import make_printable
 
 ERRORS_VARIABLE = "MT_ERRORS"
 """Folder in which the processes of a run leave their last words, so that the launcher tells a shared fault once."""
@@ -18,10 +21,29 @@ SAID, LOST = ".said", ".lost"
 
 
 def guarded(action: Callable[[], int], *, debug: bool) -> int:
-    """Run a command. No traceback is shown unless ``debug``."""
+    """Run a command, its reading of the command line included: ``--help`` prints too. No traceback is shown unless ``debug``.
+
+    Nothing is shown that a terminal would obey, or that the console cannot encode.
+    """
+    make_printable()
+    with shown_streams():
+        return _guarded(action, debug)
+
+
+def parsed(
+    parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int], argv: Sequence[str] | None
+) -> int:
+    """Run a command with what its parser reads; what the parser says itself is shown like everything else."""
+    make_printable()
+    with shown_streams():
+        arguments = parser.parse_args(argv)  # outside of the guard: --help ends the process by itself
+        return guarded(lambda: run(arguments), debug=arguments.debug)
+
+
+def _guarded(action: Callable[[], int], debug: bool) -> int:
     wait_politely()
     try:
-        return action()
+        return _without_exits(action)
     except WorkerError as error:
         _report(str(error), debug, kind=LOST)
         return error.exit_code
@@ -34,9 +56,26 @@ def guarded(action: Callable[[], int], *, debug: bool) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except Exception as error:  # noqa: BLE001 - the last line of defence; the traceback is in the log and with --debug
-        _report(f"unexpected {type(error).__name__}: {error} (--debug shows where; the run's logs/ have it too)", debug)
+    except OSError as error:
+        if error.filename is None:
+            return _report_unexpected(error, debug)
+        _report(str(of_system(error)), debug)
         return 1
+    except Exception as error:  # noqa: BLE001 - the last line of defence; the traceback is in the log and with --debug
+        return _report_unexpected(error, debug)
+
+
+def _report_unexpected(error: Exception, debug: bool) -> int:
+    _report(f"unexpected {type(error).__name__}: {error} (--debug shows where; the run's logs/ have it too)", debug)
+    return 1
+
+
+def _without_exits(action: Callable[[], int]) -> int:
+    """The action's exit code: a plugin's ``sys.exit(0)`` on the way is a failure, and no success."""
+    try:
+        return action()
+    except SystemExit as error:
+        refuse_exit(error)
 
 
 def wait_politely() -> None:
@@ -53,9 +92,16 @@ def _report(text: str, debug: bool, kind: str = SAID) -> None:
     if debug:
         print(redact(traceback.format_exc()), file=sys.stderr)
     rank, folder = os.environ.get("RANK", "0"), os.environ.get(ERRORS_VARIABLE)
-    if folder:
-        (Path(folder) / f"rank-{rank}{kind}").write_text(redact(text), encoding="utf-8")
-        if kind == LOST:
-            return  # the launcher knows which process ended first, and says that instead
+    if folder and _leave(Path(folder) / f"rank-{rank}{kind}", redact(text)) and kind == LOST:
+        return  # the launcher knows which process ended first, and says that instead
     where = "" if rank == "0" else f" (rank {rank})"
     print(redact(f"error{where}: {text}"), file=sys.stderr, flush=True)
+
+
+def _leave(path: Path, text: str) -> bool:
+    """Leave last words for the launcher; false where its folder is gone or full, and they are only said."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError:
+        return False
+    return True

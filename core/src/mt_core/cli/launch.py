@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -19,12 +18,17 @@ from mt_core.assemble.stopping import signals_taken
 from mt_core.cli.culprits import verdict
 from mt_core.cli.guard import ERRORS_VARIABLE
 from mt_core.config.files import write_yaml
-from mt_core.errors import UsageError
+from mt_core.config.ranks import MOST_PROCESSES
+from mt_core.config.strict import whole_number
+from mt_core.errors import UsageError, shown
+from mt_core.files.scratch import scratch_folder
 from mt_core.tracking.logs import notice
 
 GRACE_SECONDS = 10.0
 """How long the others may take to end by themselves once one process has ended with a code other than 0."""
 POLL_SECONDS = 0.1
+_LEAST_CROWD, _CROWD = 32, 4
+"""Processes that any machine may start, and for each of its processors."""
 _LAUNCHER = "MT_LAUNCHER"
 _PR_SET_PDEATHSIG = 1
 
@@ -35,18 +39,25 @@ def process_count(text: str) -> int:
         import torch
 
         return max(1, torch.cuda.device_count())
-    if not text.isdigit() or int(text) < 1:
-        raise UsageError(f"--nproc-per-node takes a positive number or auto, got {text!r}")
-    return int(text)
+    return positive("--nproc-per-node", text, ", or auto")
+
+
+def positive(option: str, text: str, other: str = "") -> int:
+    """The number that an option has. Raises ``UsageError`` with what it takes."""
+    count = whole_number(text)
+    if not count or count > MOST_PROCESSES:
+        raise UsageError(f"{option} takes a number from 1 to {MOST_PROCESSES:,}{other}, got {shown(text)}")
+    return count
 
 
 def launch(words: Sequence[str], raw: Mapping[str, Any], count: int) -> int:
     """Run ``mt-train`` with the config ``raw`` in ``count`` processes; the exit code of the one that ended the run, or 0.
 
-    The first signal is passed on, and every process saves and ends; the second ends them at once.
+    The first signal is passed on, and every process saves and ends; the second ends them at once. Raises ``UsageError`` for more
+    processes than this machine has room for.
     """
-    with tempfile.TemporaryDirectory(prefix="mt-train-") as name:
-        folder = Path(name)
+    _refuse_crowd(count)
+    with scratch_folder() as folder:
         (folder / "config.yaml").write_text(write_yaml(dict(raw)), encoding="utf-8")
         argv = ["--config", str(folder / "config.yaml"), *words]
         processes: list[subprocess.Popen[bytes]] = []
@@ -61,6 +72,16 @@ def launch(words: Sequence[str], raw: Mapping[str, Any], count: int) -> int:
         for text in said:
             notice(f"error: {text}")
         return code
+
+
+def _refuse_crowd(count: int) -> None:
+    """Each process imports torch (0.5 GB): thousands of them take a machine down before any can say a word."""
+    most = max(_LEAST_CROWD, _CROWD * (os.cpu_count() or 1))
+    if count > most:
+        raise UsageError(
+            f"--nproc-per-node {count} would start {count} processes on a machine with {os.cpu_count()} processors; give at most"
+            f" {most}, or look at the layout with --dry-run, which starts none"
+        )
 
 
 def _passed_on(processes: Sequence[subprocess.Popen[bytes]]) -> AbstractContextManager[None]:
@@ -101,11 +122,11 @@ def _start(argv: Sequence[str], rank: int, count: int, folder: Path) -> subproce
 
 def end_with_launcher() -> None:
     """When the launcher is killed, this process of its run gets SIGTERM: it saves and ends. Linux only (prctl(2))."""
-    launcher = os.environ.get(_LAUNCHER)
-    if launcher is None or sys.platform != "linux":
+    launcher = whole_number(os.environ.get(_LAUNCHER, ""))
+    if not launcher or sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != int(launcher):  # it went before we could ask
+    if os.getppid() != launcher:  # it went before we could ask
         os.kill(os.getpid(), signal.SIGTERM)
 
 

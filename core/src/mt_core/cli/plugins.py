@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from mt_core import __version__
 from mt_core.cli import plugins_install, plugins_new
-from mt_core.cli.guard import guarded
+from mt_core.cli.guard import parsed
 from mt_core.cli.plugins_report import Report, described, loaded, metadata, problems
 from mt_core.cli.plugins_text import check_lines, component_lines, installed_lines, plugin_lines, screen_width
+from mt_core.config.secrets import redact, redacted
 from mt_core.errors import UsageError, did_you_mean
 from mt_core.plugins.metadata import Selection, canonical, installed, without_effect
 
@@ -28,8 +29,7 @@ SCHEMA = 1
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    arguments = _parser().parse_args(argv)
-    return guarded(lambda: _run(arguments), debug=arguments.debug)
+    return parsed(_parser(), _run, argv)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -74,15 +74,15 @@ def _host(arguments: argparse.Namespace) -> PluginHost:
 
 def _say(arguments: argparse.Namespace, plugins: list[Report], lines: Iterable[str]) -> None:
     if arguments.json:
-        print(json.dumps({"schema": SCHEMA, "core": __version__, "plugins": plugins}, indent=2))
+        print(json.dumps(redacted({"schema": SCHEMA, "core": __version__, "plugins": plugins}), indent=2))
     else:
-        print("\n".join(lines))
+        print(redact("\n".join(lines)))
 
 
 def _warn(notices: Iterable[str]) -> list[str]:
     listed = list(notices)
     for notice in listed:
-        print(f"warning: {notice}", file=sys.stderr)
+        print(redact(f"warning: {notice}"), file=sys.stderr)
     return listed
 
 
@@ -142,9 +142,10 @@ def _doctor(arguments: argparse.Namespace) -> int:
     report = doctor.examine(_host(arguments))
     wrong = doctor.problems(report)
     if arguments.json:
-        print(json.dumps({"schema": SCHEMA, "core": __version__, "doctor": report, "problems": wrong}, indent=2))
+        told = {"schema": SCHEMA, "core": __version__, "doctor": report, "problems": wrong}
+        print(json.dumps(redacted(told), indent=2))
     else:
-        print("\n".join(doctor.lines(report)))
+        print(redact("\n".join(doctor.lines(report))))
     return int(bool(wrong))
 
 

@@ -13,8 +13,10 @@ import sys
 from pathlib import Path
 
 from mt_core import __version__
+from mt_core.config.secrets import redact, redacted
 from mt_core.errors import MtError, UsageError, did_you_mean
 from mt_core.plugins.metadata import CORE, Installed, Selection, canonical, installed
+from mt_core.plugins.pins import FILE, FOLDER, indexes, is_name, pins, unfit, unpinned
 
 SCHEMA = 1
 """Version of the JSON envelope."""
@@ -48,35 +50,70 @@ def add_parsers(
 
 
 def _freeze(arguments: argparse.Namespace) -> int:
-    if arguments.run is not None:
-        pins = _pins_of(arguments.run)
-    else:
-        found = installed(Selection.from_environment(arguments.block_plugin))
-        pins = list({plugin.distribution: pin(plugin) for plugin in found if not plugin.blocked}.values())
+    lines = _lines_of(arguments.run) if arguments.run is not None else _lines_here(arguments.block_plugin)
     if arguments.json:
-        print(json.dumps({"schema": SCHEMA, "core": __version__, "pins": pins}, indent=2))
+        print(json.dumps(redacted({"schema": SCHEMA, "core": __version__, "pins": lines}), indent=2))
     else:
-        print("\n".join(pins))
+        print(redact("\n".join(lines)))
     return 0
 
 
-def _pins_of(run: Path) -> list[str]:
+def _lines_of(run: Path) -> list[str]:
     """What took part in a run. Raises ``CheckpointError`` for a damaged lock, ``UsageError`` for a folder without one."""
     from mt_core.assemble.lock_file import LOCK_FILE, read_lock
-    from mt_core.plugins.lock import indexes
+    from mt_core.plugins.lock import origins
 
     if not (run / LOCK_FILE).exists():
         raise UsageError(f"{run} has no {LOCK_FILE}; give the folder of a run, or none for what is installed here")
     lock = read_lock(run)
     versions = {**lock["plugins"], **lock.get("libraries", {})}
-    return [*indexes(versions), *(f"{name}=={version}" for name, version in versions.items())]
+    _warn_unpinned(unpinned(versions))
+    came = origins(lock)
+    listed = {name: version for name, version in versions.items() if name not in came}
+    return [
+        *indexes(listed),
+        *pins(listed),
+        *(remark(name, versions[name], came[name]) for name in versions if name in came),
+    ]
+
+
+def _lines_here(block: list[str]) -> list[str]:
+    """What is installed, a line for each distribution."""
+    found = {
+        plugin.distribution: plugin for plugin in installed(Selection.from_environment(block)) if not plugin.blocked
+    }
+    lines = {name: line for name, plugin in found.items() if (line := pin(plugin))}
+    _warn_unpinned([name for name in found if name not in lines])
+    return list(lines.values())
+
+
+def _warn_unpinned(names: list[str]) -> None:
+    for name in names:
+        print(f"warning: {name!r} has no name or version that pip knows, and is left out", file=sys.stderr)
 
 
 def pin(plugin: Installed) -> str:
-    """A line of a requirements file: the version, or the folder of one that is worked on."""
+    """A line of a requirements file: the version, where it came from, or the folder of one that is worked on; empty where pip would
+    not read it."""
+    versions = {plugin.distribution: plugin.version}
+    if unfit(versions) or unpinned(versions):
+        return ""
+    line = pins(versions)[0]
     if plugin.editable:
-        return f"-e {plugin.location}  # {plugin.distribution}=={plugin.version}"
-    return f"{plugin.distribution}=={plugin.version}"
+        return f"-e {_folder(plugin.location)}  # {line}"
+    if plugin.origin in (FOLDER, FILE):
+        return remark(plugin.distribution, plugin.version, plugin.origin)
+    return f"{plugin.distribution} @ {plugin.origin}" if plugin.origin else line
+
+
+def remark(name: str, version: str, origin: str) -> str:
+    """A comment for what came from no index, since one may have another distribution under that name."""
+    return f"# {name}=={version} was installed from {origin}: install it from there"
+
+
+def _folder(location: str) -> str:
+    """A folder as one word of a requirements file, where a space ends a word, ``#`` begins a comment and ``$`` a variable."""
+    return location if shlex.quote(location) == location else Path(location).absolute().as_uri()
 
 
 def _install(arguments: argparse.Namespace) -> int:
@@ -115,6 +152,10 @@ def _distribution(name: str, found: list[Installed]) -> str:
     if canonical(distribution) == CORE:
         raise UsageError(
             f"{name!r} is the core itself, without which no plugin works; remove it with pip uninstall {CORE}"
+        )
+    if not is_name(distribution):  # pip would read an option out of it
+        raise UsageError(
+            f"{distribution!r} is no name of a distribution, and cannot be given to pip; remove it by hand"
         )
     return distribution
 

@@ -68,7 +68,7 @@ def _drawn(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> It
         drawn.add_column(Text(name), no_wrap=index < len(head) - 1)
     for row in rows:
         drawn.add_row(*map(Text, row))
-    console = Console(file=io.StringIO(), width=width, force_terminal=sys.stdout.isatty())
+    console = Console(file=io.StringIO(), width=width)
     with console.capture() as captured:
         console.print(drawn)
     yield from (line.rstrip() for line in captured.get().splitlines())

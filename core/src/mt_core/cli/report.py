@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mt_core import __version__
-from mt_core.cli.guard import guarded
+from mt_core.cli.guard import parsed
 from mt_core.config.names import expand
 from mt_core.report.output import check_output, default_output, write_page
 from mt_core.report.page import page
@@ -18,8 +18,7 @@ from mt_core.tracking.logs import notice
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    arguments = _parser().parse_args(argv)
-    return guarded(lambda: _report(arguments), debug=arguments.debug)
+    return parsed(_parser(), _report, argv)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mt_core.checkpoint.files import replace_text
 from mt_core.checkpoint.folder import next_run_folder
 from mt_core.cli.train import Request, train_once
 from mt_core.errors import UsageError
@@ -42,7 +43,7 @@ def train_seeds(request: Request, host: PluginHost) -> int:
         if code := with_seed(seed, {"output": str(parent / f"seed-{seed}")}):
             return code
     results = {seed: final_figures(parent / f"seed-{seed}") for seed in seeds}
-    (parent / SUMMARY).write_text(json.dumps({"schema": 1, "seeds": results}, indent=1) + "\n", encoding="utf-8")
+    replace_text(parent / SUMMARY, json.dumps({"schema": 1, "seeds": results}, indent=1) + "\n")
     show(describe(results))
     return 0
 

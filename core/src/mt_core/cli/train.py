@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 from mt_core import __version__
 from mt_core.assemble.discovery import discovered
 from mt_core.assemble.lock_file import RUN_FILE, check_lock
-from mt_core.assemble.resume import flat, is_finished, resolve_resumed
+from mt_core.assemble.resume import describe_finished, is_finished, resolve_resumed
+from mt_core.assemble.run_file import flat
 from mt_core.checkpoint.folder import LOCK, next_run_folder
 from mt_core.checkpoint.store import has_checkpoint
 from mt_core.cli.guard import guarded
 from mt_core.config.commandline import CommandLine, merge, parse
 from mt_core.config.files import read_config, write_yaml
 from mt_core.config.names import expand
+from mt_core.config.ranks import MOST_PROCESSES, ranks
+from mt_core.config.secrets import redact
 from mt_core.engine.plan import check_layout
 from mt_core.errors import STOPPED, UsageError
 from mt_core.plugins.host import PluginHost
@@ -58,6 +61,7 @@ def _train(words: list[str]) -> int:
     if "version" in line.flags:
         print(f"mt-core {__version__}")
         return 0
+    ranks(planned="dry_run" in line.flags)  # before anything is said, which the first process does for all
     request = _request(line)
     blocked = request.flags.get("block_plugin", [])
     if "help" in request.flags:
@@ -66,7 +70,8 @@ def _train(words: list[str]) -> int:
         print(help_text(PluginHost.discover(Selection.from_environment(blocked)), request.raw))
         return 0
     host = discovered(blocked)
-    if "seeds" in request.raw.get("train", {}):
+    train = request.raw.get("train")
+    if isinstance(train, dict) and "seeds" in train:
         from mt_core.cli.seeds import train_seeds
 
         return train_seeds(request, host)
@@ -94,14 +99,14 @@ def train_once(request: Request, host: PluginHost) -> int:
     resolved, checkpoint = _resolved(request, host)
     flags = request.flags
     if "print_config" in flags:
-        print(annotated(resolved), end="")
+        print(redact(annotated(resolved)), end="")
         return 0
     output = _output(request, resolved, checkpoint)
-    if checkpoint is not None and is_finished(output, resolved, checkpoint):
-        show(f"{output} is completed; set --train.steps or --train.epochs higher to train on")
+    if output is not None and checkpoint is not None and is_finished(output, resolved, checkpoint):
+        show(f"{describe_finished(output, checkpoint)}; set --train.steps or --train.epochs higher to train on")
         return 0
     count = _process_count(flags)
-    world = count or int(os.environ.get("WORLD_SIZE", "1"))
+    world = count or ranks(planned="dry_run" in flags).world
     check_layout(resolved.config, world=world, offers=resolved.offers.values())
     if "dry_run" in flags:
         from mt_core.cli.dry_run import show_plan
@@ -120,12 +125,13 @@ def _process_count(flags: Mapping[str, Any]) -> int:
         raise UsageError(f"--{given[0]} goes with --dry-run only{hint}")
     if "WORLD_SIZE" in os.environ:
         return 0
-    from mt_core.cli.launch import process_count
+    from mt_core.cli.launch import positive, process_count
 
-    nodes = str(flags.get("nnodes", "1"))
-    if not nodes.isdigit() or int(nodes) < 1:
-        raise UsageError(f"--nnodes takes a positive number, got {nodes!r}")
-    return process_count(str(flags.get("nproc_per_node", "1"))) * int(nodes)
+    nodes = positive("--nnodes", str(flags.get("nnodes", "1")))
+    count = process_count(str(flags.get("nproc_per_node", "1"))) * nodes
+    if count > MOST_PROCESSES:
+        raise UsageError(f"{count:,} processes are more than {MOST_PROCESSES:,}; lower --nnodes or --nproc-per-node")
+    return count
 
 
 def _launch(request: Request, output: Path | None, count: int) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 from pydantic.types import Strict
 
@@ -30,14 +31,29 @@ Patterns = Annotated[tuple[str, ...], BeforeValidator(_one_or_several)]
 """Patterns or names; a bare word is one of them (``--adapter.targets q_proj``)."""
 
 
+MOST_TOKENS, MOST_ROWS = 1_073_741_824, 10_000_000
+"""Of one row; at a time, or in one optimizer step. What is larger is a slip, and is told so before anything takes memory for it."""
+
+MOST_WHOLE = 2**53
+"""Largest whole number of a config: up to here a float holds each of them, and no count, seed or size is beyond it."""
+
+
+def _not_beyond_floats(value: Any) -> Any:
+    if isinstance(value, int) and abs(value) > MOST_WHOLE:
+        raise ValueError(
+            f"is a whole number beyond ±2^53 ({MOST_WHOLE}), which nothing here counts to; write a smaller one"
+        )
+    return value
+
+
 def _make_strict(fields: dict[str, FieldInfo]) -> bool:
-    """Mark int and bool fields strict; floats stay lax, because YAML reads ``2e-4`` as text."""
+    """Mark int and bool fields strict, and bound the former; floats stay lax, because YAML reads ``2e-4`` as text."""
     changed = False
     for field in fields.values():
         if field.annotation in (int, bool, int | None, bool | None) and not any(
             getattr(mark, "strict", None) is not None for mark in field.metadata
         ):
-            field.metadata.append(Strict())
+            field.metadata += [Strict(), AfterValidator(_not_beyond_floats)]
             changed = True
     return changed
 
@@ -49,7 +65,14 @@ class MtConfig(BaseModel):
     and 1 is not ``true``. Sequences are tuples, so that a config stays hashable and cannot be changed in place.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, validate_default=True, protected_namespaces=())
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=False,
+        validate_default=True,
+        protected_namespaces=(),
+        allow_inf_nan=False,  # "inf" is above 0, and no number of steps, minutes or tokens
+    )
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
@@ -60,11 +83,27 @@ class MtConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _said_of_nothing(cls, raw: Any) -> Any:
-        """``none`` and null are one word: ``None`` where a field has it, or else the choice of that name."""
+        """``none`` and null are one word: ``None`` where a field has it, or else the choice of that name.
+
+        And ``max-len`` is ``max_len``, however deep in a config.
+        """
         if not isinstance(raw, dict):
             return raw
+        raw = _named_as_fields(raw, cls.model_fields)
         said = [name for name in cls.model_fields if name in raw and raw[name] in NOTHING]
         return raw | {name: _nothing(cls.model_fields[name].annotation, raw[name]) for name in said}
+
+
+def _named_as_fields(raw: dict[Any, Any], fields: Mapping[str, Any]) -> dict[Any, Any]:
+    """Keys with dashes as the fields that they mean; those that mean none as they are."""
+    named: dict[Any, Any] = {}
+    for name, value in raw.items():
+        field = name.replace("-", "_") if isinstance(name, str) else name
+        key = field if field in fields else name
+        if key in named:
+            raise ValueError(f"{key.replace('_', '-')} is written twice, once with - and once with _; keep one")
+        named[key] = value
+    return named
 
 
 def _nothing(annotation: Any, said: str | None) -> str | None:
@@ -89,5 +128,5 @@ def nested_config(annotation: Any) -> type[MtConfig] | None:
 class ModelConfig(MtConfig):
     """Base of a family's config. The core reads these two; a family adds its own."""
 
-    vocab_size: int = Field(gt=0, description="rows of the embedding and of the head (tokens)")
-    max_seq_len: int = Field(gt=0, description="longest sequence that the model is made for (tokens)")
+    vocab_size: int = Field(gt=0, le=2_147_483_647, description="rows of the embedding and of the head (tokens)")
+    max_seq_len: int = Field(gt=0, le=2_147_483_647, description="longest sequence that the model is made for (tokens)")

@@ -13,8 +13,11 @@ from typing import Any
 import yaml
 
 from mt_core.config.base import NOTHING
-from mt_core.config.run import LISTS, SLOTS
-from mt_core.errors import UsageError, first_line
+from mt_core.config.files import PlainLoader, yaml_problem
+from mt_core.config.keys import underscored
+from mt_core.config.plain import check_plain
+from mt_core.config.run import LISTS, SECTIONS, SLOTS
+from mt_core.errors import UsageError, shown
 
 
 @dataclass(frozen=True)
@@ -39,13 +42,13 @@ def parse(
         word = words.pop(0)
         if not word.startswith("--") or len(word) < 3:
             raise UsageError(
-                f"unexpected argument {word!r}; options are written --key value, for instance --model llama"
+                f"unexpected argument {shown(word)}; options are written --key value, for instance --model llama"
             )
         key, given, text = word[2:].partition("=")
         key = key.replace("-", "_")
         if key in switches:
             if given:
-                raise UsageError(f"--{key.replace('_', '-')} takes no value, got {text!r}; write it alone")
+                raise UsageError(f"--{key.replace('_', '-')} takes no value, got {shown(text)}; write it alone")
             line.flags[key] = True
             continue
         if not given:
@@ -65,6 +68,8 @@ TEXTS = frozenset(
 
 _STRUCTURES = ("{", "[", '"', "'")
 _NULLS = ("", "~", "null", "Null", "NULL")
+_NULL_TAG = "tag:yaml.org,2002:null"
+_NUMBER_TAGS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float"))
 
 
 def parse_value(text: str, key: str) -> Any:
@@ -79,17 +84,33 @@ def parse_value(text: str, key: str) -> Any:
         return text
     if text.startswith(_STRUCTURES):
         try:
-            return yaml.load(text, Loader=_PatternLoader)  # noqa: S506 - a subclass of the safe loader
+            value = yaml.load(text, Loader=_PatternLoader)  # noqa: S506 - a subclass of the safe loader
         except yaml.YAMLError as error:
-            raise UsageError(f"--{key}: cannot read {text!r} as YAML ({first_line(error)}); quote the value") from error
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
+            raise UsageError(
+                f"--{key}: cannot read {shown(text)} as YAML ({yaml_problem(error)}); quote the value"
+            ) from error
+        except RecursionError as error:
+            raise UsageError(f"--{key}: {shown(text)} is too deeply nested; write it flatter") from error
+        check_plain(value, f"--{key}")
+        return value
+    return _scalar(text, key)
+
+
+def _scalar(text: str, key: str) -> Any:
+    """What YAML takes for a number, a truth value or null; any other text as it is."""
+    loader, word = PlainLoader(""), text.strip()
+    tag = loader.seems(word)
+    if tag == _NULL_TAG:
+        return None if text in _NULLS else text
+    if tag not in _NUMBER_TAGS:
         return text
-    return value if isinstance(value, int | float) or text in _NULLS else text
+    try:
+        return loader.construct_object(yaml.ScalarNode(tag, word))
+    except yaml.YAMLError as error:
+        raise UsageError(f"--{key}: {yaml_problem(error)}") from error
 
 
-class _PatternLoader(yaml.SafeLoader):
+class _PatternLoader(PlainLoader):
     """In which ``[*.q_proj]`` is a pattern: there is nothing on a command line that an alias could stand for."""
 
     def fetch_alias(self) -> None:
@@ -106,7 +127,7 @@ def _set_flag(flags: dict[str, Any], key: str, text: str | None, repeated: bool)
     if repeated:
         flags.setdefault(key, []).extend(part for part in text.split(",") if part)
     elif key in flags:
-        raise UsageError(f"{option} is given twice, as {flags[key]!r} and {text!r}; keep one")
+        raise UsageError(f"{option} is given twice, as {shown(flags[key])} and {shown(text)}; keep one")
     else:
         flags[key] = text
 
@@ -126,14 +147,18 @@ def _set_key(raw: dict[str, Any], dotted: str, text: str | None) -> None:
         value: Any = text
     else:
         value = True if text is None else parse_value(text, dotted)
+    if len(path) == 1 and path[0] in SECTIONS and not isinstance(value, dict):
+        raise UsageError(f"{option} is a section, got {shown(text)}; its keys are written {option}.KEY VALUE")
     node = raw
     for part in path[:-1]:
         child = node.setdefault(part, {})
         if not isinstance(child, dict):
-            raise UsageError(f"{option} reaches into {part!r}, which is already given as {child!r}; keep one of them")
+            raise UsageError(
+                f"{option} reaches into {part!r}, which is already given as {shown(child)}; keep one of them"
+            )
         node = child
     if path[-1] in node:
-        raise UsageError(f"{option} is given twice, as {node[path[-1]]!r} and {value!r}; keep one")
+        raise UsageError(f"{option} is given twice, as {shown(node[path[-1]])} and {shown(value)}; keep one")
     node[path[-1]] = value
 
 
@@ -166,12 +191,11 @@ EXCLUDES = {
 
 def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
     """``upper`` wins, key by key. A slot whose name changes is replaced whole: the old options belong to another thing."""
-    merged = {key: _slot(key, value) for key, value in lower.items()}
-    for key, value in upper.items():
-        value = _slot(key, value)
+    merged = _slots(lower)
+    for key, value in _slots(upper).items():
         below = merged.get(key)
         if key in LISTS and isinstance(value, dict) and isinstance(below, dict):
-            merged[key] = below | {name: {**below.get(name, {}), **options} for name, options in value.items()}
+            merged[key] = below | {name: _over(below.get(name), options) for name, options in value.items()}
         elif (
             not isinstance(value, dict)
             or not isinstance(below, dict)
@@ -184,20 +208,35 @@ def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def _over(below: Any, options: Any) -> Any:
+    """Options on top of others; what is no mapping stays for ``resolve`` to refuse."""
+    return {**below, **options} if isinstance(below, dict) and isinstance(options, dict) else options
+
+
+def _slots(raw: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _slot(key, value) for key, value in underscored(raw, "the config").items()}
+
+
 def _slot(key: str, value: Any) -> Any:
-    """A bare name stands for a slot without options; several components become a mapping by name."""
+    """A bare name stands for a slot without options, nothing for an empty section; several components become a mapping by name."""
+    if key in LISTS:
+        return _by_name(value)
+    if key not in SLOTS and key not in SECTIONS:
+        return value
+    if value is None:
+        return {}
     if key in SLOTS and isinstance(value, str):
         return {"name": value}
-    return _by_name(value) if key in LISTS else value
+    return underscored(value, key) if isinstance(value, Mapping) else value
 
 
 def _by_name(value: Any) -> Any:
     """``[a, {name: b, option: 1}]`` → ``{a: {}, b: {option: 1}}``; what is no such list, or names one twice, stays for ``resolve``."""
-    if isinstance(value, dict):
-        return {_key(str(name)): options or {} for name, options in value.items()}
+    if isinstance(value, Mapping):
+        return {name: {} if options is None else options for name, options in underscored(value, "the config").items()}
     items = value if isinstance(value, list | tuple) else []
     entries = [{"name": item} if isinstance(item, str) else item for item in items]
-    named = {_key(str(each["name"])): {**each} for each in entries if isinstance(each, dict) and "name" in each}
+    named = {_key(str(each["name"])): {**each} for each in entries if isinstance(each, Mapping) and "name" in each}
     if not items or len(named) != len(items):
         return value
     return {key: {name: item for name, item in each.items() if name != "name"} for key, each in named.items()}

@@ -8,8 +8,10 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from mt_core.config.base import MtConfig, nested_config
-from mt_core.errors import Fault, did_you_mean
+from mt_core.errors import Fault, did_you_mean, shown
 
+HINTED = 50
+"""Faults that are compared with what would be right, which takes a while: a file of something else has thousands."""
 _ALTERNATIVES = ("function-before[", "literal[", "tuple[")
 """How pydantic names the alternatives of a field in the place of an error."""
 
@@ -19,7 +21,10 @@ def faults_of(
 ) -> list[Fault]:
     """One fault per mistake; ``prefix`` is the slot or section, ``extra_keys`` are keys that the core adds to it."""
     items: list[dict[str, Any]] = [dict(item) for item in error.errors(include_url=False)]
-    return [_fault(item, prefix, _known(config, item["loc"], extra_keys)) for item in items]
+    hinted = [_fault(item, prefix, _known(config, item["loc"], extra_keys)) for item in items[:HINTED]]
+    return hinted + [
+        Fault(key=".".join(map(str, (prefix, *item["loc"]))), problem=f"{item['msg']}.") for item in items[HINTED:]
+    ]
 
 
 def _known(config: type[MtConfig], path: Sequence[int | str], extra_keys: Iterable[str]) -> list[str]:
@@ -41,7 +46,7 @@ def _fault(item: dict[str, Any], prefix: str, known: Sequence[str]) -> Fault:
         [part.replace("_", "-") for part in (prefix, *path[:1])],
         path[1:],
     )  # below may be names of the user's own
-    key = ".".join([*top, *below])
+    key = ".".join(filter(None, [*top, *below]))
     kind, got = item["type"], item.get("input")
     if kind == "extra_forbidden":
         hint = did_you_mean(path[-1], known)
@@ -53,7 +58,7 @@ def _fault(item: dict[str, Any], prefix: str, known: Sequence[str]) -> Fault:
         message = str(item["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
         return Fault(key=key, problem=f"{message}.")
     message = str(item["msg"]).removeprefix("Input ").replace("a valid tuple", "a list such as [a, b]")
-    return Fault(key=key, problem=f"{message}, got {got!r}.")
+    return Fault(key=key, problem=f"{message}, got {shown(got)}.")
 
 
 def _allowed(prefix: str, known: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,7 @@ _NAMED = re.compile(r"@([A-Za-z0-9_][A-Za-z0-9_-]*)(/.*)?", re.DOTALL)
 
 def names_file() -> Path:
     """Where names are looked up: ``MT_PATHS``, else ``~/.config/mt/paths.yaml``."""
-    given = os.environ.get(VARIABLE)
-    return Path(given) if given else Path.home() / ".config" / "mt" / "paths.yaml"
+    return Path(expanduser(os.environ.get(VARIABLE) or "~/.config/mt/paths.yaml"))
 
 
 def expand(value: Any) -> Any:
@@ -30,6 +30,8 @@ def expand(value: Any) -> Any:
         return {key: expand(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [expand(item) for item in value]
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
     if not isinstance(value, str):
         return value
     if value.startswith("@@"):
@@ -40,6 +42,10 @@ def expand(value: Any) -> Any:
 
 def _path(name: str) -> str:
     source = names_file()
+    if source.is_dir():
+        raise UsageError(
+            f"@{name} is a name for a path, and {source} is a folder; set {VARIABLE} to the YAML file of names in it"
+        )
     if not source.is_file():
         raise UsageError(
             f"@{name} is a name for a path, and there are no names: write 'NAME: /some/folder' into {source}, or set"
@@ -52,4 +58,4 @@ def _path(name: str) -> str:
         raise UsageError(f"no path is named @{name} in {source}. {did_you_mean(key, list(known))}Known: {listed}")
     if not isinstance(known[key], str):
         raise UsageError(f"{source}: {name} is {known[key]!r}; a path is text")
-    return str(Path(known[key]).expanduser())
+    return str(Path(expanduser(known[key])))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, SerializeAsAny
+from pydantic import Field, SerializeAsAny, ValidationError
 
 from mt_core.config.base import ModelConfig, MtConfig, Patterns
+from mt_core.config.faults import faults_of
 from mt_core.config.sections import (
     CheckpointConfig,
     DataConfig,
@@ -15,6 +16,7 @@ from mt_core.config.sections import (
     ParallelConfig,
     TrainConfig,
 )
+from mt_core.errors import ConfigError
 
 SLOTS: dict[str, str | None] = {
     "model": None,
@@ -96,6 +98,13 @@ class RunConfig(MtConfig):
     eval: EvalConfig = EvalConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     log: LogConfig = LogConfig()
+
+    def __init__(self, /, **values: Any) -> None:
+        """Fill every slot and section. Raises ``ConfigError`` with every fault; ``load_config`` makes one of plain data."""
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(faults_of(error, RunConfig, "")) from error
 
     def as_raw(self) -> dict[str, Any]:
         """The nested mapping that resolves to this config again: the content of ``run.yaml``."""

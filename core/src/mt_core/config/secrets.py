@@ -1,24 +1,107 @@
-"""Secrets never reach a log, a console or a saved config."""
+"""Secrets never reach a log, a console, a page or a saved config. This is the one place that knows what a secret looks like.
+
+Text is redacted before it is escaped (as JSON, as HTML): afterwards a value may be written otherwise than it is known here. What is
+left as it is: rows, and what a model writes about them (``samples.jsonl``, predictions), since they are data.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
+from urllib.parse import quote
 
 HIDDEN = "•••"
 _NAMES = re.compile(
-    r"(^|_)(api_?keys?|access_?keys?|private_?keys?|tokens?|secrets?|passwords?|passwd|passphrase|credentials?)(_|$)"
+    r"(^|_)(api_?keys?|access_?keys?|account_?keys?|private_?keys?|tokens?|secrets?|passwords?|passwd|passphrase|credentials?"
+    r"|connection_?strings?)(_|$)"
 )
+_SPECIAL_TOKENS = re.compile(
+    r"(^|_)((bos|eos|pad|unk|sep|cls|mask|stop|end|begin|start|image|audio)_tokens?|add_(special_)?tokens)$"
+)
+"""Options of tokenizers: text that marks something."""
+_PLACES = re.compile(r"_(path|file|dir|folder|name)$")
+"""Where a secret is, or what it is called (``HF_TOKEN_PATH``)."""
+_PERHAPS = re.compile(r"(^|_)(keys?|pat|pwd|auth|authorization|bearer|cookie|sas|signature|sig)$")
+"""Names of secrets that are names of columns, too: the value decides."""
+_RANDOM = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[^\s/]{12,}")
 _SHAPES = re.compile(
-    r"\bhf_[A-Za-z0-9]{20,}"  # Hugging Face
-    r"|\bgh[pousr]_[A-Za-z0-9]{30,}"  # GitHub
-    r"|\bsk-[A-Za-z0-9_-]{20,}"  # OpenAI and others
-    r"|\bAKIA[0-9A-Z]{16}\b"  # AWS
-    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"  # user:password@ in an address
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)"
+    r"|(?<![A-Za-z0-9])(?:"
+    r"(?:hf|api_org)_[A-Za-z0-9]{20,}"  # Hugging Face
+    r"|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{20,}"  # GitHub
+    r"|gl(?:pat|oas|dt|rt|rtr|cbt|ptt|ft|imt|agent|soat)-[A-Za-z0-9_.-]{16,}"  # GitLab
+    r"|xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,}"  # Slack
+    r"|sk-[A-Za-z0-9_-]{20,}"  # OpenAI and others
+    r"|(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}"  # Stripe
+    r"|(?:gsk|r8)_[A-Za-z0-9]{30,}|(?:nvapi|xai)-[A-Za-z0-9_-]{30,}"  # Groq, Replicate, NVIDIA, xAI
+    r"|(?:AKIA|ASIA)[0-9A-Z]{16}(?![A-Za-z0-9])"  # AWS
+    r"|AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}|GOCSPX-[A-Za-z0-9_-]{20,}"  # Google
+    r"|npm_[A-Za-z0-9]{36}|pypi-[A-Za-z0-9_-]{50,}"  # npm, PyPI
+    r"|dop_v1_[a-f0-9]{64}|dapi[a-f0-9]{32}|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"  # DigitalOcean, Databricks, SendGrid
+    r"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"  # JSON Web Token (RFC 7519)
+    r")"
+    r"|(?<=://)[^/\s:@\"'<>]*:[^/\s\"'<>]+(?=@)"  # user:password@ in an address
+    r"|(?<=https://)[^/\s@\"'<>?#]+(?=@)|(?<=http://)[^/\s@\"'<>?#]+(?=@)"  # TOKEN@
+    r"|(?<=hooks\.slack\.com/services/)[A-Za-z0-9/]{20,}"
+    r"|(?P<kept>[?&;](?i:[\w.%-]*(?:token|secret|passw(?:or)?d|signature|credential|api[_-]?key|access[_-]?key(?:[_-]?id)?|account[_-]?key)"
+    r"|sig|sas|key|auth|pwd|pat)=)[^&\s#\"'<>]*[^&\s#\"'<>:.,;)\]]"
+    r"|(?P<head>(?i:\b(?:authorization|proxy-authorization)[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|token)\s+))[A-Za-z0-9+/=._~-]{8,}",
+    re.DOTALL,
 )
+_HINTS = (
+    *(
+        "PRIVATE KEY",
+        "://",
+        "=",
+        "uthorization",
+        "UTHORIZATION",
+        "hf_",
+        "api_org_",
+        "ghp_",
+        "gho_",
+        "ghu_",
+        "ghs_",
+        "ghr_",
+        "github_pat_",
+    ),
+    *(
+        "glpat-",
+        "gloas-",
+        "gldt-",
+        "glrt",
+        "glcbt-",
+        "glptt-",
+        "glft-",
+        "glimt-",
+        "glagent-",
+        "glsoat-",
+        "xox",
+        "xapp-",
+        "sk-",
+    ),
+    *(
+        "_live_",
+        "_test_",
+        "gsk_",
+        "r8_",
+        "nvapi-",
+        "xai-",
+        "AKIA",
+        "ASIA",
+        "AIza",
+        "ya29.",
+        "GOCSPX-",
+        "npm_",
+        "pypi-",
+        "dop_v1_",
+    ),
+    *("dapi", "SG.", "eyJ"),
+)
+"""Every shape has one of these in it: most texts have none, and need not be looked through letter by letter."""
 _SHORTEST = 8
 """Shorter values of the environment are no secrets, and hiding them would garble ordinary text."""
 
@@ -27,18 +110,61 @@ def redact(text: str) -> str:
     """The text with secrets replaced: those of the environment, and what has the shape of a well-known kind."""
     for value in _secrets_of(os.environ):
         text = text.replace(value, HIDDEN)
-    return _SHAPES.sub(HIDDEN, text)
+    return _SHAPES.sub(_hidden, text) if any(hint in text for hint in _HINTS) else text
+
+
+def _hidden(match: re.Match[str]) -> str:
+    return (match["kept"] or match["head"] or "") + HIDDEN
+
+
+def redacted(value: Any) -> Any:
+    """The same structure with every text in it redacted; for what is written as JSON."""
+    if isinstance(value, Mapping):
+        return {redacted(name): redacted(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted(item) for item in value]
+    return redact(value) if isinstance(value, str) else value
+
+
+def redacted_config(value: Any, key: str = "") -> Any:
+    """A config for other eyes: every text redacted, and what stands under the name of a secret hidden."""
+    if is_secret(key, value):
+        return HIDDEN
+    if isinstance(value, Mapping):
+        return {name: redacted_config(item, str(name)) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted_config(item) for item in value]
+    return redacted(value)
 
 
 def _secrets_of(environment: Mapping[str, str]) -> list[str]:
-    found = {
-        value for name, value in environment.items() if is_secret(name, _number(value)) and len(value) >= _SHORTEST
-    }
-    return sorted(found, key=len, reverse=True)  # the longest first: one may contain another
+    named = {name: environment[name] for name in environment if _secret_word(name)}
+    found = {value for name, value in named.items() if len(value) >= _SHORTEST and _is_set_secret(name, value)}
+    spelled = {spelling for value in found for spelling in _spellings(value)}
+    return sorted(spelled, key=len, reverse=True)  # the longest first: one may contain another
+
+
+@cache
+def _spellings(value: str) -> tuple[str, ...]:
+    """How a message may write it: as it is, between quotes of Python and JSON, in an address."""
+    return (
+        value,
+        repr(value)[1:-1],
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        quote(value, safe=""),
+    )
+
+
+def _is_set_secret(name: str, value: str) -> bool:
+    """Whether a variable holds one: what is called a key there is seldom the name of a column, but may be a path (``SSH_KEY``)."""
+    unsure = _secret_word(name) == _UNSURE and not value.isdecimal() and re.fullmatch(r"[^\s/]+", value) is not None
+    return unsure or is_secret(name, _number(value))
 
 
 def _number(value: str) -> str | int:
-    return int(value) if value.isdigit() else value  # MAX_TOKENS=100000000 is a count
+    """A number where it is one, whichever: ``MAX_TOKENS=100000000`` is a count."""
+    return 0 if value.isdecimal() else value
 
 
 def is_secret(key: str, value: Any) -> bool:
@@ -46,14 +172,22 @@ def is_secret(key: str, value: Any) -> bool:
     word = _secret_word(key)
     if not word or value is None or isinstance(value, bool):
         return False
+    if word == _UNSURE:
+        return isinstance(value, str) and _RANDOM.fullmatch(value) is not None
     return not (word.startswith("token") and isinstance(value, int | float))
+
+
+_UNSURE = "perhaps"
 
 
 @cache
 def _secret_word(key: str) -> str:
     """The word in a name that tells of a secret; cached, since every line of a log is looked through for all of them."""
-    match = _NAMES.search(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower().replace("-", "_"))
-    return match[2] if match else ""
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower().replace("-", "_")
+    if _SPECIAL_TOKENS.search(name) or _PLACES.search(name):
+        return ""
+    match = _NAMES.search(name)
+    return match[2] if match else _UNSURE if _PERHAPS.search(name) else ""
 
 
 def secret_keys(raw: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

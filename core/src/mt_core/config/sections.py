@@ -7,9 +7,10 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mt_core.config.base import MtConfig, Patterns
+from mt_core.config.base import MOST_ROWS, MOST_TOKENS, MtConfig, Patterns
 from mt_core.config.deepspeed import DeepSpeedOptions
 from mt_core.config.pace import Paced
+from mt_core.config.ranks import MOST_PROCESSES
 from mt_core.config.texts import TEMPLATES, template_source, text_or_file
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -40,12 +41,14 @@ class DataConfig(MtConfig):
     )
     prefix: str = Field("", description="put before the text of each user turn (the prompt): text, or {file: PATH}")
     postfix: str = Field("", description="put after the text of each user turn (the prompt): text, or {file: PATH}")
-    max_len: int | None = Field(None, gt=1, description="longest sample (tokens); default train.sequence_len")
+    max_len: int | None = Field(
+        None, gt=1, le=MOST_TOKENS, description="longest sample (tokens); default train.sequence_len"
+    )
     max_source_len: int | None = Field(
-        None, gt=0, description="longest prompt: what comes before the first trained token (tokens)"
+        None, gt=0, le=MOST_TOKENS, description="longest prompt: what comes before the first trained token (tokens)"
     )
     max_target_len: int | None = Field(
-        None, gt=0, description="longest trained part: from the first trained token on (tokens)"
+        None, gt=0, le=MOST_TOKENS, description="longest trained part: from the first trained token on (tokens)"
     )
     truncation: Truncation | None = Field(
         None,
@@ -61,7 +64,10 @@ class DataConfig(MtConfig):
         " (in their order; one that does not fit begins the next row)",
     )
     pad_multiple: int = Field(
-        PAD_MULTIPLE, gt=0, description="padded rows are as long as their longest, rounded up to so many tokens"
+        PAD_MULTIPLE,
+        gt=0,
+        le=65_536,
+        description="padded rows are as long as their longest, rounded up to this (tokens)",
     )
     eval: float | int | str | None = Field(
         0.05, description="held-out part: share (below 1), rows (1 or more), a path for dataset.path, or none"
@@ -80,17 +86,17 @@ class DataConfig(MtConfig):
         description="folder of encoded rows; auto is MT_CACHE or ~/.cache/mt/tokens for more than 50 MB of files; none is memory",
     )
     workers: int | None = Field(
-        None, gt=0, description="processes that encode rows into the cache; default is one for each processor"
+        None, gt=0, le=1024, description="processes that encode rows into the cache; default is one for each processor"
     )
     shuffle: bool = Field(True, description="a new order each epoch, a function of seed and epoch only")
     shuffle_buffer: int = Field(
-        1000, gt=0, description="rows of a stream that are shuffled and packed among themselves"
+        1000, gt=0, le=10_000_000, description="rows of a stream that are shuffled and packed among themselves"
     )
     read_rows: int | None = Field(None, gt=0, description="only the first rows of a source; default all")
     on_bad_row: Literal["error", "skip"] = Field(
         "error", description="a row that cannot be used ends the run, or is passed over, counted and listed"
     )
-    max_bad_rows: int = Field(100, gt=0, description="most rows that on_bad_row=skip may pass over")
+    max_bad_rows: int = Field(100, gt=0, le=1_000_000, description="most rows that on_bad_row=skip may pass over")
     strict: bool = Field(False, description="what the report of the rows would warn of ends the run")
 
     @field_validator("columns", mode="before")
@@ -162,12 +168,15 @@ class TrainConfig(MtConfig):
     max_minutes: float | None = Field(
         None, gt=0, description="save and end with code 75 after so long (minutes), to be resumed"
     )
-    sequence_len: int = Field(256, gt=1, description="length of a row (tokens)")
+    sequence_len: int = Field(256, gt=1, le=MOST_TOKENS, description="length of a row (tokens)")
     micro_batch_size: int | Literal["auto"] = Field(
         8, description="rows that one rank computes at a time; auto tries how many its memory holds, before the run"
     )
     global_batch_size: int | None = Field(
-        None, gt=0, description="rows of one optimizer step over all ranks; default micro_batch_size × data ranks"
+        None,
+        gt=0,
+        le=MOST_ROWS,
+        description="rows of one optimizer step over all ranks; default micro_batch_size × data ranks",
     )
     clip_norm: float | None = Field(1.0, gt=0, description="largest norm of the whole gradient; none switches it off")
     dtype: Literal["auto", "fp32", "bf16", "fp16"] = Field("auto", description="auto is bf16 on a GPU, fp32 on a CPU")
@@ -197,8 +206,8 @@ class TrainConfig(MtConfig):
     @classmethod
     def _count_or_auto(cls, value: Any) -> Any:
         """Said once: a union of types would give a fault for each."""
-        if value != "auto" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise ValueError(f"should be a whole number greater than 0, or auto; got {value!r}")
+        if value != "auto" and (not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_ROWS):
+            raise ValueError(f"should be a whole number from 1 to {MOST_ROWS:,}, or auto; got {value!r}")
         return value
 
     @model_validator(mode="after")
@@ -227,14 +236,19 @@ class ParallelConfig(MtConfig):
     zero_stage: Literal["auto", 0, 1, 2, 3] = Field(
         "auto", description="ZeRO stage; auto is 0 on one rank in fp32, else 1; always 1 in a pipeline"
     )
-    pipeline: int = Field(1, gt=0, description="stages that the layers are divided into, each on its own ranks")
+    pipeline: int = Field(
+        1, gt=0, le=MOST_PROCESSES, description="stages that the layers are divided into, each on its own ranks"
+    )
     sequence: int = Field(
-        1, gt=0, description="ranks that share each row, every one with a part of its tokens (Ulysses)"
+        1,
+        gt=0,
+        le=MOST_PROCESSES,
+        description="ranks that share each row, every one with a part of its tokens (Ulysses)",
     )
     offload: Literal["none", "optimizer", "parameters"] = Field(
         "none", description="what lives in host memory: optimizer state (stages 1-3), parameters too (stage 3)"
     )
-    timeout_seconds: int = Field(600, gt=0, description="how long a rank waits for the others (seconds)")
+    timeout_seconds: int = Field(600, gt=0, le=31_536_000, description="how long a rank waits for the others (seconds)")
     deepspeed: DeepSpeedOptions = Field(
         DeepSpeedOptions(), description="options of DeepSpeed's own, as its JSON has them"
     )
@@ -247,11 +261,13 @@ class EvalConfig(Paced):
     every_epochs: int | None = Field(
         None, gt=0, description="passes over the training rows between evaluations, in place of every_steps"
     )
-    batch_size: int | None = Field(None, gt=0, description="rows a rank evaluates at a time; default micro_batch_size")
-    samples: int = Field(
-        2, ge=0, description="held-out prompts that the model continues at each evaluation, into samples.jsonl"
+    batch_size: int | None = Field(
+        None, gt=0, le=MOST_ROWS, description="rows a rank evaluates at a time; default micro_batch_size"
     )
-    sample_tokens: int = Field(48, gt=0, description="longest continuation of such a prompt (tokens)")
+    samples: int = Field(
+        2, ge=0, le=1000, description="held-out prompts that the model continues at each evaluation, into samples.jsonl"
+    )
+    sample_tokens: int = Field(48, gt=0, le=MOST_TOKENS, description="longest continuation of such a prompt (tokens)")
 
 
 class CheckpointConfig(Paced):
@@ -276,11 +292,17 @@ class CheckpointConfig(Paced):
     )
 
 
+LEVEL_VARIABLE = "MT_LOG_LEVEL"
+"""Environment variable: ``log.console_level`` of runs that do not say it."""
+
+
 class LogConfig(MtConfig):
     """What a person sees while it trains."""
 
     every_steps: int = Field(
         10, gt=0, description="optimizer steps between lines on the console, and records for TensorBoard and trackers"
     )
-    console_level: Level = Field("info", description="least urgent message on the console; warning hides the progress")
+    console_level: Level = Field(
+        "info", description="least urgent message on the console; warning hides the progress; by default MT_LOG_LEVEL"
+    )
     file_level: Level = Field("debug", description="least urgent message in logs/rank-N.log")

@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
+from mt_core.config.reading import read_small_text
 from mt_core.errors import did_you_mean
 
 OWN, PLAIN = "own", "plain"
-TEMPLATES = (OWN, PLAIN, "alpaca", "chatml", "gemma", "llama2", "llama3", "mistral", "phi3", "vicuna", "zephyr")
+TEMPLATES = (
+    *(
+        OWN,
+        PLAIN,
+        "alpaca",
+        "baichuan2",
+        "chatml",
+        "cohere",
+        "deepseek_r1",
+        "deepseek_v3",
+        "falcon",
+        "gemma",
+        "glm4",
+        "internlm2",
+    ),
+    *("llama2", "llama3", "llama3_1", "mistral", "mistral_v3", "phi3", "qwen2_5", "qwen3", "vicuna", "zephyr"),
+)
 """What ``data.template`` may name: the tokenizer's own, nothing between turns, and the Jinja files of ``data/templates``."""
 
 
@@ -40,7 +58,7 @@ def template_source(value: str) -> str:
 def read_text(path: str) -> str:
     """A UTF-8 file, without the newline at its end. Raises ``ValueError`` when it cannot be read."""
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8-sig").removesuffix("\n")
+        return read_small_text(Path(expanduser(path)), "utf-8-sig").removesuffix("\n")
     except OSError as error:
         raise ValueError(f"cannot read the file {path}: {error.strerror}; check the path") from error
     except UnicodeDecodeError as error:

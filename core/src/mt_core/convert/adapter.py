@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core.adapters.folder import BESIDE, CONFIG, TENSORS, WRITTEN
+from mt_core.adapters.folder import BESIDE, CONFIG, PORTABLE, TENSORS, WRITTEN
+from mt_core.adapters.portable import fold, is_lora, largest_rank, portable_config
+from mt_core.convert.adapter_readers import base_keys, say_readers
 from mt_core.convert.source import Say, Source, drawn
 from mt_core.errors import CheckpointError, UsageError
 from mt_core.weights import staged, write_json
@@ -18,8 +20,10 @@ if TYPE_CHECKING:
     from mt_core.adapters.peft import PeftForm
 
 
-def export_adapter(source: Source, out: Path, say: Say) -> str:
+def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True) -> str:
     """Write the folder, whole or not at all; returns what it is called in it.
+
+    ``portable`` gives all layers of a LoRA one rank and a factor of 1, since readers other than peft have one for all.
 
     Raises ``UsageError`` for a run that trained all of its model.
     """
@@ -43,12 +47,17 @@ def export_adapter(source: Source, out: Path, say: Say) -> str:
     found = open_model(source.checkpoint / "model")
     if missing := sorted(saved - set(found)):
         raise CheckpointError(f"{source.checkpoint} lacks {', '.join(missing)}; use another checkpoint")
+    lora = form is not None and is_lora(form)
+    rank = largest_rank(form) if form is not None and lora and portable else None
     with staged(out) as stage:
         beside = frozenset[str]() if form is None else form.beside
-        write_tensors(stage / TENSORS[0], _tensors({name: found[name]() for name in sorted(saved - beside)}, form))
+        tensors = _tensors({name: found[name]() for name in sorted(saved - beside)}, form, rank)
+        write_tensors(stage / TENSORS[0], tensors)
         if beside:
             write_tensors(stage / BESIDE, {name: found[name]() for name in sorted(beside)})
-        _write_configs(source, stage, adapter, form)
+        _write_configs(source, stage, adapter, form, rank)
+    if form is not None:
+        say_readers(source, out, form, rank, say)
     return "own names" if form is None else str(form.config["peft_type"])
 
 
@@ -68,21 +77,24 @@ def _form(form: PeftForm | None, saved: set[str], source: Source, say: Say) -> P
     return form
 
 
-def _tensors(found: Mapping[str, Tensor], form: PeftForm | None) -> dict[str, Tensor]:
+def _tensors(found: Mapping[str, Tensor], form: PeftForm | None, rank: int | None) -> dict[str, Tensor]:
+    """By the names of the file; of the portable form's ``rank``, where there is one."""
     if form is None:
         return dict(found)
-    return {form.names[name]: each.reshape(form.shapes.get(name, each.shape)) for name, each in found.items()}
+    named = {form.names[name]: each.reshape(form.shapes.get(name, each.shape)) for name, each in found.items()}
+    return named if rank is None else {name: fold(form, name, each, rank) for name, each in named.items()}
 
 
-def _write_configs(source: Source, stage: Path, adapter: Adapter, form: PeftForm | None) -> None:
+def _write_configs(source: Source, stage: Path, adapter: Adapter, form: PeftForm | None, rank: int | None) -> None:
     """``adapter_config.json``, and beside peft's what it has no keys for: it warns of keys that it does not know."""
     written = _written(source, adapter)
-    base = {"base_model_name_or_path": source.started_from}
+    base = base_keys(source)
     if form is None:
         write_json(stage / CONFIG, {**base, "mt_adapter": written})
         return
-    write_json(stage / CONFIG, {**base, "task_type": "CAUSAL_LM", "inference_mode": True, **form.config})
-    write_json(stage / WRITTEN, written)
+    config = form.config if rank is None else portable_config(form.config, rank)
+    write_json(stage / CONFIG, {**base, "task_type": "CAUSAL_LM", "inference_mode": True, **config})
+    write_json(stage / WRITTEN, written if rank is None else {**written, PORTABLE: True})
 
 
 def _written(source: Source, adapter: Adapter) -> dict[str, Any]:

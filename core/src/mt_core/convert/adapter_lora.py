@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from mt_core.adapters import adapted_layers, target_keys
 from mt_core.adapters.folder import CONFIG, TENSORS, WRITTEN
@@ -21,6 +22,7 @@ from mt_core.assemble.load import load_base, load_model
 from mt_core.assemble.weights import base_files
 from mt_core.checkpoint.tensors import write_tensors
 from mt_core.convert.adapter_merge import TOLERANCE, refuse_unmergeable
+from mt_core.convert.adapter_readers import base_keys, say_vllm
 from mt_core.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
 from mt_core.convert.source import Say, Source
 from mt_core.engine.build import stored_layers
@@ -59,7 +61,7 @@ def export_as_lora(
     found = _change(model, load_base(source.resolved, source.checkpoint, say), rank)
     with staged(out) as stage:
         write_tensors(stage / TENSORS[0], _named(found))
-        write_json(stage / CONFIG, {"base_model_name_or_path": source.started_from, **_config(found, model)})
+        write_json(stage / CONFIG, {**base_keys(source), **_config(found, model)})
         write_json(stage / WRITTEN, {"base": base_files(source.resolved)})
         del model
         raw = {"model": {"name": source.resolved.offers["model"].qualified, "weights": str(source.weights)}}
@@ -67,6 +69,8 @@ def export_as_lora(
         after = logits(load_model(written, None, say), rows)
         apart = replace(difference(before, after), text=text, than="the run")
         refuse_beyond(apart, TOLERANCE if tolerance is None else tolerance, "A higher --as-lora RANK may come nearer")
+    most = max(len(a_RE) for a_RE, _ in found.values())
+    say_vllm(str(base_keys(source)["base_model_name_or_path"]), out, most, say)
     return apart
 
 
@@ -122,27 +126,27 @@ def factors(change_FE: Tensor, rank: int | None) -> Factors:
 
 
 def _named(found: dict[str, Factors]) -> dict[str, Tensor]:
-    names = ("lora_A", "lora_B")
-    return {
-        f"{PREFIX}{layer}.{name}.weight": value
-        for layer, pair in found.items()
-        for name, value in zip(names, pair, strict=True)
-    }
+    """The tensors of the file, all of the largest rank: readers other than peft have one factor for all layers."""
+    rank = max(len(a_RE) for a_RE, _ in found.values())
+    named = {}
+    for layer, (a_RE, b_FR) in found.items():
+        more = rank - len(a_RE)
+        named[f"{PREFIX}{layer}.lora_A.weight"] = functional.pad(a_RE, (0, 0, 0, more))
+        named[f"{PREFIX}{layer}.lora_B.weight"] = functional.pad(b_FR, (0, more))
+    return named
 
 
 def _config(found: dict[str, Factors], model: TrainModel) -> dict[str, Any]:
     """Of a LoRA whose update is multiplied by 1 in every layer."""
-    ranks = {name: len(a_RE) for name, (a_RE, _) in found.items()}
-    most = max(ranks.values())
-    others = {name: rank for name, rank in ranks.items() if rank != most}
+    rank = max(len(a_RE) for a_RE, _ in found.values())
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
         "inference_mode": True,
-        "r": most,
-        "lora_alpha": most,
-        "rank_pattern": others,
-        "alpha_pattern": others,
+        "r": rank,
+        "lora_alpha": rank,
+        "rank_pattern": {},
+        "alpha_pattern": {},
         "lora_dropout": 0.0,
         "use_rslora": False,
         "use_dora": False,

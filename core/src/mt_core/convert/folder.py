@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mt_core.components import TokenizerComponent
+from mt_core.config.sections import DataConfig
 from mt_core.convert.card import card
+from mt_core.convert.chat_template import write_template
 from mt_core.convert.source import Say, Source, tensors_of
-from mt_core.errors import MtError
+from mt_core.convert.tokenizer_files import make_portable, open_written, tell_differences
+from mt_core.data.templates import build_template
+from mt_core.errors import DataError, MtError
 from mt_core.weights import CONFIG, SHARD_BYTES, Loaders, read_json, staged, write_json, write_tensors
 
 TOKENIZER_FILES = (
@@ -25,7 +29,6 @@ TOKENIZER_FILES = (
     "chat_template.json",
 )
 GENERATION_CONFIG = "generation_config.json"
-TEMPLATE = "chat_template.jinja"
 _IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
@@ -49,25 +52,29 @@ def write_folder(
 ) -> None:
     """These tensors, and all that stands beside them."""
     word = write_tensors(stage, loaders, dtype=dtype, shard_bytes=shard_bytes, shapes=shapes)
-    ids = _tokenizer_files(source, stage, say)
-    _write_config(source, stage, ids, word)
+    ids, ends = _tokenizer_files(source, stage, say)
+    _write_config(source, stage, ids, ends, word)
     (stage / "README.md").write_text(card(source, title, word), encoding="utf-8")
 
 
-def _write_config(source: Source, stage: Path, ids: Mapping[str, Any], word: str) -> None:
-    """``config.json`` and ``generation_config.json``."""
+def _write_config(source: Source, stage: Path, ids: Mapping[str, Any], ends: Sequence[int], word: str) -> None:
+    """``config.json`` and ``generation_config.json``, with all tokens that end a text (``ends``)."""
     options = source.resolved.config.model.options
     assert source.writer.exported is not None, "opened() chose a format that writes"
     write_json(stage / CONFIG, {**source.writer.exported(options), **ids, "torch_dtype": word})
     given = read_json(stage / GENERATION_CONFIG) if (stage / GENERATION_CONFIG).exists() else dict(ids)
-    padding = {key: ids[key] for key in ("pad_token_id",) if ids.get(key) is not None}
-    if {**given, **padding} != given or given == ids:
-        known = {key: value for key, value in {**given, **padding}.items() if value is not None}
-        write_json(stage / GENERATION_CONFIG, known)
+    changed = {key: ids[key] for key in ("pad_token_id",) if ids.get(key) is not None}
+    said = given.get("eos_token_id")
+    known = said if isinstance(said, list) else [] if said is None else [said]
+    if more := [token for token in dict.fromkeys(ends) if token not in known]:
+        changed["eos_token_id"] = [*known, *more] if known or len(more) > 1 else more[0]
+    if {**given, **changed} != given or given == ids:
+        content = {key: value for key, value in {**given, **changed}.items() if value is not None}
+        write_json(stage / GENERATION_CONFIG, content)
 
 
-def _tokenizer_files(source: Source, stage: Path, say: Say) -> dict[str, Any]:
-    """Write them and return the special ids."""
+def _tokenizer_files(source: Source, stage: Path, say: Say) -> tuple[dict[str, Any], list[int]]:
+    """Write them; return the special ids, and the ids that end a text beside those of the base's generation config."""
     weights = source.weights
     if weights is not None and (weights / GENERATION_CONFIG).is_file():
         shutil.copyfile(weights / GENERATION_CONFIG, stage / GENERATION_CONFIG)
@@ -77,24 +84,25 @@ def _tokenizer_files(source: Source, stage: Path, say: Say) -> dict[str, Any]:
     for name in TOKENIZER_FILES:
         if (weights / name).is_file():
             shutil.copyfile(weights / name, stage / name)
+    make_portable(stage)
     if (weights / CONFIG).is_file():
         given = read_json(weights / CONFIG)
         stated = {key: given[key] for key in _IDS if key in given}
-        return stated | _grown(source, stage)
-    return _of_tokenizer(source, say)
+        return stated | _grown(source, stage, say), []
+    return _of_tokenizer(source, stage, say), []
 
 
-def _grown(source: Source, stage: Path) -> dict[str, Any]:
+def _grown(source: Source, stage: Path, say: Say) -> dict[str, Any]:
     """Where the tokenizer gets tokens: its files with them, and the id that padding has now."""
     component, options = source.resolved.offers["tokenizer"].component, source.resolved.config.tokenizer.options
     if not isinstance(component, TokenizerComponent) or component.size(options) is None:
         return {}
     tokenizer = component.build(options)
-    tokenizer.save(stage)
+    _saved(tokenizer, tokenizer.save, stage, say)
     return {} if tokenizer.pad_id is None else {"pad_token_id": tokenizer.pad_id}
 
 
-def _of_tokenizer(source: Source, say: Say) -> dict[str, Any]:
+def _of_tokenizer(source: Source, stage: Path, say: Say) -> dict[str, Any]:
     """The special ids that the tokenizer beside Meta's weights has, where it can be read by its file alone."""
     if not any((source.path / name).is_file() for name in TOKENIZER_FILES):
         say(f"notice: {source.path} has no tokenizer; put its files into the folder before you use it")
@@ -104,27 +112,48 @@ def _of_tokenizer(source: Source, say: Say) -> dict[str, Any]:
     except MtError as error:
         say(f"notice: the special ids are left out of config.json, since the tokenizer tells none: {error}")
         return {}
+    if (save := getattr(tokenizer, "save", None)) is not None:
+        _saved(tokenizer, save, stage, say)
     return _ids(tokenizer)
 
 
-def _of_run(source: Source, stage: Path, say: Say) -> dict[str, Any]:
-    tokenizer = source.resolved.build("tokenizer", source.resolved.config.tokenizer.options)
-    save = getattr(tokenizer, "save", None)
+def _of_run(source: Source, stage: Path, say: Say) -> tuple[dict[str, Any], list[int]]:
+    config = source.resolved.config
+    tokenizer = source.resolved.build("tokenizer", config.tokenizer.options)
+    save, theirs = getattr(tokenizer, "save", None), None
     if save is None:
-        say(f"notice: the tokenizer {source.resolved.config.tokenizer.name} cannot write itself; add its files by hand")
+        say(f"notice: the tokenizer {config.tokenizer.name} cannot write itself; add its files by hand")
     else:
-        save(stage)
-    template = _template(source, tokenizer)
-    if template is not None:
-        (stage / TEMPLATE).write_text(template, encoding="utf-8")
-    return _ids(tokenizer)
+        theirs = _saved(tokenizer, save, stage, say)
+    write_template(stage, tokenizer, theirs, config.data, say)
+    eos = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
+    return _ids(tokenizer), [*eos, *_stops(tokenizer, config.data, say)]
 
 
-def _template(source: Source, tokenizer: Any) -> str | None:
-    """The Jinja text of the run's chat template, where it has one."""
-    from mt_core.data.templates import jinja_source
+def _stops(tokenizer: Any, config: DataConfig, say: Say) -> tuple[int, ...]:
+    """The ids that end a turn of the run's template; a text that does is told."""
+    template = build_template(tokenizer, config)
+    try:
+        stop, ids = template.stop_text, template.stop_ids
+    except DataError as error:
+        say(f"notice: the chat template does not tell how an answer ends: {error}")
+        return ()
+    if stop:
+        say(
+            f"notice: answers end with {stop!r}, which is no single token, so generation_config.json cannot say it: give"
+            f" stop_strings=[{stop!r}] and the tokenizer to generate() of transformers, or stop=[{stop!r}] to vLLM"
+        )
+    return ids
 
-    return jinja_source(tokenizer, source.resolved.config.data)
+
+def _saved(tokenizer: Any, save: Callable[[Path], None], stage: Path, say: Say) -> Any:
+    """Write the tokenizer's files, and return it as transformers opens them; what it reads otherwise is told."""
+    save(stage)
+    make_portable(stage)
+    theirs = open_written(stage, say)
+    if theirs is not None:
+        tell_differences(theirs, tokenizer, say)
+    return theirs
 
 
 def _ids(tokenizer: Any) -> dict[str, Any]:

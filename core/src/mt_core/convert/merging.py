@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from mt_core.config.reading import read_small
 from mt_core.errors import OutputError, WeightsError
 
 _NORMAL = 1
@@ -50,7 +51,7 @@ def _model(path: Path) -> Any:
 
     model = sentencepiece_model_pb2.ModelProto()
     try:
-        model.ParseFromString(path.read_bytes())
+        model.ParseFromString(read_small(path, most=10**9))
     except OSError as error:
         raise WeightsError(f"cannot read {path}: {error.strerror}; give a SentencePiece model") from error
     except DecodeError as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core.assemble.lock_file import run_config
+from mt_core.assemble.run_file import run_config
 from mt_core.checkpoint.manifest import MANIFEST, read_manifest
 from mt_core.checkpoint.store import find, verify
 from mt_core.components import ModelFamily, WeightsFormat
@@ -67,7 +67,7 @@ def _of_run(path: Path, host: PluginHost, family: str | None) -> Source:
         raise UsageError(f"--model belongs to a folder of weights; {path} is a run and has its own, leave it out")
     checkpoint = find(path)
     verify(checkpoint)
-    raw = run_config(checkpoint.parent.parent)
+    raw = run_config(checkpoint)
     started = raw["model"].get("weights")
     if started is not None and read_manifest(checkpoint).get("base") is None and not Path(started).exists():
         del raw["model"]["weights"]  # whole checkpoints need it no more, and run.yaml has the shape
@@ -96,6 +96,8 @@ def _family_of(path: Path, host: PluginHost) -> str:
         )
     config = (path if path.is_dir() else path.parent) / CONFIG
     fitting = [offer for offer in readers if _is_of(offer, config)] if config.is_file() else _valid(readers, path)
+    if not fitting and not read_json(config).get("architectures"):
+        fitting = [offer for offer in readers if _takes(offer, path)]  # by its model type, which has other words
     if not fitting:
         stated = ", ".join(map(str, _stated(config))) or "no architecture"
         known = ", ".join(f"{name} ({offer.component.name})" for offer in offers for name in _architectures(offer))
@@ -136,14 +138,15 @@ def _is_of(offer: Offer, config: Path) -> bool:
 def _valid(offers: list[Offer], path: Path) -> list[Offer]:
     """The families that take the values; all of them when none does, so that its own message is told."""
 
-    def takes(offer: Offer) -> bool:
-        try:
-            next(each for each in _formats(offer) if each.matches(path)).values(path)
-        except MtError:
-            return False
-        return True
+    return [offer for offer in offers if _takes(offer, path)] or offers
 
-    return [offer for offer in offers if takes(offer)] or offers
+
+def _takes(offer: Offer, path: Path) -> bool:
+    try:
+        next(each for each in _formats(offer) if each.matches(path)).values(path)
+    except MtError:
+        return False
+    return True
 
 
 def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> tuple[Loaders, dict[str, tuple[int, ...]]]:

@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mt_core.config.reading import read_small_text
 from mt_core.convert.source import Source, opened
 from mt_core.errors import DataError, UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.resolve import resolve
+
+MOST_BYTES = 10**8
+"""Of a file of tokens."""
 
 
 def with_tokens(
@@ -30,7 +34,7 @@ def with_tokens(
 def tokens_of_file(path: Path) -> list[str]:
     """One token a line. Raises ``DataError`` when the file cannot be read or has none."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = read_small_text(path, "utf-8-sig", most=MOST_BYTES).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"cannot read the tokens in {path}: {error}; it has to be UTF-8, a token in each line"

@@ -6,13 +6,14 @@ The chunks depend on the rows alone, so that any number of processes leaves the 
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import io
 import json
 import multiprocessing
 import os
 import signal
 import sys
 import threading
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from mt_core.data.encoded import COLUMNS, EncodedSamples
 from mt_core.data.encoding import Rules, encode
 from mt_core.data.report import DataReport
-from mt_core.errors import DataError
+from mt_core.errors import DataError, refuse_exit
 from mt_core.protocols import Dataset, Objective
 
 CHUNK_ROWS = 2048
@@ -37,6 +38,8 @@ _DIE_WITH_PARENT = 1
 
 Progress = Callable[[int, int], None]
 """Told of chunks that are done, and how many there are."""
+
+_DIGEST = hashlib.sha256().digest_size
 
 
 @dataclass(frozen=True)
@@ -68,24 +71,31 @@ class Work:
 
 
 def write_chunk(path: Path, samples: EncodedSamples) -> None:
-    """The samples as a file that is whole or not there."""
+    """The samples as a file that is whole or not there: the SHA-256 of all that follows it, and an archive of arrays."""
     staged = path.with_name(f".tmp-{os.getpid()}-{path.name}")
     assert samples.report.hashes is not None, "encode() made them"
     report = np.frombuffer(json.dumps(samples.report.as_dict()).encode(), dtype=np.uint8)
+    archive = io.BytesIO()
+    np.savez(archive, allow_pickle=False, report=report, hashes=samples.report.hashes, **samples.columns)
     with staged.open("wb") as file:
-        np.savez(file, allow_pickle=False, report=report, hashes=samples.report.hashes, **samples.columns)
+        file.write(hashlib.sha256(archive.getbuffer()).digest())
+        file.write(archive.getbuffer())
     staged.replace(path)
 
 
 def read_chunk(path: Path) -> EncodedSamples | None:
-    """What ``write_chunk`` wrote; nothing where there is no such file, or its checksums (CRC-32) say that it is damaged."""
+    """What ``write_chunk`` wrote; nothing where there is no such file, or its hash says that it is damaged."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            columns = {name: stored[name] for name in COLUMNS}
-            report = DataReport.from_dict(json.loads(stored["report"].tobytes()))
-            report.hashes = stored["hashes"]
-    except (FileNotFoundError, zipfile.BadZipFile, KeyError, ValueError, EOFError):
+        content = memoryview(path.read_bytes())
+    except FileNotFoundError:
         return None
+    digest, archive = content[:_DIGEST], content[_DIGEST:]
+    if hashlib.sha256(archive).digest() != digest:
+        return None
+    with np.load(io.BytesIO(archive), allow_pickle=False) as stored:
+        columns = {name: stored[name] for name in COLUMNS}
+        report = DataReport.from_dict(json.loads(stored["report"].tobytes()))
+        report.hashes = stored["hashes"]
     return EncodedSamples(columns, report)
 
 
@@ -148,4 +158,7 @@ def _begin(work: Work, parent: int) -> None:
 
 def _do(number: int) -> None:
     assert _work is not None, "_begin ran first"
-    _work.do(number)
+    try:
+        _work.do(number)
+    except SystemExit as error:  # its traceback, which says whose it is, does not leave this process
+        refuse_exit(error)

@@ -17,6 +17,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from mt_core.data.order import as_written
 from mt_core.data.report import DataReport
 from mt_core.errors import DataError
 from mt_core.protocols import FlatRows, Sample
@@ -172,7 +173,7 @@ class EncodedSamples:
 
     def parted(self, share: float) -> tuple[EncodedSamples, EncodedSamples]:
         """All but the last ``share`` of the samples, and those: for a source whose only row is one long document."""
-        cut = len(self) - max(1, int(len(self) * share)) if len(self) > 1 else 1
+        cut = len(self) - max(1, int(len(self) * as_written(share))) if len(self) > 1 else 1
         parts = EncodedSamples(), EncodedSamples()
         for number, sample in enumerate(self):
             parts[number >= cut].add(sample)

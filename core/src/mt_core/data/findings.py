@@ -37,7 +37,7 @@ def _dropped(report: DataReport) -> int:
     return report.rows_dropped.total()
 
 
-def _several_begins(report: DataReport) -> int:
+def _doubled_begins(report: DataReport) -> int:
     return sum(samples for count, samples in report.begin_tokens.items() if count > 1)
 
 
@@ -67,8 +67,8 @@ THRESHOLDS = (
         kind=kinds.NO_BEGIN,
     ),
     Threshold(
-        what="samples have several begin tokens",
-        count=_several_begins,
+        what="samples have two begin tokens in a row",
+        count=_doubled_begins,
         of=_samples,
         above=0,
         advice="take it out of the template or of the rows",

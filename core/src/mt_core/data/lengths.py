@@ -20,7 +20,7 @@ NOTHING_LEFT = "data.truncation leaves nothing trained but the stop token"
 class Lengths:
     """The longest sample, source and target (tokens), what happens to a longer one, and what a cut keeps: begin and stop.
 
-    A sample ends with one of ``stop_ids``, or with a stop of ``stop_tokens`` tokens.
+    A sample begins with ``bos_id`` where ``begins``, and ends with one of ``stop_ids``, or with a stop of ``stop_tokens`` tokens.
     """
 
     max_len: int
@@ -28,6 +28,7 @@ class Lengths:
     max_source_len: int | None = None
     max_target_len: int | None = None
     bos_id: int | None = None
+    begins: bool = True
     stop_ids: frozenset[int] = frozenset()
     stop_tokens: int = 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mt_core.config.sections import PAD_MULTIPLE, Packing
 from mt_core.data.encoded import EncodedSamples, SampleRows
 from mt_core.data.epoch import EpochRows, Group
-from mt_core.data.order import permutation
+from mt_core.data.order import as_written, permutation
 from mt_core.data.packing import WINDOW, group_by_length, pack_window, padded
 from mt_core.protocols import Objective
 
@@ -54,6 +54,10 @@ class Window:
     def row_ids(self) -> tuple[str, ...]:
         """The id of each row, once. They are read when somebody asks."""
         return tuple(dict.fromkeys(self.names))
+
+
+class NoMoreWaiting(Exception):  # noqa: N818 - no error: a wish to stop came while the source of a stream was waited for
+    """The next window has not come, and is not wanted any more."""
 
 
 class Loader:
@@ -119,15 +123,23 @@ class Loader:
         return [(number,) for number in numbers.tolist()]
 
     def steps_in(self, epochs: float) -> int:
-        """Optimizer steps of so many epochs."""
-        whole = math.floor(epochs)
-        steps = sum(math.ceil(len(self.rows(epoch)) / self.global_batch_size) for epoch in range(whole))
-        if epochs > whole:
-            steps += math.ceil((epochs - whole) * len(self.rows(whole)) / self.global_batch_size)
+        """Optimizer steps of so many epochs, in exact arithmetic."""
+        exact = as_written(epochs)
+        whole = math.floor(exact)
+        steps = sum(-(-len(self.rows(epoch)) // self.global_batch_size) for epoch in range(whole))
+        if exact > whole:
+            steps += math.ceil((exact - whole) * len(self.rows(whole)) / self.global_batch_size)
         return max(1, steps)
 
-    def windows(self, position: Position) -> Iterator[Window]:
-        """Optimizer steps from ``position`` on, without end. A step never crosses an epoch."""
+    def has(self, position: Position) -> bool:
+        """Whether an optimizer step can begin there."""
+        return position.row == 0 or self.rows(position.epoch).has(position.row)
+
+    def windows(self, position: Position, stop: Callable[[], bool] = lambda: False) -> Iterator[Window]:
+        """Optimizer steps from ``position`` on, without end. A step never crosses an epoch.
+
+        Rows that are waited for end with ``NoMoreWaiting`` once ``stop`` says so; those in files are there.
+        """
         while True:
             rows = self.rows(position.epoch)
             step = rows.cut(position.row, self.global_batch_size)

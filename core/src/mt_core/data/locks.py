@@ -47,6 +47,19 @@ def claim(path: Path) -> int | None:
     return None
 
 
+@contextmanager
+def folder_held(path: Path) -> Iterator[bool]:
+    """Lock a folder itself, once nobody else has it; whether its name still stands for it then. Raises ``OSError``."""
+    import fcntl
+
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield _is(handle, path)
+    finally:
+        os.close(handle)
+
+
 def share(path: Path) -> int | None:
     """A handle that keeps others from claiming the lock until it is closed; ``None`` where there is no file, or no lock to be had."""
     import fcntl

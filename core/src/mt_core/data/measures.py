@@ -93,15 +93,18 @@ def _count_begins(
     row_ids: Sequence[str],
     lengths: Lengths,
 ) -> None:
-    """Begin tokens a sample. One that is a stop token as well is looked for at the start only."""
-    if lengths.bos_id is None or not first.any():
+    """Whether samples begin with the begin token, where the tokenizer puts one, and which have two in a row.
+
+    Others may open a turn, or the second half of a pair. One that is a stop token as well is looked for at the start only.
+    """
+    if lengths.bos_id is None or not lengths.begins or not first.any():
         return
     found = ids == lengths.bos_id
-    if lengths.bos_id in lengths.stop_ids:
-        counts = found[bounds[:-1]].astype(np.int64)
-    else:
-        owners = np.searchsorted(bounds, np.flatnonzero(found), side="right") - 1
-        counts = np.bincount(owners, minlength=len(row_ids))
+    counts = found[bounds[:-1]].astype(np.int64)
+    if lengths.bos_id not in lengths.stop_ids:
+        seconds = np.flatnonzero(found[1:] & found[:-1]) + 1
+        seconds = seconds[~np.isin(seconds, bounds)]
+        counts[np.searchsorted(bounds, seconds, side="right") - 1] = 2
     report.begin_tokens = _counted(counts[first])
     _note(report, kinds.NO_BEGIN, np.flatnonzero(first & (counts == 0)), row_ids)
     _note(report, kinds.TWO_BEGINS, np.flatnonzero(first & (counts > 1)), row_ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,11 @@ def permutation(count: int, *, seed: int, epoch: int, shuffle: bool) -> NDArray[
     return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(count)
 
 
+def as_written(number: float) -> Fraction:
+    """The decimal number that somebody wrote: 1.1, and not the float next to it, of which a ceiling may be one more."""
+    return Fraction(str(number))
+
+
 def held_out(count: int, size: float | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Row indices (training, held out); ``size`` is a share below 1, a number of rows, or ``None``.
 
@@ -28,7 +34,7 @@ def held_out(count: int, size: float | None) -> tuple[NDArray[np.int64], NDArray
     """
     if size is None:
         return np.arange(count), np.arange(0)
-    wanted = max(1, math.floor(count * size)) if size < 1 else int(size)
+    wanted = max(1, math.floor(count * as_written(size))) if size < 1 else int(size)
     if wanted >= count:
         raise DataError(
             f"data.eval={size} holds out {wanted} of {count} rows and leaves none to train on; set a smaller data.eval, or none"

@@ -16,7 +16,7 @@ PLACES = 5
 """Rows of a kind that are named."""
 
 BAD_ROW, NO_TRAINED_TOKEN = "bad row", "no trained token"
-TRUNCATED, NO_STOP, NO_BEGIN, TWO_BEGINS = "truncated", "no stop token", "no begin token", "several begin tokens"
+TRUNCATED, NO_STOP, NO_BEGIN, TWO_BEGINS = "truncated", "no stop token", "no begin token", "two begin tokens in a row"
 SPELLING = "special tokens as text"
 DUPLICATE, ALSO_TRAINED = "duplicate", "also trained on"
 
@@ -42,7 +42,8 @@ class DataReport:
     """Samples of at most so many tokens, and more than half as many: powers of two."""
     longest: int = 0
     begin_tokens: Counter[int] = field(default_factory=Counter)
-    """Samples with so many begin tokens; empty where the tokenizer has none. Second and further pieces do not count."""
+    """Samples that begin with none or one, and those that have two in a row; empty where the tokenizer puts none. Second and
+    further pieces do not count."""
     rows_without_stop: int = 0
     highest_id: int = -1
     rows_spelling: int = 0

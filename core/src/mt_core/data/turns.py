@@ -33,6 +33,8 @@ _CALL = "function_call"
 _PLAIN = frozenset(ROLES) - {_CALL}
 
 _NAMES = ("name", "tool_call_id")
+_THOUGHTS = ("reasoning_content", "thinking", "reasoning")
+"""What rows call the assistant's thoughts, as transformers takes them: the first that there is."""
 
 
 def turns(value: Any, place: str) -> list[Message]:
@@ -108,8 +110,9 @@ def _turn(item: Any, place: str) -> Message:
         raise DataError(f"{place} calls a tool, which only the assistant does. Give it that role, or drop the row.")
     text = None if calls and value is None else content(value, place)
     names = {name: item[name] for name in _NAMES if isinstance(item.get(name), str)}
-    if reasoning := item.get("reasoning_content"):
-        names["reasoning_content"] = content(reasoning, f'{place}, "reasoning_content"')
+    key = next((key for key in _THOUGHTS if item.get(key)), None)
+    if key is not None:
+        names["reasoning_content"] = content(item[key], f'{place}, "{key}"')
     return {"role": role, "content": text, **names, **({"tool_calls": calls} if calls else {}), **_wishes(item, place)}
 
 

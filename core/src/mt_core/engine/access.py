@@ -29,7 +29,8 @@ class Access:
     def __init__(self, engine: Engine, *, step: int, total_steps: int, rate: float) -> None:
         self._engine = engine
         self.step, self.total_steps, self.rate = step, total_steps, rate
-        self._parameters = dict(engine.named_parameters())
+        # each name of a shared parameter: the first one may be that of another stage's layer
+        self._parameters = dict(engine.module.model.named_parameters(remove_duplicate=False))
 
     def modules(self) -> Iterator[tuple[str, nn.Module]]:
         """The model's modules whose parameters are here."""

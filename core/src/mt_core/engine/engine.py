@@ -1,6 +1,7 @@
 """One optimizer step on DeepSpeed, with one owner of the loss denominator and one host synchronisation.
 
-W is the number of ranks that share parameters, N the trained tokens of the whole optimizer step. Each micro-batch's
+W is the number of ranks that share parameters, N the trained tokens of the whole optimizer step, each counted as much as it
+weighs. Each micro-batch's
 loss sum is scaled by W/N before its backward; DeepSpeed then averages gradients over the W ranks. Splitting the same
 rows differently into micro-batches or ranks therefore gives the same gradient.
 """
@@ -12,7 +13,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from mt_core.adapters.base import Adapter
 from mt_core.engine.averaging import Averaging, averaged_weights
 from mt_core.engine.build import gathered
+from mt_core.engine.gathering import forget_modules, gather_around_loss
 from mt_core.engine.norms import settle_norm
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process, agree, all_reduce, kept_quiet
@@ -28,6 +30,7 @@ from mt_core.engine.step import Trained
 from mt_core.engine.transform import Directions, transformed
 from mt_core.groups import group_sizes
 from mt_core.nn import Batch
+from mt_core.nn.batch import mean_of
 from mt_core.protocols import GradientTransform
 
 
@@ -49,6 +52,13 @@ class StepResult:
     def finite(self) -> bool:
         """Whether loss and norm are numbers."""
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
+
+
+class StepSize(NamedTuple):
+    """How much a whole optimizer step is over: ``weight`` (N) divides its loss, and ``tokens`` are those that have a label."""
+
+    weight: float
+    tokens: int
 
 
 class Engine:
@@ -88,6 +98,8 @@ class Engine:
         if plan.zero_stage == 0 and process.world == 1:
             # Alone there is nothing to reduce, and DeepSpeed would still copy all gradients into a flat buffer and back.
             self._engine.enable_backward_allreduce = False
+        if plan.zero_stage == 3:
+            gather_around_loss(deepspeed, module.loss_head, self.zero_optimizer)
         if hasattr(self._engine.optimizer, "unscale_and_clip_grads"):
             settle_norm(self._engine.optimizer)
         self.directions = None if transform is None else Directions(self, transform, chosen)
@@ -117,8 +129,8 @@ class Engine:
         A loss or gradient that is not finite leaves parameters and moments as they were. What ``stop`` says after the
         last backward travels with the sums, so that all ranks hear of it in the same step.
         """
-        tokens = self._tokens(window)
-        scale = self._factor(tokens)
+        size = self._size(window)
+        scale = self._factor(size)
         sums: Tensor | None = None
         for index, batch in enumerate(window):
             last = index == len(window) - 1
@@ -135,25 +147,30 @@ class Engine:
         assert sums is not None, "an optimizer step needs at least one micro-batch on every rank"
         self.before_update()
         wish = torch.full((1,), float(stop()), device=sums.device)
-        return self._update(all_reduce(torch.cat([sums, wish])), tokens)
+        return self._update(all_reduce(torch.cat([sums, wish])), size)
 
-    def _factor(self, tokens: float) -> float:
-        """W/N, which terms that a layer adds by itself are told too (in fp16 their gradients do not pass the scaler)."""
-        factor = self.plan.sharing_ranks / max(tokens, 1.0)
+    def _factor(self, size: StepSize) -> float:
+        """W/N. Terms that a layer adds by itself are sums over tokens without weights, and are told W over these.
+
+        In fp16 their gradients do not pass the scaler.
+        """
+        ranks = self.plan.sharing_ranks
         scaler = self.zero_optimizer.loss_scaler.cur_scale if self.plan.scales_loss else 1.0
-        self.module.model.loss_factor.value = factor * scaler
-        return factor
+        self.module.model.loss_factor.value = mean_of(ranks, size.tokens) * scaler
+        return mean_of(ranks, size.weight)
 
-    def _tokens(self, window: Sequence[Batch]) -> float:
-        """N: what the whole optimizer step is divided by, over all micro-batches and ranks."""
-        here = float(sum(self.objective.count(batch) for batch in window))
-        if self.process.world == 1:
-            return here
-        return float(all_reduce(torch.tensor(here, dtype=torch.float64, device=self.process.device)).item())
+    def _size(self, window: Sequence[Batch]) -> StepSize:
+        """Over all micro-batches and ranks. Where an objective has no labels, its counts are all that there is to report."""
+        weight = float(sum(self.objective.count(batch) for batch in window))
+        tokens = float(sum(batch.trained_tokens for batch in window))
+        if self.process.world > 1:
+            here = torch.tensor([weight, tokens], dtype=torch.float64, device=self.process.device)
+            weight, tokens = all_reduce(here).tolist()
+        return StepSize(weight, round(tokens or weight))
 
-    def _update(self, sums: Tensor, tokens: float) -> StepResult:
+    def _update(self, sums: Tensor, size: StepSize) -> StepResult:
         if self.plan.zero_stage == 0:
-            return self._update_whole(sums, tokens)
+            return self._update_whole(sums, size)
         if self.directions is not None:
             self.directions.clip_and_take()
         self._engine.step()
@@ -162,20 +179,20 @@ class Engine:
         values = torch.cat([sums, torch.as_tensor(norm, dtype=torch.float32, device=sums.device).reshape(1)]).tolist()
         if not applied and math.isfinite(values[-1]):
             values[-1] = math.nan  # DeepSpeed reports an overflow as a norm of -1 or 0
-        return self._result(values, tokens, applied=applied)
+        return self._result(values, size, applied=applied)
 
     def _norm(self) -> Any:
         """Of the gradients of the last step, before they were clipped. DeepSpeed's own may be that of directions."""
         return self._engine.get_global_grad_norm() if self.directions is None else self.directions.norm
 
-    def _update_whole(self, sums: Tensor, tokens: float) -> StepResult:
+    def _update_whole(self, sums: Tensor, size: StepSize) -> StepResult:
         """Stage 0 has neither norm nor finite check of its own: both come here, before the update."""
         gradients = [parameter.grad for parameter in self.module.parameters() if parameter.grad is not None]
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))).float()
         values = torch.cat([sums, norm.reshape(1)]).tolist()
         if not (math.isfinite(values[0]) and math.isfinite(values[-1])):
             self._engine.zero_grad()
-            return self._result(values, tokens, applied=False)
+            return self._result(values, size, applied=False)
         clip = self.plan.clip_norm
         if clip and values[-1] > clip:
             torch._foreach_mul_(gradients, clip / (values[-1] + 1e-6))
@@ -183,14 +200,14 @@ class Engine:
         if self.directions is not None:
             self.directions.take()
         self._engine.step()
-        return self._result(values, tokens, applied=True)
+        return self._result(values, size, applied=True)
 
-    def _result(self, values: list[float], tokens: float, *, applied: bool) -> StepResult:
+    def _result(self, values: list[float], size: StepSize, *, applied: bool) -> StepResult:
         """``values``: loss sum, token count, the metrics' pairs, the wishes to stop, and the norm."""
         return StepResult(
-            loss=values[0] / max(tokens, 1.0),
+            loss=mean_of(values[0], size.weight),
             grad_norm=values[-1],
-            tokens=round(tokens),
+            tokens=size.tokens,
             applied=applied,
             metrics=self._metrics(values[2:-2]),
             stop=values[-2] > 0,
@@ -200,7 +217,7 @@ class Engine:
         return self._means(self.module.loss_head.metric_names, pairs)
 
     def _means(self, names: Sequence[str], pairs: Sequence[float]) -> dict[str, float]:
-        return {name: pairs[2 * i] / max(pairs[2 * i + 1], 1.0) for i, name in enumerate(names)}
+        return {name: mean_of(pairs[2 * i], pairs[2 * i + 1]) for i, name in enumerate(names)}
 
     # ----------------------------------------------------------------------------------------------------- evaluation
 
@@ -228,7 +245,7 @@ class Engine:
 
     def _evaluation(self, values: Sequence[float]) -> dict[str, float]:
         metrics = {f"eval_{name}": value for name, value in self._metrics(values[2:]).items()}
-        return {"eval_loss": values[0] / max(values[1], 1.0), **metrics}
+        return {"eval_loss": mean_of(values[0], values[1]), **metrics}
 
     # ------------------------------------------------------------------------------------------------------ parameters
 
@@ -270,19 +287,9 @@ class Engine:
         with kept_quiet():
             self._engine.destroy()
         if self.plan.zero_stage == 3:
-            _forget_modules()
+            forget_modules()
 
     @property
     def stages(self) -> tuple[str, ...]:
         """What each stage of a pipeline has, for people; empty without one."""
         return ()
-
-
-def _forget_modules() -> None:
-    """DeepSpeed's ZeRO 3 remembers the last module, and in a cache of a class what to release after each, for good."""
-    from deepspeed.runtime.zero import parameter_offload, partitioned_param_coordinator
-
-    parameter_offload.FWD_MODULE_STACK.clear()
-    coordinator = partitioned_param_coordinator.PartitionedParameterCoordinator
-    for cell in coordinator._PartitionedParameterCoordinator__params_to_release.__closure__:  # a wrapper that times it
-        getattr(cell.cell_contents, "cache_clear", lambda: None)()

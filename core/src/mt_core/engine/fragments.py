@@ -8,7 +8,7 @@ Starts and lengths count elements of the flattened parameter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -54,26 +54,17 @@ def fragments(engine: Engine) -> Iterator[Fragment]:
             yield Fragment(name, start, length, tensors | _unlike(engine, parameter))
 
 
-def scalars(engine: Engine) -> dict[str, dict[str, float]]:
-    """Zero-dimensional optimizer state (Adam's step count) of each group, the same for all of its parameters."""
-    found: dict[str, dict[str, float]] = {}
-    inner = engine.inner_optimizer
-    for number, group in enumerate(inner.param_groups):
-        values: dict[str, set[float]] = {}
-        for parameter in _flat_parameters(engine, number):
-            for key, value in inner.state.get(parameter, {}).items():
-                if isinstance(value, int | float) or (isinstance(value, Tensor) and value.dim() == 0):
-                    values.setdefault(key, set()).add(value if isinstance(value, int) else float(value))
-        for key, each in values.items():
-            assert len(each) == 1, (
-                f"optimizer state {key!r} differs within group {_title(group, number)}: {sorted(each)}"
-            )
-        found[_title(group, number)] = {key: each.pop() for key, each in values.items()}
-    return found
-
-
 class Saved(Protocol):
     """Saved optimizer state by name, whichever ranks wrote it."""
+
+    @property
+    def own_scalars(self) -> Mapping[str, dict[str, Any]]:
+        """What ``own_scalars`` gave."""
+        ...
+
+    def holds(self, name: str) -> bool:
+        """Whether this parameter was trained in the run that saved."""
+        ...
 
     def keys(self, parameters: Sequence[str] | None) -> list[str]:
         """Of the state of these that has a number for each weight."""
@@ -104,7 +95,10 @@ def restore(engine: Engine, saved: Saved, numbers: dict[str, Any]) -> None:
         place = _place(engine, parameter) if parameter.requires_grad else None
         if place is None:
             continue
-        for key in keys[group_of[name]]:
+        wanted = keys[group_of[name]]
+        if saved.holds(name):  # without some where it had no gradient yet: zeros, as in a flat piece
+            wanted = [key for key in wanted if key in saved.keys([name])]
+        for key in wanted:
             _view(engine, parameter, key)[: place[1]].copy_(saved.read(name, key, *place))
     if isinstance(engine.inner_optimizer, Averaging):
         spread(engine.zero_optimizer)
@@ -230,9 +224,9 @@ def _create_state(engine: Engine, keys: Sequence[Sequence[str]], numbers: dict[s
     """The state that the optimizer would make in its first step; ``keys`` are those of each group."""
     inner = engine.inner_optimizer
     for number, group in enumerate(inner.param_groups):
-        for parameter in _flat_parameters(engine, number):
+        for parameter in flat_parameters(engine, number):
             zeros = {key: torch.zeros_like(parameter) for key in keys[number] if key != MASTER}
-            inner.state[parameter] = {**_numbers_of(_title(group, number), numbers), **zeros}
+            inner.state[parameter] = {**_numbers_of(title_of(group, number), numbers), **zeros}
     _link_state(engine)
 
 
@@ -240,7 +234,10 @@ def _numbers_of(title: str, numbers: dict[str, Any]) -> dict[str, Any]:
     """The scalars of a group as optimizers keep them; checkpoints before there were groups have one set for all."""
     grouped = bool(numbers) and all(isinstance(each, dict) for each in numbers.values())
     # A group that was not there, such as that of a pipeline stage which trains nothing, is as far as any other.
-    own = numbers.get(title, next(iter(numbers.values()))) if grouped else numbers
+    return _as_kept(numbers.get(title, next(iter(numbers.values()))) if grouped else numbers)
+
+
+def _as_kept(own: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value if isinstance(value, int) else torch.tensor(value) for key, value in own.items()}
 
 
@@ -252,7 +249,9 @@ def _restore_whole(engine: Engine, saved: Saved, numbers: dict[str, Any]) -> Non
             tensors = saved.whole(names[parameter])
             if (trained := tensors.pop(MASTER, None)) is not None:
                 parameter.copy_(trained.view_as(parameter))
-            inner.state[parameter] = _numbers_of(_title(group, number), numbers) | {
+            own = saved.own_scalars.get(names[parameter])
+            scalar = _numbers_of(title_of(group, number), numbers) if own is None else _as_kept(own)
+            inner.state[parameter] = scalar | {
                 key: value.view_as(parameter) if value.shape == (parameter.numel(),) else value
                 for key, value in ((key, value.to(parameter.device)) for key, value in tensors.items())
             }
@@ -269,12 +268,12 @@ def _link_state(engine: Engine) -> None:
         wrapper._lazy_init_hp_params_optimizer_state()
 
 
-def _title(group: dict[str, Any], number: int) -> str:
+def title_of(group: dict[str, Any], number: int) -> str:
     """The name of a group, by which other layouts know it."""
     return str(group.get("name", number))
 
 
-def _flat_parameters(engine: Engine, number: int) -> list[Tensor]:
+def flat_parameters(engine: Engine, number: int) -> list[Tensor]:
     """What the optimizer sees of a group: under ZeRO flat pieces, at stage 3 perhaps several."""
     if engine.plan.zero_stage < 3:
         return list(engine.inner_optimizer.param_groups[number]["params"])

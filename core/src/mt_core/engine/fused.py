@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mt_core.engine.engine import Engine, StepResult
+from mt_core.engine.engine import Engine, StepResult, StepSize
 from mt_core.engine.processes import all_reduce
 from mt_core.nn import Batch
 
@@ -34,27 +34,27 @@ class FusedEngine(Engine):
     def train_step(self, window: Sequence[Batch], stop: Callable[[], bool] = lambda: False) -> StepResult:
         """See ``Engine``."""
         assert len(window) == 1, "the plan refuses several micro-batches: they would have to be added up"
-        tokens, batch = self._tokens(window), window[0].to(self.process.device)
+        size, batch = self._size(window), window[0].to(self.process.device)
         squares: list[Tensor] = []
         device = self.process.device
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            sums = self._pass(batch, tokens, lambda each: squares.append(_square(each)))
+            sums = self._pass(batch, size, lambda each: squares.append(_square(each)))
         norm = torch.stack(squares).sum().sqrt()
         wish = torch.full((1,), float(stop()), device=device)
         values = torch.cat([all_reduce(torch.cat([sums, wish])), norm.float().reshape(1)]).tolist()
         if not (math.isfinite(values[0]) and math.isfinite(values[-1])):
-            return self._result(values, tokens, applied=False)
+            return self._result(values, size, applied=False)
         self.before_update()
         clip, norm_now = self.plan.clip_norm, values[-1]
         factor = clip / (norm_now + 1e-6) if clip and norm_now > clip else 1.0
-        self._pass(batch, tokens, lambda each: self._update_one(each, factor))
-        return self._result(values, tokens, applied=True)
+        self._pass(batch, size, lambda each: self._update_one(each, factor))
+        return self._result(values, size, applied=True)
 
-    def _pass(self, batch: Batch, tokens: float, use: Callable[[nn.Parameter], object]) -> Tensor:
+    def _pass(self, batch: Batch, size: StepSize, use: Callable[[nn.Parameter], object]) -> Tensor:
         """Forward and backward; ``use`` is called with each parameter when its gradient is complete."""
         self._use = use
         outputs = self.module(batch)  # type: ignore[operator]
-        (outputs[0] * self._factor(tokens)).backward()
+        (outputs[0] * self._factor(size)).backward()
         return torch.stack([output.detach().float() for output in outputs])
 
     @torch.no_grad()

@@ -11,6 +11,7 @@ import struct
 import sys
 import textwrap
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
@@ -24,12 +25,15 @@ STORE_VARIABLE = "MT_STORE"
 
 def meet(backend: str, timeout: timedelta, rank: int, world: int) -> None:
     """Join the processes of the run. Raises ``UsageError`` that names the address when that fails."""
+    store = os.environ.get(STORE_VARIABLE)
+    if world > 1 and store and not Path(store).parent.is_dir():  # torch would try for five minutes
+        raise _unmet(rank, timeout, f"{Path(store).parent} is gone, where the launcher lets them meet")
     try:
         dist.init_process_group(backend, timeout=timeout, rank=rank, world_size=world, **_meeting(world))
     except (dist.DistNetworkError, dist.DistStoreError, ValueError) as error:
         reason = first_line(error)
         if STORE_VARIABLE in os.environ:
-            raise WorkerError(f"rank {rank} waited for the other processes to start: {reason}") from error
+            raise _unmet(rank, timeout, reason) from error
         address = ":".join(os.environ.get(name, f"({name} is not set)") for name in ("MASTER_ADDR", "MASTER_PORT"))
         if "EADDRINUSE" in reason:
             reason = "another program listens there; set MASTER_PORT to a free port (torchrun: --master-port)"
@@ -38,12 +42,20 @@ def meet(backend: str, timeout: timedelta, rank: int, world: int) -> None:
         raise UsageError(f"rank {rank} cannot meet the other processes at {address}: {reason}") from error
     except RuntimeError as error:
         if STORE_VARIABLE in os.environ:
-            raise lost(error, rank) or error from error
+            raise lost(error, rank) or _unmet(rank, timeout, first_line(error)) from error
         raise WorkerError(
             f"rank {rank} on {platform.node()} met the other processes, and then could not connect to one"
             f" ({_plain(first_line(error))}). Either that one has ended, and says why, or the nodes cannot reach one another:"
             " set GLOO_SOCKET_IFNAME to the network interface that joins them (`ip addr` lists them)"
         ) from error
+
+
+def _unmet(rank: int, timeout: timedelta, reason: str) -> WorkerError:
+    """What it means when the processes of our own launcher do not come together: one has ended, hangs, or is very slow."""
+    return WorkerError(
+        f"rank {rank} did not meet the other processes of this machine: {reason}. One of them has ended, and says why, or did not start"
+        f" within --parallel.timeout-seconds ({timeout.total_seconds():g})"
+    )
 
 
 def _meeting(world: int) -> dict[str, Any]:

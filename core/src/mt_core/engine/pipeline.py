@@ -19,13 +19,12 @@ from torch import Tensor, nn
 
 from mt_core.adapters.base import Adapter
 from mt_core.engine.build import DTYPES
-from mt_core.engine.engine import Engine, StepResult
+from mt_core.engine.engine import Engine, StepResult, StepSize
 from mt_core.engine.norms import never_empty, pipeline_norm
 from mt_core.engine.plan import Plan
 from mt_core.engine.processes import Process, agree, all_reduce, share_text
 from mt_core.engine.stages import UNUSED, Stage
 from mt_core.engine.step import LossHead
-from mt_core.errors import ComponentError
 from mt_core.nn import Batch
 from mt_core.protocols import GradientTransform, Objective
 
@@ -55,11 +54,6 @@ class PipelineEngine(Engine):
     ) -> None:
         from mt_core.engine.stage_module import StageModule  # DeepSpeed may be imported from here on
 
-        if objective.modules(stage.model.config) is not None:
-            raise ComponentError(
-                f"{type(objective).__name__} has modules beside the model, which no pipeline stage holds; train with"
-                " --parallel.pipeline 1"
-            )
         self.stage = stage
         self._names: tuple[str, ...] | None = None
         module = StageModule(stage, LossHead(stage.model.head, objective), process.device)
@@ -111,21 +105,21 @@ class PipelineEngine(Engine):
 
     def train_step(self, window: Sequence[Batch], stop: Callable[[], bool] = lambda: False) -> StepResult:
         """See ``Engine``. What ``stop`` says after the step travels with its sums."""
-        tokens = self._tokens(window)
+        size = self._size(window)
         gas = self._engine.gradient_accumulation_steps()
         self._engine.micro_batches = len(window)  # the last window of an epoch may be shorter
-        self._engine.train_batch(self.module.feed.fill(window, gas * self._factor(tokens)))
+        self._engine.train_batch(self.module.feed.fill(window, gas * self._factor(size)))
         sums = self._sums(torch.tensor([float(stop())], device=self.process.device))
         norm = torch.as_tensor(self._norm(), dtype=torch.float64, device=sums.device)
         values = torch.cat([sums, norm.reshape(1)]).tolist()
         applied = bool(self._engine.was_step_applied())
         if not applied and math.isfinite(values[-1]):
             values[-1] = math.nan  # DeepSpeed reports an overflow as a norm of -1 or 0
-        return self._result(values, tokens, applied=applied)
+        return self._result(values, size, applied=applied)
 
-    def _tokens(self, window: Sequence[Batch]) -> float:
+    def _size(self, window: Sequence[Batch]) -> StepSize:
         """The ranks of one stage have all rows between them."""
-        return super()._tokens(window if self.stage.is_last else ())
+        return super()._size(window if self.stage.is_last else ())
 
     def _sums(self, wish: Tensor) -> Tensor:
         """Sums of the last stage's ranks and of all ranks' wishes, on every rank."""

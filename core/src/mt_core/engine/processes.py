@@ -25,6 +25,7 @@ from types import ModuleType
 import torch
 import torch.distributed as dist
 
+from mt_core.config.ranks import ranks
 from mt_core.engine.meeting import interface, meet
 from mt_core.errors import ConfigError, Fault
 from mt_core.tracking.logs import for_the_file
@@ -46,9 +47,9 @@ class Process:
 
     @classmethod
     def from_environment(cls) -> Process:
-        """As the launcher says: ``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``; alone without one."""
-        rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        """As the launcher says (``config/ranks.py``); alone without one."""
+        said = ranks()
+        rank, world, local_rank = said.rank, said.world, said.local_rank
         if not torch.cuda.is_available():
             return cls(rank, world, local_rank, torch.device("cpu"))
         if local_rank >= torch.cuda.device_count():
@@ -73,6 +74,7 @@ def connected(process: Process, timeout_seconds: int) -> Iterator[ModuleType]:
     deepspeed = import_deepspeed(process.device)
     backend = "nccl" if process.device.type == "cuda" else "gloo"
     timeout = timedelta(seconds=timeout_seconds)
+    hook = sys.excepthook  # torch puts one of its own around it, and leaves it there
     # DeepSpeed refuses to start without LOCAL_RANK.
     with _environment(LOCAL_RANK=str(process.local_rank), GLOO_SOCKET_IFNAME=interface(process.world)):
         meet(backend, timeout, process.rank, process.world)
@@ -85,6 +87,7 @@ def connected(process: Process, timeout_seconds: int) -> Iterator[ModuleType]:
         finally:
             _forget(deepspeed)
             dist.destroy_process_group()
+            sys.excepthook = hook
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from mt_core.engine import fragments
 from mt_core.engine.engine import Engine
 from mt_core.engine.processes import Process
 from mt_core.engine.random_state import random_numbers, random_tensors, restore_random
+from mt_core.engine.scalars import own_scalars, scalars
 from mt_core.engine.transform import PREFIX
 from mt_core.errors import CheckpointError
 
@@ -86,7 +87,8 @@ def take_snapshot(
         state |= {name: _host_copy(value) for name, value in engine.directions.tensors().items()}
     numbers = {
         "fragments": places,
-        "scalars": fragments.scalars(engine),
+        "scalars": scalars(engine),
+        "own_scalars": own_scalars(engine),
         "loss_scale": fragments.loss_scale(engine),
         "random": random_numbers(),
     }
@@ -158,6 +160,15 @@ class SavedState:
     def scalars(self) -> dict[str, Any]:
         """Of all groups, whichever stage of a pipeline has them."""
         return {name: value for content in self.content for name, value in content["scalars"].items()}
+
+    @property
+    def own_scalars(self) -> dict[str, dict[str, Any]]:
+        """Of parameters that differ from their group; checkpoints of earlier versions have none."""
+        return {name: value for content in self.content for name, value in content.get("own_scalars", {}).items()}
+
+    def holds(self, name: str) -> bool:
+        """Whether some rank had a slice of this parameter."""
+        return name in self._index
 
     def keys(self, parameters: Sequence[str] | None) -> list[str]:
         """Keys of the saved state of these parameters (``None``: of all) that has a number for each weight, such as ``exp_avg``."""

@@ -49,6 +49,7 @@ class Feed:
             attention=self.model.attention,
             document_lengths=batch.document_lengths,
             labels_BT=batch.labels,
+            lengths_BT=batch.lengths,
         )
 
     @property

@@ -40,7 +40,6 @@ class TrainStep(nn.Module):
         super().__init__()
         self.model = model
         self.loss_head = LossHead(model.head, objective)
-        self.extra = objective.modules(model.config)
 
     def forward(self, batch: Batch) -> tuple[Tensor, ...]:
         """See ``LossHead``."""

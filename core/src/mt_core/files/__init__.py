@@ -1,4 +1,6 @@
-"""Rows in files, for datasets: which files, where each row lies in them, strict JSON. Importing this imports no torch.
+"""Rows in files, for datasets (which files, where each row lies in them, strict JSON), and files that a run writes.
+
+Importing this imports no torch.
 
 Every fault is a ``DataError`` that names the file, the line where there is one, and what to do.
 """
@@ -7,25 +9,48 @@ from mt_core.files.arrays import array_elements
 from mt_core.files.compressed import pieces_of, plain
 from mt_core.files.config import FileConfig
 from mt_core.files.json_rows import JsonRows
+from mt_core.files.native import native_faults, panicked, panics, tried
 from mt_core.files.paths import files_of, suffix_of
-from mt_core.files.spans import Cut, Piece, SpanIndex, lines, paragraphs, text_start, whole
+from mt_core.files.spans import (
+    MOST_ROW_BYTES,
+    Cut,
+    Piece,
+    SpanIndex,
+    bounded_lines,
+    lines,
+    paragraphs,
+    text_start,
+    too_long,
+    whole,
+)
 from mt_core.files.strict_json import json_object, json_value
+from mt_core.files.writing import make_folder, open_regular, replaced
 
 __all__ = [
+    "MOST_ROW_BYTES",
     "Cut",
     "FileConfig",
     "JsonRows",
     "Piece",
     "SpanIndex",
     "array_elements",
+    "bounded_lines",
     "files_of",
     "json_object",
     "json_value",
     "lines",
+    "make_folder",
+    "native_faults",
+    "open_regular",
+    "panicked",
+    "panics",
     "paragraphs",
     "pieces_of",
     "plain",
+    "replaced",
     "suffix_of",
     "text_start",
+    "too_long",
+    "tried",
     "whole",
 ]

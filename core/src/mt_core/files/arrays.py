@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from mt_core.errors import DataError, did_you_mean
-from mt_core.files.spans import text_start
+from mt_core.files.spans import MOST_ROW_BYTES, text_start, too_long
 
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]|[^ \t\r\n{}\[\],:"]++|"', re.DOTALL)
 _WHOLE = "Rows of an array cannot be told apart behind such a fault, so that none can be passed over."
@@ -40,6 +40,8 @@ def array_elements(path: Path, field: str | None) -> Iterator[tuple[int, int, in
     line, last = 1, 0
     for begin, end in scan.elements():
         line, last = line + content[last:begin].count(b"\n"), begin
+        if end - begin > MOST_ROW_BYTES:
+            raise too_long(path, line)
         yield line, begin, end
     scan.finish(len(names))
 

@@ -1,11 +1,10 @@
 """Compressed files: decompressed once into the folder for temporary files (TMPDIR), where rows can be found by offset.
 
-The copy is removed when the process ends. ``.gz`` is RFC 1952, ``.zst`` RFC 8878.
+The copy goes when the process ends, or is killed (``scratch.py``). ``.gz`` is RFC 1952, ``.zst`` RFC 8878.
 """
 
 from __future__ import annotations
 
-import atexit
 import gzip
 import os
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from mt_core.errors import DataError, first_line
 from mt_core.files.paths import COMPRESSED
+from mt_core.files.scratch import scratch_file
 
 _PIECE = 1 << 20
 _PIECE_ZSTD = 1 << 14
@@ -60,28 +60,21 @@ def _damage_named(path: Path) -> Iterator[None]:
 
 
 def _copy(path: Path, pieces: Callable[[Path], Iterator[bytes]]) -> Path:
-    handle, name = tempfile.mkstemp(prefix="mt-", suffix=f"-{path.stem}")
-    copy = Path(name)
-    atexit.register(_remove, copy, os.getpid())
+    copy = None
     try:
-        with _damage_named(path), os.fdopen(handle, "wb") as file:
+        copy = scratch_file(path.stem)
+        with _damage_named(path), copy.open("wb") as file:
             file.writelines(pieces(path))
-    except DataError:
-        copy.unlink()
-        raise
-    except OSError as error:
-        copy.unlink()
+    except (DataError, OSError) as error:
+        if copy is not None:
+            copy.unlink()
+        if isinstance(error, DataError):
+            raise
         raise DataError(
-            f"{path.absolute()} cannot be decompressed into {copy.parent}: {error.strerror or error}. Make room there, set TMPDIR to"
-            " another folder, or decompress the file yourself."
+            f"{path.absolute()} cannot be decompressed into {tempfile.gettempdir()}: {error.strerror or error}. Make room there, set"
+            " TMPDIR to another folder, or decompress the file yourself."
         ) from error
     return copy
-
-
-def _remove(copy: Path, owner: int) -> None:
-    """A process that was forked must not remove what its parent still reads."""
-    if os.getpid() == owner:
-        copy.unlink(missing_ok=True)
 
 
 def _plain(path: Path, start: int) -> Iterator[bytes]:

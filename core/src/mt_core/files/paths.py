@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import glob
+import logging
 import os
+from collections.abc import Sequence
+from functools import cache
+from os.path import expanduser
 from pathlib import Path
 from typing import NoReturn
 
 from mt_core.errors import DataError
+
+_ASIDE = (".", "readme", "license", "citation")
+"""How files begin that nobody takes for rows."""
+
+_NAMED = 5
+"""Files that a message names."""
 
 COMPRESSED = (".gz", ".zst")
 """Suffixes that may stand behind that of the format."""
@@ -25,7 +35,7 @@ def files_of(path: str, *suffixes: str) -> list[Path]:
     Links to files are followed, links to folders are not; ``**`` in a pattern stands for any folders. Raises
     ``DataError`` with the absolute path when there is no such file, or one that cannot be opened.
     """
-    start = Path(path).expanduser()
+    start = Path(expanduser(path))
     try:
         if start.is_dir():
             return _files_below(start, suffixes)
@@ -44,6 +54,7 @@ def _files_below(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     names = [Path(root, name) for root, _, files in os.walk(folder, onerror=_raise) for name in files]
     for suffix in suffixes:
         if found := [_regular(file) for file in names if suffix_of(file) == suffix]:
+            _tell_others(folder, suffix, tuple(sorted(set(names) - set(found))))
             return sorted(found, key=Path.as_posix)
     wanted = " or ".join(f"*{suffix}" for suffix in suffixes)
     others = sorted({file.suffix or file.name for file in names})
@@ -51,6 +62,22 @@ def _files_below(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
         f"folder {folder.absolute()} has no {wanted} file, only {', '.join(others[:5]) or 'nothing'}. "
         f"Set dataset.path to a folder with {wanted} files, to one file of any name, or to a pattern such as 'folder/*.txt'."
     )
+
+
+def _tell_others(folder: Path, suffix: str, others: Sequence[Path]) -> None:
+    """Warn of files that are not read, since their suffix is another: they may be texts all the same."""
+    names = [str(file.relative_to(folder)) for file in others if not file.name.lower().startswith(_ASIDE)]
+    if names:
+        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        _warn_once(
+            f"folder {folder.absolute()} has files that are not read, since a folder stands for its *{suffix} files:"
+            f" {', '.join(names[:_NAMED])}{more}. Where they are rows, name all with a pattern, such as '{folder}/*'."
+        )
+
+
+@cache
+def _warn_once(message: str) -> None:
+    logging.getLogger("mt_core").warning(message)
 
 
 def _matching(pattern: Path) -> list[Path]:

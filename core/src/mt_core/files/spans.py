@@ -11,13 +11,16 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from mt_core.errors import DataError
 from mt_core.files.compressed import plain
 
 Cut = Callable[[Path], Iterator[tuple[int, int, int]]]
 """How a file is cut into spans (line, start, end)."""
+
+MOST_ROW_BYTES = 1 << 28
+"""Longest line or element of an array: one that is longer is no row, and would take ten times its size of memory."""
 
 _AHEAD = 1 << 16
 """Bytes that are read at once where spans are read one after another."""
@@ -56,9 +59,28 @@ def _lines(path: Path) -> Iterator[tuple[int, int, int, bool]]:
     with path.open("rb") as file:
         file.seek(skip)
         end = skip
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(bounded_lines(file, path), start=1):
             start, end = end, end + len(line)
             yield number, start, end, not line.strip()
+
+
+def bounded_lines(file: BinaryIO, path: Path, number: int = 0) -> Iterator[bytes]:
+    """The lines of a file behind line ``number``.
+
+    Raises ``DataError`` with file and line for one that is too long for a row, before it is read whole.
+    """
+    while line := file.readline(MOST_ROW_BYTES + 1):
+        number += 1
+        if len(line) > MOST_ROW_BYTES:
+            raise too_long(path, number)
+        yield line
+
+
+def too_long(path: Path, line: int) -> DataError:
+    """What is said of a row that is too long for one."""
+    return DataError(
+        f"{path}:{line}: longer than {MOST_ROW_BYTES >> 20} MiB, which no row is. Write one row a line, or cut the row into several."
+    )
 
 
 def text_start(path: Path) -> int:

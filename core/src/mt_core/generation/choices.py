@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mt_core.data.text_ids import continuation_encoder
 from mt_core.errors import UsageError
 from mt_core.protocols import Tokenizer
 
@@ -12,7 +13,10 @@ _END = -1
 
 
 class Choices:
-    """Says which tokens may follow, and which string the tokens are. A string is tokenised on its own, then comes ``end_id``.
+    """Says which tokens may follow, and which string the tokens are. Then comes ``end_id``.
+
+    A string has the tokens of a text of its own, or those that it has after another text, whichever the model prefers: a tokenizer
+    that puts a space in front of a text would have none of the latter.
 
     Raises ``UsageError`` when two strings have the same tokens.
     """
@@ -25,13 +29,19 @@ class Choices:
             ids = tokenizer.encode(string)
             if not ids:
                 raise UsageError(f"the choice {string!r} has no tokens; leave it out")
-            self.longest = max(self.longest, len(ids) + 1)
-            node = self._root
-            for token in ids:
-                node = node.setdefault(token, {})  # type: ignore[assignment]
-            other = node.setdefault(_END, string)
-            if other != string:
+            if (other := self._added(string, ids)) != string:
                 raise UsageError(f"the choices {other!r} and {string!r} have the same tokens; keep one of them")
+        continued = continuation_encoder(tokenizer)
+        for string in strings:
+            self._added(string, continued(string))
+
+    def _added(self, string: str, ids: Sequence[int]) -> object:
+        """Add the tokens, and return the string that they are: another one where they were there before."""
+        self.longest = max(self.longest, len(ids) + 1)
+        node = self._root
+        for token in ids:
+            node = node.setdefault(token, {})  # type: ignore[assignment]
+        return node.setdefault(_END, string)
 
     def allowed(self, new: Sequence[int]) -> list[int]:
         """Tokens that may follow the new ones: never empty, the end token after what no string begins with."""

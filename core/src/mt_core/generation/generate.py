@@ -23,16 +23,15 @@ Show = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Generation:
-    """What came after a prompt.
-
-    ``finish`` says why it ended: ``eos`` an end token (or a special token among the stop texts), ``stop`` a stop text,
-    ``length`` the wanted number of tokens, ``context`` the longest that the model takes. ``ids`` have no end token; those
-    of a stop text are in them, while ``text`` ends before it.
-    """
+    """What came after a prompt."""
 
     text: str
+    """The new text alone, without the prompt; it ends before a stop text. With ``choices`` it is one of them, to the letter."""
     ids: tuple[int, ...]
+    """The new tokens, at most ``max_new_tokens``: without the prompt's and without an end token; those of a stop text are in them."""
     finish: Finish
+    """Why it ended: ``eos`` an end token (or a special token among the stop texts), ``stop`` a stop text, ``length`` the wanted
+    number of tokens, ``context`` the longest that the model takes."""
 
 
 def generate(

@@ -42,6 +42,10 @@ class Output:
         self._settings = json.loads(json.dumps(settings))  # as it will be read back: tuples become lists
         if not path.parent.is_dir():
             raise OutputError(f"the folder {path.parent.absolute()} of --out does not exist; create it")
+        if path.exists() and not path.is_file():
+            raise OutputError(
+                f"--out {path.absolute()} is no plain file, which an interrupted output is read from again; name another"
+            )
         self._is_begun = path.exists() and not overwrite
         done = self._resume(rows, say) if self._is_begun else set()
         self.pending = [row for row in rows if row.id not in done]

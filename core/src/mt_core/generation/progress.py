@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Self, TextIO
 
+from mt_core.config.terminal import drawn_on
 from mt_core.tracking.console import duration
 
 EVERY_SECONDS = 10.0
@@ -54,7 +55,7 @@ class Progress(AbstractContextManager["Progress"]):
         from rich.progress import Progress as RichProgress
 
         columns = (TextColumn("prompts"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[speed]}"))
-        console = Console(file=self._stream)
+        console = Console(file=drawn_on(self._stream))
         bar = self._stack.enter_context(RichProgress(*columns, TimeRemainingColumn(), console=console))
         task = bar.add_task("prompts", total=self._total, speed="")
         return lambda prompts, speed: bar.update(task, advance=prompts, speed=speed)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from mt_core.config.sections import DataConfig
 from mt_core.config.texts import template_source
 from mt_core.data.templates import build_template
+from mt_core.data.text_ids import begin_ids
 from mt_core.errors import DataError, UsageError
 from mt_core.generation.loaded import Loaded
 from mt_core.protocols import Template
@@ -29,11 +30,10 @@ def prepare(loaded: Loaded, prompt: Prompt, template: Template | None = None) ->
 
 
 def text_ids(loaded: Loaded, text: str) -> list[int]:
-    """The token that begins a text, where there is one, and the text."""
+    """What the tokenizer puts in front of a text, and the text."""
     if not text:
         raise UsageError("the prompt is empty; give some text to continue, for instance --prompt 'The '")
-    bos, ids = loaded.tokenizer.bos_id, loaded.tokenizer.encode(text)
-    return ids if bos is None else [bos, *ids]
+    return [*begin_ids(loaded.tokenizer), *loaded.tokenizer.encode(text)]
 
 
 def chat_ids(template: Template, messages: Sequence[Message]) -> list[int]:

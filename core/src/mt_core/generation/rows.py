@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from mt_core.config.reading import read_small
 from mt_core.config.strict import strict_json
 from mt_core.errors import DataError
+from mt_core.files import bounded_lines
 
 WRITTEN = ("text", "finish", "tokens")
 """Keys that the output adds to those of a row."""
 _SHOWN = 5
+_MOST_BYTES = 4 * 10**9
+"""Of a file of prompts, which are all kept."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,7 @@ def read_rows(path: Path) -> list[PromptRow]:
 
 def _lines(path: Path) -> Iterator[bytes]:
     try:
-        with path.open("rb") as file:
-            yield from file
+        yield from bounded_lines(BytesIO(read_small(path, most=_MOST_BYTES)), path)
     except OSError as error:
         raise DataError(f"cannot read the prompts {path}: {error.strerror}; check the path") from error
 

@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from mt_core.errors import UsageError
+from mt_core.errors import UsageError, shown
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "bool": (bool,),
+    "int": (int,),
+    "int | None": (int,),
+    "float": (int, float),
+    "float | None": (int, float),
+}
+_WORDS = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "int | None": "a whole number",
+    "float": "a number",
+    "float | None": "a number",
+}
+_MOST = 1e18
+"""Above it is no count of tokens, and no weight."""
 
 _SAMPLING = {"temperature": 1.0, "top_k": None, "top_p": None, "min_p": None, "typical_p": None}
 _BEAMS = {"length_penalty": 1.0, "early_stopping": False}
 
+MOST_CHOICES = 10**5
+"""Choices, which are kept as a tree of tokens: some 100 MB."""
+MOST_BEAMS, MOST_TOKENS, MOST_PROMPTS = 1024, 10**7, 10**5
+"""Beams, of which each has a cache of its own; tokens of one text; prompts at a time."""
+
 _BOUNDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "temperature": (lambda x: x >= 0.001, "at least 0.001; greedy always takes the likeliest token"),
-    "top_k": (lambda x: x >= 1, "at least 1 token"),
+    "top_k": (lambda x: 1 <= x <= MOST_TOKENS, f"from 1 to {MOST_TOKENS:,} tokens"),
     "top_p": (lambda x: 0 < x <= 1, "above 0 and at most 1"),
     "min_p": (lambda x: 0 <= x <= 1, "between 0 and 1"),
     "typical_p": (lambda x: 0 < x < 1, "above 0 and below 1"),
     "repetition_penalty": (lambda x: x > 0, "above 0; 1 changes nothing"),
     "frequency_penalty": (lambda x: True, "a finite number; 0 changes nothing"),
     "presence_penalty": (lambda x: True, "a finite number; 0 changes nothing"),
-    "no_repeat_ngram": (lambda x: x >= 1, "at least 1 token"),
-    "min_new_tokens": (lambda x: x >= 0, "at least 0 tokens"),
-    "num_beams": (lambda x: x >= 1, "at least 1"),
+    "no_repeat_ngram": (lambda x: 1 <= x <= MOST_TOKENS, f"from 1 to {MOST_TOKENS:,} tokens"),
+    "min_new_tokens": (lambda x: 0 <= x <= MOST_TOKENS, f"from 0 to {MOST_TOKENS:,} tokens"),
+    "num_beams": (lambda x: 1 <= x <= MOST_BEAMS, f"from 1 to {MOST_BEAMS:,}"),
     "length_penalty": (lambda x: True, "a finite number; above 0 favours long texts"),
-    "max_new_tokens": (lambda x: x >= 1, "at least 1 token"),
-    "batch_size": (lambda x: x >= 1, "at least 1 prompt"),
+    "max_new_tokens": (lambda x: 1 <= x <= MOST_TOKENS, f"from 1 to {MOST_TOKENS:,} tokens"),
+    "seed": (lambda x: -(2**63) <= x < 2**63, "a whole number of 64 bits"),
+    "batch_size": (lambda x: 1 <= x <= MOST_PROMPTS, f"from 1 to {MOST_PROMPTS:,} prompts"),
 }
 
 
@@ -93,12 +115,20 @@ def faults(values: Mapping[str, Any], spell: Callable[[str], str] = str) -> list
 
     ``spell`` turns the name of a field into what the user calls it.
     """
-    found = [
-        f"{spell(name)} must be {allowed}; got {values[name]}"
-        for name, (fine, allowed) in _BOUNDS.items()
-        if values.get(name) is not None and not (math.isfinite(values[name]) and fine(values[name]))
-    ]
-    return [*found, *_clashes(values, spell)]
+    wrong = {name: allowed for name, value in values.items() if (allowed := _fault(name, value))}
+    found = [f"{spell(name)} must be {allowed}; got {shown(values[name])}" for name, allowed in wrong.items()]
+    return [*found, *_clashes({name: value for name, value in values.items() if name not in wrong}, spell)]
+
+
+def _fault(name: str, value: Any) -> str:
+    """What a value has to be, where it is not; nothing for a fine one, and for what is no rule."""
+    kind = _KINDS.get(name, "")
+    fine, allowed = _BOUNDS.get(name, (lambda x: True, ""))
+    if kind.endswith("None") and value is None:
+        return ""
+    if kind in _TYPES and (not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "bool")):
+        return f"{_WORDS[kind]}{allowed and ', '}{allowed}"
+    return "" if not allowed or (abs(value) < _MOST and fine(value)) else allowed
 
 
 def _clashes(values: Mapping[str, Any], spell: Callable[[str], str]) -> Iterator[str]:
@@ -125,5 +155,12 @@ def _stop_clashes(values: Mapping[str, Any], spell: Callable[[str], str], beams:
         yield f"{spell('stop')} is an empty text, which is everywhere; give the text to stop at"
     if stop and beams:
         yield f"{spell('stop')} is looked for in one growing text, and {spell('num_beams')} has several; leave one out"
+    choices = values.get("choices")
+    if isinstance(choices, tuple) and len(choices) > MOST_CHOICES:
+        yield f"{spell('choices')} has {len(choices):,} texts, and takes at most {MOST_CHOICES:,}"
     if stop and values.get("choices"):
         yield f"{spell('choices')} already says what the text may be; leave {spell('stop')} out"
+
+
+_KINDS = {each.name: str(each.type) for each in (*fields(SamplingRules), *fields(Wishes))} | {"batch_size": "int"}
+"""The type of each rule, as its class has it."""

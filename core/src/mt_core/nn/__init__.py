@@ -2,6 +2,7 @@
 
 from mt_core.nn.adapted import (
     AdaptedLinear,
+    Fill,
     LossFactor,
     SharedParameters,
     StoredLinear,
@@ -24,6 +25,7 @@ __all__ = [
     "AttentionFn",
     "Batch",
     "BlockContext",
+    "Fill",
     "KVCache",
     "Layer",
     "LayerSpec",

@@ -98,7 +98,11 @@ class AdaptedLinear(nn.Module):
         return nn.Parameter(torch.empty(shape, dtype=self._dtype()))
 
     def shared(self, store: SharedParameters, key: str, shape: Sequence[int], fill: Fill) -> nn.Parameter:
-        """A parameter that every layer with this key has; ``fill`` gives it its first values, from a generator of its own."""
+        """A parameter that every layer with this key has: one tensor, which they train together.
+
+        ``store`` is that of the ``LinearAdapter`` (``LinearAdapter.store``), so that each model has its own; ``shape`` is the same in all
+        layers, and may be larger than what one of them uses; ``fill`` gives it its first values, once (see ``Fill``).
+        """
         return store.get(key, tuple(shape), fill, self._dtype())
 
     def base_output(self, x: Tensor) -> Tensor:
@@ -201,6 +205,10 @@ class AdaptedLinear(nn.Module):
 
 
 Fill = Callable[[Tensor, Generator], None]
+"""``fill(tensor, generator)`` writes the first values of a shared parameter into ``tensor`` in place, in the tensor's own dtype.
+
+It is called once for each key, before ``initialise`` of any layer that has it, and draws on the CPU in fp32 from ``generator``, which
+(seed, key) decides: every layout then begins with the same values. It has to be a function of these two alone, since each rank calls it."""
 
 
 class Shared(NamedTuple):

@@ -17,6 +17,7 @@ from mt_core.errors import UsageError
 from mt_core.nn.batch import DocumentLengths, document_lengths
 from mt_core.nn.blocks import Form, blockwise
 from mt_core.nn.flex import softcapped
+from mt_core.nn.varlen import varlen
 
 if TYPE_CHECKING:
     from mt_core.nn.model import BlockContext
@@ -86,8 +87,9 @@ class SdpaAttention:
                 return self._one(q_BTNH, k_BSKH, v_BSKH, form, context)
             lengths = context.document_lengths or document_lengths(context.document_ids_BT)
             if self._has_flash(q_BTNH) and (softcap is not None or not _is_plain(lengths, window)):
-                whole = softcapped if softcap is not None else _varlen
-                return whole(q_BTNH, k_BSKH, v_BSKH, lengths, form)
+                whole = softcapped if softcap is not None else varlen
+                if (out_BTNH := whole(q_BTNH, k_BSKH, v_BSKH, lengths, form)) is not None:
+                    return out_BTNH
             if all(len(row) == 1 for row in lengths):
                 return self._one(q_BTNH, k_BSKH, v_BSKH, form)
             rows = [
@@ -155,28 +157,3 @@ def _padding_mask(context: BlockContext, seen: int) -> Tensor | None:
         context.shared["padding_mask"] = ((keys_S <= queries_T1) & real_B1S | (keys_S == queries_T1))[:, None]
     mask: Tensor = context.shared["padding_mask"]
     return mask
-
-
-def _varlen(q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, lengths: DocumentLengths, form: Form) -> Tensor:
-    """All documents of all rows in one call of the variable-length flash kernel."""
-    from torch.nn.attention.varlen import varlen_attn
-
-    flat = [length for row in lengths for length in row]
-    bounds = (
-        torch.tensor([0, *flat], dtype=torch.int32).cumsum(0, dtype=torch.int32).to(q_BTNH.device, non_blocking=True)
-    )
-    longest = max(flat)
-    out = varlen_attn(
-        q_BTNH.flatten(0, 1),
-        k_BTKH.flatten(0, 1),
-        v_BTKH.flatten(0, 1),
-        bounds,
-        bounds,
-        longest,
-        longest,
-        scale=form.scale,
-        window_size=(-1 if form.window is None else form.window - 1, 0),
-        enable_gqa=q_BTNH.shape[2] != k_BTKH.shape[2],
-    )
-    assert isinstance(out, Tensor), "without return_aux the kernel returns one tensor"
-    return out.view_as(q_BTNH)

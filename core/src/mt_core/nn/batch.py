@@ -28,7 +28,8 @@ class Batch:
     ``positions`` start at 0 in each document; ``document_ids`` grow along a row. Padding at the end of a row continues
     its last document: causality keeps it from reaching a real token. ``trained_n`` are the flat indices of the trained
     tokens, and ``document_lengths`` the runs of ``document_ids``; both are derived on the host, where reading them costs
-    no synchronisation with the device.
+    no synchronisation with the device. ``lengths`` are the tokens of each token's document, padding left out, for what depends
+    on how long a document is; ``None`` where ``collate`` does not say.
     """
 
     input_ids: Tensor
@@ -40,24 +41,30 @@ class Batch:
     extras: Mapping[str, Any] = field(default_factory=dict)
     trained_n: Tensor | None = None
     document_lengths: DocumentLengths | None = None
+    lengths: Tensor | None = None
 
     def indexed(self) -> Batch:
         """This batch with ``trained_n`` and ``document_lengths`` filled in; call it while the tensors are on the host."""
         trained = np.flatnonzero(self.labels.numpy() != NOT_TRAINED)  # torch takes three times as long
         return replace(self, trained_n=torch.from_numpy(trained), document_lengths=document_lengths(self.document_ids))
 
+    @property
+    def trained_tokens(self) -> int:
+        """Places with a label, whatever they weigh."""
+        return int((self.labels != NOT_TRAINED).sum()) if self.trained_n is None else len(self.trained_n)
+
     def cut(self, part: int, parts: int) -> Batch:
         """Part ``part`` of ``parts`` of every row's tokens. ``document_ids`` stay whole: attention sees the whole rows."""
         length = self.input_ids.shape[1]
         assert length % parts == 0, f"rows of {length} tokens do not divide into {parts} parts: collate pads them"
-        names = ("input_ids", "labels", "positions", "weights")
+        names = ("input_ids", "labels", "positions", "weights", "lengths")
         assert self.trained_n is None, "indexed() comes after: the indices are those of the part"
         pieces = {name: value.chunk(parts, 1)[part] for name in names if (value := getattr(self, name)) is not None}
         return replace(self, **pieces)
 
     def to(self, device: torch.device | str) -> Batch:
         """This batch with its tensors on ``device``."""
-        names = ("input_ids", "labels", "positions", "document_ids", "weights", "trained_n")
+        names = ("input_ids", "labels", "positions", "document_ids", "weights", "trained_n", "lengths")
         moved = {
             name: value.to(device, non_blocking=True) for name in names if (value := getattr(self, name)) is not None
         }
@@ -83,8 +90,16 @@ def document_lengths(document_ids_BT: Tensor) -> DocumentLengths:
 
 @dataclass(frozen=True)
 class LossSums:
-    """A sum of losses and what it is a sum over, both on the device; metrics are (sum, count) pairs."""
+    """A sum of losses and what it is divided by, both on the device; metrics are (sum, count) pairs.
+
+    Where tokens have weights, ``token_count`` and the counts are sums of these.
+    """
 
     loss_sum: Tensor
     token_count: Tensor
     metrics: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+
+def mean_of(total: float, count: float) -> float:
+    """``total / count``, however small the count is; a sum over nothing is left as it is."""
+    return total / count if count > 0 else total

@@ -32,7 +32,7 @@ def collated(flat: FlatRows, *, length: int, pad_id: int) -> Batch:
     wanted_N = flat.ids if flat.trained.all() else np.where(flat.trained, flat.ids, NOT_TRAINED)
     labels_N = _shifted(wanted_N, final_N, NOT_TRAINED)
     weights_N = None if flat.weights is None else _shifted(flat.weights, final_N, 1)
-    positions_BT, document_ids_BT = _places(lengths_S, counts_B, last_B, length - filled_B, length)
+    positions_BT, document_ids_BT, lengths_BT = _places(lengths_S, counts_B, last_B, length - filled_B, length)
     positions_BT[flat.counts == 0] = 0
     return Batch(
         _scattered(flat.ids, filled_B, length, pad_id),
@@ -41,6 +41,7 @@ def collated(flat: FlatRows, *, length: int, pad_id: int) -> Batch:
         torch.from_numpy(document_ids_BT),
         None if weights_N is None else _scattered(weights_N, filled_B, length, 1),
         flat.row_ids,
+        lengths=torch.from_numpy(lengths_BT),
     )
 
 
@@ -89,14 +90,16 @@ def _places(
     last_B: NDArray[np.int64],
     room_B: NDArray[np.int64],
     length: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Each place's position in its document, and the document's number in the row."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Each place's position in its document, the document's number in the row, and its length without padding."""
     spans_S = lengths_S.copy()
     spans_S[last_B] += room_B
     starts_S, shape = spans_S.cumsum() - spans_S, (len(counts_B), length)
     numbers_S = np.arange(len(spans_S)) - (last_B + 1 - counts_B).repeat(counts_B)
     positions = np.arange(len(counts_B) * length) - starts_S.repeat(spans_S)
-    return positions.reshape(shape), numbers_S.repeat(spans_S).reshape(shape)
+    columns = positions, numbers_S.repeat(spans_S), lengths_S.repeat(spans_S)
+    places_BT, numbers_BT, lengths_BT = (each.reshape(shape) for each in columns)
+    return places_BT, numbers_BT, lengths_BT
 
 
 def _scattered(values_N: NDArray[Any], filled_B: NDArray[np.int64], length: int, padding: float) -> torch.Tensor:

@@ -90,7 +90,7 @@ class BlockContext:
 
     ``shared`` lets the first block compute something for all (rotary tables); it belongs to one forward of one stage, so
     a block computes what it does not find there. ``labels_BT`` (-100 where nothing is trained) is for what counts tokens: how much
-    padding there is hangs on how rows are divided.
+    padding there is hangs on how rows are divided. ``lengths_BT`` are the tokens of each token's document, without padding.
     """
 
     positions_BT: Tensor
@@ -100,6 +100,7 @@ class BlockContext:
     document_lengths: DocumentLengths | None = None
     shared: dict[str, Any] = field(default_factory=dict)
     labels_BT: Tensor | None = None
+    lengths_BT: Tensor | None = None
 
     def over_row(self, value: Tensor) -> Tensor:
         """A sum over the tokens of each row that are here, over all of them: ranks may share rows. It has no gradient."""
@@ -145,6 +146,7 @@ class TrainModel(nn.Module):
             cache=cache,
             document_lengths=batch.document_lengths,
             labels_BT=batch.labels,
+            lengths_BT=batch.lengths,
         )
         hidden_BTD: Tensor = embed(batch.input_ids)
         recompute = self.checkpoint_blocks and self.training and torch.is_grad_enabled()

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mt_core.losses import NATS_PER_TOKEN
 from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums
 from mt_core.nn.collation import collated, flattened
 from mt_core.nn.loss import PLAIN, LossTerms, chunked_loss
@@ -20,6 +21,9 @@ from mt_core.protocols import HasFlat, Rejected, Row, Sample
 
 class TokenObjective:
     """Next-token prediction on the trained tokens of a sample. Subclasses say how a row is encoded."""
+
+    loss_unit = NATS_PER_TOKEN
+    """What the loss is counted in. A subclass whose loss is no mean over tokens says another one, or nothing."""
 
     def __init__(self, *, pad_id: int = 0, terms: LossTerms | None = None, scores: TokenScores | None = None) -> None:
         self.pad_id, self.terms, self.scores = pad_id, terms or PLAIN, scores
@@ -57,5 +61,5 @@ class TokenObjective:
         weights_n = None if batch.weights is None else batch.weights.reshape(-1)[index_n]
         loss_sum = chunked_loss(head, hidden_nD, labels_n, weights_n, terms=self.terms if head.training else PLAIN)
         count = torch.as_tensor(float(len(index_n)), device=hidden.device) if weights_n is None else weights_n.sum()
-        metrics = {} if self.scores is None else self.scores.of(head, hidden_nD, labels_n)
+        metrics = {} if self.scores is None else self.scores.of(head, hidden_nD, labels_n, weights_n)
         return LossSums(loss_sum, count, metrics)

@@ -58,20 +58,24 @@ class Rotary:
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     @torch.no_grad()
     def _compute(self, context: BlockContext) -> RotaryTables:
-        length = longest(context) if self.rope.scaling.type == "dynamic" else None
-        positions_BT = context.positions_BT
-        angles_BTF = positions_BT.unsqueeze(-1).float() * self._frequencies(length, positions_BT.device)
+        angles_BTF = context.positions_BT.unsqueeze(-1).float() * self._frequencies(context)
         factor = attention_factor(self.rope.scaling)
         return RotaryTables((angles_BTF.cos() * factor).unsqueeze(2), (angles_BTF.sin() * factor).unsqueeze(2))
 
-    def _frequencies(self, length: int | None, device: torch.device) -> Tensor:
+    def _frequencies(self, context: BlockContext) -> Tensor:
+        """(F,), or (B, T, F) where they depend on the length of a token's document."""
+        device, length = context.positions_BT.device, None
+        if self.rope.scaling.type == "dynamic":
+            if context.cache is None and context.lengths_BT is not None:
+                return inverse_frequencies(self.rope, context.lengths_BT.unsqueeze(-1))
+            length = longest(context)
         if self._cached is None or self._cached[0] != (length, device):
             self._cached = (length, device), inverse_frequencies(self.rope, length).to(device)
         return self._cached[1]
 
 
 def longest(context: BlockContext) -> int:
-    """Tokens of the longest document so far, from host values where there are any: a device is not waited for."""
+    """Tokens of the longest document so far, where a batch does not say how long each is: a device is not waited for."""
     if context.cache is not None:
         return context.cache.length + context.positions_BT.shape[1]
     if context.document_lengths is not None:
@@ -92,8 +96,12 @@ def rotate(x_BTNH: Tensor, tables: RotaryTables) -> Tensor:
 # ---------------------------------------------------------------------------------------------- inverse frequencies
 
 
-def inverse_frequencies(rope: Rope, length: int | None = None) -> Tensor:
-    """(F,) angles per token, on the CPU. ``length`` (tokens, the longest document) is read by dynamic scaling only."""
+Length = int | Tensor | None
+"""Of a text (tokens): one, or one for each token, (B, T, 1). Dynamic scaling alone reads it."""
+
+
+def inverse_frequencies(rope: Rope, length: Length = None) -> Tensor:
+    """Angles per token: (F,) on the CPU, or (B, T, F) where dynamic scaling has lengths of this shape, on their device."""
     return _FREQUENCIES[rope.scaling.type](rope, length)
 
 
@@ -113,34 +121,41 @@ def _temperature(factor: float, weight: float) -> float:
 
 
 def _wavelength_powers(rope: Rope, theta: float | Tensor) -> Tensor:
-    """(F,) theta ** (2 i / H)."""
+    """(F,) theta ** (2 i / H); (B, T, F) for a theta of each token."""
     width = rope.width
-    exponents_F = torch.arange(0, width, 2, dtype=torch.float32, device="cpu") / width
+    device = theta.device if isinstance(theta, Tensor) else torch.device("cpu")
+    exponents_F = torch.arange(0, width, 2, dtype=torch.float32, device=device) / width
     return torch.pow(theta, exponents_F)
 
 
-def _plain(rope: Rope, length: int | None = None) -> Tensor:
+def _plain(rope: Rope, length: Length = None) -> Tensor:
     return 1.0 / _wavelength_powers(rope, rope.theta)
 
 
-def _linear(rope: Rope, length: int | None) -> Tensor:
+def _linear(rope: Rope, length: Length) -> Tensor:
     """Position interpolation (https://arxiv.org/abs/2306.15595): positions divided by the factor."""
     return _plain(rope) / rope.scaling.factor
 
 
-def _dynamic(rope: Rope, length: int | None) -> Tensor:
-    """Dynamic NTK (https://arxiv.org/abs/2309.00071, appendix B.3): the base grows with the length, once beyond the original."""
+def _dynamic(rope: Rope, length: Length) -> Tensor:
+    """Dynamic NTK (https://arxiv.org/abs/2309.00071, appendix B.3): the base grows with the length, once beyond the original.
+
+    The length is that of a token's own document, so that neither padding nor other documents change it. In generation it is
+    that of the text so far: keys that are cached keep the angles of their time, as in transformers.
+    """
     scaling, width = rope.scaling, rope.width
     original = scaling.original_max_seq_len
     assert original is not None, "RopeScaling requires it"
-    if length is None or length <= original:
+    if length is None:
         return _plain(rope)
-    reach = torch.tensor(length, device="cpu")  # a tensor, so that the base is rounded to fp32 where transformers does
+    # a tensor, so that the base is rounded to fp32 where transformers does
+    reach = length if isinstance(length, Tensor) else torch.tensor(length, device="cpu")
     theta = rope.theta * ((scaling.factor * reach / original) - (scaling.factor - 1)) ** (width / (width - 2))
-    return 1.0 / _wavelength_powers(rope, theta)
+    plain = _plain(rope).to(reach.device)
+    return torch.where(reach > original, 1.0 / _wavelength_powers(rope, theta), plain)
 
 
-def _llama3(rope: Rope, length: int | None) -> Tensor:
+def _llama3(rope: Rope, length: Length) -> Tensor:
     """Meta's ``apply_scaling``: long wavelengths are stretched, short ones stay, those between are blended."""
     scaling, plain_F = rope.scaling, _plain(rope)
     original = scaling.original_max_seq_len
@@ -154,7 +169,7 @@ def _llama3(rope: Rope, length: int | None) -> Tensor:
     return torch.where(between_F, blended_F, stretched_F)
 
 
-def _yarn(rope: Rope, length: int | None) -> Tensor:
+def _yarn(rope: Rope, length: Length) -> Tensor:
     """YaRN (https://arxiv.org/abs/2309.00071, section 3.2): stretch only what turns rarely within the original length."""
     scaling = rope.scaling
     powers_F = _wavelength_powers(rope, rope.theta)
@@ -181,7 +196,7 @@ def _dimension_that_turns(rope: Rope, turns: float) -> float:
     return (rope.width * math.log(original / (turns * 2 * math.pi))) / (2 * math.log(rope.theta))
 
 
-_FREQUENCIES: dict[str, Callable[[Rope, int | None], Tensor]] = {
+_FREQUENCIES: dict[str, Callable[[Rope, Length], Tensor]] = {
     "none": _plain,
     "linear": _linear,
     "dynamic": _dynamic,

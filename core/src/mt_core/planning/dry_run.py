@@ -16,6 +16,7 @@ from torch import nn
 from mt_core.assemble.adapted import inject
 from mt_core.assemble.data import RunData, build_data, make_loader
 from mt_core.assemble.model import parameter_groups, pipeline_layers
+from mt_core.assemble.own_files import files_of_components
 from mt_core.assemble.report import example, model_title, warnings
 from mt_core.assemble.run import RunOptions
 from mt_core.assemble.weights import adapter_weights, weights_of
@@ -48,7 +49,8 @@ def dry_run(resolved: Resolved, options: RunOptions, *, world: int) -> dict[str,
     with faults.kept():
         if options.output is not None:
             replaces = options.overwrite or options.anew
-            check_usable(options.output, overwrite=replaces, resume=options.checkpoint is not None)
+            resume, own = options.checkpoint is not None, files_of_components(resolved)
+            check_usable(options.output, overwrite=replaces, resume=resume, own=own)
     with faults.kept():
         plan = make_plan(resolved.config, world=world, device=_device(), offers=resolved.offers.values())
     with faults.kept():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from os.path import expanduser
 from pathlib import Path
 
 from mt_core.errors import WeightsError, first_line
@@ -19,7 +20,7 @@ _LEFT_OUT = ["original/*", "onnx/*", "*.onnx*", "training_args*"]
 
 def located(weights: str) -> Path:
     """The file or folder that ``model.weights`` means. Raises ``WeightsError`` when it is nowhere to be had."""
-    path = Path(weights).expanduser()
+    path = Path(expanduser(weights))
     if path.exists() or not _NAME.fullmatch(weights):
         return path
     return _snapshot(weights)

@@ -14,9 +14,10 @@ from mt_core import __version__
 from mt_core.errors import CheckpointError
 from mt_core.plugins.host import Offer
 from mt_core.plugins.metadata import CORE, GROUP, Selection, canonical, installed
+from mt_core.plugins.pins import FOLDER, pip_line
 
-LIBRARIES = {"deepspeed": "", "torch": "https://download.pytorch.org/whl/"}
-"""What computes beside the core and its plugins → where its builds with a label are (``torch==2.9.0+cpu``), which PyPI has not."""
+LIBRARIES = ("deepspeed", "torch")
+"""What computes beside the core and its plugins."""
 
 
 def locked(offers: Iterable[Offer]) -> dict[str, Any]:
@@ -31,6 +32,7 @@ def locked(offers: Iterable[Offer]) -> dict[str, Any]:
         "plugins": {name: taking[name].version for name in sorted(taking)},
         "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
         "sha256": {name: distribution_hash(name, taking[name].module) for name in sorted(taking)},
+        "origins": {name: taking[name].origin for name in sorted(taking) if taking[name].origin},
         "editable": sorted(name for name, plugin in taking.items() if plugin.editable),
     }
 
@@ -87,7 +89,7 @@ def compared(lock: Mapping[str, Any], whose: str) -> str:
     plugins, computing = lock["plugins"], lock.get("libraries", {})
     then = {**plugins, **computing}
     now = {name: installed_version(name) for name in then}
-    line = pip_line({name: version for name, version in then.items() if now[name] != version})
+    line = pip_line({name: version for name, version in then.items() if now[name] != version}, origins(lock))
     if missing := [name for name in plugins if now[name] is None]:
         raise CheckpointError(f"{whose} used {', '.join(missing)}, not installed here: {line}")
     if other := [f"{name} {then[name]}, now {now[name] or 'none'}" for name in then if now[name] != then[name]]:
@@ -101,15 +103,9 @@ def compared(lock: Mapping[str, Any], whose: str) -> str:
     )
 
 
-def pip_line(versions: Mapping[str, str]) -> str:
-    """What to type for exactly these."""
-    return " ".join(["pip install", *(f"{name}=={each}" for name, each in versions.items()), *indexes(versions)])
-
-
-def indexes(versions: Mapping[str, str]) -> list[str]:
-    """Options of pip for builds that are on no index but their own: https://pytorch.org/get-started/previous-versions."""
-    labels = {name: version.partition("+")[2] for name, version in versions.items() if LIBRARIES.get(name)}
-    return [f"--extra-index-url {LIBRARIES[name]}{label}" for name, label in labels.items() if label]
+def origins(lock: Mapping[str, Any]) -> dict[str, str]:
+    """Where its distributions came from that are from no index. Older locks know of folders that were worked on."""
+    return {**dict.fromkeys(lock.get("editable", []), FOLDER), **lock.get("origins", {})}
 
 
 def installed_version(distribution: str) -> str | None:

@@ -8,9 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlparse
 
 from mt_core.errors import did_you_mean
+from mt_core.plugins.pins import FILE, FOLDER, UNKNOWN
 
 GROUP = "mt_core.plugins"
 CORE = "mt-core"
@@ -28,6 +30,8 @@ class Installed:
     blocked: bool
     entry_point: EntryPoint
     editable: bool = False
+    origin: str = ""
+    """Where pip had it from, as ``origin_of`` says it."""
 
     @property
     def label(self) -> str:
@@ -91,18 +95,36 @@ def _describe(point: EntryPoint, selection: Selection) -> Installed:
     return Installed(
         name=point.name,
         distribution=name,
-        version=distribution.version or "of unknown version",
+        version=distribution.version or UNKNOWN,
         module=point.value,
         location=sources or str(Path(str(distribution.locate_file(""))).resolve()),
         blocked=selection.blocks(point.name, name),
         entry_point=point,
         editable=bool(sources),
+        origin=origin_of(distribution),
     )
+
+
+def origin_of(distribution: Distribution) -> str:
+    """Where a distribution was installed from (PEP 610): ``FOLDER``, ``FILE``, an address as pip takes it, without a password; empty
+    for an index, and where nobody has said it."""
+    origin = _direct_url(distribution)
+    address = urlparse(str(origin.get("url", "")))
+    if address.scheme in ("", "file"):
+        return (FOLDER if "dir_info" in origin else FILE) if origin else ""
+    plain = address._replace(netloc=address.netloc.rpartition("@")[2]).geturl()
+    source = origin.get("vcs_info") or {}
+    return f"{source['vcs']}+{plain}@{source['commit_id']}" if {"vcs", "commit_id"} <= source.keys() else plain
+
+
+def _direct_url(distribution: Distribution) -> dict[str, Any]:
+    content = json.loads(distribution.read_text("direct_url.json") or "{}")
+    return content if isinstance(content, dict) else {}
 
 
 def _sources(distribution: Distribution) -> str:
     """The folder of an editable install's sources (PEP 610); empty for any other, which is where its metadata is."""
-    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+    origin = _direct_url(distribution)
     return unquote(urlparse(origin["url"]).path) if origin.get("dir_info", {}).get("editable") else ""
 
 

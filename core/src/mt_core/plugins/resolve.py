@@ -5,18 +5,22 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from mt_core.components import AdapterComponent, ModelFamily, ObjectiveComponent, WeightsFormat
 from mt_core.config.base import NOTHING
 from mt_core.config.commandline import merge
+from mt_core.config.faults import HINTED
 from mt_core.config.names import expand
+from mt_core.config.plain import check_plain
 from mt_core.config.run import LISTS, SECTIONS, SLOTS, RunConfig, SlotRef
 from mt_core.config.secrets import secret_keys
-from mt_core.errors import ComponentError, ConfigError, did_you_mean
+from mt_core.config.sections import LEVEL_VARIABLE, Level
+from mt_core.errors import ComponentError, ConfigError, did_you_mean, shown
 from mt_core.plugins.draft import Draft, Origins
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.plugins.metadata import canonical
@@ -52,6 +56,7 @@ class Resolved:
 
 def resolve(raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = None) -> Resolved:
     """Fill, check and freeze. Raises ``ConfigError`` with every fault."""
+    check_plain(raw)
     draft = Draft(merge({}, expand(raw)), host, dict(origins or {}))
     _refuse_secrets(draft)
     _unknown_keys(draft)
@@ -78,23 +83,28 @@ def _refuse_secrets(draft: Draft) -> None:
     """A config is saved and shown, so nothing secret may be in it."""
     for key in secret_keys(draft.raw):
         draft.fault(key, "looks like a secret, and configs are saved.", "Put it into the environment, e.g. HF_TOKEN.")
+    if draft.faults:  # before anything is looked up, fetched or repeated in a message
+        raise ConfigError(draft.faults)
 
 
 def _unknown_keys(draft: Draft) -> None:
     known = [*SLOTS, *SECTIONS, *LISTS]
-    for key in [key for key in draft.raw if key not in known]:
-        hint = did_you_mean(key, known).replace("_", "-")
-        draft.fault(key, "no such slot or section.", f"{hint}Known: {', '.join(known).replace('_', '-')}.")
+    for number, key in enumerate([key for key in draft.raw if key not in known]):
+        hint = did_you_mean(key, known).replace("_", "-") if number < HINTED else ""
+        draft.fault(key or "''", "no such slot or section.", f"{hint}Known: {', '.join(known).replace('_', '-')}.")
         del draft.raw[key]
     for key, value in draft.raw.items():
         if key not in LISTS and not isinstance(value, dict):
-            draft.fault(key, f"must be a name or a mapping of keys, got {value!r}.")
+            what = "a name or a mapping of keys" if key in SLOTS else "a mapping of keys"
+            draft.fault(key, f"must be {what}, got {shown(value)}.")
             draft.raw[key] = {}
 
 
 def _pick_components(draft: Draft) -> None:
     for slot, default in SLOTS.items():
         given = draft.raw.get(slot, {})
+        if given.get("name") is None:
+            given.pop("name", None)
         name = given.get("name", default)
         if slot == "tokenizer" and "name" not in given:
             name, options = tokenizer_beside_weights(draft.weights_path)
@@ -164,14 +174,10 @@ def _parts(draft: Draft) -> dict[str, tuple[Part, ...] | None]:
 
 def _fill_list(draft: Draft, key: str, kind: str) -> None:
     """``[name, …]``, ``[{name: …, option: …}]`` or ``{name: {option: …}}``."""
-    given = draft.raw.get(key) or []
-    if isinstance(given, dict):
-        given = [{"name": name, **(options or {})} for name, options in given.items()]
     chosen = []
-    for item in given if isinstance(given, list | tuple) else [given]:
-        entry = dict(item) if isinstance(item, dict) else {"name": item}
+    for entry in _entries(draft, key):
         try:
-            name = str(entry.pop("name", ""))
+            name = str(entry.pop("name"))
             offer = draft.host.get(kind, name)
         except ComponentError as error:
             draft.fault(key, str(error))
@@ -187,28 +193,69 @@ def _fill_list(draft: Draft, key: str, kind: str) -> None:
     draft.values[key] = tuple(chosen)
 
 
+def _entries(draft: Draft, key: str) -> Iterator[dict[str, Any]]:
+    """Name and options of each component that a list has; whatever has no such shape is a fault."""
+    given = draft.raw.get(key)
+    if given in NOTHING:
+        return
+    if isinstance(given, dict):
+        for name, options in given.items():
+            if isinstance(options, dict):
+                yield {**options, "name": name}
+            else:
+                draft.fault(
+                    f"{key}.{name}", f"must be a mapping of its options, got {shown(options)}.", _SEVERAL.format(key)
+                )
+        return
+    for item in given if isinstance(given, list | tuple) else [given]:
+        if isinstance(item, str):
+            yield {"name": item}
+        elif isinstance(item, dict) and isinstance(item.get("name"), str):
+            yield dict(item)
+        else:
+            draft.fault(key, f"must be names, or mappings with a name, got {shown(item)}.", _SEVERAL.format(key))
+
+
+_SEVERAL = "Write {0}: [NAME, NAME], or {0}: {{NAME: {{OPTION: VALUE}}}}."
+
+
 def _fill_sections(draft: Draft) -> None:
     objective = draft.offers.get("objective")
     for section, config in SECTIONS.items():
         given = {key: None if value in NOTHING else value for key, value in draft.raw.get(section, {}).items()}
         if section == "data" and objective is not None and isinstance(objective.component, ObjectiveComponent):
-            length = draft.raw.get("train", {}).get(
-                "sequence_len", SECTIONS["train"].model_fields["sequence_len"].default
-            )
+            default = SECTIONS["train"].model_fields["sequence_len"].default
+            length = draft.raw.get("train", {}).get("sequence_len", default)
             own = {
                 "batching": objective.component.batching,
                 "truncation": objective.component.truncation,
-                "max_len": length,
+                "max_len": length if isinstance(length, int) and length > 1 else default,  # else a fault of its own
             }
             for key, value in own.items():
                 if given.get(key) is None:
                     given[key] = value
                     draft.origins[f"data.{key}"] = f"objective {objective.component.name}"
+        if section == "log" and "console_level" not in given:
+            given |= _level_of_the_environment(draft)
         if section == "train" and given.get("steps") is None and given.get("epochs") is None:
             given["epochs"] = 1.0
         options = draft.validated(config, given, section)
         if options is not None:
             draft.values[section] = options
+
+
+def _level_of_the_environment(draft: Draft) -> dict[str, str]:
+    """``log.console_level`` where only the environment has one."""
+    level = os.environ.get(LEVEL_VARIABLE)
+    if not level:
+        return {}
+    levels = get_args(Level)
+    if level not in levels:
+        problem = f"is {level!r}, from the environment variable {LEVEL_VARIABLE}."
+        draft.fault("log.console_level", problem, f"Set that to one of {', '.join(levels)}, or unset it.")
+        return {}
+    draft.origins["log.console_level"] = LEVEL_VARIABLE
+    return {"console_level": level}
 
 
 def _cross_checks(draft: Draft) -> None:

@@ -26,14 +26,13 @@ class Chart:
 
 
 KNOWN = (
-    Chart("loss", "Loss", "nats per trained token", held_out="eval_loss"),
     Chart("lr", "Learning rate", zero=True, smooth=False),
     Chart("grad_norm", "Gradient norm", "before clipping", zero=True),
     Chart("tokens_per_second", "Throughput", "tokens per second", zero=True),
     Chart("memory_gib", "Memory", "GiB, peak of one process", zero=True, smooth=False),
     Chart("data_wait_seconds", "Data wait", "seconds a step", zero=True),
 )
-"""The keys that every run has (``protocols.StepRecord``); what else is found is drawn after them."""
+"""The keys that every run has beside the loss (``protocols.StepRecord``); what else is found is drawn after them."""
 
 NOT_DRAWN = frozenset({"step", "tokens"})
 
@@ -41,10 +40,17 @@ NOT_DRAWN = frozenset({"step", "tokens"})
 def charts(runs: Sequence[Run]) -> list[Chart]:
     """A chart for every figure that any of the runs has; ``eval_x`` is drawn with ``x`` where there is an ``x``."""
     found = dict.fromkeys(key for run in runs for key in run.curves.series if key not in NOT_DRAWN)
-    known = [chart for chart in KNOWN if chart.key in found or chart.held_out in found]
+    loss = Chart("loss", "Loss", _loss_unit(runs), held_out="eval_loss")
+    known = [chart for chart in (loss, *KNOWN) if chart.key in found or chart.held_out in found]
     taken = {key for chart in known for key in (chart.key, chart.held_out)}
     others = [key for key in found if key not in taken]
     return [*known, *(_other(key, found) for key in others if not _belongs_to_another(key, found))]
+
+
+def _loss_unit(runs: Sequence[Run]) -> str:
+    """What the losses of all runs are counted in; nothing where they differ."""
+    units = {run.loss_unit for run in runs}
+    return units.pop() if len(units) == 1 else ""
 
 
 def _belongs_to_another(key: str, found: dict[str, None]) -> bool:

@@ -24,7 +24,7 @@ _COUNTS = {
     "longest": ("longest sample (tokens)", ""),
     "highest_id": ("highest token id", ""),
 }
-_BEGINS = {0: "no begin token", 1: "one begin token", 2: "several begin tokens"}
+_BEGINS = {0: "no begin token", 1: "one begin token", 2: "two begin tokens in a row"}
 
 
 @dataclass(frozen=True)

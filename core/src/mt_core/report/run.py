@@ -11,6 +11,7 @@ from typing import Any
 from mt_core.checkpoint.store import CheckpointStore
 from mt_core.config.files import read_config
 from mt_core.errors import UsageError
+from mt_core.losses import NATS_PER_TOKEN
 from mt_core.report.curves import Curves, read_curves
 from mt_core.report.samples import WrittenSamples, read_samples
 
@@ -33,6 +34,17 @@ class Run:
     checkpoints: tuple[int, ...]
     completed: bool
     remarks: tuple[str, ...]
+
+    @property
+    def ended(self) -> dict[str, Any]:
+        """How it ended (``reason``, ``step``, ``error``); nothing for a run that is under way, or was killed."""
+        told = self.about.get("ended")
+        return told if isinstance(told, dict) else {}
+
+    @property
+    def loss_unit(self) -> str:
+        """What the loss is counted in; runs before ``about.json`` said so had token losses only."""
+        return str(self.about.get("loss_unit", NATS_PER_TOKEN))
 
     @property
     def total_steps(self) -> int | None:

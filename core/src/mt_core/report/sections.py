@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mt_core.config.files import write_yaml
+from mt_core.config.secrets import redacted_config
 from mt_core.report.markup import Markup, element, joined, table
 from mt_core.report.run import Run
 from mt_core.report.samples import WrittenSample
-from mt_core.report.settings import differences, without_secrets
-from mt_core.report.summary import Fact, facts, headline, status
+from mt_core.report.settings import differences
+from mt_core.report.summary import Fact, end_of, facts, headline, status
 
 COLOURS = 6
 """Colours of runs in ``report.css``; later runs get them again, dashed."""
@@ -55,7 +56,7 @@ def heads(runs: Sequence[Run]) -> Markup:
 def _head(run: Run, index: int, *, alone: bool) -> Markup:
     name = NONE if alone else element("h2", swatch(index), run.name)  # the page's title has it
     state = element("p", status(run), class_="status " + ("done" if run.completed else "stopped"))
-    perhaps = NONE if run.completed else element("span", " or still running", class_="detail")
+    perhaps = element("span", text, class_="detail") if (text := end_of(run)) else NONE
     main = headline(run)
     big = element(
         "p",
@@ -140,7 +141,7 @@ def _differences(runs: Sequence[Run]) -> Markup:
 
 def _full(run: Run, count: int) -> Markup:
     title = element("summary", f"run.yaml of {run.name}" if count > 1 else "run.yaml")
-    return element("details", title, element("pre", write_yaml(without_secrets(run.config))))
+    return element("details", title, element("pre", write_yaml(redacted_config(run.config))))
 
 
 # ---------------------------------------------------------------------------------------------------- data and plugins

@@ -3,24 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mt_core.config.secrets import HIDDEN, is_secret
-
-_IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+(?=@)")
-
-
-def without_secrets(value: Any, key: str = "") -> Any:
-    """The same structure with what is secret replaced by dots, in addresses (``https://user:word@host``) too."""
-    if is_secret(key, value):
-        return HIDDEN
-    if isinstance(value, Mapping):
-        return {name: without_secrets(item, str(name)) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_secrets(item) for item in value]
-    return _IN_ADDRESS.sub(HIDDEN, value) if isinstance(value, str) else value
+from mt_core.config.secrets import redacted_config
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -40,7 +26,7 @@ def differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     A secret that differs is listed, and stays hidden.
     """
     plain = [flat(config) for config in configs]
-    shown = [flat(without_secrets(config)) for config in configs]
+    shown = [flat(redacted_config(config)) for config in configs]
     keys = dict.fromkeys(key for config in plain for key in config)
     return {
         key: [written(config[key]) if key in config else "–" for config in shown]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from mt_core.losses import NATS_PER_TOKEN
 from mt_core.report.run import Run
 from mt_core.tracking.console import duration
 
@@ -21,11 +22,19 @@ class Fact:
 
 
 def status(run: Run) -> str:
-    """``completed`` or how far it came."""
+    """``completed``, or how it ended and how far it came."""
     done, total = run.curves.last_step, run.total_steps
     if run.completed:
         return f"completed, {done:,} steps"
-    return f"stopped at step {done:,}" + (f" of {total:,}" if total else "")
+    word = "failed" if run.ended.get("reason") == "failed" else "stopped"
+    return f"{word} at step {done:,}" + (f" of {total:,}" if total else "")
+
+
+def end_of(run: Run) -> str:
+    """What ended a run that is not complete; a run that is killed cannot write it down."""
+    if run.completed:
+        return ""
+    return f" ({run.ended.get('error') or 'no cause is known'})" if run.ended else " or still running"
 
 
 def headline(run: Run) -> Fact:
@@ -35,8 +44,12 @@ def headline(run: Run) -> Fact:
         last = run.curves["loss"].last
         shown = "–" if last is None else f"{last[1]:.4f}"
         return Fact("Training loss", shown, "no evaluation" if last is None else f"step {last[0]:,}, no evaluation")
-    detail = f"perplexity {perplexity(last[1])}, step {last[0]:,}"
-    return Fact("Evaluation loss", f"{last[1]:.4f}", detail)
+    return Fact("Evaluation loss", f"{last[1]:.4f}", ", ".join([*_perplexity(run, last[1]), f"step {last[0]:,}"]))
+
+
+def _perplexity(run: Run, loss: float) -> list[str]:
+    """Of a loss that is a mean over tokens; any other one has none."""
+    return [f"perplexity {perplexity(loss)}"] if run.loss_unit == NATS_PER_TOKEN else []
 
 
 def perplexity(loss: float) -> str:
@@ -52,7 +65,9 @@ def facts(run: Run) -> list[Fact]:
 def _losses(run: Run) -> Iterator[Fact]:
     best = run.curves["eval_loss"].lowest
     if best is not None:
-        yield Fact("Best evaluation loss", f"{best[1]:.4f}", f"step {best[0]:,}, perplexity {perplexity(best[1])}")
+        yield Fact(
+            "Best evaluation loss", f"{best[1]:.4f}", ", ".join([f"step {best[0]:,}", *_perplexity(run, best[1])])
+        )
         last = run.curves["loss"].last
         if last is not None:
             yield Fact("Training loss", f"{last[1]:.4f}", f"step {last[0]:,}")

@@ -52,7 +52,7 @@ class PlainTraining:
 
     def _step(self, batch: Batch) -> float:
         sums = TokenObjective().loss(self.model(batch), self.model.head, batch)
-        self.model.loss_factor.value = 1 / float(sums.token_count)
+        self.model.loss_factor.value = 1 / max(batch.trained_tokens, 1)
         loss = sums.loss_sum / sums.token_count
         loss.backward()  # type: ignore[no-untyped-call]
         self.done += 1

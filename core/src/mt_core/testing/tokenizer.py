@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.components import TokenizerComponent
+from mt_core.data.text_ids import begin_ids
 from mt_core.plugins.host import PluginHost
 from mt_core.protocols import ManyTexts, Tokenizer
 from mt_core.testing.base import BasePluginConformance
@@ -91,6 +92,19 @@ class BaseTokenizerConformance(BasePluginConformance):
             assert not added, (
                 f"encode({text!r}) has the special ids {sorted(added)}; it must give the ids of the text alone"
             )
+
+    def test_what_stands_in_front_of_a_text_are_ids_that_give_no_text(
+        self, mt_host: PluginHost, tmp_path: Path
+    ) -> None:
+        """Its ``begin_ids``, where it has them; without them its begin token."""
+        tokenizer = self.tokenizer(mt_host, tmp_path)
+        begin = begin_ids(tokenizer)
+        wrong = [each for each in begin if not isinstance(each, int) or not 0 <= each < tokenizer.size]
+        assert not wrong, f"begin_ids has {wrong[:3]}; ids are int, from 0 to size - 1 = {tokenizer.size - 1}"
+        text = tokenizer.decode([*begin, *tokenizer.encode("a b")])
+        assert text == tokenizer.decode(tokenizer.encode("a b")), (
+            f"decode shows begin_ids {list(begin)} as text: {text!r}; special tokens give none"
+        )
 
     def test_special_tokens_give_no_text(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """What is generated is shown to people."""

@@ -6,7 +6,8 @@ import os
 from collections import deque
 from pathlib import Path
 
-from mt_core.tracking.logs import notice, open_regular
+from mt_core.files.writing import open_regular
+from mt_core.tracking.logs import notice
 
 MOST_WAITING = 100_000
 """Pieces that wait in memory for a disk with space; beyond that the oldest are given up."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from mt_core.errors import StopNow, describe_error
 from mt_core.protocols import StepRecord, TaskPrint
 from mt_core.tracking.logs import notice, show
 
@@ -59,10 +60,12 @@ class ProgressLines:
         """The task's own words for these records. A printer that fails never stops a run: from then on there is the loss alone."""
         try:
             return self._print(records)
-        except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything; whose it is is said below
+        except BaseException as error:
+            if isinstance(error, StopNow):
+                raise
             self._print = _loss
             notice(
-                f"warning: task print {self._name} failed at step {records[-1].step}: {type(error).__name__}: {error};"
+                f"warning: task print {self._name} failed at step {records[-1].step}: {describe_error(error)};"
                 " the run goes on, and shows the loss alone"
             )
             return _loss(records)

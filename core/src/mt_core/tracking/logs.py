@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import TextIO
 
 from mt_core.config.secrets import redact
+from mt_core.config.terminal import visible
+from mt_core.files.writing import make_folder, open_regular
+from mt_core.tracking.streams import make_printable
 
 LOGGER = logging.getLogger("mt_core")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -29,7 +32,10 @@ class _Console(logging.Handler):
 def _print(text: str, stream: TextIO) -> None:
     """To a console that may be gone or a file on a full disk: the run goes on without it, except where nobody reads."""
     try:
-        print(redact(text), file=stream, flush=True)
+        print(visible(redact(text)), file=stream, flush=True)
+    except UnicodeEncodeError:  # no command has made it ready: a Python program, for one
+        make_printable(stream)
+        print(visible(redact(text)), file=stream, flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -38,18 +44,13 @@ def _print(text: str, stream: TextIO) -> None:
 
 class _Redacted(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return redact(super().format(record))
+        return visible(redact(super().format(record)))
 
 
 _CONSOLE = _Console(logging.INFO)
 LOGGER.addHandler(_CONSOLE)
 LOGGER.setLevel(logging.DEBUG)
 LOGGER.propagate = False
-
-
-def open_regular(path: str, flags: int) -> int:
-    """An ``opener`` for what a run appends to: it follows no link, and waits for nobody at the other end of a pipe."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 class _File(logging.FileHandler):
@@ -127,7 +128,7 @@ class RunLog:
         """Write to the run's folder from now on; where that fails, a warning says so."""
         folder = run_folder / "logs"
         try:
-            folder.mkdir(exist_ok=True)
+            make_folder(folder)
             self._file = _File(folder / self._name)
         except OSError as error:
             _CONSOLE.emit(_unwritable(folder / self._name, error))

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from mt_core.errors import OutputError
+from mt_core.files.writing import replaced
 from mt_core.protocols import StepRecord
 from mt_core.tracking.appender import Appender
 from mt_core.tracking.logs import notice
@@ -42,14 +42,15 @@ class MetricsFile:
         """All whole records; a last line that a crash cut short is left out."""
         return [json.loads(line) for line in _whole_lines(self.path) if _step_of(line) is not None]
 
-    def cut_back(self, step: int) -> None:
-        """Drop the records after ``step``, and say which of those before it are missing."""
-        kept = cut_back(self.path, step)
-        if missing := sorted(set(range(1, step + 1)) - set(kept)):
+    def cut_back(self, step: int) -> list[int]:
+        """Drop the records after ``step``, and say which of those before it are missing; returns the steps that were dropped."""
+        found = cut_back(self.path, step)
+        if missing := sorted(set(range(1, step + 1)) - set(found)):
             notice(
-                f"warning: {self.path} lacks the figures of {len(missing):,} of {step:,} steps ({_spans(missing)}); they"
+                f"warning: {self.path} lacks the figures of {len(missing):,} of {step:,} steps ({spans(missing)}); they"
                 " were lost, and the run goes on without them"
             )
+        return sorted({number for number in found if number > step})
 
 
 def without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
 def cut_back(path: Path, step: int) -> list[int]:
     """Drop the lines after ``step``, atomically, and one that a crash cut short: a resumed run writes them again.
 
-    Returns the steps of the lines that stay. A line that is none goes to a file beside it, with a warning. Raises
+    Returns the steps of all lines, those that go as well. A line that is none goes to a file beside it, with a warning. Raises
     ``OutputError`` when the file cannot be read or replaced.
     """
     try:
@@ -69,13 +70,11 @@ def cut_back(path: Path, step: int) -> list[int]:
         damaged = [line for line, number in zip(lines, steps, strict=True) if number is None]
         if damaged:
             _set_aside(path, damaged)
-        staged = path.with_name(f".tmp-{path.name}")
-        staged.unlink(missing_ok=True)  # never through a link that somebody put there
-        staged.write_bytes(b"".join(line for line, n in zip(lines, steps, strict=True) if n is not None and n <= step))
-        os.replace(staged, path)
+        with replaced(path) as file:
+            file.writelines(line for line, n in zip(lines, steps, strict=True) if n is not None and n <= step)
     except OSError as error:
         raise OutputError(f"{path} cannot be cut back to step {step}: {error.strerror or error}") from error
-    return [number for number in steps if number is not None and number <= step]
+    return [number for number in steps if number is not None]
 
 
 def _set_aside(path: Path, damaged: list[bytes]) -> None:
@@ -105,7 +104,7 @@ def _step_of(line: bytes) -> int | None:
     return step if type(step) is int else None
 
 
-def _spans(numbers: list[int]) -> str:
+def spans(numbers: list[int]) -> str:
     """``3, 7 to 9``."""
     return ", ".join(_few(list(_spans_of(numbers))))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
+
+from mt_core.files.writing import replaced
+from mt_core.losses import NATS_PER_TOKEN
 
 SMOOTHING = 0.9
 """Weight of the past in the exponential moving average, which is corrected for its start as Adam's is."""
@@ -21,7 +23,7 @@ def smooth(values: Sequence[float], weight: float = SMOOTHING) -> list[float]:
     return out
 
 
-def plot_losses(records: Sequence[Mapping[str, Any]], path: Path) -> None:
+def plot_losses(records: Sequence[Mapping[str, Any]], path: Path, *, unit: str = NATS_PER_TOKEN) -> None:
     """Write a PNG of the records of ``metrics.jsonl``; without a single loss nothing is written."""
     points = [(record["step"], record["loss"]) for record in records if record.get("loss") is not None]
     held_out = [(record["step"], record["eval_loss"]) for record in records if record.get("eval_loss") is not None]
@@ -34,7 +36,7 @@ def plot_losses(records: Sequence[Mapping[str, Any]], path: Path) -> None:
     if held_out:
         axes.plot(*zip(*held_out, strict=True), "o-", color="#c8553d", markersize=5, label="held out")
     axes.set_xlabel("optimizer step")
-    axes.set_ylabel("loss (nats per trained token)")
+    axes.set_ylabel(f"loss ({unit})" if unit else "loss")
     axes.legend(frameon=False)
     _save(figure, path)
 
@@ -90,7 +92,5 @@ def _figure() -> tuple[Any, Any]:
 
 
 def _save(figure: Any, path: Path) -> None:
-    staged = path.with_name(f".tmp-{path.name}")
-    staged.unlink(missing_ok=True)  # never through a link that somebody put there
-    figure.savefig(staged, format="png")
-    os.replace(staged, path)
+    with replaced(path) as file:
+        figure.savefig(file, format="png")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from mt_core.losses import NATS_PER_TOKEN
 from mt_core.protocols import StepRecord
 from mt_core.tracking.console import ProgressLines
 from mt_core.tracking.logs import notice
@@ -25,7 +26,10 @@ class Recorder:
         output: Path | None,
         board_every: int = 1,
         trackers: Sequence[GuardedTracker] = (),
+        *,
+        loss_unit: str = NATS_PER_TOKEN,
     ) -> None:
+        self._loss_unit = loss_unit
         self._metrics = metrics
         self._board = board
         self._lines = lines
@@ -64,6 +68,6 @@ class Recorder:
             return
         self._metrics.close()
         try:
-            plot_losses(self._metrics.read(), self._output / "loss.png")
+            plot_losses(self._metrics.read(), self._output / "loss.png", unit=self._loss_unit)
         except OSError as error:
             notice(f"warning: {self._output / 'loss.png'} cannot be written: {error.strerror or error}")

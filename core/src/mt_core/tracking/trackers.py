@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mt_core.config.secrets import redact
-from mt_core.errors import MtError
+from mt_core.errors import MtError, StopNow, describe_error
 from mt_core.events import Tracker
 from mt_core.protocols import StepRecord
 from mt_core.tracking.logs import notice
@@ -20,7 +20,7 @@ class GuardedTracker:
     def __init__(self, name: str, make: Callable[[], Tracker]) -> None:
         self._name = name
         self._tracker: Tracker | None = None
-        self._guarded("build", lambda: setattr(self, "_tracker", make()), raised=MtError)
+        self._guarded("build", lambda: setattr(self, "_tracker", make()), raised=(MtError,))
 
     def log(self, record: StepRecord) -> None:
         """Hand on the figures of one step."""
@@ -33,14 +33,16 @@ class GuardedTracker:
             self._guarded("close", lambda: tracker.close(failed=failed))
         self._tracker = None
 
-    def _guarded(self, what: str, action: Callable[[], object], *, raised: type[Exception] | tuple[()] = ()) -> None:
+    def _guarded(self, what: str, action: Callable[[], object], *, raised: tuple[type[Exception], ...] = ()) -> None:
         try:
             action()
+        except StopNow:
+            raise
         except raised:
             raise
-        except Exception as error:  # noqa: BLE001 - a tracker's code and its network may raise anything; it is said below
+        except BaseException as error:  # noqa: BLE001 - a tracker's code and its network may raise anything, sys.exit included
             self._tracker = None
-            said = redact(f"{type(error).__name__}: {error}")
+            said = redact(describe_error(error))
             notice(
                 f"warning: tracker {self._name} failed ({what}): {said}; the run goes on without it, and metrics.jsonl has"
                 " all figures"

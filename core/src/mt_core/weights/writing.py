@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from mt_core.config.strict import whole_number
 from mt_core.errors import WeightsError
 from mt_core.weights.files import Loaders, sync
 from mt_core.weights.folder import CONFIG, INDEXES, WHOLE
@@ -131,7 +132,7 @@ def write_tensors(
 
 def _in_order(name: str) -> list[tuple[int, str]]:
     """By name, layer 2 before layer 10: equal tensors give equal files, whatever they came from."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]
+    return [(-1, part) if (number := whole_number(part)) is None else (number, "") for part in name.split(".")]
 
 
 def _entry(name: str, load: Callable[[], Tensor], dtype: str | None) -> _Entry:

@@ -10,7 +10,7 @@ from mt_core import ZERO, Adapter, AdapterComponent, TargetConfig, hookimpl
 class ParallelConfig(TargetConfig):
     """The base class has ``targets`` and ``exclude``."""
 
-    width: int = Field(8, gt=0, description="inner units of each adapter")
+    width: int = Field(8, gt=0, le=65_536, description="inner units of each adapter")
     scale: float = Field(4.0, gt=0, description="what the adapter's output is multiplied by")
 
 

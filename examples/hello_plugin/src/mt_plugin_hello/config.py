@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class GatedConvConfig(ModelConfig):
     """The base class adds ``vocab_size`` and ``max_seq_len``. Every variant gives all five values."""
 
-    dim: int = Field(gt=0, description="width of the hidden states (channels)")
-    n_layers: int = Field(gt=0, description="gated convolutions, one on top of the other")
-    kernel_size: int = Field(ge=2, description="tokens that one convolution sees, the current one included")
+    dim: int = Field(gt=0, le=1_048_576, description="width of the hidden states (channels)")
+    n_layers: int = Field(gt=0, le=10_000, description="gated convolutions, one on top of the other")
+    kernel_size: int = Field(ge=2, le=65_536, description="tokens that one convolution sees, the current one included")
 
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {

@@ -69,7 +69,8 @@ class ProbedAdapter(LinearAdapter[ProbedT]):
     def alpha_of(self, name: str) -> float:
         """The alpha that gives its scale with its rank."""
         rank = self.rank_of(name)
-        return round(self.scale_of(name) * (rank**0.5 if self.config.rslora else rank), 6)
+        alpha = self.scale_of(name) * (rank**0.5 if self.config.rslora else rank)
+        return float(f"{alpha:.12g}")  # 16 for 16.000000000000004
 
     def as_lora(self, model: TrainModel) -> PeftForm:
         """LORA, for what is one once it has begun, with the ranks of the plan."""

@@ -13,6 +13,7 @@ class RoutingConfig(MtConfig):
     top_k: int = Field(
         2,
         ge=2,
+        le=65_536,
         description="experts of a token: those that its gate gives most (one alone has share 1: no gate would learn)",
     )
     balance: float = Field(
@@ -25,4 +26,4 @@ class RoutingConfig(MtConfig):
 class MixtureConfig(LowRankConfig, RoutingConfig):
     """Pairs of a small rank as experts; ``rank`` is that of each."""
 
-    rank: int = Field(4, gt=0, description="inner dimension of each expert's pair")
+    rank: int = Field(4, gt=0, le=65_536, description="inner dimension of each expert's pair")

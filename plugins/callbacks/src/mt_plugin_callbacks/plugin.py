@@ -8,7 +8,7 @@ from .accounting import Flops, FlopsConfig, Memory, MemoryConfig
 from .averaging import EmaConfig, SwaConfig, build_ema, build_swa
 from .neftune import Neftune, NeftuneConfig
 from .noise import GradientNoise, GradientNoiseConfig
-from .predictions import Predictions, PredictionsConfig
+from .predictions import Predictions, PredictionsConfig, predictions_files
 from .printers import LineConfig, build_classification, build_perplexity
 from .spikes import SpikeRollback, SpikeRollbackConfig
 from .stopping import Best, BestConfig, EarlyStopping, EarlyStoppingConfig
@@ -114,6 +114,7 @@ def _accounts() -> list[Component]:
             name="predictions",
             config=PredictionsConfig,
             build=Predictions,
+            writes=predictions_files,
             summary="what the model writes at each evaluation, with exact match and shared words",
             source="https://arxiv.org/abs/1606.05250",
         ),

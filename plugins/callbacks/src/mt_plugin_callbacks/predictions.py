@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from mt_core import CallbackContext, MtConfig, MtError
+from mt_core import CallbackContext, MtConfig, MtError, StepLines
 
 FILE = "predictions.jsonl"
 
@@ -21,7 +20,7 @@ class Predictions:
     space around it) and ``overlap`` (F1 of the words, as SQuAD has it, https://arxiv.org/abs/1606.05250)."""
 
     def __init__(self, config: PredictionsConfig) -> None:
-        pass
+        self._lines: StepLines | None = None
 
     def on_run_start(self, context: CallbackContext) -> None:
         """A resumed run writes later lines again. Raises ``MtError`` where no texts will come."""
@@ -29,22 +28,28 @@ class Predictions:
             raise MtError(
                 "callback predictions needs held-out rows, a run folder and --eval.samples 1 or more; this run lacks one of them"
             )
-        path = context.output / FILE
-        if _is_first(context) and path.exists():
-            kept = [
-                line
-                for line in path.read_text("utf-8").split("\n")
-                if line and json.loads(line)["step"] <= context.step
-            ]
-            path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+        if _is_first(context):
+            self._lines = StepLines(context.output / FILE)
+            self._lines.cut_back(context.step)
 
     def on_predict_end(self, context: CallbackContext) -> None:
         """Write the lines of one evaluation; on rank 0, which has the texts."""
-        if context.output is None or not context.predictions:
-            return
-        lines = [json.dumps({**each, **scores(each)}, ensure_ascii=False) + "\n" for each in context.predictions]
-        with (context.output / FILE).open("a", encoding="utf-8") as file:
-            file.write("".join(lines))
+        if self._lines is not None and context.predictions:
+            self._lines.append({**each, **scores(each)} for each in context.predictions)
+
+    def on_run_end(self, context: CallbackContext) -> None:
+        """Write what could not be written so far."""
+        if self._lines is not None:
+            self._lines.close()
+
+    def on_exception(self, context: CallbackContext) -> None:
+        """The same."""
+        self.on_run_end(context)
+
+
+def predictions_files(config: PredictionsConfig) -> tuple[str, ...]:
+    """What it writes into a run's folder."""
+    return (FILE,)
 
 
 def scores(prediction: Mapping[str, Any]) -> dict[str, float | bool]:

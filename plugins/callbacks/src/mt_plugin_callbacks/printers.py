@@ -25,9 +25,13 @@ def build_classification(config: LineConfig) -> TaskPrint:
 
 
 def perplexity_line(records: Sequence[StepRecord]) -> str:
-    """Perplexity (exp of the mean loss), token accuracy where the objective counts it, rate and speed."""
+    """Perplexity (exp of the mean loss), token accuracy where the objective counts it, rate and speed.
+
+    A loss that is no mean over tokens is shown as it is: its exponential would be no perplexity.
+    """
+    plain = any(not getattr(record, "counts_tokens", True) for record in records)
     parts = [
-        *_both(records, "loss", "perplexity", _perplexity),
+        *_both(records, "loss", *(("loss", "{:.4f}".format) if plain else ("perplexity", _perplexity))),
         *_both(records, "token_accuracy", "token accuracy", _share),
     ]
     return " | ".join([*parts, *_speed(records)])

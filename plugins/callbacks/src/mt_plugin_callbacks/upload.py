@@ -55,7 +55,7 @@ class Upload:
     def on_run_end(self, context: CallbackContext) -> Control | None:
         """Copy what is still owed, and the figures."""
         assert context.output is not None, "on_run_start has refused that"
-        self._waiting += [path for path in sorted(context.output.iterdir()) if path.is_file() and path.name[0] != "."]
+        self._waiting += [path for path in sorted(context.output.iterdir()) if _is_own(path) and path.name[0] != "."]
         return self._catch_up(context)
 
     def _catch_up(self, context: CallbackContext) -> Control | None:
@@ -74,8 +74,13 @@ class Upload:
         return None
 
     def _copy(self, path: Path, run: Path) -> None:
-        found = [path] if path.is_file() else [each for each in sorted(path.rglob("*")) if each.is_file()]
+        found = [path] if path.is_file() else [each for each in sorted(path.rglob("*")) if _is_own(each)]
         for file in sorted(found, key=lambda each: each.name == MANIFEST):
             place = f"{self._root}/{file.relative_to(run).as_posix()}"
             self._files.makedirs(place.rpartition("/")[0], exist_ok=True)
             self._files.put_file(str(file), place)
+
+
+def _is_own(path: Path) -> bool:
+    """Whether it is a file of the run itself: a link may lead to anything that its user can read."""
+    return path.is_file() and not path.is_symlink()

@@ -17,7 +17,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from mt_core import DataError, Row
-from mt_core.files import FileConfig, Piece, SpanIndex, text_start
+from mt_core.files import FileConfig, Piece, SpanIndex, bounded_lines, text_start
 
 _LONGEST = 1 << 30
 """Characters of a field; Python's own limit of 131,072 is less than a document."""
@@ -128,7 +128,7 @@ def _records(path: Path, form: dict[str, Any]) -> Iterator[tuple[int, int, int]]
 
     def feed() -> Iterator[str]:
         nonlocal end, number
-        for content in file:
+        for content in bounded_lines(file, path, number):
             end, number = end + len(content), number + 1
             yield content.decode("latin-1")  # every byte as one character: only ASCII matters here
 

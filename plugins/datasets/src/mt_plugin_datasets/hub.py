@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from os.path import expanduser
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,7 +56,7 @@ def hub_files(config: HubConfig, split: Literal["train", "eval"]) -> list[Path] 
     name = _split(config, split)
     if name is None or config.streaming:
         return None
-    folder = Path(config.path).expanduser()
+    folder = Path(expanduser(config.path))
     if _is_saved(folder):
         return sorted(path for path in folder.rglob("*") if path.is_file())
     return [Path(file["filename"]) for file in _load(config, name).cache_files]
@@ -122,7 +123,7 @@ def _is_saved(folder: Path) -> bool:
 def _load(config: HubConfig, split: str) -> Any:
     import datasets
 
-    folder = Path(config.path).expanduser()
+    folder = Path(expanduser(config.path))
     try:
         if _is_saved(folder):
             saved = _saved(datasets, config, folder, split).with_format(None)  # all columns, and no tensors

@@ -5,13 +5,17 @@ from __future__ import annotations
 import codecs
 import os
 from collections.abc import Iterable, Iterator
+from os.path import expanduser
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from mt_core import DataError, Row
-from mt_core.files import FileConfig, Piece, json_object, pieces_of
+from mt_core.files import MOST_ROW_BYTES, FileConfig, Piece, json_object, pieces_of, too_long
+
+_PIPED = 1 << 16
+"""Bytes that are taken from a pipe at once, where so many are there."""
 
 
 class StreamConfig(FileConfig):
@@ -89,7 +93,7 @@ class PipedLines:
 
 def build_stream(config: StreamConfig, *, split: Literal["train", "eval"]) -> JsonLines | PipedLines | None:
     """The rows of a split. Without ``eval_path`` the core holds out the first ones."""
-    path = Path(config.path).expanduser()
+    path = Path(expanduser(config.path))
     if split == "train" and path.is_fifo():
         if config.sha256 or config.sha1:
             raise DataError(
@@ -103,7 +107,7 @@ def build_stream(config: StreamConfig, *, split: Literal["train", "eval"]) -> Js
 def _pieces(path: Path, content: Iterable[bytes], line: int = 0, offset: int = 0) -> Iterator[Piece]:
     """The lines that are not blank, behind a line that ends at a byte of the (decompressed) content. Raises ``DataError``."""
     try:
-        for number, text in enumerate(_lines(content), start=line + 1):
+        for number, text in enumerate(_lines(content, path, line), start=line + 1):
             begin, offset = offset, offset + len(text)
             if not begin and text.startswith(codecs.BOM_UTF8):
                 begin, text = len(codecs.BOM_UTF8), text.removeprefix(codecs.BOM_UTF8)
@@ -113,15 +117,19 @@ def _pieces(path: Path, content: Iterable[bytes], line: int = 0, offset: int = 0
         raise DataError(f"{path.absolute()} cannot be read: {error.strerror}. Check its permissions.") from error
 
 
-def _lines(content: Iterable[bytes]) -> Iterator[bytes]:
-    """With their ends, out of pieces of any size."""
+def _lines(content: Iterable[bytes], path: Path, line: int) -> Iterator[bytes]:
+    """With their ends, out of pieces of any size. Raises ``DataError`` for one behind ``line`` that is too long for a row."""
     parts: list[bytes] = []
+    number, size = 1, 0
     for piece in content:
         *ended, rest = piece.split(b"\n")
         for end in ended:
             yield b"".join([*parts, end, b"\n"])
-            parts = []
+            parts, size, number = [], 0, number + 1
         parts.append(rest)
+        size += len(rest)
+        if size > MOST_ROW_BYTES:
+            raise too_long(path, line + number)
     if last := b"".join(parts):
         yield last
 
@@ -129,7 +137,8 @@ def _lines(content: Iterable[bytes]) -> Iterator[bytes]:
 def _piped(path: Path) -> Iterator[bytes]:
     """As it comes: a line is not kept back until the next megabyte is there."""
     with path.open("rb") as file:
-        yield from file
+        while piece := file.read1(_PIPED):
+            yield piece
 
 
 def _row(piece: Piece) -> Row | DataError:

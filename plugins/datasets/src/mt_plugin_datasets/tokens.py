@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
+from os.path import expanduser
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -86,7 +87,7 @@ def token_files(config: TokensConfig, split: Literal["train", "eval"]) -> list[P
 
 
 def _ends(config: TokensConfig, split: Literal["train", "eval"]) -> Path | None:
-    return Path(config.ends).expanduser() if config.ends and split == "train" else None
+    return Path(expanduser(config.ends)) if config.ends and split == "train" else None
 
 
 def build_tokens(config: TokensConfig, *, split: Literal["train", "eval"]) -> TokenRows | None:

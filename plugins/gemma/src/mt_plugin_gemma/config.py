@@ -26,12 +26,12 @@ class GemmaConfig(ModelConfig):
     """
 
     generation: Literal[1, 2, 3] = Field(description="1, 2 or 3: which norms a block has, and which options it reads")
-    dim: int = Field(gt=0, description="width of the hidden states (channels)")
-    n_layers: int = Field(gt=0, description="blocks, one on top of the other")
-    n_heads: int = Field(gt=0, description="query heads")
-    n_kv_heads: int = Field(gt=0, description="key/value heads; n_heads means plain multi-head attention")
-    head_dim: int = Field(gt=0, multiple_of=2, description="width of one head (channels)")
-    ffn_dim: int = Field(gt=0, description="hidden width of the gated MLP (channels)")
+    dim: int = Field(gt=0, le=1_048_576, description="width of the hidden states (channels)")
+    n_layers: int = Field(gt=0, le=10_000, description="blocks, one on top of the other")
+    n_heads: int = Field(gt=0, le=65_536, description="query heads")
+    n_kv_heads: int = Field(gt=0, le=65_536, description="key/value heads; n_heads means plain multi-head attention")
+    head_dim: int = Field(gt=0, le=65_536, multiple_of=2, description="width of one head (channels)")
+    ffn_dim: int = Field(gt=0, le=16_777_216, description="hidden width of the gated MLP (channels)")
     norm_eps: float = Field(1e-6, gt=0, lt=1, description="added to the mean square in RMSNorm")
     query_scalar: float | None = Field(
         None, gt=0, description="scores are divided by the square root of this (channels); in generation 1 of head_dim"

@@ -13,12 +13,14 @@ from mt_core import ModelConfig, RopeScaling
 class LlamaConfig(ModelConfig):
     """Field names follow Meta's ``params.json``; counts start with ``n_``. The base adds ``vocab_size``, ``max_seq_len``."""
 
-    dim: int = Field(gt=0, description="width of the hidden states (channels)")
-    n_layers: int = Field(gt=0, description="blocks, one on top of the other")
-    n_heads: int = Field(gt=0, description="query heads")
-    n_kv_heads: int = Field(gt=0, description="key/value heads; n_heads means plain multi-head attention")
-    ffn_dim: int = Field(gt=0, description="hidden width of the gated MLP (channels)")
-    head_dim: int | None = Field(None, gt=0, description="width of one head (channels); default dim / n_heads")
+    dim: int = Field(gt=0, le=1_048_576, description="width of the hidden states (channels)")
+    n_layers: int = Field(gt=0, le=10_000, description="blocks, one on top of the other")
+    n_heads: int = Field(gt=0, le=65_536, description="query heads")
+    n_kv_heads: int = Field(gt=0, le=65_536, description="key/value heads; n_heads means plain multi-head attention")
+    ffn_dim: int = Field(gt=0, le=16_777_216, description="hidden width of the gated MLP (channels)")
+    head_dim: int | None = Field(
+        None, gt=0, le=65_536, description="width of one head (channels); default dim / n_heads"
+    )
     norm_eps: float = Field(1e-5, gt=0, lt=1, description="added to the mean square in RMSNorm")
     rope_theta: float = Field(10_000.0, gt=1, description="base of the rotary wavelengths")
     rope_scaling: RopeScaling = Field(RopeScaling(), description="stretch of the rotary positions")

@@ -50,19 +50,21 @@ _RUNTIME_ONLY = {"max_batch_size", "model_parallel_size"}
 class MetaParams(MtConfig):
     """``params.json``, of Llama 1 to 3.3. A key that is not here (vision, LoRA, quantisation) is refused by name."""
 
-    dim: int = Field(gt=0, description="width of the hidden states (channels)")
-    n_layers: int = Field(gt=0, description="blocks")
-    n_heads: int = Field(gt=0, description="query heads")
-    n_kv_heads: int | None = Field(None, gt=0, description="key/value heads; default n_heads")
-    vocab_size: int = Field(-1, ge=-1, description="tokens; -1 is that of the tokenizer")
-    multiple_of: int = Field(256, gt=0, description="the MLP's width is rounded up to a multiple of this (channels)")
+    dim: int = Field(gt=0, le=1_048_576, description="width of the hidden states (channels)")
+    n_layers: int = Field(gt=0, le=10_000, description="blocks")
+    n_heads: int = Field(gt=0, le=65_536, description="query heads")
+    n_kv_heads: int | None = Field(None, gt=0, le=65_536, description="key/value heads; default n_heads")
+    vocab_size: int = Field(-1, ge=-1, le=16_777_216, description="tokens; -1 is that of the tokenizer")
+    multiple_of: int = Field(
+        256, gt=0, le=16_777_216, description="the MLP's width is rounded up to a multiple of this (channels)"
+    )
     ffn_dim_multiplier: float | None = Field(None, gt=0, description="factor of the MLP's width")
     norm_eps: float = Field(1e-5, gt=0, lt=1, description="added to the mean square in RMSNorm")
     rope_theta: float = Field(10_000.0, gt=1, description="base of the rotary wavelengths")
     use_scaled_rope: bool = Field(False, description="llama3 scaling of the rotary positions")
     rope_scaling_factor: float | None = Field(None, ge=1, description="its factor (ratio)")
     rope_high_freq_factor: float | None = Field(None, gt=1, description="its high_freq_factor (ratio)")
-    max_seq_len: int | None = Field(None, gt=0, description="context (tokens)")
+    max_seq_len: int | None = Field(None, gt=0, le=1_073_741_824, description="context (tokens)")
 
 
 def matches(path: Path) -> bool:
@@ -180,7 +182,7 @@ def our_name(name: str) -> str | None:
     if name in _OUTSIDE:
         return _OUTSIDE[name]
     parts = name.split(".", 2)
-    if len(parts) == 3 and parts[0] == "layers" and parts[1].isdigit() and parts[2] in _INSIDE:
+    if len(parts) == 3 and parts[0] == "layers" and parts[1].isascii() and parts[1].isdigit() and parts[2] in _INSIDE:
         return f"model.layers.{parts[1]}.{_INSIDE[parts[2]]}"
     return None
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from mt_core import MtConfig, MtError
+from mt_core.files import native_faults
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
@@ -61,7 +62,8 @@ class Llama3Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of the text alone."""
-        return list(self._encoding.encode_ordinary(text))
+        with native_faults("the tokenizer of Llama 3"):
+            return list(self._encoding.encode_ordinary(text))
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids and the characters that each begins in; one that holds the rest of a character has that character's start."""
@@ -86,6 +88,8 @@ def build_llama3_tokenizer(config: Llama3TokenizerConfig) -> Llama3Tokenizer:
 
 
 def _ranks(path: Path) -> dict[bytes, int]:
+    if path.exists() and not path.is_file():
+        raise MtError(f"{path} is no file; set tokenizer.path to Llama 3's tokenizer.model")
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -103,4 +107,6 @@ def _ranks(path: Path) -> dict[bytes, int]:
             ) from error
     if sorted(ranks.values()) != list(range(len(ranks))) or len(ranks) < SPECIAL_COUNT:
         raise MtError(f"{path} has {len(ranks)} ranks that are not 0, 1, 2 … in full; fetch the file again")
+    if lacking := [byte for byte in range(256) if bytes([byte]) not in ranks]:  # the library does not survive that
+        raise MtError(f"{path} has no token for the byte 0x{lacking[0]:02x}; fetch the file again")
     return ranks

@@ -191,7 +191,9 @@ class GaLoreConfig(DecayedAdamConfig):
 
     eps: float = _eps(1e-6)
     weight_decay: float = _decay(0.0)
-    rank: int = Field(128, gt=0, description="rank of the projected gradients; smaller matrices are not projected")
+    rank: int = Field(
+        128, gt=0, le=65_536, description="rank of the projected gradients; smaller matrices are not projected"
+    )
     update_steps: int = Field(
         200, gt=0, description="updates between new projections, each a singular value decomposition"
     )
@@ -211,7 +213,9 @@ class ApolloConfig(DecayedAdamConfig):
 
     eps: float = _eps(1e-6)
     weight_decay: float = _decay(0.0)
-    rank: int = Field(256, gt=0, description="rank of the projected gradients; smaller matrices are not projected")
+    rank: int = Field(
+        256, gt=0, le=65_536, description="rank of the projected gradients; smaller matrices are not projected"
+    )
     update_steps: int = Field(200, gt=0, description="updates between new projections")
     scale: float = Field(
         1.0, gt=0, description="square of the factor of the projected matrices' updates; 128 for APOLLO-Mini"

@@ -51,7 +51,9 @@ class InverseSqrtConfig(WarmupOptions):
 class RestartsConfig(DecayConfig):
     """Cosines that start again."""
 
-    cycles: int = Field(4, gt=0, description="cosines after the warm-up, equally long unless growth says otherwise")
+    cycles: int = Field(
+        4, gt=0, le=10_000, description="cosines after the warm-up, equally long unless growth says otherwise"
+    )
     growth: float = Field(1.0, ge=1, le=10, description="how much longer each cycle is than the one before (factor)")
     peak_ratio: float = Field(1.0, gt=0, le=1, description="peak of each cycle as a share of that of the one before")
     restarts: tuple[int, ...] = Field(

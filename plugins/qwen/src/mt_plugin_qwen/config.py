@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from mt_core import ModelConfig, RopeScaling
 
 SCALINGS = ("none", "linear", "yarn", "llama3")
-"""All but ``dynamic``, with which a token's angles depend on the longest row of its batch."""
+"""All but ``dynamic``, which no Qwen was made with."""
 
 
 class QwenConfig(ModelConfig):
@@ -20,12 +20,12 @@ class QwenConfig(ModelConfig):
     """
 
     generation: Literal[2, 3] = Field(description="2: Qwen 2 and 2.5; 3: Qwen 3")
-    dim: int = Field(gt=0, description="width of the hidden states (channels)")
-    n_layers: int = Field(gt=0, description="blocks, one on top of the other")
-    n_heads: int = Field(gt=0, description="query heads")
-    n_kv_heads: int = Field(gt=0, description="key/value heads")
-    head_dim: int = Field(gt=0, multiple_of=2, description="width of one head (channels)")
-    ffn_dim: int = Field(gt=0, description="hidden width of the gated MLP (channels)")
+    dim: int = Field(gt=0, le=1_048_576, description="width of the hidden states (channels)")
+    n_layers: int = Field(gt=0, le=10_000, description="blocks, one on top of the other")
+    n_heads: int = Field(gt=0, le=65_536, description="query heads")
+    n_kv_heads: int = Field(gt=0, le=65_536, description="key/value heads")
+    head_dim: int = Field(gt=0, le=65_536, multiple_of=2, description="width of one head (channels)")
+    ffn_dim: int = Field(gt=0, le=16_777_216, description="hidden width of the gated MLP (channels)")
     norm_eps: float = Field(1e-6, gt=0, lt=1, description="added to the mean square in RMSNorm")
     rope_theta: float = Field(1e6, gt=1, description="base of the rotary wavelengths")
     rope_scaling: RopeScaling = Field(RopeScaling(), description="stretch of the rotary positions")

@@ -16,6 +16,8 @@ from .config import SCALINGS, QwenConfig
 
 ARCHITECTURES = {2: "Qwen2ForCausalLM", 3: "Qwen3ForCausalLM"}
 """Generation → the class that a folder names."""
+MODEL_TYPES = {generation: f"qwen{generation}" for generation in ARCHITECTURES}
+"""The same in a folder that names no class."""
 
 NAMES = {
     "vocab_size": "vocab_size",
@@ -74,13 +76,15 @@ def _shape(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
 
 
 def _generation(config: Mapping[str, Any], file: Path) -> int:
-    said = config.get("architectures") or []
+    said = config.get("architectures") or [config.get("model_type")]
     for generation, name in ARCHITECTURES.items():
-        if name in said:
+        if name in said or said == [MODEL_TYPES[generation]]:
             return generation
-    experts = " (a mixture of experts)" if any("Moe" in str(name) for name in said) else ""
+    experts = " (a mixture of experts)" if any("moe" in str(name).lower() for name in said) else ""
     known = " and ".join(ARCHITECTURES.values())
-    raise WeightsError(f"{file} describes {said or 'no architecture'}{experts}; this family reads the dense {known}")
+    raise WeightsError(
+        f"{file} describes {said if said != [None] else 'no architecture'}{experts}; this family reads the dense {known}"
+    )
 
 
 def _derived_head(config: Mapping[str, Any], generation: int) -> dict[str, Any]:
@@ -138,7 +142,7 @@ def exported(config: QwenConfig) -> dict[str, Any]:
     scaling = _scaling(config.rope_scaling)
     return {
         "architectures": [ARCHITECTURES[config.generation]],
-        "model_type": f"qwen{config.generation}",
+        "model_type": MODEL_TYPES[config.generation],
         **{theirs: getattr(config, ours) for theirs, ours in NAMES.items()},
         "hidden_act": "silu",
         "attention_dropout": 0.0,

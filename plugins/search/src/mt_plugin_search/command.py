@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -49,6 +50,8 @@ The command itself:
   --json                     print what was found as JSON
   --debug                    show tracebacks
   --version, --help"""
+
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 SWITCHES = ("dry_run", "json", "debug", "version", "help")
 VALUES = ("config", "space", "output", "resume", *Settings.model_fields)
@@ -138,7 +141,7 @@ def _flat(raw: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 def _options(flags: Mapping[str, Any]) -> dict[str, Any]:
     """The flags that are settings, numbers as numbers."""
     texts = {key: text for key, text in flags.items() if key in Settings.model_fields}
-    return {key: int(text) if text.lstrip("-").isdigit() else text for key, text in texts.items()}
+    return {key: int(text) if _WHOLE.fullmatch(text) else text for key, text in texts.items()}
 
 
 def describe(wanted: Search) -> str:

@@ -55,9 +55,22 @@ class Folder:
                 f"output {self.path} cannot be written: {error.strerror}; choose another --output"
             ) from error
         with held(self.path / LOCK) as note:
+            self._refuse_links()
             if note:
                 notice(note)
             yield
+
+    def _refuse_links(self) -> None:
+        """What the search writes is never written through a link: it may lead anywhere."""
+        folders = (self.path, self.path / "logs", self.path / "configs")
+        own_lock = "study.journal.lock"  # Optuna's, which is a link
+        links = [*(each for each in folders[1:] if each.is_symlink())]
+        links += [
+            each for folder in folders for each in folder.iterdir() if each.is_symlink() and each.name != own_lock
+        ]
+        if links:
+            names = ", ".join(sorted({each.relative_to(self.path).as_posix() for each in links}))
+            raise UsageError(f"output {self.path} has links where a search writes: {names}; remove them")
 
     def is_new(self) -> bool:
         """Whether a search can begin here. Raises ``UsageError`` for a folder with other things in it."""

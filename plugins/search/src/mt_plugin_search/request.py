@@ -24,7 +24,9 @@ CALLBACK = "median_pruning"
 class Settings(MtConfig):
     """How a search is done."""
 
-    trials: int | None = Field(None, gt=0, description="trials in all; default 20, or the size of the grid")
+    trials: int | None = Field(
+        None, gt=0, le=1_000_000, description="trials in all; default 20, or the size of the grid"
+    )
     metric: str = Field("eval_loss:min", description="a figure of metrics.jsonl, and min or max")
     sampler: Literal["tpe", "random", "grid"] = Field("tpe", description="how values are chosen")
     seed: int = Field(0, ge=0, description="seed of the sampler; that of each run is train.seed")
@@ -44,8 +46,8 @@ class Settings(MtConfig):
     @field_validator("nproc_per_node", mode="before")
     @classmethod
     def _count(cls, value: Any) -> str:
-        if not re.fullmatch(r"auto|[1-9][0-9]*", str(value)):
-            raise ValueError(f"a positive number or auto is needed, got {value!r}")
+        if not re.fullmatch(r"auto|[1-9][0-9]{0,4}", str(value)):
+            raise ValueError(f"a number from 1 to 99999, or auto, is needed, got {value!r}")
         return str(value)
 
     @property
@@ -109,7 +111,7 @@ def prepared(raw: Mapping[str, Any], space: Mapping[str, Any], options: Mapping[
     faults += _unlistable(dimensions, settings) + _reserved(raw, dimensions)
     processes = settings.nproc_per_node
     faults += refusals(
-        raw, dimensions, processes=int(processes) if processes.isdigit() else None, metric=settings.figure
+        raw, dimensions, processes=None if processes == "auto" else int(processes), metric=settings.figure
     )
     if faults:
         raise ConfigError(faults)

@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from mt_core.command import duration
+from mt_core.command import drawn_on, duration, visible
 
 from .searching import Found
 from .space import shown
@@ -24,7 +24,7 @@ _WORDS = {"pruned": "ended early", "running": "stopped"}
 def show_found(found: Found) -> None:
     """A table of the trials, the best marked; colours only where standard output is a terminal."""
     wide = None if sys.stdout.isatty() else max(shutil.get_terminal_size().columns, 200)
-    console = Console(highlight=False, width=wide)
+    console = Console(highlight=False, width=wide, file=drawn_on(sys.stdout))
     console.print(_table(found))
 
 
@@ -39,7 +39,7 @@ def _table(found: Found) -> Table:
         "steps",
         "time",
     ):
-        table.add_column(name, justify="left" if name == "" else "right", overflow="fold")
+        table.add_column(visible(name), justify="left" if name == "" else "right", overflow="fold")
     for trial in found.trials:
         best = found.best is not None and trial.number == found.best.number
         style = "bold green" if best else _STYLES.get(trial.state, "")
@@ -62,7 +62,7 @@ def _cells(trial: Trial, keys: list[str], best: bool) -> list[str]:
 
 
 def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else shown(value)
+    return f"{value:.4g}" if isinstance(value, float) else visible(shown(value))
 
 
 def as_json(found: Found) -> str:

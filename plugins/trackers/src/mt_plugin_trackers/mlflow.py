@@ -9,7 +9,7 @@ from pydantic import Field
 
 from mt_core import MtConfig, StepRecord, TrackedRun
 
-from .service import figures, flat, keep_id, kept_id, package
+from .service import figures, flat, id_file, keep_id, kept_id, package
 
 MOST_PARAMS = 100
 """Params that one request of MLflow may hold."""
@@ -63,3 +63,8 @@ class MlflowTracker:
 def build_mlflow(config: MlflowConfig, *, run: TrackedRun) -> Any:
     """The tracker. Raises ``MtError`` where MLflow is not installed."""
     return MlflowTracker(config, run)
+
+
+def mlflow_files(config: MlflowConfig) -> tuple[str, ...]:
+    """The id of the run: names within a run's folder."""
+    return (id_file("mlflow"),)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from mt_core import ANY, Component, hookimpl
 
-from .mlflow import MlflowConfig, build_mlflow
-from .table import CsvConfig, build_csv
-from .wandb import WandbConfig, build_wandb
+from .mlflow import MlflowConfig, build_mlflow, mlflow_files
+from .table import CsvConfig, build_csv, csv_files
+from .wandb import WandbConfig, build_wandb, wandb_files
 
 
 @hookimpl
@@ -16,6 +16,7 @@ def mt_trackers() -> list[Component]:
             name="csv",
             config=CsvConfig,
             build=build_csv,
+            writes=csv_files,
             summary="figures as CSV: one line a step, one column a figure",
             source="https://www.rfc-editor.org/rfc/rfc4180",
             layouts=ANY,
@@ -24,6 +25,7 @@ def mt_trackers() -> list[Component]:
             name="wandb",
             config=WandbConfig,
             build=build_wandb,
+            writes=wandb_files,
             summary="Weights & Biases, online or offline (needs mt-plugin-trackers[wandb])",
             source="https://docs.wandb.ai",
             layouts=ANY,
@@ -32,6 +34,7 @@ def mt_trackers() -> list[Component]:
             name="mlflow",
             config=MlflowConfig,
             build=build_mlflow,
+            writes=mlflow_files,
             summary="MLflow, on a server or in a file (needs mt-plugin-trackers[mlflow])",
             source="https://mlflow.org/docs/latest/ml/tracking",
             layouts=ANY,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core import MtError, StepRecord
+from mt_core.files import make_folder, replaced
 
 FOLDER = "trackers"
 """Folder of a run with the id that each service gave it."""
@@ -27,14 +28,19 @@ def package(name: str, extra: str) -> Any:
 def kept_id(output: Path | None, tracker: str) -> str | None:
     """The id of this run at the service, where it has one."""
     path = None if output is None else output / FOLDER / tracker
-    return path.read_text("ascii").strip() if path is not None and path.is_file() else None
+    return path.read_text("utf-8").strip() if path is not None and path.is_file() else None
 
 
 def keep_id(output: Path | None, tracker: str, run_id: str) -> None:
     """Remember it for a resumed run."""
     if output is not None:
-        (output / FOLDER).mkdir(exist_ok=True)
-        (output / FOLDER / tracker).write_text(run_id + "\n", encoding="ascii")
+        with replaced(make_folder(output / FOLDER) / tracker) as file:
+            file.write(f"{run_id}\n".encode())
+
+
+def id_file(tracker: str) -> str:
+    """Where that is in a run's folder."""
+    return f"{FOLDER}/{tracker}"
 
 
 def figures(record: StepRecord) -> dict[str, float]:

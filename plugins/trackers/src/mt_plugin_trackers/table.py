@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import csv
-import os
-from pathlib import Path
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
 
 from pydantic import Field
 
 from mt_core import MtConfig, MtError, StepRecord, TrackedRun
+from mt_core.files import open_regular, replaced
+
+from .service import id_file, keep_id, kept_id
+
+NAME = "csv"
+FIRST = "step"
+"""What every table of this tracker begins with."""
+DAMAGED = ".damaged"
+"""What the name of a file ends in that holds lines of another which are none."""
 
 
 class CsvConfig(MtConfig):
@@ -18,12 +28,18 @@ class CsvConfig(MtConfig):
 
 
 class CsvTracker:
-    """One line a step, one column a figure. A new figure (the first evaluation) widens the table, which is then written anew."""
+    """One line a step, one column a figure. A new figure (the first evaluation) widens the table, which is then written anew.
+
+    A table that is there is gone on with after ``first_step``. Raises ``MtError`` where the file is no table of this tracker.
+    """
 
     def __init__(self, path: Path, *, first_step: int) -> None:
         self._path = path
-        kept = _read(path) if first_step else []
-        self._rows = [row for row in kept if int(row["step"]) <= first_step]
+        kept, damaged = _read(path)
+        if damaged:
+            with open(path.with_name(f"{path.name}{DAMAGED}"), "ab", opener=open_regular) as file:
+                file.writelines(damaged)
+        self._rows = [row for row in kept if int(row[FIRST]) <= first_step]
         self._columns = list(dict.fromkeys(name for row in self._rows for name in row))
         self._write_all()
 
@@ -35,41 +51,80 @@ class CsvTracker:
             self._columns += new
             self._write_all()
             return
-        with self._path.open("a", encoding="utf-8", newline="") as file:
-            csv.DictWriter(file, self._columns, lineterminator="\n").writerow(row)
+        with open(self._path, "ab", opener=open_regular) as file:
+            file.write(self._lines([row]))
 
     def close(self, *, failed: bool) -> None:
         """Every line is written already."""
 
     def _write_all(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        staged = self._path.with_name(f".tmp-{self._path.name}")
-        with staged.open("w", encoding="utf-8", newline="") as file:
-            table = csv.DictWriter(file, self._columns, lineterminator="\n")
-            if self._columns:
-                table.writeheader()
-            table.writerows(self._rows)
-        os.replace(staged, self._path)
+        with replaced(self._path) as file:
+            file.write(self._lines([dict(zip(self._columns, self._columns, strict=True))] if self._columns else []))
+            file.write(self._lines(self._rows))
+
+    def _lines(self, rows: Iterable[Mapping[str, str]]) -> bytes:
+        text = io.StringIO()
+        csv.DictWriter(text, self._columns, lineterminator="\n").writerows(rows)
+        return text.getvalue().encode()
 
 
-def _read(path: Path) -> list[dict[str, str]]:
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [{name: value for name, value in row.items() if value} for row in rows if (row.get("step") or "").isdigit()]
+def _read(path: Path) -> tuple[list[dict[str, str]], list[bytes]]:
+    """The rows of a table, and its damaged lines. A last one that a kill cut short is neither: it is written again."""
+    if not path.exists() and not path.is_symlink():
+        return [], []
+    if path.is_symlink() or not path.is_file():
+        raise MtError(f"tracker csv: {path} is not a regular file; remove it, or name another file")
+    content = path.read_bytes()
+    if not content:
+        return [], []
+    lines = [line + b"\n" for line in content.split(b"\n")[:-1]]
+    header = _cells(lines[0]) if lines else None
+    if header is None or header[0] != FIRST:
+        raise MtError(
+            f"tracker csv: {path} is no table of this tracker (it does not begin with the column {FIRST}), and stays as it"
+            " is; move it away, or name another file with --trackers.csv.file"
+        )
+    rows, damaged = [], []
+    for line in lines[1:]:
+        cells = _cells(line)
+        if cells is None or len(cells) != len(header) or not cells[0].isdecimal():
+            damaged.append(line)
+        else:
+            rows.append({name: value for name, value in zip(header, cells, strict=True) if value})
+    return rows, damaged
+
+
+def _cells(line: bytes) -> list[str] | None:
+    """Its fields; nothing where it is no line of a table."""
+    try:
+        (cells,) = csv.reader([line.decode().rstrip("\n")], strict=True)
+    except (ValueError, csv.Error):
+        return None
+    return cells or None
+
+
+def csv_files(config: CsvConfig) -> tuple[str, ...]:
+    """Where the table is, if it is in the run's folder, and where it is told that it is the run's."""
+    place = PurePosixPath(config.file)
+    inside = not place.is_absolute() and ".." not in place.parts and not config.file.startswith("~")
+    return (*([place.as_posix()] if inside else []), id_file(NAME))
 
 
 def build_csv(config: CsvConfig, *, run: TrackedRun) -> CsvTracker:
-    """The table of a run. Raises ``MtError`` where it has no place, or one outside of the run's folder is taken."""
+    """The table of a run. Raises ``MtError`` where it has no place, or one outside of the run's folder is somebody else's."""
     if run.output is None and not Path(config.file).is_absolute():
         raise MtError(
             f"tracker csv has no folder for {config.file} (output none); give --trackers.csv.file an absolute path"
         )
     path = (run.output or Path()) / config.file
     outside = run.output is None or not path.resolve().is_relative_to(run.output.resolve())
-    if outside and path.exists() and not run.first_step:
+    own = kept_id(run.output, NAME) == str(path.resolve())
+    if outside and not own and (path.exists() or path.is_symlink()):
         raise MtError(
             f"tracker csv: {path} exists, perhaps with another run's figures; remove it, or name another file"
         )
-    return CsvTracker(path, first_step=run.first_step)
+    tracker = CsvTracker(path, first_step=run.first_step)
+    if outside:
+        keep_id(run.output, NAME, str(path.resolve()))
+    return tracker

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from mt_core import MtConfig, StepRecord, TrackedRun
 
-from .service import figures, keep_id, kept_id, package
+from .service import figures, id_file, keep_id, kept_id, package
 
 
 class WandbConfig(MtConfig):
@@ -59,3 +59,11 @@ class WandbTracker:
 def build_wandb(config: WandbConfig, *, run: TrackedRun) -> Any:
     """The tracker. Raises ``MtError`` where wandb is not installed."""
     return WandbTracker(config, run)
+
+
+def wandb_files(config: WandbConfig) -> tuple[str, ...]:
+    """The id of the run, and what the package keeps there: names within a run's folder."""
+    return (
+        "wandb",
+        id_file("wandb"),
+    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+import threading
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import count, islice
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from mt_core import DataError, Rejected, Sample
 from mt_core.data.encoding import Rules
-from mt_core.data.loader import Position, Window
+from mt_core.data.loader import NoMoreWaiting, Position, Window
 from mt_core.data.stream import blocks as blocks_module
 from mt_core.data.stream.blocks import Blocks
 from mt_core.data.stream.loader import StreamLoader
@@ -291,3 +292,35 @@ def test_the_report_says_whether_it_is_of_the_beginning_only() -> None:
         .startswith("the beginning of a stream: 5 rows")
     )
     assert not blocks(Numbered(LENGTHS), size=50).first.samples.report.is_prefix
+
+
+class Waiting(Numbered):
+    """Its next rows come when somebody lets them."""
+
+    def __init__(self, lengths: Sequence[int], first: int) -> None:
+        super().__init__(lengths)
+        self.first, self.let = first, threading.Event()
+
+    def rows(self, epoch: int, seed: int) -> Iterator[Any]:
+        for number, row in enumerate(super().rows(epoch, seed)):
+            assert number < self.first or self.let.wait(60), "nobody lets them come"
+            yield row
+
+
+@pytest.mark.parametrize("resumed", [False, True], ids=["ahead", "on the way to a position"])
+def test_rows_that_are_waited_for_end_with_the_wish_to_stop_and_none_is_lost(
+    resumed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks_module, "REST_SECONDS", 0.1)
+    whole = list(islice(loader(Numbered(LENGTHS)).windows(Position()), 4))
+    source = Waiting(LENGTHS, first=10 if not resumed else 5)
+    start = whole[0].after if resumed else Position()
+    asked: list[int] = []
+    windows, got = loader(source).windows(start, lambda: len(asked.append(1) or asked) > 2), []
+    with pytest.raises(NoMoreWaiting):
+        deque(map(got.append, windows))
+    assert len(asked) == 3, "asked while it waits, and not in between"
+    source.let.set()
+    place = got[-1].after if got else start
+    rest = islice(loader(Numbered(LENGTHS)).windows(place), 4 - len(got) - resumed)
+    assert [window.row_ids for window in (*got, *rest)] == [window.row_ids for window in whole[resumed:]]

@@ -14,6 +14,16 @@ from mt_core.builtin.tokenizers.sentencepiece import SentencePieceConfig, build_
 SPECIALS = [
     *("<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
     *("<start_of_turn>", "<end_of_turn>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"),
+    *(
+        "<｜User｜>",
+        "<｜Assistant｜>",
+        "<｜end▁of▁sentence｜>",
+        "<reserved_106>",
+        "<reserved_107>",
+        "<think>",
+        "</think>",
+    ),
+    *("<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|USER_TOKEN|>", "<|CHATBOT_TOKEN|>", "<|SYSTEM_TOKEN|>"),
 ]
 TEXTS = [line for name in sorted(topics) for line in topics[name].splitlines() if line.strip()][:300]
 
@@ -28,12 +38,13 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Any:
     inner = tokenizers.Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
-    inner.post_processor = processors.ByteLevel(trim_offsets=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=500, special_tokens=SPECIALS, initial_alphabet=alphabet, show_progress=False
+        vocab_size=520, special_tokens=SPECIALS, initial_alphabet=alphabet, show_progress=False
     )
     inner.train_from_iterator(TEXTS, trainer)
+    begin = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", inner.token_to_id("<s>"))])
+    inner.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), begin])  # as Llama 3's
     fast = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>", eos_token="</s>")
     fast.add_special_tokens({"additional_special_tokens": SPECIALS[2:]})
     return fast

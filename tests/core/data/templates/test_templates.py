@@ -14,7 +14,14 @@ from mt_core.config.texts import OWN, PLAIN, TEMPLATES
 from mt_core.data.templates import build_template
 
 NAMED = [name for name in TEMPLATES if name not in (OWN, PLAIN)]
-relaxed = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+LOOKING_AHEAD = {
+    "deepseek_r1": "a prompt opens the thoughts",
+    "mistral_v3": "a system message comes with the last question",
+}
+"""Named templates whose prompt is no beginning of what is trained."""
+NO_THOUGHTS = "<think>\n\n</think>\n\n"
+"""What Qwen 3 writes, and learns, before an answer without thoughts."""
+relaxed = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 WORDS = ["Say", " yes", "\n", "é", "e\u0301", "👩‍👩‍👧", "你好", "  ", ".", "import", "[x]", "{{ y }}", "#"]
 contents = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(lambda parts: f"a{''.join(parts)}b")
 
@@ -50,7 +57,14 @@ def ends(tokenizer: Any, made: Any, ids: list[int]) -> tuple[list[int], bool]:
     if made.stop_text is None:
         return ids[:-1], ids[-1] in made.stop_ids
     text = tokenizer.decode(ids)
-    return tokenizer.encode(text.removesuffix(made.stop_text)), text.endswith(made.stop_text)
+    stop = tokenizer.decode(tokenizer.encode(made.stop_text))  # SentencePiece reads U+2581 as a space
+    return tokenizer.encode(text.removesuffix(stop)), text.endswith(stop)
+
+
+def said(tokenizer: Any, ids: list[int]) -> str:
+    """The answer in a stretch."""
+    text = getattr(tokenizer, "show", tokenizer.decode)(ids)
+    return str(text).strip().removeprefix(NO_THOUGHTS.strip()).strip()
 
 
 @pytest.mark.parametrize("name", [*NAMED, PLAIN])
@@ -67,7 +81,7 @@ def test_exactly_the_answers_are_trained_each_with_its_stop(
     for ids, answer in zip(found, answers, strict=True):
         before, has_stop = ends(tokenizer, made, ids)
         assert has_stop
-        assert tokenizer.decode(before).strip() == answer
+        assert said(tokenizer, before) == answer
 
 
 @pytest.mark.parametrize("name", [*NAMED, PLAIN])
@@ -77,7 +91,7 @@ def test_an_answer_is_trained_from_its_first_byte_to_its_last(tokenizer: Any, na
         encoded = made.encode([{"role": "user", "content": "👩"}, {"role": "assistant", "content": answer}])
         (ids,) = stretches(encoded.ids, encoded.trained)
         before, _ = ends(tokenizer, made, ids)
-        assert tokenizer.decode(before).strip() == answer
+        assert said(tokenizer, before) == answer
 
 
 @pytest.mark.parametrize("name", [*NAMED, PLAIN])
@@ -90,7 +104,7 @@ def test_a_conversation_begins_once(tokenizer: Any, name: str, messages: list[di
         assert ids.count(tokenizer.bos_id) == 1
 
 
-@pytest.mark.parametrize("name", [*NAMED, PLAIN])
+@pytest.mark.parametrize("name", [name for name in (*NAMED, PLAIN) if name not in LOOKING_AHEAD])
 @given(messages=conversations())
 @relaxed
 def test_what_a_turn_is_asked_with_is_what_it_was_trained_after(
@@ -347,24 +361,62 @@ def test_a_template_that_rewrites_earlier_turns_can_only_train_the_last(tokenize
     assert [text.strip() for text in trained_text(tokenizer, turns, FORGETFUL, train_on="last")] == ["word 2"]
 
 
-def test_an_answer_that_does_not_begin_as_its_prompt_ends_is_told_how_it_has_to_begin(tokenizer: Any) -> None:
-    """As for models that open their thoughts in the prompt."""
+def test_an_answer_that_does_not_begin_as_its_prompt_ends_is_trained_behind_what_both_have(tokenizer: Any) -> None:
+    """As for models that open their thoughts in the prompt, also where the answer begins like them."""
     source = (
         "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}"
-        "{% if add_generation_prompt %}<assistant><think>{% endif %}"
+        "{% if add_generation_prompt %}<assistant><hm>{% endif %}"
     )
-    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
-    with pytest.raises(
-        DataError, match=r"turn 2 does not begin as a prompt .*'.*<assistant><think>'\. Let it begin so"
-    ):
-        template(tokenizer, source, train_on="last").encode(turns)
-    thought = [turns[0], {**turns[1], "content": "<think>b</think>a"}]
-    assert [text.strip() for text in trained_text(tokenizer, thought, source, train_on="last")] == ["b</think>a"]
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "<h a"}]
+    for config in ({}, {"train_on": "last"}):
+        assert [text.strip() for text in trained_text(tokenizer, turns * 2, source, **config)][-1] == "<h a"
+    thought = [turns[0], {**turns[1], "content": "<hm>b</hm>a"}]
+    assert [text.strip() for text in trained_text(tokenizer, thought, source, train_on="last")] == ["b</hm>a"]
 
 
 def test_a_template_that_never_ends_a_turn_is_refused(tokenizer: Any) -> None:
     with pytest.raises(DataError, match=r"writes nothing after an answer, .* \{\{ eos_token \}\}"):
         template(tokenizer, "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}").encode(TURNS)
+
+
+THINKING = (
+    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% if loop.last %}<think>\n\n</think>{% endif %}"
+    "{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}{{ eos_token }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+"""Writes the last answer with thoughts, as Qwen 3 does, and leaves out those that the answer has."""
+
+
+def test_an_earlier_answer_that_is_written_without_the_decoration_of_the_last_is_trained_on(tokenizers: Any) -> None:
+    byte = tokenizers["byte"]
+    assert trained_text(byte, TURNS, THINKING) == ["1", "<think>\n\n</think>2"]
+    assert trained_text(byte, TURNS, THINKING, train_on="last") == ["<think>\n\n</think>2"]
+    assert trained_text(byte, changed(2, train=False), THINKING) == ["<think>\n\n</think>2"]
+    assert trained_text(byte, changed(3, train=True), THINKING)[0] == "1<user>two"
+
+
+@pytest.mark.parametrize("place", [2, 4])
+def test_thoughts_that_a_template_leaves_out_of_a_trained_turn_are_missed(tokenizer: Any, place: int) -> None:
+    turns = changed(place, content="<think>\nhm\n</think>1")
+    with pytest.raises(DataError, match=rf"turn {place + 1} has thoughts .*leaves out there.* deepseek_r1, qwen3"):
+        template(tokenizer, THINKING).encode(turns)
+    assert template(tokenizer, "deepseek_r1").encode(turns).ids
+    assert template(tokenizer, THINKING, train_on="last").encode(changed(2, content="<think>hm</think>1")).ids
+
+
+def test_what_the_template_says_is_generated_is_trained_also_where_turns_depend_on_what_follows(
+    tokenizers: dict[str, Any], theirs: Any
+) -> None:
+    source = MARKED.replace(
+        "{{ m['content'] + '<|im_end|>' }}{% endg", "{{ m['content'] ~ loop.last ~ '<|im_end|>' }}{% endg"
+    )
+    encoded = template(tokenizers["huggingface"], source).encode(TURNS)
+    expected = theirs.apply_chat_template(
+        TURNS, chat_template=source, return_dict=True, return_assistant_tokens_mask=True
+    )
+    assert (encoded.ids, encoded.trained) == (expected["input_ids"], list(map(bool, expected["assistant_masks"])))
+    last = template(tokenizers["huggingface"], source, train_on="last").encode(TURNS)
+    assert stretches(last.ids, last.trained) == stretches(encoded.ids, encoded.trained)[-1:]
 
 
 FAULTY = {

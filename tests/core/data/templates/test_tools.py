@@ -13,6 +13,9 @@ from mt_core.builtin.objectives.sft import SupervisedFineTuning
 from mt_core.config.sections import DataConfig
 from mt_core.config.texts import OWN, TEMPLATES
 from mt_core.data.templates import build_template
+from mt_core.data.templates.tools import CALL as CALLS
+from mt_core.data.templates.tools import PROBE, PROBES, WRITERS
+from mt_core.data.templates.tools import REASONING as THOUGHTS
 
 TEMPLATE = """
 {%- if tools is not none %}
@@ -153,13 +156,28 @@ DEAF = (
 
 
 @pytest.mark.parametrize("need", NEEDS)
-@pytest.mark.parametrize("name", [*(each for each in TEMPLATES if each != OWN), DEAF])
+@pytest.mark.parametrize("name", [*(each for each in TEMPLATES if each not in (OWN, *WRITERS[CALLS])), DEAF])
 def test_a_template_without_tools_refuses_what_it_would_lose(tokenizers: dict[str, Any], name: str, need: str) -> None:
     said = name if name != DEAF else "of data.template"
     with pytest.raises(
-        DataError, match=f"{need}, and the chat template {said} does not write that down; choose .* own"
+        DataError, match=f"{need}, and the chat template {said} does not write that down; choose .* qwen2_5, .*own"
     ):
         made(tokenizers["byte"], name).encode(NEEDS[need])
+
+
+@pytest.mark.parametrize(("need", "name"), [(need, name) for need, names in WRITERS.items() for name in names])
+def test_the_templates_that_the_advice_names_write_such_turns(tokenizer: Any, need: str, name: str) -> None:
+    row = {"id": "r:1", "messages": PROBES[need], "tools": PROBES[need][0].get("tools")}
+    assert PROBE in tokenizer.decode(made(tokenizer, name).encode(conversation(row)).ids)
+
+
+def test_words_beside_a_call_that_a_template_leaves_out_are_missed(tokenizer: Any) -> None:
+    turns = [TURNS[0], {**CALL, "content": "Let me add."}]
+    with pytest.raises(
+        DataError, match="turn 2 calls a tool and says something beside it, which the chat template llama3_1"
+    ):
+        made(tokenizer, "llama3_1").encode(turns)
+    assert "Let me add." in tokenizer.decode(made(tokenizer, "qwen2_5").encode(turns).ids)
 
 
 def test_a_template_that_refuses_such_turns_itself_is_heard(tokenizers: dict[str, Any]) -> None:
@@ -183,11 +201,12 @@ THINKING = """
 def test_reasoning_is_trained_on_where_the_template_writes_it(tokenizer: Any) -> None:
     made = build_template(tokenizer, DataConfig(template=THINKING))
     encoded = made.encode(conversation({"id": "1", "messages": REASONING}))
-    text = tokenizer.decode([token for token, on in zip(encoded.ids, encoded.trained, strict=True) if on])
+    show = getattr(tokenizer, "show", tokenizer.decode)
+    text = show([token for token, on in zip(encoded.ids, encoded.trained, strict=True) if on])
     assert "<think>Two and two.</think>4" in text
 
 
-@pytest.mark.parametrize("name", [name for name in TEMPLATES if name != OWN])
+@pytest.mark.parametrize("name", [name for name in TEMPLATES if name not in (OWN, *WRITERS[THOUGHTS])])
 def test_reasoning_is_refused_where_the_template_would_leave_it_out(tokenizer: Any, name: str) -> None:
     made = build_template(tokenizer, DataConfig(template=name))
     with pytest.raises(
@@ -199,6 +218,16 @@ def test_reasoning_is_refused_where_the_template_would_leave_it_out(tokenizer: A
 def test_reasoning_that_is_empty_is_none() -> None:
     turns = [REASONING[0], {**REASONING[1], "reasoning_content": None}]
     assert "reasoning_content" not in conversation({"id": "1", "messages": turns})[1]
+
+
+@pytest.mark.parametrize("key", ["reasoning", "thinking"])
+def test_reasoning_under_its_other_names_is_taken_as_transformers_takes_it(
+    tokenizers: dict[str, Any], theirs: Any, key: str
+) -> None:
+    turns = [REASONING[0], {"role": "assistant", "content": "4", key: "Two and two."}]
+    for source in (THINKING, THINKING.replace("reasoning_content", "thinking")):
+        ids = made(tokenizers["huggingface"], source).encode(conversation({"id": "1", "messages": turns})).ids
+        assert ids == theirs.apply_chat_template(turns, chat_template=source, return_dict=False)
 
 
 def test_reasoning_that_is_no_text_is_refused_with_its_place() -> None:

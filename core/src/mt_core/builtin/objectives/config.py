@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mt_core import MtConfig, Tokenizer, UsageError
+from mt_core import MtConfig, Tokenizer, UsageError, continuation_encoder
 
 if TYPE_CHECKING:
     from mt_core.nn import TokenScores
@@ -57,7 +57,8 @@ class TokenLossConfig(MtConfig):
 
         if not self.answers:
             return TokenScores() if self.token_accuracy else None
-        first, second = (next(iter(tokenizer.encode(text)), None) for text in self.answers)
+        encode = continuation_encoder(tokenizer)  # an answer comes after a prompt
+        first, second = (next(iter(encode(text)), None) for text in self.answers)
         if first is None or second is None or first == second:
             raise UsageError(
                 f"objective.answers: {self.answers[0]!r} and {self.answers[1]!r} begin with the same token, or with none; give two"

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mt_core import DataError, ManyTexts, Rejected, Row, Sample, conversation, is_conversation, text_encoder, text_field
+from mt_core import (
+    DataError,
+    ManyTexts,
+    Rejected,
+    Row,
+    Sample,
+    begin_ids,
+    conversation,
+    is_conversation,
+    text_encoder,
+    text_field,
+)
 from mt_core.nn import TokenObjective
 
 from .tokenised import tokenised
@@ -15,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Pretrain(TokenObjective):
-    """Rows ``{"text"}`` become begin + text + end, all trained. Special tokens that the tokenizer lacks are left out.
+    """Rows ``{"text"}`` become begin + text + end, all trained: what the tokenizer puts in front, and its end token where it has one.
 
     A conversation is written down by the run's template, and all of it is trained too.
     """
@@ -23,8 +34,7 @@ class Pretrain(TokenObjective):
     def __init__(self, tokenizer: Tokenizer, template: Template, **figures: Any) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0, **figures)
         self._tokenizer, self._template, self._encode = tokenizer, template, text_encoder(tokenizer)
-        bos, eos = tokenizer.bos_id, tokenizer.eos_id
-        self._begin, self._end = [] if bos is None else [bos], [] if eos is None else [eos]
+        self._begin, self._end = begin_ids(tokenizer), [] if tokenizer.eos_id is None else [tokenizer.eos_id]
 
     def encode(self, row: Row) -> Sample | Rejected:
         """The sample of a row; an empty text is rejected. Raises ``DataError`` when a field is missing or no text."""

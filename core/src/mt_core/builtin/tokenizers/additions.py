@@ -9,6 +9,8 @@ from typing import Any
 
 from mt_core import MtError
 
+from .faults import panics, try_once
+
 
 def add_tokens(inner: Any, plain: Iterable[str], special: Iterable[str]) -> dict[int, tuple[int, ...]]:
     """Add the tokens that the tokenizer lacks; returns their ids, and what each was read as before."""
@@ -35,9 +37,12 @@ def grown_size(file: Path, wanted: Iterable[str]) -> int:
         )
     from tokenizers import Tokenizer
 
+    try_once(file)
     try:
         known = dict(Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True))
-    except Exception as error:  # the Rust side raises bare Exceptions
+    except BaseException as error:  # the Rust side raises bare Exceptions, and panics, whose class comes with the first
+        if not isinstance(error, (Exception, *panics())):
+            raise
         raise MtError(f"{file.absolute()} cannot be read as a Hugging Face tokenizer: {error}") from error
     beside = file.parent / "tokenizer_config.json"
     listed = json.loads(beside.read_text(encoding="utf-8")).get("added_tokens_decoder") if beside.is_file() else None

@@ -41,7 +41,7 @@ class ByteTokenizer:
 
     def save(self, folder: Path) -> None:
         """Write the same tokens as a Hugging Face tokenizer: byte-level BPE without a merge."""
-        from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
         from transformers import PreTrainedTokenizerFast
 
         inner = Tokenizer(models.BPE({character: byte for byte, character in enumerate(byte_characters())}, []))
@@ -49,6 +49,8 @@ class ByteTokenizer:
         inner.decoder = decoders.ByteLevel()
         inner.add_special_tokens(list(_SPECIAL))
         bos, eos, pad = _SPECIAL
+        around = {"single": f"{bos} $A", "pair": f"{bos} $A {bos} $B"}
+        inner.post_processor = processors.TemplateProcessing(**around, special_tokens=[(bos, self.bos_id)])
         PreTrainedTokenizerFast(tokenizer_object=inner, bos_token=bos, eos_token=eos, pad_token=pad).save_pretrained(
             folder
         )

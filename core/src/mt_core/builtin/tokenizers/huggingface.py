@@ -5,19 +5,22 @@ Read from disk only; code that a folder brings along is never run.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from os.path import expanduser
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, field_validator
-
-from mt_core import DataError, MtConfig, MtError
+from mt_core import DataError, MtError
 from mt_core.weights import RowInit
 
 from .additions import add_tokens, grown_size
+from .begin import ALWAYS, AUTO, NONE, begin_of, set_begin
 from .byte import utf8
+from .faults import panics, survived, try_once
+from .huggingface_config import HuggingFaceConfig
 
 if TYPE_CHECKING:
     from .stretches import Widths
@@ -26,50 +29,12 @@ if TYPE_CHECKING:
 FILE_NAME = "tokenizer.json"
 CONFIG_NAME = "tokenizer_config.json"
 
+_BESIDE = (FILE_NAME, CONFIG_NAME, "special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
+"""Files of any tokenizer; those of its vocabulary are named by its class."""
+_WORDS = (AUTO, ALWAYS, NONE)
+_NAMED = ("bos_token", "eos_token", "pad_token")
 _READING = Lock()
 """One thread reads at a time: a tokenizer keeps whether special tokens are text, and rows of a stream are encoded in the background."""
-
-
-class HuggingFaceConfig(MtConfig):
-    """Where the tokenizer is, and the special tokens that a bare ``tokenizer.json`` does not name."""
-
-    path: str = Field(min_length=1, description="tokenizer.json, or a folder as save_pretrained writes it")
-    bos_token: str | None = Field(None, min_length=1, description="token that begins a text; default is the folder's")
-    eos_token: str | None = Field(None, min_length=1, description="token that ends a text; default is the folder's")
-    pad_token: str | None = Field(
-        None, min_length=1, description="token that fills a row, added where it is new; default is the folder's"
-    )
-    parse_specials: bool = Field(
-        False, description="read special tokens that texts, prompts and responses spell out as tokens, not as text"
-    )
-    add_tokens: tuple[str, ...] = Field((), min_length=0, description="words that become tokens of their own (A,B)")
-    add_special_tokens: tuple[str, ...] = Field(
-        (),
-        min_length=0,
-        description="marks that become tokens of their own (A,B): read in templates, and never in what people wrote",
-    )
-    init: RowInit = Field(
-        "mean",
-        description="rows of new tokens: mean of the old ones, of the subtokens of the text, or normal around the mean",
-    )
-
-    @field_validator("add_tokens", "add_special_tokens", mode="before")
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        """``A,B`` stands for two tokens."""
-        return tuple(part for part in value.split(",") if part) if isinstance(value, str) else value
-
-    @field_validator("add_tokens", "add_special_tokens")
-    @classmethod
-    def _not_empty(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if odd := [text for text in value if not text.strip()]:
-            raise ValueError(f"{odd[0]!r} is no token; a token has at least one character that is no space")
-        return value
-
-    @property
-    def special(self) -> tuple[str, ...]:
-        """Special tokens that may be new."""
-        return (*self.add_special_tokens, *filter(None, [self.pad_token]))
 
 
 class HuggingFaceTokenizer:
@@ -86,12 +51,15 @@ class HuggingFaceTokenizer:
         init: RowInit,
         *,
         parse_specials: bool = False,
+        as_found: bool = False,
     ) -> None:
+        """``as_found`` where it is what its files say, with nothing added and no token named otherwise."""
         self._inner = inner
         self.parse_specials = parse_specials
         self.added, self.init = added, init
         """New tokens, what each was read as before, and how their rows begin."""
-        self._source = source
+        self._source, self._as_found = source, as_found
+        self.begin_ids = begin_of(inner)
         self.size: int = max(inner.get_vocab().values()) + 1
         self.bos_id: int | None = inner.bos_token_id
         self.eos_id: int | None = inner.eos_token_id
@@ -107,10 +75,12 @@ class HuggingFaceTokenizer:
         ids = inner.convert_tokens_to_ids(list(self.special_texts))
         self.special_ids: dict[str, int] = dict(zip(self.special_texts, ids, strict=True))
 
+    @survived
     def encode(self, text: str) -> list[int]:
         """Ids of the text; raises ``DataError`` on a lone surrogate."""
         return self._read(text)["input_ids"]  # type: ignore[no-any-return]
 
+    @survived
     def encode_literally(self, text: str) -> list[int]:
         """Ids of the text, where a special token that it spells is read as the characters that it is."""
         return self._read(text, split_special_tokens=True)["input_ids"]  # type: ignore[no-any-return]
@@ -124,6 +94,7 @@ class HuggingFaceTokenizer:
         """Ids of what a row says."""
         return self.encode(text) if self.parse_specials else self.encode_literally(text)
 
+    @survived
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """What ``encode_text`` gives for each, without the offsets that nobody asked for: 2 to 4 times as fast as one by one."""
         if not self._inner.is_fast:
@@ -150,12 +121,14 @@ class HuggingFaceTokenizer:
             return False
         return self._widths.hold_for(text)
 
+    @survived
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids with their characters; several ids of one character all have it. Raises ``MtError`` for a slow tokenizer."""
         self._refuse_slow()
         encoded = self._read(text, return_offsets_mapping=True)
         return encoded["input_ids"], [tuple(pair) for pair in encoded["offset_mapping"]]
 
+    @survived
     def encode_many_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Sequence[tuple[int, int]]]]:
         """See ``ManyOffsets``. Raises ``MtError`` for a slow tokenizer."""
         self._refuse_slow()
@@ -205,33 +178,49 @@ class HuggingFaceTokenizer:
                 f"Use one that has a {FILE_NAME}."
             )
 
+    @survived
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids; special tokens, and ids beyond the vocabulary (of a padded embedding), give none."""
         text: str = self._inner.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 
+    @survived
     def show(self, ids: Sequence[int]) -> str:
         """As ``decode``, with the special tokens spelt out: for people who look at a sample."""
         text: str = self._inner.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text
 
+    @survived
     def save(self, folder: Path) -> None:
-        """Write the files that ``from_pretrained`` reads."""
-        self._inner.save_pretrained(folder)
+        """Write the files that ``from_pretrained`` reads: those that it was read from where it is what they say."""
+        if not self._as_found:
+            self._inner.save_pretrained(folder)
+            return
+        for name in dict.fromkeys([*_BESIDE, *self._inner.vocab_files_names.values()]):
+            if (self._source / name).is_file():
+                shutil.copyfile(self._source / name, folder / name)
 
 
 def build_huggingface(config: HuggingFaceConfig) -> HuggingFaceTokenizer:
     """The tokenizer at a path; raises ``DataError`` when there is none, ``MtError`` when it cannot be read."""
-    source = _source(Path(config.path).expanduser())
-    named = {key: value for key in ("bos_token", "eos_token") if (value := getattr(config, key)) is not None}
+    source = _source(Path(expanduser(config.path)))
+    named = {key: value for key in ("bos_token", "eos_token") if (value := getattr(config, key)) not in _WORDS}
     inner = _load(source, {})
     if named:  # transformers would add an unknown one to the vocabulary, beyond the model's embedding
         _refuse_unknown(named, inner, source)
         inner = _load(source, named)
     added = add_tokens(inner, config.add_tokens, config.special)
-    if config.pad_token is not None:
+    if config.pad_token not in _WORDS:
         inner.pad_token = config.pad_token
-    return HuggingFaceTokenizer(inner, source, added, config.init, parse_specials=config.parse_specials)
+    for key in _NAMED:
+        if getattr(config, key) == NONE:
+            setattr(inner, key, None)
+    if config.bos_token != AUTO:
+        set_begin(inner, inner.bos_token)
+    as_found = source.is_dir() and not added and all(getattr(config, key) == AUTO for key in _NAMED)
+    return HuggingFaceTokenizer(
+        inner, source, added, config.init, parse_specials=config.parse_specials, as_found=as_found
+    )
 
 
 def size_with_new_tokens(config: HuggingFaceConfig) -> int | None:
@@ -239,18 +228,21 @@ def size_with_new_tokens(config: HuggingFaceConfig) -> int | None:
     wanted = (*config.add_tokens, *config.special)
     if not wanted:
         return None
-    path = Path(config.path).expanduser()
+    path = Path(expanduser(config.path))
     return grown_size(path / FILE_NAME if path.is_dir() else path, wanted)
 
 
 def _load(source: Path, named: dict[str, str]) -> Any:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+    try_once(source)
     try:
         if source.is_dir():
             return AutoTokenizer.from_pretrained(str(source), local_files_only=True, trust_remote_code=False, **named)
         return PreTrainedTokenizerFast(tokenizer_file=str(source), **named)
-    except Exception as error:  # the Rust side raises bare Exceptions
+    except BaseException as error:  # the Rust side raises bare Exceptions, and panics, whose class comes with the first
+        if not isinstance(error, (Exception, *panics())):
+            raise
         raise MtError(f"{source.absolute()} cannot be read as a Hugging Face tokenizer: {error}") from error
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from itertools import accumulate
+from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from mt_core import DataError, MtConfig, MtError
+from mt_core.files import tried
 
 from .byte import utf8
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
 
 FILE_NAME = "tokenizer.model"
+CONFIG_NAME = "tokenizer_config.json"
 
 
 class SentencePieceConfig(MtConfig):
@@ -30,12 +34,14 @@ class SentencePieceTokenizer:
 
     chat_template = None
 
-    def __init__(self, processor: SentencePieceProcessor) -> None:
+    def __init__(self, processor: SentencePieceProcessor, *, begins: bool = True) -> None:
+        """``begins`` where the begin token stands in front of a text."""
         self._processor = processor
         self.size: int = processor.get_piece_size()
         self.bos_id = _present(processor.bos_id())
         self.eos_id = _present(processor.eos_id())
         self.pad_id = _present(processor.pad_id())
+        self.begin_ids = () if self.bos_id is None or not begins else (self.bos_id,)
         self.special_texts = tuple(processor.id_to_piece(n) for n in range(self.size) if processor.is_control(n))
 
     def encode(self, text: str) -> list[int]:
@@ -64,23 +70,52 @@ class SentencePieceTokenizer:
         return text
 
     def save(self, folder: Path) -> None:
-        """Write the model file under its usual name."""
-        (folder / FILE_NAME).write_bytes(self._processor.serialized_model_proto())
+        """Write the model file under its usual name, and where it has the form of one, a Hugging Face tokenizer beside it."""
+        from transformers import PreTrainedTokenizerFast
+
+        from .begin import set_begin
+        from .sentencepiece_json import as_tokenizer
+
+        serialized = self._processor.serialized_model_proto()
+        (folder / FILE_NAME).write_bytes(serialized)
+        if (inner := as_tokenizer(serialized)) is None:
+            return
+        ids = {"bos_token": self.bos_id, "eos_token": self.eos_id, "pad_token": self.pad_id}
+        ids["unk_token"] = _present(self._processor.unk_id())
+        named = {key: self._processor.id_to_piece(token) for key, token in ids.items() if token is not None}
+        theirs = PreTrainedTokenizerFast(tokenizer_object=inner, clean_up_tokenization_spaces=False, **named)
+        set_begin(theirs, named.get("bos_token") if self.begin_ids else None)
+        theirs.save_pretrained(folder)
 
 
 def build_sentencepiece(config: SentencePieceConfig) -> SentencePieceTokenizer:
     """The tokenizer of a model file; raises ``DataError`` when it is missing, ``MtError`` when it is not a model."""
     from sentencepiece import SentencePieceProcessor
 
-    file = _model_file(Path(config.path).expanduser())
+    file = _model_file(Path(expanduser(config.path)))
     try:
+        tried([file], "sentencepiece", file)
         processor = SentencePieceProcessor(model_file=str(file))
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, OSError, MtError) as error:
         raise MtError(
             f"{file.absolute()} is not a SentencePiece model ({error}). "
             "Llama 3's tokenizer.model is a tiktoken file: choose the tokenizer of its family for that one."
         ) from error
-    return SentencePieceTokenizer(processor)
+    return SentencePieceTokenizer(processor, begins=_begins(file.parent / CONFIG_NAME))
+
+
+def _begins(beside: Path) -> bool:
+    """Whether texts begin with the begin token, as Meta's do: unless the config beside the model says ``add_bos_token: false``.
+
+    Raises ``MtError`` for a config that is no JSON.
+    """
+    if not beside.is_file():
+        return True
+    try:
+        content = json.loads(beside.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise MtError(f"{beside.absolute()} cannot be read as JSON ({error}); repair it, or remove it") from error
+    return not isinstance(content, dict) or content.get("add_bos_token") is not False
 
 
 def _model_file(path: Path) -> Path:

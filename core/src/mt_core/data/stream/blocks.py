@@ -9,7 +9,7 @@ from threading import Thread
 
 from mt_core.data.encoded import EncodedSamples
 from mt_core.data.encoding import Rules, encode, refuse_bad_rows
-from mt_core.data.loader import Position
+from mt_core.data.loader import NoMoreWaiting, Position
 from mt_core.data.report import DataReport
 from mt_core.data.stream.reader import RowsInMemory, StreamReader
 from mt_core.errors import DataError
@@ -20,6 +20,16 @@ BARREN_ROWS = 100_000
 
 REST_SECONDS = 5.0
 """How long the end of a run waits for a block that is still being read: a thread in native code must not outlive its interpreter."""
+
+
+POLL_SECONDS = 0.1
+"""Between two questions whether the rows that are waited for are still wanted."""
+
+
+def _wait(made: Future[Block | None], stop: Callable[[], bool]) -> None:
+    while not wait([made], timeout=POLL_SECONDS).done:
+        if stop():
+            raise NoMoreWaiting
 
 
 @dataclass(frozen=True)
@@ -63,16 +73,23 @@ class Blocks:
         """What the stream is called in messages."""
         return self._reader.name
 
-    def block(self, begin: Position) -> Block | None:
-        """The block that begins there; ``None`` at the end of the epoch. Raises ``DataError`` for a bad row."""
+    def block(self, begin: Position, stop: Callable[[], bool] = lambda: False) -> Block | None:
+        """The block that begins there; ``None`` at the end of the epoch.
+
+        Raises ``DataError`` for a bad row, and ``NoMoreWaiting`` once ``stop`` says so: a source may have no rows for hours.
+        """
         for known in (self.first, self._latest):
             if begin == known.begin:
                 return known
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead[0] != begin:
-            wait([ahead[1]])  # two at once would read each other's rows
-            ahead = None
-        block = self._at(begin) if ahead is None else ahead[1].result()
+        if self._ahead is not None and self._ahead[0] != begin:
+            _wait(self._ahead[1], stop)  # two at once would read each other's rows
+            self._ahead = None
+        self.prepare(begin)
+        assert self._ahead is not None, "prepare() has begun to read"
+        made = self._ahead[1]
+        _wait(made, stop)
+        self._ahead = None
+        block = made.result()
         if block is not None:
             self._latest = block
         return block

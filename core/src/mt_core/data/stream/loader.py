@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -39,16 +39,20 @@ class StreamLoader(Loader):
     def steps_in(self, epochs: float) -> int:
         raise AssertionError("a stream has no length; a run without train.steps was refused")
 
-    def windows(self, position: Position) -> Iterator[Window]:
+    def has(self, position: Position) -> bool:
+        """Nobody knows before it is read."""
+        return True
+
+    def windows(self, position: Position, stop: Callable[[], bool] = lambda: False) -> Iterator[Window]:
         """Optimizer steps from ``position`` on. A step crosses blocks, and never an epoch. Raises ``DataError`` for an epoch of none."""
         try:
-            yield from self._windows(position)
+            yield from self._windows(position, stop)
         finally:
             self._blocks.rest()
 
-    def _windows(self, position: Position) -> Iterator[Window]:
+    def _windows(self, position: Position, stop: Callable[[], bool]) -> Iterator[Window]:
         while True:
-            rows, at_start = self._rows_from(position), (position.block, position.row) == (0, 0)
+            rows, at_start = self._rows_from(position, stop), (position.block, position.row) == (0, 0)
             while step := list(islice(rows, self.global_batch_size)):
                 at_start, position = False, step[-1].after
                 row_ids = tuple(dict.fromkeys(row.samples.row_ids[number] for row in step for number in row.group))
@@ -61,8 +65,8 @@ class StreamLoader(Loader):
                 )
             position = Position(position.epoch + 1)
 
-    def _rows_from(self, position: Position) -> Iterator[_StreamRow]:
-        block = self._blocks.block(replace(position, row=0))
+    def _rows_from(self, position: Position, stop: Callable[[], bool]) -> Iterator[_StreamRow]:
+        block = self._blocks.block(replace(position, row=0), stop)
         start = position.row
         while block is not None:
             self._blocks.prepare(block.end)
@@ -71,7 +75,7 @@ class StreamLoader(Loader):
             for number, group in enumerate(rows.cut(start, len(rows)), start=start + 1):
                 after = replace(block.begin, row=number) if number < len(rows) else block.end
                 yield _StreamRow(group, block.samples, after)
-            start, block = 0, self._blocks.block(block.end)
+            start, block = 0, self._blocks.block(block.end, stop)
 
     def _rows_of(self, block: Block) -> EpochRows:
         """The rows of a block, shuffled and packed as those of a whole epoch are, with a seed of its own."""

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from mt_core.data.loader import Position
-from mt_core.errors import DataError, first_line
+from mt_core.errors import DataError, MtError, describe_error, first_line
 from mt_core.protocols import Row, Stream
 
 
@@ -45,7 +45,7 @@ class StreamReader:
         if place.epoch == self._epoch and place.read == self.read:
             return
         if place.state is not None:
-            self._source.load_state_dict(dict(place.state))
+            self._load(dict(place.state))
             self._open(place.epoch, place.read)
         elif place.epoch != self._epoch or place.read < self.read:
             self._open(place.epoch, 0)
@@ -75,6 +75,17 @@ class StreamReader:
                 " keys, lists, text, finite numbers, true, false and None only"
             )
         return kept
+
+    def _load(self, state: dict[str, Any]) -> None:
+        try:
+            self._source.load_state_dict(state)
+        except MtError:
+            raise
+        except Exception as error:  # a plugin's code may raise anything
+            raise DataError(
+                f"{self.name} cannot go on from the state in the checkpoint (position.state): {describe_error(error)}. Give it the"
+                " version and the options that it had, or use another checkpoint"
+            ) from error
 
     def _open(self, epoch: int, read: int) -> None:
         self._rows, self._epoch, self.read = iter(self._source.rows(epoch, self._seed)), epoch, read

@@ -11,6 +11,7 @@ from mt_core.config.texts import OWN, PLAIN, TEMPLATES
 from mt_core.data.templates.additions import Additions
 from mt_core.data.templates.chat import ChatTemplate, own_source
 from mt_core.data.templates.plain import PlainTemplate
+from mt_core.data.templates.tools import MESSAGE_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +32,9 @@ def build_template(tokenizer: Tokenizer, config: DataConfig = _DEFAULTS) -> Temp
         return ChatTemplate(tokenizer, own_source(tokenizer), additions, config.train_on)
     if config.template in TEMPLATES:
         source = _named(config.template)
+        tools = any(key in source for key in MESSAGE_KEYS)
         return ChatTemplate(
-            tokenizer, source, additions, config.train_on, name=config.template, begins=True, tools=False
+            tokenizer, source, additions, config.train_on, name=config.template, begins=True, tools=tools
         )
     return ChatTemplate(tokenizer, config.template, additions, config.train_on, name="of data.template")
 

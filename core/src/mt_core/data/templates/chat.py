@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from typing import Any
 
-from mt_core.data.templates.additions import Additions, trained_turns
+from mt_core.data.templates.additions import Additions
 from mt_core.data.templates.notation import SAID, Notation, Reading
-from mt_core.data.templates.rendering import least_messages, render, render_turns
+from mt_core.data.templates.source import TemplateSource
+from mt_core.data.templates.spans import Span, trained_spans
 from mt_core.data.templates.tools import PROBE, PROBES, refuse_tools
 from mt_core.data.tools import texts_in
 from mt_core.errors import DataError
 from mt_core.protocols import Encoded, Message, Tokenizer
-
-
-@dataclass(frozen=True)
-class _Span:
-    """Characters that are trained on, and how much they count."""
-
-    start: int
-    end: int
-    weight: float
-
-
-@dataclass(frozen=True)
-class _Written:
-    """A conversation as text, and where its first 0, 1, 2 … turns end in it, where one rendering shows that."""
-
-    text: str
-    ends: Sequence[int] | None = None
 
 
 class ChatTemplate:
@@ -51,19 +33,19 @@ class ChatTemplate:
         begins: bool = False,
         tools: bool = True,
     ) -> None:
-        self._tokenizer, self._source, self._train_on, self._name = tokenizer, source, train_on, name
+        self._tokenizer, self._train_on, self._name = tokenizer, train_on, name
         self._notation = Notation(tokenizer)
+        self._source = TemplateSource(source, self._notation.names, name)
         self._begins = begins or not self._notation.is_native
         self._writes: dict[str, bool] = {} if tools else dict.fromkeys(PROBES, False)
         self._additions = additions
-        self._tails: dict[bool, str] = {}
         self.additions = additions.keys
 
     def encode(self, messages: Sequence[Message]) -> Encoded:
         """See ``Template``.
 
-        A token is trained on when one of its characters is in a trained span, as ``return_assistant_tokens_mask`` of transformers
-        has it. The span of an assistant's turn goes from the end of what a prompt for it would be to the end of its stop.
+        A token is trained on when one of its characters is in a trained span (``trained_spans``), as ``return_assistant_tokens_mask`` of
+        transformers has it.
         """
         return self.encode_many([messages])[0]
 
@@ -72,12 +54,13 @@ class ChatTemplate:
         prepared = [self._prepared(messages) for messages in conversations]
         for messages in prepared:
             self._refuse_stops(messages)
-        written = [self._written(messages) for messages in prepared]
-        spans = [self._spans(messages, each) for messages, each in zip(prepared, written, strict=True)]
+        written = [self._source.write(messages) for messages in prepared]
+        pairs = zip(prepared, written, strict=True)
+        spans = [trained_spans(self._source, messages, each, self._train_on) for messages, each in pairs]
         readings = self._notation.read([each.text for each in written])
         return [self._encoded(*each) for each in zip(readings, spans, strict=True)]
 
-    def _encoded(self, reading: Reading, spans: Sequence[_Span]) -> Encoded:
+    def _encoded(self, reading: Reading, spans: Sequence[Span]) -> Encoded:
         lead = self._lead(reading.ids)
         ids = [*lead, *reading.ids] if lead else reading.ids
         trained = [False] * len(ids)
@@ -91,7 +74,7 @@ class ChatTemplate:
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """See ``Template``."""
-        ids = self._notation.encode(self._render(self._prepared(messages), speak=True))
+        ids = self._notation.encode(self._source.render(self._prepared(messages), speak=True))
         return [*self._lead(ids), *ids]
 
     @property
@@ -111,7 +94,7 @@ class ChatTemplate:
     @cached_property
     def _stop(self) -> str:
         asked = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": PROBE}]
-        _, found, after = self._render(self._prepared(asked)).rpartition(PROBE)
+        _, found, after = self._source.render(self._prepared(asked)).rpartition(PROBE)
         return after.strip() if found else ""
 
     def _prepared(self, messages: Sequence[Message]) -> list[Message]:
@@ -122,7 +105,7 @@ class ChatTemplate:
         """Whether the template writes such turns; where it fails with the probe, the row will show."""
         if need not in self._writes:
             try:
-                self._writes[need] = PROBE in self._render(PROBES[need])
+                self._writes[need] = PROBE in self._source.render(PROBES[need])
             except DataError:
                 self._writes[need] = True
         return self._writes[need]
@@ -130,29 +113,6 @@ class ChatTemplate:
     def _lead(self, ids: Sequence[int]) -> list[int]:
         bos = self._tokenizer.bos_id
         return [] if bos is None or not self._begins or list(ids[:1]) == [bos] else [bos]
-
-    def _render(self, messages: Sequence[Message], *, speak: bool = False) -> str:
-        return render(self._source, messages, self._notation.names, name=self._name, speak=speak)
-
-    def _written(self, messages: Sequence[Message]) -> _Written:
-        if self._least is None:
-            return _Written(self._render(messages))
-        begin, *turns, end = self._turns(messages)
-        ends = list(accumulate(map(len, turns), initial=len(begin)))
-        return _Written("".join([begin, *turns, end]), [len(begin)] * (len(messages) - len(turns)) + ends)
-
-    def _turns(self, messages: Sequence[Message], *, speak: bool = False) -> list[str]:
-        return render_turns(self._source, messages, self._notation.names, name=self._name, speak=speak)
-
-    def _tail(self, messages: Sequence[Message], *, speak: bool) -> str:
-        """What comes after the last turn: the same in any conversation, where turns are written one after another."""
-        if speak not in self._tails:
-            self._tails[speak] = self._turns(messages, speak=speak)[-1]
-        return self._tails[speak]
-
-    @cached_property
-    def _least(self) -> int | None:
-        return least_messages(self._source)
 
     def _refuse_stops(self, messages: Sequence[Message]) -> None:
         if not self._stop:
@@ -170,39 +130,6 @@ class ChatTemplate:
                     f"turn {number} contains {stop!r}, which ends a turn in the chat template {self._name} and is no single token of "
                     "this tokenizer; take it out, or choose a template that ends turns with {{ eos_token }}"
                 )
-
-    def _spans(self, messages: Sequence[Message], written: _Written) -> list[_Span]:
-        text, wanted = written.text, trained_turns(messages, self._train_on)
-        if all(wanted) and not any("weight" in message for message in messages):
-            return [_Span(0, len(text), 1.0)]
-        last, spans = len(messages) - 1, []
-        for place in (place for place, is_wanted in enumerate(wanted) if is_wanted):
-            start = self._length(messages, place, written, place, speak=messages[place]["role"] == "assistant")
-            end = len(text) if place == last else self._length(messages, place + 1, written, place)
-            end = start + len(text[start:end].rstrip())  # what follows a stop is never generated
-            spans.append(_Span(start, end, messages[place].get("weight", 1.0)))
-        return spans
-
-    def _length(
-        self, messages: Sequence[Message], count: int, written: _Written, place: int, *, speak: bool = False
-    ) -> int:
-        """How many characters of the text the first messages are. Raises ``DataError`` where it does not begin with them."""
-        if written.ends is not None and count >= (self._least or 0):
-            known, rendered = written.ends[count], self._tail(messages, speak=speak)
-        else:
-            known, rendered = 0, self._render(messages[:count], speak=speak) if count or speak else ""
-        if not written.text.startswith(rendered, known):
-            if speak and count and written.text.startswith(self._render(messages[:count])):
-                raise DataError(
-                    f"turn {place + 1} does not begin as a prompt for it ends in the chat template {self._name}:"
-                    f" {self._render(messages[:count], speak=True)[-30:]!r}. Let it begin so, or choose another with --data.template"
-                )
-            raise DataError(
-                f"turn {place + 1} cannot be told from the others: the chat template {self._name} writes a conversation differently when "
-                "more turns follow, so what is trained would not be what is asked later. Train on the last turn only "
-                "(--data.train-on last), or choose another with --data.template"
-            )
-        return known + len(rendered)
 
 
 def own_source(tokenizer: Tokenizer) -> str:

@@ -1,8 +1,9 @@
 """Special tokens in the text of a conversation: those that the template wrote, and no others.
 
-What a person wrote is never read as a special token: ``<|im_end|>`` in a user's text is put between two marks before it is
-rendered, and encoded as the characters that it is. Some tokenizers read special tokens in a text, and get it as it is; for the
-others the text is taken apart at each of them. Marks are noncharacters, which Unicode keeps free for such use
+What a person wrote is never read as a special token: the characters of ``<|im_end|>`` in a user's text are known to be the user's
+through the rendering (``SpelledText``), and encoded as the characters that they are; so is a special token that a person's text and what
+stands beside it spell together. Some tokenizers read special tokens in a text, and get it as it is; for the others the text is taken
+apart at each of them. Marks are noncharacters, which Unicode keeps free for such use
 (https://www.unicode.org/faq/private_use.html#nonchar1).
 """
 
@@ -15,17 +16,18 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
 
+from mt_core.data.templates.spelled_text import SURROGATES, SpelledText, show, store
 from mt_core.data.templates.turnwise import MARK
 from mt_core.data.tools import texts_in, with_texts
 from mt_core.errors import DataError
 from mt_core.protocols import ManyOffsets, Message, Tokenizer
 
-_OPEN, _CLOSE, _BOS, _EOS = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
+_BOS, _EOS = "\ufdd2", "\ufdd3"
 SAID = ("content", "reasoning_content", "input", "name", "tool_call_id", "tool_calls", "tools")
 """What people, models and tools wrote in a message."""
 
 _START, _END = itemgetter(0), itemgetter(1)
-_MARKS = re.compile(f"[{_OPEN}-{MARK}]")
+_MARKS = re.compile(f"[\ufdd0-{MARK}]")
 _PLAIN = frozenset({"role", "content", "train", "weight", "raw"})
 
 
@@ -55,6 +57,29 @@ class _Part(NamedTuple):
     ids: list[int] | None = None
 
 
+class _Edges:
+    """Beginnings and ends of special tokens, which a person's text may have at its end and beginning, and the template go on with."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._heads = frozenset(text[:end] for text in texts for end in range(1, len(text)))
+        self._tails = frozenset(text[start:] for text in texts for start in range(1, len(text)))
+        self._longest = max(map(len, texts), default=1) - 1
+        self._first, self._last = {text[0] for text in texts if text}, {text[-1] for text in texts if text}
+
+    def touched_by(self, text: str) -> bool:
+        """Whether the text begins or ends so."""
+        begin, end = text[: self._longest], text[-self._longest :]
+        may = any(char in begin for char in self._last) or any(char in end for char in self._first)
+        return may and any(self.lengths(text))
+
+    def lengths(self, text: str) -> tuple[int, int]:
+        """Characters at the beginning that end a special token, and at the end that begin one: the most."""
+        sizes = range(min(self._longest, len(text)), 0, -1)
+        tail = next((size for size in sizes if text[:size] in self._tails), 0)
+        head = next((size for size in sizes if text[-size:] in self._heads), 0)
+        return tail, head
+
+
 class Notation:
     """How special tokens are written in a text for one tokenizer, and read back.
 
@@ -72,17 +97,19 @@ class Notation:
         self._ids: dict[str, int] = {} if named else {**{k: v for k, v in marks.items() if v is not None}, **ids}
         own = {"bos_token": _BOS if _BOS in self._ids else "", "eos_token": _EOS if _EOS in self._ids else ""}
         self.names: Mapping[str, str] = {"bos_token": "", "eos_token": "", **named} if named else own
-        self._special = _any_of([*(getattr(tokenizer, "special_texts", named.values()) if named else ids)])
-        special = (
-            f"|(?P<special>{_any_of(list(self._ids)).pattern})" if self._ids else ""
-        )  # which slows the search down
-        self._parts = re.compile(f"{_OPEN}(?P<said>[^{_CLOSE}]*){_CLOSE}{special}")
+        special = [*(getattr(tokenizer, "special_texts", named.values()) if named else ids)]
+        self._special = _any_of(special)
+        self._edges = _Edges(special)
+        self._own = _any_of(list(self._ids))
 
     def guarded(self, messages: Sequence[Message]) -> list[Message]:
         """The messages with special tokens that their texts spell marked as plain text. Raises ``DataError`` for our marks."""
         if all(message.keys() <= _PLAIN for message in messages):  # as most: one look at all that was said
             text = "\n".join([message["content"] for message in messages])
-            if (text.isascii() or not _MARKS.search(text)) and not self._special.search(text):
+            plain = (
+                text.isascii() or not (_MARKS.search(text) or SURROGATES.search(text))
+            ) and not self._special.search(text)
+            if plain and not any(self._edges.touched_by(message["content"]) for message in messages):
                 return list(messages)
         return [self._guarded(message) for message in messages]
 
@@ -93,27 +120,51 @@ class Notation:
             raise DataError(
                 "a turn has a noncharacter (U+FDD0 to U+FDD4), which stands for no character of any text; remove it"
             )
-        if not any(map(self._special.search, texts)):
+        if any(not text.isascii() and SURROGATES.search(text) for text in texts):
+            raise DataError("a turn has a lone surrogate (U+D800 to U+DFFF), which is half a character; remove it")
+        if not any(self._special.search(text) or self._edges.touched_by(text) for text in texts):
             return message
-        return {**message, **with_texts(said, lambda text: self._special.sub(f"{_OPEN}\\g<0>{_CLOSE}", text))}
+        return {**message, **with_texts(said, self._as_said)}
+
+    def _as_said(self, text: str) -> str:
+        """The text with the special tokens that it spells, wholly or at its edges, as what a person wrote."""
+        before, after = self._edges.lengths(text)
+        spans = [found.span() for found in self._special.finditer(text)]
+        spans = [(0, before), *spans, (len(text) - after, len(text))]
+        chars = list(text)
+        for start, end in spans:
+            chars[start:end] = store(text[start:end])
+        made = "".join(chars)
+        return SpelledText(made) if made != text else text
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         """The tokens of rendered texts. Raises ``MtError`` for a tokenizer that knows no offsets."""
         parted = [self._parted(text) for text in texts]
-        pairs = zip(texts, parted, strict=True)
+        pairs = zip(map(show, texts), parted, strict=True)
         plain = [text[part.start : part.end] for text, parts in pairs for part in parts if part.ids is None]
         encoded = iter(self._encoded(plain))
         return [_joined(parts, encoded) for parts in parted]
 
     def _parted(self, text: str) -> list[_Part]:
         parts, done = [], 0
-        for found in self._parts.finditer(text):
-            start, end = found.span()
-            ids = [self._ids[found[0]]] if found.lastgroup == "special" else self._literally(found["said"])
+        for start, end, ids in self._known(text):
             parts += [_Part(done, start), _Part(start, end, ids)]
             done = end
         parts.append(_Part(done, len(text)))
         return [part for part in parts if part.start < part.end]
+
+    def _known(self, text: str) -> Iterator[tuple[int, int, list[int]]]:
+        """Where special tokens stand that the tokenizer does not read by itself, or that a person spelled, and their ids."""
+        has_said = not text.isascii() and SURROGATES.search(text) is not None
+        if self.is_native and not has_said:
+            return
+        shown = show(text) if has_said else text
+        for found in (self._special if self.is_native else self._own).finditer(shown):
+            start, end = found.span()
+            if has_said and SURROGATES.search(text, start, end):
+                yield start, end, self._literally(found[0])
+            elif not self.is_native:
+                yield start, end, [self._ids[found[0]]]
 
     def _encoded(self, texts: Sequence[str]) -> list[tuple[list[int], Sequence[tuple[int, int]]]]:
         if isinstance(self._tokenizer, ManyOffsets):
@@ -122,15 +173,15 @@ class Notation:
 
     def encode(self, text: str) -> list[int]:
         """The ids alone, for tokenizers without offsets too."""
-        if self.is_native and not self._parts.search(text):
+        if self.is_native and (text.isascii() or not SURROGATES.search(text)):
             return self._tokenizer.encode(text)
         return self.read([text])[0].ids
 
     def first_special(self, text: str) -> int | None:
         """The first special token in a rendered text, where there is one."""
         if not self.is_native:
-            found = next((part["special"] for part in self._parts.finditer(text) if part["special"]), None)
-            return None if found is None else self._ids[found]
+            found = self._own.search(text)
+            return None if found is None else self._ids[found[0]]
         spelled = self._special.search(text)
         ids = self._tokenizer.encode(spelled[0]) if spelled else []
         return ids[0] if len(ids) == 1 else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from mt_core.data.spelled import text_encoder
 from mt_core.data.templates.additions import Additions, trained_turns
 from mt_core.data.templates.tools import refuse_tools
+from mt_core.data.text_ids import begin_ids, continuation_encoder
 from mt_core.protocols import Encoded, ManyTexts, Message, Tokenizer
 
 
@@ -18,7 +19,8 @@ class PlainTemplate:
 
     def __init__(self, tokenizer: Tokenizer, additions: Additions, train_on: str) -> None:
         self._tokenizer, self._additions, self._train_on = tokenizer, additions, train_on
-        self._encode = text_encoder(tokenizer)
+        self._encode, self._continued = text_encoder(tokenizer), continuation_encoder(tokenizer)
+        self._begin = begin_ids(tokenizer)
         self.additions = additions.keys
         self.stop_ids = () if tokenizer.eos_id is None else (tokenizer.eos_id,)
 
@@ -57,33 +59,40 @@ class PlainTemplate:
         return {text: self._encode(text) for text in texts}
 
     def _written(self, stretches: Sequence[_Stretch], known: Mapping[str, list[int]]) -> _Written:
-        written = _Written([] if self._tokenizer.bos_id is None else [self._tokenizer.bos_id])
+        written, goes_on = _Written(list(self._begin)), False
         for said in stretches:
             if isinstance(said, _Said):
-                written.add(known[said.text], said)
+                written.add(self._continued(said.text) if goes_on else known[said.text], said)
+                goes_on = True
                 continue
             context, answer = said
-            before, after = self._boundary(context.text, answer.text, known)
+            before, after = self._boundary(context.text, answer.text, known, goes_on=goes_on)
             written.add(before, context)
             written.add([*after, *(self.stop_ids if after else ())], answer)
+            goes_on = not self.stop_ids
         return written
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """See ``Template``."""
         return self.encode(messages).ids
 
-    def _boundary(self, prompt: str, response: str, known: Mapping[str, list[int]]) -> tuple[list[int], list[int]]:
-        """Ids of the prompt and of the response.
+    def _boundary(
+        self, prompt: str, response: str, known: Mapping[str, list[int]], *, goes_on: bool
+    ) -> tuple[list[int], list[int]]:
+        """Return the ids of the prompt and of the response; ``goes_on`` where the prompt itself follows other text.
 
         The prompt's ids are those that generation will see, where it stands alone; a token that straddles the boundary
         would show the model a context that never comes, and leave the start of the response without loss. So the
-        response is tokenised as a continuation, with its natural ids (``▁yes`` after ``Answer:``, no second space), where
-        that leaves the prompt's ids as they are, and alone where the tokenizer would merge across the boundary.
+        response has the ids that the whole text gives it where these leave the prompt's as they are, and those that it has after
+        another text (no second space) where the tokenizer would merge across the boundary.
         """
-        context_ids, joint_ids = known[prompt], known[prompt + response]
+        if goes_on:
+            context_ids, joint_ids = self._continued(prompt), self._continued(prompt + response)
+        else:
+            context_ids, joint_ids = known[prompt], known[prompt + response]
         if joint_ids[: len(context_ids)] == context_ids:
             return context_ids, joint_ids[len(context_ids) :]
-        return context_ids, self._encode(response)
+        return context_ids, self._continued(response)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from mt_core.data.templates.environment import hear_spellings, spelling_environment
+from mt_core.data.templates.spelled_text import SpelledText
 from mt_core.data.templates.turnwise import MARK, mark_turns
+from mt_core.data.tools import texts_in
 from mt_core.errors import DataError
 from mt_core.protocols import Message
 
@@ -29,7 +32,7 @@ def render(
 
     ``names`` are the special tokens (``bos_token`` …). Raises ``DataError`` with the line where the template objects or is broken.
     """
-    return "".join(_pieces(_compiled, source, messages, names, name=name, speak=speak))
+    return "".join(pieces(compiled, source, messages, names, name=name, speak=speak))
 
 
 def render_turns(
@@ -39,34 +42,46 @@ def render_turns(
 
     For templates of which ``least_messages`` knows that they write one turn after another.
     """
-    return "".join(_pieces(_turnwise, source, messages, names, name=name, speak=speak)).split(MARK)
+    return "".join(pieces(_turnwise, source, messages, names, name=name, speak=speak)).split(MARK)
 
 
 def least_messages(source: str) -> int | None:
     """How many messages the beginning of a conversation has to have so that ``render_turns`` shows it; ``None`` where it never does."""
-    least: int | None = _turnwise(source).least_messages
+    least: int | None = _turnwise(source, False).least_messages
     return least
 
 
-def _pieces(
-    compiled: Callable[[str], Any],
+def pieces(
+    compile_source: Callable[[str, bool], Any],
     source: str,
     messages: Sequence[Message],
     names: Mapping[str, str],
     *,
     name: str,
-    speak: bool,
+    speak: bool = False,
+    more: Callable[[Sequence[Any]], Mapping[str, Any]] = lambda said: {},
+    into: list[str] | None = None,
 ) -> list[str]:
-    said = [
-        message if message.keys() <= _SAID else {key: message[key] for key in _SAID if key in message}
-        for message in messages
-    ]
+    """The parts of a text one after another, as the template writes them.
+
+    ``more`` gives it names beside the usual, and gets its messages; parts are put ``into`` a list as they come.
+    """
+    from mt_core.data.templates.limits import begin_rendering  # with Jinja a tenth of a second
+
+    said = [_as_seen(message) for message in messages]
+    parts = [] if into is None else into
     try:
-        template, tools = compiled(source), messages[0].get("tools") if messages else None
+        template, tools = (
+            compile_source(source, _has_spellings(messages)),
+            messages[0].get("tools") if messages else None,
+        )
         found = {"messages": said, "tools": tools, "documents": None, "add_generation_prompt": speak}
-        context = template.new_context({**template.globals, **found, **names}, shared=True)
+        context = template.new_context({**template.globals, **found, **names, **more(said)}, shared=True)
+        begin_rendering()
         try:
-            return list(template.root_render_func(context))  # render() without its copies of what it is given
+            for part in template.root_render_func(context):  # render() without its copies of what it is given
+                parts.append(part)
+            return parts
         except Exception:
             template.environment.handle_exception()  # raises it, with the template's lines
             raise
@@ -74,6 +89,12 @@ def _pieces(
         raise DataError(
             f"the chat template {name}{_line(error)} {_problem(error)}, or choose another with --data.template"
         ) from error
+
+
+def _as_seen(message: Message) -> Mapping[str, Any]:
+    """What a template sees of a message. Thoughts have a second name for those that know them by it, as in transformers."""
+    seen = message if message.keys() <= _SAID else {key: message[key] for key in _SAID if key in message}
+    return {"thinking": seen["reasoning_content"], **seen} if seen.get("reasoning_content") is not None else seen
 
 
 def _problem(error: Exception) -> str:
@@ -86,26 +107,47 @@ def _problem(error: Exception) -> str:
     return f"fails: {reason}. Mend it"
 
 
+def _has_spellings(messages: Sequence[Message]) -> bool:
+    return any(type(text) is SpelledText for message in messages for text in texts_in(message))
+
+
 @cache
-def _compiled(source: str) -> Any:
+def compiled(source: str, spellings: bool = False) -> Any:
     """The template in transformers' sandbox. ``render_jinja_template`` around it makes plain data of rich objects; ours is plain."""
-    from transformers.utils.chat_template_utils import _compile_jinja_template  # with its imports half a second
-
-    return _own_globals(_compile_jinja_template(source))
+    return compile_tree(environment_of(spellings).parse(source), spellings)
 
 
 @cache
-def _turnwise(source: str) -> Any:
+def _turnwise(source: str, spellings: bool = False) -> Any:
     """The template with marks between turns, where it writes one after another (``least_messages``)."""
-    template = _compiled(source)
-    tree = template.environment.parse(source)
+    environment = environment_of(spellings)
+    tree = environment.parse(source)
     least = mark_turns(tree) if MARK not in source else None
-    marked = _own_globals(template.environment.from_string(tree if least else source))
+    marked = compile_tree(tree if least else environment.parse(source), spellings)
     marked.least_messages = least
     return marked
 
 
-def _own_globals(template: Any) -> Any:
+@cache
+def environment_of(spellings: bool) -> Any:
+    """Jinja's environment as transformers sets it up, with bounds; that for conversations with ``SpelledText``, too."""
+    from transformers.utils.chat_template_utils import _compile_jinja_template  # with its imports half a second
+
+    from mt_core.data.templates.limits import limited
+
+    return limited(spelling_environment() if spellings else _compile_jinja_template("").environment)
+
+
+def compile_tree(tree: Any, spellings: bool) -> Any:
+    """The template of a syntax tree that ``environment_of`` has parsed, with its steps counted."""
+    from mt_core.data.templates.limits import counted
+
+    tree = counted(hear_spellings(tree) if spellings else tree)
+    return own_globals(environment_of(spellings).from_string(tree))
+
+
+def own_globals(template: Any) -> Any:
+    """The same template, with its globals in one dictionary."""
     template.globals = dict(template.globals)  # Jinja's ChainMap is copied, slowly, each time that a text is rendered
     return template
 

@@ -11,7 +11,13 @@ TOOLS, CALL, RESULT = "declares tools", "calls a tool", "is what a tool gave"
 REASONING = 'has "reasoning_content"'
 """What a turn may need of a template."""
 
-_KEYS = frozenset({"tools", "tool_calls", "reasoning_content"})
+MESSAGE_KEYS = frozenset({"tools", "tool_calls", "reasoning_content"})
+"""What a template that writes tools or thoughts asks for."""
+
+WRITERS = dict.fromkeys((TOOLS, CALL, RESULT), ("llama3_1", "mistral_v3", "qwen2_5", "qwen3")) | {
+    REASONING: ("deepseek_r1", "qwen3")
+}
+"""The named templates that write such turns."""
 
 PROBE = "Wollongong"
 """A word that no template writes by itself."""
@@ -43,11 +49,11 @@ PROBES: dict[str, list[Message]] = {
 def refuse_tools(messages: Sequence[Message], name: str, writes: Callable[[str], bool]) -> None:
     """Raise ``DataError`` for the first turn that needs what the template does not write."""
     for number, message in enumerate(messages, 1):
-        for need in _needs(message) if message["role"] == "tool" or not _KEYS.isdisjoint(message) else ():
+        for need in _needs(message) if message["role"] == "tool" or not MESSAGE_KEYS.isdisjoint(message) else ():
             if not writes(need):
                 raise DataError(
                     f"turn {number} {need}, and the chat template {name} does not write that down; choose one that does (--data.template"
-                    " own for that of the tokenizer, or a Jinja file), or take it out of the row"
+                    f" {', '.join(WRITERS[need])}, the model's own, or a Jinja file), or take it out of the row"
                 )
 
 

@@ -13,6 +13,9 @@ The ranking is over all layers, so that no pipeline can be had.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from mt_core import ANY, Adapter, AdapterComponent
 
 from .config import AdaLoraConfig
@@ -26,6 +29,28 @@ def _build(config: AdaLoraConfig) -> Adapter:
     return AdaLora(config)
 
 
+def _options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any] | None:
+    """All layers of peft's have the scale of the first rank, however many ranks are left of it."""
+    if config.get("peft_type") != "ADALORA":
+        return None
+    from mt_core.adapters import targets_option
+
+    rank, alpha = config.get("init_r", 12), config.get("lora_alpha", 8)
+    kept = {name.rpartition(".")[0]: sum(mask) for name, mask in (config.get("rank_pattern") or {}).items()}
+    if none := [name for name, left in kept.items() if not left]:
+        raise ValueError(f"rank_pattern leaves no rank of {none[0]}, a layer that peft does not open either")
+    fewer = {name: left for name, left in kept.items() if left != rank and name in modules}
+    return {
+        "targets": targets_option(config, modules),
+        "rank": rank,
+        "alpha": alpha,
+        "dropout": config.get("lora_dropout") or 0.0,
+        "target_rank": min(config.get("target_r", 8), rank, *fewer.values()),
+        "ranks": fewer,
+        "alphas": {name: alpha * left / rank for name, left in fewer.items()},
+    }
+
+
 COMPONENT = AdapterComponent(
     name="adalora",
     config=AdaLoraConfig,
@@ -33,4 +58,5 @@ COMPONENT = AdapterComponent(
     summary="LoRA in the form of singular values, the least important of which are pruned while it trains",
     source="https://arxiv.org/abs/2303.10512",
     layouts=_TESTED,
+    peft_options=_options,
 )

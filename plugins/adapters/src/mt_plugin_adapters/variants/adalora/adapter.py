@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from math import isclose
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,9 @@ from ...importance import importance
 from .budget import Budget
 from .config import AdaLoraConfig
 from .layer import PARTS, AdaLoraLinear, orthogonal_gradient, rank_scores
+
+_OF_TRAINING = ("beta1", "beta2", "deltaT", "orth_reg_weight", "r", "target_r", "tfinal", "tinit", "total_step")
+"""Keys of peft's config that change no output; ``r`` is LoRA's, which it reads over."""
 
 
 class AdaLora(LinearAdapter[AdaLoraConfig]):
@@ -31,27 +36,38 @@ class AdaLora(LinearAdapter[AdaLoraConfig]):
         return AdaLoraLinear.of(base, place, self.config)
 
     def peft_form(self, model: TrainModel) -> PeftForm | None:
-        """ADALORA, where all layers begin with one rank and scale, as they do there; importances and masks stand beside."""
+        """ADALORA, where all layers have the scale of the first rank, and no more ranks; importances and masks stand beside."""
         config = self.config
-        if config.ranks or config.alphas or config.rslora:
+        layers = {name: layer for name, layer in adapted_layers(model) if isinstance(layer, AdaLoraLinear)}
+        if any(not isclose(layer.scale, config.alpha / config.rank) for layer in layers.values()):
+            return None
+        ranks = {name: len(layer.lora_E) for name, layer in layers.items()}
+        if max(ranks.values()) > config.rank:
             return None
         form = typed_form(
             "ADALORA",
             model,
             {part: part for part in PARTS},
             transposes=True,
+            training=_OF_TRAINING,
             init_r=config.rank,
             lora_alpha=config.alpha,
             lora_dropout=config.dropout,
             target_r=config.target_rank,
+            rank_pattern=_masks(ranks, config.rank),
             total_step=1,  # there has to be one; whoever trains on with peft says which
         )
-        layers = [(name, layer) for name, layer in adapted_layers(model) if isinstance(layer, AdaLoraLinear)]
-        beside = (f"{name}.{each}" for name, layer in layers for each, _ in layer.own_parameters() if each not in PARTS)
+        beside = {
+            f"{name}.{each}": partial(_first, each, value)
+            for name, layer in layers.items()
+            for each, value in layer.own_parameters()
+            if each not in PARTS
+        }
         return replace(
             form,
-            shapes={f"{name}.lora_E": (len(layer.lora_E), 1) for name, layer in layers},
+            shapes={f"{name}.lora_E": (rank, 1) for name, rank in ranks.items()},
             beside=frozenset(beside),
+            defaults=beside,
         )
 
     def after_backward(self, context: AdapterContext) -> None:
@@ -107,6 +123,17 @@ class AdaLora(LinearAdapter[AdaLoraConfig]):
     def _budget(self, context: AdapterContext) -> Budget:
         ranks = [self.config.rank_of(name) for name, _ in _layers(context)]
         return Budget.of(self.config, context.total_steps, sum(ranks), len(ranks))
+
+
+def _masks(ranks: Mapping[str, int], most: int) -> dict[str, list[bool]] | None:
+    """Which of the first ranks are left, as peft says it; ``None`` where all are."""
+    fewer = {f"{name}.lora_E": [place < rank for place in range(most)] for name, rank in ranks.items() if rank < most}
+    return fewer or None
+
+
+def _first(name: str, like: Tensor) -> Tensor:
+    """What is known before any update: nothing of the importances, and that no rank is pruned."""
+    return torch.full(like.shape, 1.0 if name == "rank_mask" else 0.0, dtype=like.dtype)
 
 
 def _layers(context: AdapterContext) -> Iterator[tuple[str, AdaLoraLinear]]:

@@ -12,8 +12,10 @@ from mt_core import LowRankConfig
 class AdaLoraConfig(LowRankConfig):
     """``rank`` is the one that every projection begins with."""
 
-    rank: int = Field(12, gt=0, description="rank of every projection at first")
-    target_rank: int = Field(8, gt=0, description="ranks that are left at the end, on average over the projections")
+    rank: int = Field(12, gt=0, le=65_536, description="rank of every projection at first")
+    target_rank: int = Field(
+        8, gt=0, le=65_536, description="ranks that are left at the end, on average over the projections"
+    )
     initial_ratio: float = Field(0.1, ge=0, lt=1, description="share of the run before the first rank is pruned")
     final_ratio: float = Field(0.3, ge=0, lt=1, description="share of the run after the last rank was pruned")
     every_steps: int = Field(10, gt=0, description="updates between two prunings")

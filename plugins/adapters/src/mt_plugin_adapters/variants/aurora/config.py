@@ -10,4 +10,4 @@ from mt_core import LowRankConfig
 class AuroraConfig(LowRankConfig):
     """See ``LowRankConfig``; the paper trains it with a rank of 2."""
 
-    rank: int = Field(2, gt=0, description="inner dimension of the pair")
+    rank: int = Field(2, gt=0, le=65_536, description="inner dimension of the pair")

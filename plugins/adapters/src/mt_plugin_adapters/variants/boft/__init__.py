@@ -25,13 +25,14 @@ def _build(config: BoftConfig) -> Adapter:
 
 
 def _options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any] | None:
-    if config.get("peft_type") != "BOFT" or config.get("boft_block_num"):
+    if config.get("peft_type") != "BOFT":
         return None
     from mt_core.adapters import targets_option
 
     return {
         "targets": targets_option(config, modules),
-        "block_size": config.get("boft_block_size", 4),
+        "block_size": config.get("boft_block_size", 4) or 4,
+        "blocks": config.get("boft_block_num") or None,
         "factors": config.get("boft_n_butterfly_factor", 1),
     }
 

@@ -69,17 +69,23 @@ class Boft(LinearAdapter[BoftConfig]):
     def layer(self, base: nn.Module, place: Place) -> BoftLinear:
         """Raises ``UsageError`` where blocks and factors do not fit the inputs."""
         config, inputs = self.config, int(base.in_features)  # type: ignore[arg-type]
-        whole = config.block_size * 2 ** (config.factors - 1)
-        if inputs % whole or (config.factors > 1 and config.block_size % 2):
+        size, rest = (config.block_size, 0) if config.blocks is None else divmod(inputs, config.blocks)
+        whole = size * 2 ** (config.factors - 1)
+        if rest or inputs % whole or (config.factors > 1 and size % 2):
+            keys = f"blocks of {size}" if config.blocks is None else f"{config.blocks} blocks"
             raise UsageError(
-                f"adapter.factors: {config.factors} factors of blocks of {config.block_size} do not fit the {inputs} inputs of"
+                f"adapter.factors: {config.factors} factors of {keys} do not fit the {inputs} inputs of"
                 f" {place.name}; block_size · 2^(factors - 1), here {whole}, has to divide them, and block_size to be even with"
-                " several factors (--adapter.block_size, --adapter.factors)"
+                " several factors (--adapter.block_size or --adapter.blocks, --adapter.factors)"
             )
-        return BoftLinear(base, block_size=config.block_size, factors=config.factors, fp32=config.fp32)
+        return BoftLinear(base, block_size=size, factors=config.factors, fp32=config.fp32)
 
     def peft_form(self, model: TrainModel) -> PeftForm:
         """BOFT."""
         config, names = self.config, {each: each for each in ("boft_R", "boft_s")}
-        sizes = {"boft_block_size": config.block_size, "boft_n_butterfly_factor": config.factors}
+        sizes = {
+            "boft_block_size": 0 if config.blocks else config.block_size,
+            "boft_block_num": config.blocks or 0,
+            "boft_n_butterfly_factor": config.factors,
+        }
         return typed_form("BOFT", model, names, transposes=True, training=("boft_dropout",), **sizes)

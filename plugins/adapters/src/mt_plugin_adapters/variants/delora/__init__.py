@@ -27,12 +27,13 @@ def _build(config: DeloraConfig) -> Adapter:
 def _options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any] | None:
     if config.get("peft_type") != "DELORA":
         return None
-    from mt_core.adapters import targets_option
+    from mt_core.adapters import patterns_option, targets_option
 
     return {
         "targets": targets_option(config, modules),
+        "ranks": patterns_option(config.get("rank_pattern"), modules),
         "rank": config.get("r", 8),
-        "strength": float(config.get("delora_lambda") or 15.0),
+        "strength": config.get("delora_lambda") or 15.0,
     }
 
 

@@ -9,6 +9,7 @@ from torch import Generator, Tensor, nn
 
 from mt_core.adapters import LinearAdapter, LowRankLinear, PeftForm, Place, typed_form, uniform
 from mt_core.nn import TrainModel
+from mt_plugin_adapters.rank_config import rank_pattern
 
 from .config import DeloraConfig
 
@@ -50,12 +51,24 @@ class Delora(LinearAdapter[DeloraConfig]):
     def layer(self, base: nn.Module, place: Place) -> DeloraLinear:
         """See ``LinearAdapter``."""
         config = self.config
-        return DeloraLinear(base, rank=config.rank, strength=config.strength, dropout=config.dropout, fp32=config.fp32)
+        return DeloraLinear(
+            base,
+            rank=config.rank_of(place.name),
+            strength=config.strength,
+            dropout=config.dropout,
+            fp32=config.fp32,
+        )
 
     def peft_form(self, model: TrainModel) -> PeftForm:
         """DELORA."""
         names = {each: each for each in (*DeloraLinear.trained, "delora_w_norm")}
         training = ("delora_lambda", "lambda_pattern")
         return typed_form(
-            "DELORA", model, names, training=training, r=self.config.rank, delora_lambda=self.config.strength
+            "DELORA",
+            model,
+            names,
+            training=training,
+            r=self.config.rank,
+            rank_pattern=rank_pattern(self.config, model),
+            delora_lambda=self.config.strength,
         )

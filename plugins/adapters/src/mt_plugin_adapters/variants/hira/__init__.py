@@ -29,8 +29,8 @@ def _options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any
 
     return {
         "targets": targets_option(config, modules),
-        "rank": config.get("r", 32),
-        "dropout": float(config.get("hira_dropout") or 0.0),
+        "rank": config.get("r", 32),  # of all layers: peft 0.21 reads over its rank_pattern
+        "dropout": config.get("hira_dropout") or 0.0,
     }
 
 

@@ -25,10 +25,15 @@ def _build(config: Ia3Config) -> Adapter:
 def _options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any] | None:
     if config.get("peft_type") != "IA3":
         return None
-    from mt_core.adapters import targets_option
+    from mt_core.adapters import names_option, targets_option
 
-    inner = targets_option({"target_modules": config.get("feedforward_modules")}, ())
-    return {"targets": targets_option(config, modules), "feedforward": inner}
+    given = config.get("feedforward_modules") or []
+    if not isinstance(given, str):  # peft asks how a name ends, wherever its parts begin
+        given = [name for name in modules if name.endswith(tuple(map(str, given)))]
+    return {
+        "targets": targets_option(config, modules),
+        "feedforward": names_option(given, modules) if given else [],
+    }
 
 
 COMPONENT = AdapterComponent(

@@ -13,6 +13,7 @@ class LokrConfig(LowRankConfig):
     factor: int | None = Field(
         None,
         gt=0,
+        le=65_536,
         description="inputs and outputs are divided by this number, or by the largest one below that divides them;"
         " none is near their square roots",
     )

@@ -12,7 +12,7 @@ from mt_plugin_adapters.routing_config import MixtureConfig
 class LoraMoeConfig(MixtureConfig):
     """See ``MixtureConfig``."""
 
-    experts: int = Field(4, gt=0, description="experts of each projection")
+    experts: int = Field(4, gt=0, le=4096, description="experts of each projection")
 
     @model_validator(mode="after")
     def _enough(self) -> Self:

@@ -12,8 +12,8 @@ from mt_core import LowRankConfig
 class NoraConfig(LowRankConfig):
     """``rank`` is that of the outer, frozen matrices."""
 
-    rank: int = Field(32, gt=0, description="rank of the frozen outer pair")
-    inner_rank: int = Field(4, gt=0, description="rank of the trained inner pair")
+    rank: int = Field(32, gt=0, le=65_536, description="rank of the frozen outer pair")
+    inner_rank: int = Field(4, gt=0, le=65_536, description="rank of the trained inner pair")
 
     @model_validator(mode="after")
     def _inside(self) -> Self:

@@ -25,13 +25,14 @@ def _build(config: OftConfig) -> Adapter:
 
 
 def _options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any] | None:
-    if config.get("peft_type") != "OFT" or not config.get("oft_block_size"):
+    if config.get("peft_type") != "OFT":
         return None
     from mt_core.adapters import targets_option
 
     return {
         "targets": targets_option(config, modules),
-        "block_size": config["oft_block_size"],
+        "block_size": config.get("oft_block_size", 32) or None,
+        "blocks": config.get("r") or None,
         "shared_blocks": bool(config.get("block_share")),
         "neumann_terms": config.get("num_cayley_neumann_terms", 5) if config.get("use_cayley_neumann", True) else None,
     }

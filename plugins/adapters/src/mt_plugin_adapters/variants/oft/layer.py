@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import gcd
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
 from mt_core import UsageError
-from mt_core.adapters import LinearAdapter, PeftForm, Place, typed_form
+from mt_core.adapters import LinearAdapter, PeftForm, Place, targets_of, typed_form
+from mt_core.command import notice
 from mt_core.nn import TrainModel
 from mt_plugin_adapters.added import SeriesLinear
 from mt_plugin_adapters.rotations import block_product, cayley, cayley_neumann
@@ -17,6 +20,9 @@ from .config import OftConfig
 
 TERMS_OF_PEFT = 5
 """What its config says where the inverse is exact."""
+
+USUAL = 32
+"""Inputs of a block where nobody says how many, and their number allows it."""
 
 
 class OftLinear(SeriesLinear):
@@ -50,24 +56,65 @@ class OftLinear(SeriesLinear):
         return upper_NKK - upper_NKK.mT
 
 
+def common_divisor(numbers: Iterable[int], most: int) -> int:
+    """The largest number up to ``most`` that divides all of them."""
+    whole = gcd(*numbers)
+    return max(each for each in range(1, most + 1) if whole % each == 0)
+
+
+def nearest_divisor(number: int, wanted: int) -> int:
+    """The divisor that is nearest to what is wanted, of two the smaller one: what peft takes where that divides nothing."""
+    divisors = [each for each in range(1, number + 1) if number % each == 0]
+    return min(divisors, key=lambda each: (abs(each - wanted), each))
+
+
 class Oft(LinearAdapter[OftConfig]):
     """Trains the rotations."""
+
+    def __init__(self, config: OftConfig) -> None:
+        super().__init__(config)
+        self.block_size = config.block_size
+
+    def inject(self, model: TrainModel) -> None:
+        """See ``LinearAdapter``. Raises ``UsageError`` where the blocks do not divide the inputs."""
+        config = self.config
+        if config.block_size is None and config.blocks is None:
+            inputs = {int(base.in_features) for base in targets_of(model, config).values()}  # type: ignore[arg-type]
+            self.block_size = common_divisor(inputs, USUAL)
+            if self.block_size == 1:
+                raise UsageError(
+                    f"adapter.block_size: no number from 2 to {USUAL} divides the inputs of all projections, which have"
+                    f" {', '.join(map(str, sorted(inputs)))}; set --adapter.blocks, or fewer --adapter.targets"
+                )
+            if self.block_size != USUAL and not self.has_values:
+                notice(
+                    f"notice: adapter oft rotates blocks of {self.block_size} inputs: the largest number up to {USUAL} that divides"
+                    " those of all projections"
+                )
+        super().inject(model)
 
     def layer(self, base: nn.Module, place: Place) -> OftLinear:
         """Raises ``UsageError`` where the blocks do not divide the inputs."""
         config, inputs = self.config, int(base.in_features)  # type: ignore[arg-type]
-        if inputs % config.block_size:
-            raise UsageError(
-                f"adapter.block_size: {config.block_size} does not divide the {inputs} inputs of {place.name};"
-                " set --adapter.block_size to a number that divides those of all projections"
-            )
         return OftLinear(
             base,
-            block_size=config.block_size,
+            block_size=self._size(inputs, place.name),
             shared_blocks=config.shared_blocks,
             neumann_terms=config.neumann_terms,
             fp32=config.fp32,
         )
+
+    def _size(self, inputs: int, name: str) -> int:
+        """Inputs of a block: as the options say, or, of what peft has trained, the nearest to that which is possible."""
+        key, wanted = ("block_size", self.block_size) if self.block_size else ("blocks", self.config.blocks)
+        assert wanted is not None, "one of the two has a number"
+        number = nearest_divisor(inputs, wanted) if self.has_values else wanted
+        if inputs % number:
+            raise UsageError(
+                f"adapter.{key}: {wanted} does not divide the {inputs} inputs of {name}; set --adapter.{key} to a number that"
+                " divides those of all projections, or leave it out"
+            )
+        return number if key == "block_size" else inputs // number
 
     def peft_form(self, model: TrainModel) -> PeftForm:
         """OFT."""
@@ -78,8 +125,8 @@ class Oft(LinearAdapter[OftConfig]):
             {"oft_R": "oft_R.weight"},
             transposes=True,
             training=("eps",),  # of the constrained form alone
-            r=0,
-            oft_block_size=config.block_size,
+            r=config.blocks or 0,
+            oft_block_size=self.block_size or 0,
             block_share=config.shared_blocks,
             use_cayley_neumann=config.neumann_terms is not None,
             num_cayley_neumann_terms=config.neumann_terms or TERMS_OF_PEFT,

@@ -13,5 +13,6 @@ class PissaConfig(LowRankConfig):
     iterations: int | None = Field(
         None,
         gt=0,
+        le=1000,
         description="subspace iterations of a fast, approximate decomposition, such as 16; none is the exact one, slow for wide models",
     )

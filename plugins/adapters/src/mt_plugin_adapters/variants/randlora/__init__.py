@@ -29,11 +29,13 @@ def _options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any
         return None
     from mt_core.adapters import targets_option
 
+    drawn = config.get("save_projection") is False
     return {
         "targets": targets_option(config, modules),
+        "projection_seed": config.get("projection_prng_key", 0) if drawn else None,
         "rank": config.get("r", 32),
-        "alpha": float(config.get("randlora_alpha", 640)),
-        "dropout": float(config.get("randlora_dropout") or 0.0),
+        "alpha": config.get("randlora_alpha", 640),
+        "dropout": config.get("randlora_dropout") or 0.0,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Generator, Tensor, nn
@@ -21,6 +22,9 @@ from mt_core.nn import SharedParameters, TrainModel
 
 from .config import RandLoraConfig
 
+_OF_DRAWING = ("sparse", "very_sparse")
+"""Keys of peft's config that change no output where the matrices are in the file."""
+
 
 class RandLoraLinear(LowRankLinear):
     """``randlora_A`` (R, 1, ≥S) and ``randlora_B`` (≥L, ≥N, R) are frozen and shared."""
@@ -32,8 +36,10 @@ class RandLoraLinear(LowRankLinear):
         small, large = sorted(most)
         self.products = -(-min(self.in_features, self.out_features) // config.rank)
         shapes = (config.rank, 1, small), (large, -(-small // config.rank), config.rank)
-        self.randlora_A = self.shared(store, "randlora_A", shapes[0], of_deviation_1)
-        self.randlora_B = self.shared(store, "randlora_B", shapes[1], of_deviation_1)
+        seed = config.projection_seed
+        fills = [of_deviation_1] * 2 if seed is None else [partial(_put, seed, config.rank, most, i) for i in (0, 1)]
+        self.randlora_A = self.shared(store, "randlora_A", shapes[0], fills[0])
+        self.randlora_B = self.shared(store, "randlora_B", shapes[1], fills[1])
         self.randlora_lambda = self.own(config.rank, self.products)
         self.randlora_gamma = self.own(self.products, min(self.in_features, self.out_features))
 
@@ -59,6 +65,27 @@ def of_deviation_1(tensor: Tensor, generator: Generator) -> None:
     tensor.copy_(values / values.std())
 
 
+def projections(seed: int, rank: int, most: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """A and B as peft draws them from its ``projection_prng_key``, in bf16, as it does wherever the hardware has that."""
+    generator, (small, large) = torch.Generator().manual_seed(seed), sorted(most)
+    shapes = [(rank, 1, small)] + [(large, 1, rank)] * -(-small // rank)
+    first, *rest = (
+        nn.init.kaiming_uniform_(torch.empty(shape, dtype=torch.bfloat16), a=5**0.5, generator=generator)
+        for shape in shapes
+    )
+    second = torch.cat(rest, dim=1)
+    return first / first.std(), second / second.std()
+
+
+def _projection(seed: int, rank: int, most: tuple[int, int], which: int) -> Tensor:
+    return projections(seed, rank, most)[which].float()
+
+
+def _put(seed: int, rank: int, most: tuple[int, int], which: int, tensor: Tensor, generator: Generator) -> None:
+    """Those of a seed of their own, so that the run's ``generator`` is not asked."""
+    tensor.copy_(_projection(seed, rank, most, which))
+
+
 class RandLora(LinearAdapter[RandLoraConfig]):
     """Trains the diagonals. The random matrices are saved with them, so that no other library has to draw the same numbers."""
 
@@ -75,19 +102,28 @@ class RandLora(LinearAdapter[RandLoraConfig]):
     def peft_form(self, model: TrainModel) -> PeftForm:
         """RANDLORA, with the shared matrices, which its own files repeat in every layer."""
         config, first = self.config, next(name for name, _ in adapted_layers(model))
+        seed, most = config.projection_seed, self.most
+        training = ("projection_prng_key", "randlora_dropout", "save_projection")
         form = typed_form(
             "RANDLORA",
             model,
             {each: each for each in RandLoraLinear.trained},
             transposes=True,
-            training=("projection_prng_key", "randlora_dropout", "save_projection"),
+            training=training if seed is not None else (*training, *_OF_DRAWING),
             r=config.rank,
             randlora_alpha=config.alpha,
             randlora_dropout=config.dropout,
             save_projection=True,
-            projection_prng_key=0,
+            projection_prng_key=seed or 0,
         )
         shared = ("randlora_A", "randlora_B")
         once = {f"{first}.{each}": f"base_model.{each}" for each in shared}
         repeated = tensor_names(model, {each: each for each in shared}).values()
-        return replace(form, names=once | dict(form.names), repeated=frozenset(repeated))
+        places = enumerate(once) if seed is not None else ()
+        drawn = {name: partial(_projection, seed or 0, config.rank, most, which) for which, name in places}
+        return replace(
+            form,
+            names=once | dict(form.names),
+            repeated=frozenset(repeated),
+            defaults=drawn,
+        )

@@ -13,7 +13,7 @@ class RasaConfig(RankConfig):
     """See ``RankConfig``."""
 
     alpha: float = Field(16.0, gt=0, description="sum of the first weights of a layer's ranks")
-    pooled: int = Field(1, gt=0, description="ranks of each layer that go into the pool (the paper's k)")
+    pooled: int = Field(1, gt=0, le=65_536, description="ranks of each layer that go into the pool (the paper's k)")
 
     @model_validator(mode="after")
     def _some_stay(self) -> Self:

@@ -27,8 +27,10 @@ def _options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any
         return None
     from mt_core.adapters import targets_option
 
+    drawn = config.get("save_projection") is False
     return {
         "targets": targets_option(config, modules),
+        "projection_seed": config.get("projection_prng_key", 0) if drawn else None,
         "rank": config.get("r", 256),
         "d_initial": config.get("d_initial", 0.1),
         "dropout": config.get("vera_dropout", 0.0),

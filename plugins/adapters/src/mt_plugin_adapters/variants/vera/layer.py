@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Generator, Tensor, nn
 
@@ -29,8 +31,12 @@ class VeraLinear(LowRankLinear):
         super().__init__(base, scale=1.0, dropout=config.dropout, fp32=config.fp32)
         self.d_initial = config.d_initial
         most_out, most_in = most
-        self.vera_A = self.shared(store, "vera_A", (config.rank, most_in), kaiming)
-        self.vera_B = self.shared(store, "vera_B", (most_out, config.rank), kaiming)
+        seed = config.projection_seed
+        fills = (
+            [kaiming, kaiming] if seed is None else [partial(_put, seed, config.rank, most, which) for which in (0, 1)]
+        )
+        self.vera_A = self.shared(store, "vera_A", (config.rank, most_in), fills[0])
+        self.vera_B = self.shared(store, "vera_B", (most_out, config.rank), fills[1])
         self.vera_lambda_d = self.own(config.rank)
         self.vera_lambda_b = self.own(self.out_features)
 
@@ -52,6 +58,24 @@ def kaiming(tensor: Tensor, generator: Generator) -> None:
     tensor.copy_(torch.empty(tensor.shape).uniform_(-bound, bound, generator=generator))
 
 
+def projections(seed: int, rank: int, most: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """A and B as peft draws them from its ``projection_prng_key``: one after the other."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.empty(rank, most[1]), torch.empty(most[0], rank)
+    for each in drawn:
+        kaiming(each, generator)
+    return drawn
+
+
+def _projection(seed: int, rank: int, most: tuple[int, int], which: int) -> Tensor:
+    return projections(seed, rank, most)[which]
+
+
+def _put(seed: int, rank: int, most: tuple[int, int], which: int, tensor: Tensor, generator: Generator) -> None:
+    """Those of a seed of their own, so that the run's ``generator`` is not asked."""
+    tensor.copy_(_projection(seed, rank, most, which))
+
+
 class Vera(LinearAdapter[VeraConfig]):
     """Trains the vectors. A and B are saved with them, so that no other library has to draw the same numbers."""
 
@@ -70,6 +94,9 @@ class Vera(LinearAdapter[VeraConfig]):
         config = self.config
         first = next(name for name, _ in adapted_layers(model))
         shared = {f"{first}.{each}": f"base_model.{each}" for each in ("vera_A", "vera_B")}
+        seed, most = config.projection_seed, self.most
+        places = enumerate(shared) if seed is not None else ()
+        drawn = {name: partial(_projection, seed or 0, config.rank, most, which) for which, name in places}
         return PeftForm(
             config={
                 "peft_type": "VERA",
@@ -77,10 +104,11 @@ class Vera(LinearAdapter[VeraConfig]):
                 "d_initial": config.d_initial,
                 "vera_dropout": config.dropout,
                 "save_projection": True,
-                "projection_prng_key": 0,
+                "projection_prng_key": seed or 0,
                 "bias": "none",
                 **target_keys(model),
             },
             names=shared | tensor_names(model, {each: each for each in VeraLinear.trained}),
             training=frozenset(["d_initial", "projection_prng_key", "save_projection", "vera_dropout"]),
+            defaults=drawn,
         )

@@ -1,0 +1,58 @@
+"""Files that are written in a folder which may come from somebody else: never through a link, and whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+
+def open_regular(path: str, flags: int) -> int:
+    """An ``opener`` for what a run appends to: it follows no link, and waits for nobody at the other end of a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+
+
+def open_new(path: str, flags: int) -> int:
+    """An ``opener`` for a file that must not be there: whatever has its name, a link to nowhere too, is an ``OSError``."""
+    return os.open(path, flags | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
+@contextmanager
+def replaced(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
+    """A file that takes the place of ``path`` when the block has ended: a crash leaves the old or the new one.
+
+    A link at ``path`` is replaced, and not what it leads to. ``durable``: it is on the disk when this returns. Raises ``OSError``.
+    """
+    staged = path.with_name(f".tmp-{path.name}")
+    staged.unlink(missing_ok=True)
+    try:
+        with open(staged, "wb", opener=open_new) as file:
+            yield file
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(staged, path)
+    except BaseException:
+        staged.unlink(missing_ok=True)
+        raise
+    if durable:
+        _sync_folder(path.parent)
+
+
+def make_folder(path: Path) -> Path:
+    """Make one folder, or take the one that is there. A link in its place is an ``OSError``, wherever it leads."""
+    path.mkdir(exist_ok=True)
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "a link stands in the place of a folder", str(path))
+    return path
+
+
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
