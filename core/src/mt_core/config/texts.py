@@ -22,6 +22,7 @@ TEMPLATES = (
         "deepseek_r1",
         "deepseek_v3",
         "falcon",
+        "functionary",
         "gemma",
         "glm4",
         "internlm2",

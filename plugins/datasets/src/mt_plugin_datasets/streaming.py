@@ -70,7 +70,7 @@ class PipedLines:
 
     def rows(self, epoch: int, seed: int) -> Iterator[Row | DataError]:
         """The objects as they come. Raises ``DataError`` when they were read before, and where several processes want them."""
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        if os.environ.get("WORLD_SIZE", "1") not in ("", "1"):
             raise DataError(
                 f"{self._path} is a pipe, and several processes would each get a part of its rows. Train in one process, or write the"
                 " rows into a file."

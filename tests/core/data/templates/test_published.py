@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import random
 import sys
 from pathlib import Path
@@ -79,3 +80,18 @@ def is_known(name: str, row: dict[str, Any]) -> bool:
     if name == "deepseek_v3" and any("</think>" in turn["content"] for turn in turns if turn["role"] == "assistant"):
         return False
     return name != "llama3_1" or all(len(turn.get("tool_calls", [1])) == 1 for turn in turns)
+
+
+TEXTS = json.loads((PUBLISHED / "texts.json").read_text("utf-8"))
+"""Conversations, and what the published template that ours is named after writes for them and the beginning of an answer."""
+
+
+@pytest.mark.parametrize("row", TEXTS, ids=lambda row: row["template"])
+def test_a_named_template_writes_the_text_of_the_published_one(row: dict[str, Any]) -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    turns = [*row["messages"], {"role": "user", "content": "q"}]
+    names = {"bos_token": "<s>", "eos_token": "</s>", "add_generation_prompt": True}
+    source = _named(row["template"])
+    (made,), _ = render_jinja_template([turns], tools=row.get("tools"), chat_template=source, **names)
+    assert made == row["text"]

@@ -14,7 +14,7 @@ REASONING = 'has "reasoning_content"'
 MESSAGE_KEYS = frozenset({"tools", "tool_calls", "reasoning_content"})
 """What a template that writes tools or thoughts asks for."""
 
-WRITERS = dict.fromkeys((TOOLS, CALL, RESULT), ("llama3_1", "mistral_v3", "qwen2_5", "qwen3")) | {
+WRITERS = dict.fromkeys((TOOLS, CALL, RESULT), ("functionary", "llama3_1", "mistral_v3", "qwen2_5", "qwen3")) | {
     REASONING: ("deepseek_r1", "qwen3")
 }
 """The named templates that write such turns."""
