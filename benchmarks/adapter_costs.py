@@ -22,8 +22,8 @@ from learning import ROWS, TAUGHT, TOKENS, Task, batches, begun, text_of, traine
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from mt_conformance.plain_training import PlainTraining
 from mt_core.nn import Batch, TokenObjective
-from mt_core.testing.plain_training import PlainTraining
 
 TASK = Task(dim=256, ffn_dim=512, n_layers=4, base_steps=0)
 RATE = 1e-4

@@ -23,17 +23,17 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from mt_core.assemble.model import build_engine
-from mt_core.checkpoint import manifest as manifest_module
-from mt_core.checkpoint.store import CheckpointStore, Keep
-from mt_core.engine.engine import Engine
-from mt_core.engine.plan import make_plan
-from mt_core.engine.processes import Process, connected
-from mt_core.engine.snapshot import take_snapshot
 from mt_core.nn import TokenObjective
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.resolve import resolve
 from mt_core.protocols import Sample
+from mt_train.assemble.model import build_engine
+from mt_train.checkpoint import manifest as manifest_module
+from mt_train.checkpoint.store import CheckpointStore, Keep
+from mt_train.engine.engine import Engine
+from mt_train.engine.plan import make_plan
+from mt_train.engine.processes import Process, connected
+from mt_train.engine.snapshot import take_snapshot
+from mt_train.plugins.resolve import resolve
 
 
 def trained_engine(deepspeed: Any, process: Process, options: argparse.Namespace) -> Engine:

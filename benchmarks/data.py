@@ -150,20 +150,20 @@ def run_config(folder: Path, case: str, cache: str | None) -> dict[str, Any]:
 
 
 def batches(folder: Path, case: str, cache: str | None, see: See) -> float:
-    import mt_core.builtin.objectives.pretrain  # noqa: F401  torch, before the clock starts
-    from mt_core.assemble.data import build_data, build_tokenizer, make_loader
-    from mt_core.data.loader import Position
-    from mt_core.engine.plan import make_plan
-    from mt_core.engine.processes import Process
+    import mt_plugin_standard.objectives.pretrain  # noqa: F401  torch, before the clock starts
     from mt_core.plugins.host import PluginHost
-    from mt_core.plugins.resolve import resolve
+    from mt_train.assemble.data import build_data, build_tokenizer, make_loader
+    from mt_train.data.loader import Position
+    from mt_train.engine.plan import make_plan
+    from mt_train.engine.processes import Process
+    from mt_train.plugins.resolve import resolve
 
     resolved = resolve(run_config(folder, case, cache), PluginHost.discover())
     plan, process = make_plan(resolved.config, world=1, device="cpu", offers=[]), Process.from_environment()
     tokenizer = build_tokenizer(resolved)
     if os.environ.get(NO_WORDS):
         tokenizer._words = None  # type: ignore[attr-defined]
-    with mock.patch("mt_core.assemble.data.build_tokenizer", return_value=tokenizer):
+    with mock.patch("mt_train.assemble.data.build_tokenizer", return_value=tokenizer):
         clock, data = Clock(), build_data(resolved)
         loader, seen = make_loader(resolved.config, data, plan, process), 0
         for window in loader.windows(Position()):
@@ -215,7 +215,7 @@ def wait(folder: Path, batching: str, steps: int) -> dict[str, float]:
     run["train"] = {"sequence_len": shapes.SEQUENCE, "micro_batch_size": shapes.ROWS, "steps": steps}
     config, output = folder / f"{batching}.json", folder / f"run-{batching}"
     config.write_text(json.dumps(run))
-    command = [sys.executable, "-m", "mt_core.cli.train", "--config", str(config), "--output", str(output)]
+    command = [sys.executable, "-m", "mt_train.cli.train", "--config", str(config), "--output", str(output)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     found = [json.loads(line) for line in next(output.rglob("metrics.jsonl")).open()]
     pairs = list(pairwise(found))
@@ -251,10 +251,10 @@ def opening(folder: Path) -> dict[str, float]:
     """Seconds and MiB that it takes to open a cached set of ten million rows of eight tokens, and to take its first batch."""
     import numpy as np
 
-    from mt_core.data.cache import HASH, HASHES, KNOWN, META, open_samples
-    from mt_core.data.encoded import COLUMNS, dtype_of
-    from mt_core.data.loader import make_batch
     from mt_core.nn import TokenObjective
+    from mt_train.data.cache import HASH, HASHES, KNOWN, META, open_samples
+    from mt_train.data.encoded import COLUMNS, dtype_of
+    from mt_train.data.loader import make_batch
 
     place = folder / "many"
     place.mkdir()

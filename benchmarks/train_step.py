@@ -140,16 +140,16 @@ def peer(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
 
 
 def ours(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict[str, Any]:
-    from mt_core.assemble.model import build_engine
-    from mt_core.data.loader import Position, Window
-    from mt_core.engine.plan import make_plan
-    from mt_core.engine.processes import Process, connected
     from mt_core.events import Control
-    from mt_core.loop import Plugs, Progress, train
     from mt_core.nn import TokenObjective
     from mt_core.plugins.host import PluginHost
-    from mt_core.plugins.resolve import resolve
     from mt_core.protocols import Sample, StepRecord
+    from mt_train.assemble.model import build_engine
+    from mt_train.data.loader import Position, Window
+    from mt_train.engine.plan import make_plan
+    from mt_train.engine.processes import Process, connected
+    from mt_train.loop import Plugs, Progress, train
+    from mt_train.plugins.resolve import resolve
 
     optimizer = {"name": "adamw", "lr": RATE, "weight_decay": DECAY, "beta2": 0.999}
     raw = {

@@ -13,7 +13,8 @@ import json
 import tempfile
 from pathlib import Path
 
-from mt_core import generate, load_run, train
+from mt_tools import generate
+from mt_train import load_run, train
 
 WEIGHTS: str | None = None
 CAPITALS = {

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from torch import Tensor
 
-pytest_plugins = ["mt_core.testing.fixtures", "pytester"]
+pytest_plugins = ["mt_conformance.fixtures", "pytester"]
 
 PARITY_TABLE = "MT_PARITY_TABLE"
 """Environment variable: a file for the largest differences that the parity tests of all families have seen."""
@@ -52,7 +52,7 @@ another one are skipped; anywhere else they fail."""
 
 KIT = {
     "METADATA": "Metadata-Version: 2.1\nName: kit\nVersion: 0.1.0\n",
-    "entry_points.txt": "[mt_core.plugins]\nkit = mt_core.testing.tiny\n",
+    "entry_points.txt": "[mt_core.plugins]\nkit = mt_conformance.tiny\n",
 }
 """What makes the kit's own tiny model an installed plugin."""
 
@@ -72,30 +72,30 @@ LONGEST = (
     "faults",
     "core/plugins",
     "integration/test_first_run.py",
-    "core/engine/test_layouts.py",
-    "core/engine/test_resume.py",
-    "core/engine/test_gathering.py",
-    "core/cli/test_stopping.py",
-    "core/planning/test_memory.py",
+    "train/engine/test_layouts.py",
+    "train/engine/test_resume.py",
+    "train/engine/test_gathering.py",
+    "train/cli/test_stopping.py",
+    "train/planning/test_memory.py",
     "families/test_families.py",
     "adapters/test_layouts.py",
-    "core/adapters/test_layouts.py",
+    "train/adapters/test_layouts.py",
     "integration/test_new_plugins.py",
-    "core/testing/test_catch_list.py",
+    "conformance/test_catch_list.py",
     "quantizers/test_layouts.py",
     "search/test_process.py",
     "optim/test_layouts.py",
-    "core/cli/test_pipeline.py",
+    "train/cli/test_pipeline.py",
     "callbacks/test_averaging.py",
     "integration/test_scale_out.py",
     "integration/test_hello_plugin_wheel.py",
-    "core/engine/test_processes.py",
+    "train/engine/test_processes.py",
     "docs/test_site.py",
-    "core/cli/test_bad_input.py",
+    "train/cli/test_bad_input.py",
     "callbacks/test_resume.py",
     "examples/test_hello_plugin.py",
-    "core/cli/test_odd_inputs.py",
-    "core/config/test_arguments.py",
+    "train/cli/test_odd_inputs.py",
+    "train/config/test_arguments.py",
 )
 """What takes longest, the longest first: what is begun last should be short. All others follow as they are collected."""
 

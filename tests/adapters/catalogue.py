@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 import torch
 
+from mt_conformance import hermetic_host
 from mt_core import Adapter, AdapterComponent
-from mt_core.builtin import plugin as builtin
 from mt_core.nn import TrainModel
 from mt_core.plugins.host import PluginHost
-from mt_core.testing import hermetic_host
 from mt_plugin_adapters import plugin as adapters
 from mt_plugin_llama import plugin as llama
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
 from mt_plugin_optim import plugin as optim
 from mt_plugin_quantizers import plugin as quantizers
+from mt_plugin_standard import plugin as builtin
 
 HERE = Path(__file__).parent
 DEFAULT = {"rank": 4}

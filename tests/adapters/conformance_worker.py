@@ -1,4 +1,4 @@
-"""Trains every adapter on many layouts in one launch. Run by test_conformance.py; see ../core/engine/layout_worker.py."""
+"""Trains every adapter on many layouts in one launch. Run by test_conformance.py; see ../train/engine/layout_worker.py."""
 
 from __future__ import annotations
 

@@ -24,18 +24,18 @@ import torch
 from catalogue import TINY, host_of, modules, said, small
 from torch import Tensor
 
+from mt_conformance.adapter import ALONE
+from mt_conformance.forward import mean_loss, rows_of
+from mt_conformance.layouts import small_run
+from mt_conformance.plain_training import PlainTraining
+from mt_conformance.weights import filled
 from mt_core import Adapter
-from mt_core.assemble.adapted import inject, start
-from mt_core.assemble.probe import ModelProbe
-from mt_core.builtin.datasets.demo import DemoDataset
-from mt_core.data.loader import Position, Window
 from mt_core.nn import Batch, TokenObjective, TrainModel
-from mt_core.plugins.resolve import Resolved, resolve
-from mt_core.testing.adapter import ALONE
-from mt_core.testing.forward import mean_loss, rows_of
-from mt_core.testing.layouts import small_run
-from mt_core.testing.plain_training import PlainTraining
-from mt_core.testing.weights import filled
+from mt_plugin_standard.datasets.demo import DemoDataset
+from mt_train.assemble.adapted import inject, start
+from mt_train.assemble.probe import ModelProbe
+from mt_train.data.loader import Position, Window
+from mt_train.plugins.resolve import Resolved, resolve
 
 TAUGHT, HELD_OUT = ("argparse", "inspect", "typing", "doctest"), ("textwrap", "shlex", "calendar")
 VALIDATED = ("difflib", "pprint")

@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from catalogue import TINY, expect, host_of, modules, said, small
 
+from mt_conformance import BaseAdapterConformance
 from mt_core.plugins.host import PluginHost
-from mt_core.testing import BaseAdapterConformance
 
 
 class TestAdapters(BaseAdapterConformance):

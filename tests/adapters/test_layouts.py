@@ -15,10 +15,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from catalogue import components, expect, host_of, modules, said, small
 from layout_cases import AGAIN, BITS, WHOLE, declared, one_process, over_bits, sampled, two_processes
 
+from mt_conformance.layouts import SECTIONS, parallel, small_run
 from mt_core import ConfigError
-from mt_core.engine.plan import make_plan
-from mt_core.plugins.resolve import resolve
-from mt_core.testing.layouts import SECTIONS, parallel, small_run
+from mt_train.engine.plan import make_plan
+from mt_train.plugins.resolve import resolve
 
 WORKER = "adapters/conformance_worker.py"
 TOLERANCE = 2e-6

@@ -16,14 +16,14 @@ from peft_layers import close, linear, place, started
 from tiny_model import SHAPE
 
 from mt_core import LowRankConfig
-from mt_core.engine.build import build_quantized, fill_model, stored_layers
-from mt_core.engine.processes import Process
 from mt_plugin_adapters.variants.loftq import COMPONENT
 from mt_plugin_adapters.variants.loftq.layer import LoftqLinear
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
 from mt_plugin_quantizers.config import FourBitConfig
 from mt_plugin_quantizers.layers import FourBitLinear, four_bit
+from mt_train.engine.build import build_quantized, fill_model, stored_layers
+from mt_train.engine.processes import Process
 
 SMALL: dict = {"rank": 4, "alpha": 8.0}
 EXACT_WITHIN = 0.4

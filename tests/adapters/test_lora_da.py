@@ -16,15 +16,15 @@ from catalogue import TINY
 from given_probe import Chain, GivenProbe, falling, put
 from peft_layers import check_start_and_merge, close, compare_with_lora
 
+from mt_conformance.weights import filled
 from mt_core import Sample
-from mt_core.assemble.probe import ModelProbe
 from mt_core.nn import NOT_TRAINED, Batch, TokenObjective
 from mt_core.nn.collation import collated, flattened
-from mt_core.testing.weights import filled
 from mt_plugin_adapters.variants.lora_da import COMPONENT
 from mt_plugin_adapters.variants.lora_da.config import LoraDaConfig
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
+from mt_train.assemble.probe import ModelProbe
 
 SMALL: dict = {"rank": 4, "alpha": 8.0, "tokens": 1000}
 EXACT_WITHIN: float = 0.1  # the first step of a natural gradient is in A and B

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import mt_core
-from mt_core.cli.train import main
-from mt_core.tracking.metrics import MetricsFile
+from mt_train.cli.train import main
+from mt_train.tracking.metrics import MetricsFile
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = os.environ["MT_ALONE"]

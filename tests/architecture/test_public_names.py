@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "reference"))
 from names_page import MODULES
 
 ROOT = Path(__file__).parents[2]
-BUILT_IN = ROOT / "core/src/mt_core/builtin"
+BUILT_IN = ROOT / "plugins/standard/src/mt_plugin_standard"
 FOLDERS = [BUILT_IN, *sorted(ROOT.glob("plugins/*/src"))]
 SOURCES = sorted(path for folder in FOLDERS for path in folder.rglob("*.py"))
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mt_core import train
-from mt_core.checkpoint.store import CheckpointStore, verify
-from mt_core.tracking.metrics import MetricsFile
+from mt_train import train
+from mt_train.checkpoint.store import CheckpointStore, verify
+from mt_train.tracking.metrics import MetricsFile
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the workers, which run in processes of their own too
 

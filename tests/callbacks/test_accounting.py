@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
-from mt_core import load_run, train
 from mt_core.nn import SdpaAttention, TokenObjective
 from mt_core.protocols import Sample
-from mt_core.tracking.metrics import MetricsFile
 from mt_plugin_callbacks import accounting
+from mt_train import load_run, train
+from mt_train.tracking.metrics import MetricsFile
 
 
 def last(run: Path) -> dict[str, Any]:

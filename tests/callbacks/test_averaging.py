@@ -15,10 +15,11 @@ from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 from zero_worker import raw
 
-from mt_core import CheckpointError, load_run, train
-from mt_core.checkpoint.tensors import open_model
-from mt_core.cli.eval import main as mt_eval
-from mt_core.cli.generate import main as mt_generate
+from mt_core import CheckpointError
+from mt_tools.cli.eval import main as mt_eval
+from mt_tools.cli.generate import main as mt_generate
+from mt_train import load_run, train
+from mt_train.checkpoint.tensors import open_model
 
 EVERY_STEP = {"checkpoint": {"every_steps": 1, "keep_last": 9}}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mt_core.testing import BaseCallbackConformance, BaseTaskPrintConformance
+from mt_conformance import BaseCallbackConformance, BaseTaskPrintConformance
 from mt_plugin_callbacks import plugin
 
 OPTIONS = {

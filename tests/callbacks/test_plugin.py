@@ -9,10 +9,10 @@ from annotated_types import Ge, Gt, MinLen
 
 import mt_plugin_callbacks
 from mt_core import Component, ConfigError
-from mt_core.cli.train import main
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.resolve import resolve
 from mt_plugin_callbacks import plugin as callbacks
+from mt_train.cli.train import main
+from mt_train.plugins.resolve import resolve
 
 SOURCES = list(Path(mt_plugin_callbacks.__file__).parent.rglob("*.py"))
 COMPONENTS: list[Component] = [*callbacks.mt_callbacks(), *callbacks.mt_task_prints()]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mt_core import MtError
-from mt_core.engine.engine import Engine
 from mt_core.nn import LossSums, TokenObjective
+from mt_train.engine.engine import Engine
 
 STEPS, BAD = 60, 25
 PLAIN = {"steps": STEPS, "micro_batch_size": 4, "clip_norm": None}

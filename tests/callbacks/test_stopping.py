@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mt_core import CallbackContext, Control, MtError, StepRecord
-from mt_core.checkpoint.store import find
 from mt_plugin_callbacks.stopping import Best, BestConfig, EarlyStopping, EarlyStoppingConfig
+from mt_train.checkpoint.store import find
 
 
 def start(callback: Any, best: str = "eval_loss:min", *, evaluates: bool = True, every: int | None = 1) -> Any:

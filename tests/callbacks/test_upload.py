@@ -9,7 +9,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from mt_core import MtError
-from mt_core.checkpoint.store import verify
+from mt_train.checkpoint.store import verify
 
 
 def away(runs: Any) -> dict[str, Any]:

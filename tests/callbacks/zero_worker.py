@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mt_core import train
+from mt_train import train
 
 
 def raw(world: int, stage: int, dtype: str = "fp32") -> dict[str, Any]:

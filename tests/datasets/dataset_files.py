@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from mt_core.builtin import plugin as builtin
 from mt_plugin_datasets import plugin
+from mt_plugin_standard import plugin as builtin
 
 Open = Callable[..., Any]
 

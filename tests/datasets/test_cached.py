@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from dataset_files import ROWS, delimited, json_lines
 
-from mt_core.assemble.data import RunData, build_data
-from mt_core.data import chunks
-from mt_core.plugins.resolve import Resolved, resolve
-from mt_core.testing import hermetic_host, tiny
+from mt_conformance import hermetic_host, tiny
 from mt_plugin_datasets import plugin
+from mt_train.assemble.data import RunData, build_data
+from mt_train.data import chunks
+from mt_train.plugins.resolve import Resolved, resolve
 
 HOST = hermetic_host(plugin, tiny)
 

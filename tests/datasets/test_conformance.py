@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from dataset_files import FORMATS
 
-from mt_core.testing import BaseDatasetConformance
+from mt_conformance import BaseDatasetConformance
 from mt_plugin_datasets import plugin
 
 OWN = [title for title, (name, *_) in FORMATS.items() if name != "jsonl"]

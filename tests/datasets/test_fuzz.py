@@ -17,9 +17,9 @@ import pytest
 from dataset_files import FORMATS, ROWS
 
 from mt_core import DataError
-from mt_core.assemble.data import read_data
-from mt_core.assemble.discovery import discovered
-from mt_core.planning.inspection import resolve_rows
+from mt_train.assemble.data import read_data
+from mt_train.assemble.discovery import discovered
+from mt_train.planning.inspection import resolve_rows
 
 
 def texts() -> bytes:

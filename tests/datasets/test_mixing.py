@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mt_core.data.order import held_out_of
 from mt_plugin_datasets.mixing import ConcatConfig, Mix
+from mt_train.data.order import held_out_of
 
 
 def source(folder: Path, name: str, rows: int, text: str = "x", **more: Any) -> dict[str, Any]:

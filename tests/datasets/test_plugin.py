@@ -15,8 +15,8 @@ from annotated_types import Ge, Gt, MinLen
 import mt_core
 import mt_core.files
 import mt_plugin_datasets
-from mt_core.cli.train import main
 from mt_plugin_datasets import plugin
+from mt_train.cli.train import main
 
 SOURCES = sorted(Path(mt_plugin_datasets.__file__).parent.rglob("*.py"))
 

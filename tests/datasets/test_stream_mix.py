@@ -14,14 +14,14 @@ import pytest
 from dataset_files import open_dataset
 
 from mt_core import DataError, Sample, Stream
-from mt_core.data.encoding import Rules
-from mt_core.data.loader import Position, Window
-from mt_core.data.stream.blocks import Blocks
-from mt_core.data.stream.loader import StreamLoader
-from mt_core.data.stream.reader import StreamReader
 from mt_core.nn import TokenObjective
 from mt_plugin_datasets.mixing import ConcatConfig, build_concat
 from mt_plugin_datasets.stream_mix import InOrder, MixedSource, StreamMix
+from mt_train.data.encoding import Rules
+from mt_train.data.loader import Position, Window
+from mt_train.data.stream.blocks import Blocks
+from mt_train.data.stream.loader import StreamLoader
+from mt_train.data.stream.reader import StreamReader
 
 
 def source(folder: Path, name: str, rows: int, kind: str = "stream", **more: Any) -> dict[str, Any]:

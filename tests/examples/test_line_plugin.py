@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mt_core.cli.train import main
+from mt_train.cli.train import main
 
 SOURCE = Path(__file__).parents[2] / "examples/line_plugin/src"
 

@@ -1,4 +1,4 @@
-"""The bench of tests/core/engine, for models of any family. Run by test_families.py."""
+"""The bench of tests/train/engine, for models of any family. Run by test_families.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "core/engine"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "train/engine"))
 
 from layout_worker import Bench, main
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from mt_core.cli.generate import main as generate
-from mt_core.cli.train import main as train
-from mt_core.engine.build import fill_model
-from mt_core.engine.processes import Process
-from mt_core.generation.decode import Continuation, decode
-from mt_core.generation.rules import SamplingRules
 from mt_core.nn import Batch, TrainModel
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.resolve import resolve
+from mt_tools.cli.generate import main as generate
+from mt_train.cli.train import main as train
+from mt_train.engine.build import fill_model
+from mt_train.engine.processes import Process
+from mt_train.generation.decode import Continuation, decode
+from mt_train.generation.rules import SamplingRules
+from mt_train.plugins.resolve import resolve
 
 SMALL: dict[str, Any] = {"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
 FAMILIES: dict[str, dict[str, Any]] = {

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from mt_core.checkpoint.manifest import verify
-from mt_core.checkpoint.store import CheckpointStore
+from mt_train.checkpoint.manifest import verify
+from mt_train.checkpoint.store import CheckpointStore
 
 NURSERY = Path(__file__).parent / "nursery.py"
 PATIENCE_SECONDS = 120.0
@@ -115,7 +115,7 @@ class Runs:
         options = {**TINY, "dataset.path": self.rows, "output": output, **(changes or {})}
         return [word for key, value in options.items() for word in (f"--{key}", str(value))]
 
-    def start(self, words: list[str], *, module: str = "mt_core.cli.train", **request: Any) -> Attempt:
+    def start(self, words: list[str], *, module: str = "mt_train.cli.train", **request: Any) -> Attempt:
         self.count += 1
         said = self.folder / f"said-{self.count:05d}"
         content = {"words": words, "module": module, "said": str(said), "folder": str(self.folder), **request}

@@ -70,7 +70,7 @@ class Misbehaving:
 
     def _evaluate(self) -> None:
         """The next evaluation fails."""
-        from mt_core.engine.engine import Engine
+        from mt_train.engine.engine import Engine
 
         def evaluate(*arguments: Any) -> Any:
             raise IndexError("no such token")

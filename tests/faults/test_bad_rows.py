@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from mt_core.cli.data import main
+from mt_tools.cli.data import main
 
 LONGEST_MESSAGE = 700
 """Characters that a person reads, whatever the row has."""

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from mt_core.checkpoint.manifest import RESERVED, read_manifest, write_manifest
+from mt_train.checkpoint.manifest import RESERVED, read_manifest, write_manifest
 
 IN_MODIFY, IN_OPEN = 0x2, 0x20
 IN_NONBLOCK = os.O_NONBLOCK

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mt_core.checkpoint.store import CheckpointStore, find
-from mt_core.tracking.metrics import MetricsFile
+from mt_train.checkpoint.store import CheckpointStore, find
+from mt_train.tracking.metrics import MetricsFile
 
 ENDED_STEP, BEST_STEP, STEPS = 3, 1, 9
 CHANGES = {

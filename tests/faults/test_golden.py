@@ -23,10 +23,10 @@ def golden(tmp_path: Path) -> Path:
 
 
 def test_the_golden_run_verifies_speaks_and_trains_on_as_it_did(runs: Any, golden: Path) -> None:
-    code, attempt = runs.run(["verify", "run"], module="mt_core.cli.checkpoint", folder=str(golden))
+    code, attempt = runs.run(["verify", "run"], module="mt_tools.cli.checkpoint", folder=str(golden))
     assert code == 0, attempt.out
     words = ["--run", "run", "--prompt", "one ", "--greedy", "--max-new-tokens", "16"]
-    code, attempt = runs.run(words, module="mt_core.cli.generate", folder=str(golden))
+    code, attempt = runs.run(words, module="mt_tools.cli.generate", folder=str(golden))
     assert code == 0, attempt.err
     assert attempt.out.strip() == TEXT
     code, attempt = runs.run(["--resume", "run", "--train.steps", "61"], folder=str(golden))

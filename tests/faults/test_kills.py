@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mt_core.checkpoint.store import find, verify
+from mt_train.checkpoint.store import find, verify
 
 OPERATIONS_OF_A_SAVE = 30
 """About how many operations on files one save takes; kills come within the first two saves of an attempt."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from mt_core.checkpoint.manifest import verify
-from mt_core.checkpoint.store import find
 from mt_core.errors import CheckpointError
+from mt_train.checkpoint.manifest import verify
+from mt_train.checkpoint.store import find
 
 STEPS = 3
 Mutation = Callable[[Path, Path, random.Random], None]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from mt_core.checkpoint.store import find, verify
+from mt_train.checkpoint.store import find, verify
 
 TIMEOUT_SECONDS = 8
 CONFIG = """
@@ -30,9 +30,9 @@ checkpoint: {every_steps: 2}
 parallel: {timeout_seconds: TIMEOUT}
 callbacks: [{name: misbehaving, deeds: [DEEDS]}]
 """.replace("TIMEOUT", str(TIMEOUT_SECONDS))
-ONE = [sys.executable, "-m", "mt_core.cli.train"]
+ONE = [sys.executable, "-m", "mt_train.cli.train"]
 OWN = [*ONE, "--nproc-per-node", "COUNT"]
-TORCHRUN = [f"{sysconfig.get_path('scripts')}/torchrun", "--nproc-per-node", "COUNT", "-m", "mt_core.cli.train"]
+TORCHRUN = [f"{sysconfig.get_path('scripts')}/torchrun", "--nproc-per-node", "COUNT", "-m", "mt_train.cli.train"]
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mt_core.checkpoint.store import CheckpointStore, find
-from mt_core.tracking.metrics import MetricsFile
+from mt_train.checkpoint.store import CheckpointStore, find
+from mt_train.tracking.metrics import MetricsFile
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_no_clock_and_no_date_of_a_file_decides_anything(runs: Any, truth: Any, 
     assert truth.check(run) == [2, 3], "the oldest save went, whatever its date"
     truth.check_finished(run)
     assert all(record["tokens_per_second"] > 0 for record in MetricsFile(run / "metrics.jsonl").read())
-    code, attempt = runs.run([str(run)], module="mt_core.cli.report")
+    code, attempt = runs.run([str(run)], module="mt_tools.cli.report")
     assert code == 0, attempt.err
     assert steps_on_the_board(run / "tensorboard") == [1, 2, 3]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mt_core.checkpoint.store import CheckpointStore
+from mt_train.checkpoint.store import CheckpointStore
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mt_core.testing import BaseModelConformance
+from mt_conformance import BaseModelConformance
 from mt_plugin_gemma import plugin
 
 SMALL = {"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}

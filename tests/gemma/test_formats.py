@@ -22,7 +22,6 @@ from transformers import (
     PreTrainedModel,
 )
 
-from mt_core.cli.train import main
 from mt_core.errors import WeightsError
 from mt_core.nn import Batch
 from mt_core.weights import CONFIG, save_folder, staged, write_json, write_tensors
@@ -32,6 +31,7 @@ from mt_plugin_gemma.huggingface import HUGGINGFACE, described
 from mt_plugin_gemma.model import Gemma
 from mt_plugin_gemma.names import ARCHITECTURES
 from mt_plugin_gemma.variants import VARIANTS
+from mt_train.cli.train import main
 
 GENERATIONS = ["1, plain", "2, window 7", "3, linear scaling"]
 

@@ -15,13 +15,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from mt_core.cli.convert import main as mt_convert
 from mt_core.errors import WeightsError
 from mt_core.nn import Batch
 from mt_plugin_gemma import google
 from mt_plugin_gemma.config import GemmaConfig
 from mt_plugin_gemma.google import GOOGLE
 from mt_plugin_gemma.model import Gemma
+from mt_tools.cli.convert import main as mt_convert
 
 GENERATIONS = ["1, one key head", "2, window 7", "3, linear scaling"]
 TORCH_IS_ABSENT = (

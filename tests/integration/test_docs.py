@@ -26,19 +26,20 @@ from typing import Any
 import pytest
 import yaml
 
-from mt_core.cli.checkpoint import main as mt_checkpoint
-from mt_core.cli.convert import main as mt_convert
-from mt_core.cli.data import main as mt_data
-from mt_core.cli.eval import main as mt_eval
-from mt_core.cli.export import main as mt_export
-from mt_core.cli.generate import main as mt_generate
 from mt_core.cli.plugins import main as mt_plugins
-from mt_core.cli.report import main as mt_report
-from mt_core.cli.train import REPEATED, SWITCHES, VALUES
-from mt_core.cli.train import main as mt_train
-from mt_core.config.run import LISTS, SECTIONS, SLOTS, ModelOptions
+from mt_core.hookspecs import LISTS, SLOTS
 from mt_core.plugins.host import PluginHost
 from mt_plugin_search.command import main as mt_search
+from mt_tools.cli.checkpoint import main as mt_checkpoint
+from mt_tools.cli.convert import main as mt_convert
+from mt_tools.cli.data import main as mt_data
+from mt_tools.cli.eval import main as mt_eval
+from mt_tools.cli.export import main as mt_export
+from mt_tools.cli.generate import main as mt_generate
+from mt_tools.cli.report import main as mt_report
+from mt_train.cli.train import REPEATED, SWITCHES, VALUES
+from mt_train.cli.train import main as mt_train
+from mt_train.config.run import SECTIONS, ModelOptions
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mt_core.checkpoint.store import find, verify
-from mt_core.tracking.metrics import MetricsFile
+from mt_train.checkpoint.store import find, verify
+from mt_train.tracking.metrics import MetricsFile
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(sys.executable).parent
@@ -74,16 +74,16 @@ def test_it_says_what_it_trained_on_and_what_to_do_next(
 
 
 def test_every_process_count_and_launcher_trains_the_same(tmp_path: Path) -> None:
-    """One launch each; what they compute is compared closely in tests/core/engine."""
+    """One launch each; what they compute is compared closely in tests/train/engine."""
     options = ["--model", "llama", "--train.steps", "3", "--train.global-batch-size", "16", "--eval.every-steps", "3"]
     path = f"{SCRIPTS}:{os.environ['PATH']}"
     launchers = {
         "one": [str(SCRIPTS / "mt-train")],
         "own": [str(SCRIPTS / "mt-train"), "--nproc-per-node", "2"],
-        "torchrun": [str(SCRIPTS / "torchrun"), "--nproc-per-node", "2", "-m", "mt_core.cli.train"],
+        "torchrun": [str(SCRIPTS / "torchrun"), "--nproc-per-node", "2", "-m", "mt_train.cli.train"],
         "deepspeed": [
             *(str(SCRIPTS / "deepspeed"), "--num_accelerators", "2", "--no_local_rank"),
-            *("--module", "mt_core.cli.train"),
+            *("--module", "mt_train.cli.train"),
         ],
     }
     losses = {}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mt_core.tracking.metrics import MetricsFile
+from mt_train.tracking.metrics import MetricsFile
 
 EXAMPLE = Path(__file__).parents[2] / "examples/hello_adapter"
 PIP = [sys.executable, "-m", "pip", "-q"]
@@ -49,7 +49,7 @@ def test_it_passes_the_kit_as_its_author_runs_it(environment: dict[str, str], tm
 
 
 def test_it_trains_by_name_and_its_help_shows_its_options(environment: dict[str, str], tmp_path: Path) -> None:
-    words = ["mt_core.cli.train", "--model", "llama", "--model.n-layers", "1", "--adapter", "parallel"]
+    words = ["mt_train.cli.train", "--model", "llama", "--model.n-layers", "1", "--adapter", "parallel"]
     page = said(environment, *words, "--help", cwd=tmp_path)
     assert "--adapter.width" in page
     assert "inner units of each adapter" in page

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mt_core.tracking.metrics import MetricsFile
+from mt_train.tracking.metrics import MetricsFile
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,7 +39,7 @@ def environment(wheel: Path) -> dict[str, str]:
 
 
 def train(folder: Path, environment: dict[str, str], *words: str) -> list[dict[str, float]]:
-    command = [sys.executable, "-m", "mt_core.cli.train", "--model", "gated-conv", *words, "--output", str(folder)]
+    command = [sys.executable, "-m", "mt_train.cli.train", "--model", "gated-conv", *words, "--output", str(folder)]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == 0, result.stderr
     return MetricsFile(folder / "metrics.jsonl").read()
@@ -57,7 +57,7 @@ def test_the_wheel_holds_the_package_its_types_and_its_licence_only(wheel: Path)
 def test_its_loss_falls_in_fifty_steps(environment: dict[str, str], tmp_path: Path) -> None:
     records = train(tmp_path / "run", environment, "--train.steps", "50")
     assert records[-1]["loss"] < records[0]["loss"] - 0.3
-    command = [sys.executable, "-m", "mt_core.cli.generate", "--run", str(tmp_path / "run"), "--prompt", "The "]
+    command = [sys.executable, "-m", "mt_tools.cli.generate", "--run", str(tmp_path / "run"), "--prompt", "The "]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip()

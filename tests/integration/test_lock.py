@@ -17,7 +17,7 @@ def test_a_rank_with_other_code_under_the_same_version_ends_the_run_which_names_
     with (copy / "variants.py").open("a") as file:
         file.write("# a change\n")
     words = ["--model", "llama", "--train.steps", "1", "--data.eval", "none", "--output", str(tmp_path / "run")]
-    command = [sys.executable, "-m", "mt_core.cli.train", *words]
+    command = [sys.executable, "-m", "mt_train.cli.train", *words]
     base = {**os.environ, "WORLD_SIZE": "2", "MT_STORE": str(tmp_path / "store"), "GLOO_SOCKET_IFNAME": "lo"}
     path = os.environ.get("PYTHONPATH", "")
     paths = [path, os.pathsep.join(filter(None, [str(tmp_path / "other"), path]))]

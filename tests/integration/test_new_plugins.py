@@ -13,7 +13,7 @@ import pytest
 from mt_core.cli.plugins import main
 from mt_core.scaffold import KINDS
 from mt_core.scaffold.distribution import LONGEST
-from mt_core.tracking.metrics import MetricsFile
+from mt_train.tracking.metrics import MetricsFile
 
 ROOT = Path(__file__).parents[2]
 NAMES = {kind: f"fresh-{number}" for number, kind in enumerate(KINDS)}
@@ -96,7 +96,7 @@ def test_two_steps_are_trained_with_all_of_them_by_name(written: Path, installed
     words = [word for kind, name in NAMES.items() for word in (SLOTS[kind], name)]
     words += ["--dataset.path", str(rows), "--train.steps", "2", "--output", str(written / "run")]
     environment = {**environment, "MT_PLUGINS": ",".join(NAMES.values())}
-    said = run(sys.executable, "-m", "mt_core.cli.train", *words, environment=environment)
+    said = run(sys.executable, "-m", "mt_train.cli.train", *words, environment=environment)
     assert len(MetricsFile(written / "run" / "metrics.jsonl").read()) == 2
     assert "perplexity" in said
     listed = run(sys.executable, "-m", "mt_core.cli.plugins", "check", "--strict", environment=environment)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mt_core.cli.train import main
-from mt_core.tracking.metrics import MetricsFile
+from mt_train.cli.train import main
+from mt_train.tracking.metrics import MetricsFile
 
 SENTENCES = [f"Number {n} is followed by {n + 1}, as everybody knows who has learned to count." for n in range(60)]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mt_core.cli.train import main as mt_train
+from mt_train.cli.train import main as mt_train
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

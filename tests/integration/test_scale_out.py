@@ -19,16 +19,16 @@ from pathlib import Path
 
 import pytest
 
-from mt_core.checkpoint.store import find, verify
-from mt_core.cli.train import main
-from mt_core.tracking.metrics import MetricsFile
+from mt_train.checkpoint.store import find, verify
+from mt_train.cli.train import main
+from mt_train.tracking.metrics import MetricsFile
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 WORDS = ["--model", "llama", "--model.n-layers", "1", "--train.sequence-len", "32", "--train.global-batch-size", "8"]
 WORDS += ["--train.steps", "6", "--data.eval", "4", "--eval.every-steps", "3", "--eval.samples", "0"]
 SHORT = ["--train.micro-batch-size", "4", "--parallel.timeout-seconds", "20"]
-MODULE = "mt_core.cli.train"
+MODULE = "mt_train.cli.train"
 
 
 @dataclass(frozen=True)

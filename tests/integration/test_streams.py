@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from mt_core.cli.data import main as data_main
-from mt_core.cli.eval import main as eval_main
-from mt_core.cli.train import main
-from mt_core.tracking.metrics import MetricsFile
+from mt_tools.cli.data import main as data_main
+from mt_tools.cli.eval import main as eval_main
+from mt_train.cli.train import main
+from mt_train.tracking.metrics import MetricsFile
 
 TEXTS = [f"Number {n} is followed by {n + 1}, as everybody knows who has learned to count." for n in range(200)]
 MODEL = ["--model", "llama", "--model.n-layers", "1"]

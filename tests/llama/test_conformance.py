@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mt_core.testing import BaseModelConformance
+from mt_conformance import BaseModelConformance
 from mt_plugin_llama import plugin
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mt_core.config.sections import DataConfig
-from mt_core.data.templates import build_template
 from mt_core.errors import MtError
 from mt_plugin_llama.tokenizer import SPECIAL, Llama3Tokenizer, Llama3TokenizerConfig, build_llama3_tokenizer
+from mt_train.config.sections import DataConfig
+from mt_train.data.templates import build_template
 
 NAMES = ("begin_of_text", "start_header_id", "end_header_id", "eot_id")
 MERGES = [b"th", b"the", b" t", b" th", b" the", b"in", b"ing", b"an", b"and", b" and"]

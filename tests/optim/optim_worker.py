@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "core" / "engine"))
 
 from layout_worker import Bench, Losses, main, state_hash
 
-from mt_core.checkpoint.store import find, verify
-from mt_core.engine.random_state import seed_everything
-from mt_core.loop import Progress
+from mt_train.checkpoint.store import find, verify
+from mt_train.engine.random_state import seed_everything
+from mt_train.loop import Progress
 
 
 class OptimBench(Bench):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mt_core.testing import BaseOptimizerConformance, BaseScheduleConformance
+from mt_conformance import BaseOptimizerConformance, BaseScheduleConformance
 from mt_plugin_optim import plugin
 
 SMALL = {

@@ -12,12 +12,12 @@ sys.path.insert(0, str(Path(__file__).parent))  # for support_table, which is al
 
 from support_table import PAGE, page
 
-from mt_core.config.run import RunConfig
-from mt_core.engine.plan import make_plan
 from mt_core.errors import ConfigError
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.resolve import resolve
 from mt_plugin_optim import plugin
+from mt_train.config.run import RunConfig
+from mt_train.engine.plan import make_plan
+from mt_train.plugins.resolve import resolve
 
 pytestmark = pytest.mark.usefixtures("kit_model")
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mt_core import CheckpointError, train
-from mt_core.cli.eval import main as mt_eval
-from mt_core.engine.fragments import _unlike
+from mt_core import CheckpointError
+from mt_tools.cli.eval import main as mt_eval
+from mt_train import train
+from mt_train.engine.fragments import _unlike
 
 SMALL = {"name": "kit-tiny", "dim": 32}
 

@@ -14,11 +14,11 @@ from torch.nn import functional
 
 from mt_core import UsageError
 from mt_core.adapters import LoraLinear
-from mt_core.engine.build import build_quantized, fill_model, weight_names
-from mt_core.engine.processes import Process
 from mt_core.nn import Batch, TrainModel
 from mt_plugin_quantizers.config import FourBitConfig, QuantizerConfig
 from mt_plugin_quantizers.layers import FourBitLinear, Int8Linear, QuantizedLinear, Quantizer, four_bit, int8
+from mt_train.engine.build import build_quantized, fill_model, weight_names
+from mt_train.engine.processes import Process
 
 SHAPE = {"vocab_size": 64, "dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 96, "max_seq_len": 32}
 CPU = torch.device("cpu")

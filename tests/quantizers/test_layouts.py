@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from mt_core import ConfigError
-from mt_core.engine.plan import make_plan
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.resolve import resolve
+from mt_train.engine.plan import make_plan
+from mt_train.plugins.resolve import resolve
 
 LLAMA = pytest.mark.needs("mt-plugin-llama")  # the worker's model
-WORKER = "core/adapters/adapter_worker.py"
+WORKER = "train/adapters/adapter_worker.py"
 Launch = Callable[..., dict[str, Any]]
 LORA = {"name": "lora", "rank": 4, "alpha": 32}
 CASES: dict[str, dict[str, Any]] = {

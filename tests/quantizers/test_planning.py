@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from mt_core.adapters import adapted_layers
-from mt_core.assemble.adapted import inject
-from mt_core.assemble.report import parameter_counts
-from mt_core.cli.train import main
-from mt_core.engine.build import build_quantized, stored_layers
 from mt_core.nn import TrainModel
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.resolve import resolve
+from mt_train.assemble.adapted import inject
+from mt_train.assemble.report import parameter_counts
+from mt_train.cli.train import main
+from mt_train.engine.build import build_quantized, stored_layers
+from mt_train.plugins.resolve import resolve
 
 pytestmark = pytest.mark.needs("mt-plugin-llama")
 

@@ -12,8 +12,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from mt_core.cli.convert import main as convert
-from mt_core.cli.train import main
 from mt_core.errors import WeightsError
 from mt_core.nn import Batch
 from mt_core.weights import CONFIG, staged, write_json, write_tensors
@@ -21,6 +19,8 @@ from mt_plugin_qwen.config import QwenConfig
 from mt_plugin_qwen.huggingface import ARCHITECTURES, HUGGINGFACE, described, exported
 from mt_plugin_qwen.model import Qwen
 from mt_plugin_qwen.variants import VARIANTS
+from mt_tools.cli.convert import main as convert
+from mt_train.cli.train import main
 
 KINDS = ["2.5, tied", "2.5, window 7 from block 1", "3, tied", "3, YaRN"]
 

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from unittest import mock
 
-from mt_core.cli import checkpoint, convert, data, eval, export, generate, plugins, report, train_help
+from mt_core.cli import plugins
 from mt_plugin_search import command as search
+from mt_tools.cli import checkpoint, convert, data, eval, export, generate, report
+from mt_train.cli import train_help
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "commands.md"

@@ -99,8 +99,7 @@ def page() -> str:
 
 
 def _hooks() -> str:
-    from mt_core.config.run import LISTS, SLOTS
-    from mt_core.hookspecs import HOOKS
+    from mt_core.hookspecs import HOOKS, LISTS, SLOTS
 
     options = {kind: f"`--{slot.replace('_', '-')}`" for slot in SLOTS for kind in [slot]}
     options |= {kind: f"`--{key}`" for key, kind in LISTS.items()}

@@ -26,8 +26,8 @@ MODULES = {
     "mt_core.adapters": "What adapters for linear layers are made of. Taking a name from here imports torch.",
     "mt_core.files": "Rows in files, for datasets, and files that a run writes. Imports no torch.",
     "mt_core.weights": "Folders of weights, for families. Imports no torch.",
-    "mt_core.command": "For commands of plugins. Imports no torch.",
-    "mt_core.testing": "The [conformance kit](../testing_a_plugin.md).",
+    "mt_train.command": "For commands of plugins. Imports no torch.",
+    "mt_conformance": "The [conformance kit](../testing_a_plugin.md).",
 }
 
 

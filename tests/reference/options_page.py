@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from mt_conformance.host import named_host
 from mt_core.cli.plugins_report import Report, described, options
 from mt_core.cli.plugins_text import kind_of_value, value, words
 from mt_core.config.base import ModelConfig, MtConfig
-from mt_core.config.run import LISTS, SECTIONS, SLOTS, ModelOptions
+from mt_core.hookspecs import LISTS, SLOTS
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.plugins.metadata import GROUP
-from mt_core.testing.host import named_host
+from mt_train.config.run import SECTIONS, ModelOptions
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "options.md"

@@ -18,7 +18,7 @@ import kind_pages
 import names_page
 from write_pages import PAGES
 
-from mt_core.config.run import LISTS, SLOTS
+from mt_core.hookspecs import LISTS, SLOTS
 from mt_core.scaffold import KINDS
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from mt_core import errors
-from mt_core.data.findings import THRESHOLDS
 from mt_core.errors import MtError
+from mt_train.data.findings import THRESHOLDS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mt_core import CallbackContext, StepRecord
-from mt_core.command import read_config, write_yaml
 from mt_plugin_search.process import STOPPED, Order
 from mt_plugin_search.pruning import MedianPruning, MedianPruningConfig
 from mt_plugin_search.request import CALLBACK
+from mt_train.command import read_config, write_yaml
 
 STEPS = 4
 RAW: dict[str, Any] = {"model": {"name": "kit-tiny", "n_layers": 1}, "train": {"steps": STEPS}}

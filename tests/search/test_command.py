@@ -14,10 +14,10 @@ from fake_train import FakeTrain, loss
 
 import mt_plugin_search.searching as searching
 from mt_core import ConfigError
-from mt_core.command import read_config
 from mt_plugin_search import search
 from mt_plugin_search.command import main
 from mt_plugin_search.process import STOPPED, Order
+from mt_train.command import read_config
 
 BASE = ["--model", "kit-tiny", "--model.n-layers", "1", "--train.steps", "4"]
 LR = ["--search.optimizer.lr", "log:1e-5..1e-1"]

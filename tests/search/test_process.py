@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from mt_core import train
 from mt_plugin_search import search
 from mt_plugin_search.command import main
+from mt_train import train
 
 TINY = """
 model: {name: kit-tiny, n_layers: 1}

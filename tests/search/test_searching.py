@@ -12,12 +12,12 @@ import pytest
 from fake_train import STEPS, FakeTrain, loss
 
 from mt_core import ConfigError, MtError, UsageError
-from mt_core.command import read_config
 from mt_plugin_search.folder import Folder
 from mt_plugin_search.process import Order
 from mt_plugin_search.request import Search
 from mt_plugin_search.searching import Found, begin, changed, go_on
 from mt_plugin_search.study import _opened
+from mt_train.command import read_config
 
 Asked = Callable[..., Search]
 

@@ -11,8 +11,8 @@ from annotated_types import Ge, Gt, MinLen
 
 import mt_plugin_trackers
 from mt_core import Component
-from mt_core.cli.train import main
 from mt_plugin_trackers import plugin
+from mt_train.cli.train import main
 
 SOURCES = list(Path(mt_plugin_trackers.__file__).parent.rglob("*.py"))
 

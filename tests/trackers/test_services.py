@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from mt_core import MtError, train
+from mt_core import MtError
+from mt_train import train
 
 SECRET = "a-key-that-nobody-should-see"
 

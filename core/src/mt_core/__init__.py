@@ -1,7 +1,7 @@
 """The core of the framework: what plugins and users import. Importing it imports no torch.
 
 Everything public is here, in ``mt_core.nn`` and ``mt_core.adapters`` (torch), ``mt_core.files``, ``mt_core.weights``,
-``mt_core.command`` or ``mt_core.testing``; the rest is private and may change.
+``mt_train.command`` or ``mt_conformance``; the rest is private and may change.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PUBLIC = {
     "MtConfig": "mt_core.config.base",
     "MtDeprecationWarning": "mt_core.deprecation",
     "MtError": "mt_core.errors",
-    "Outcome": "mt_core.assemble.outcome",
+    "Outcome": "mt_train.assemble.outcome",
     "Patterns": "mt_core.config.base",
     "DatasetComponent": "mt_core.components",
     "ManyConversations": "mt_core.protocols",
@@ -58,7 +58,7 @@ _PUBLIC = {
     "Rejected": "mt_core.protocols",
     "RopeScaling": "mt_core.config.rope",
     "Row": "mt_core.protocols",
-    "RunConfig": "mt_core.config.run",
+    "RunConfig": "mt_train.config.run",
     "Sample": "mt_core.protocols",
     "Schedule": "mt_core.protocols",
     "StepLines": "mt_core.tracking.step_lines",
@@ -84,17 +84,17 @@ _PUBLIC = {
     "peak_update": "mt_core.warmup",
     "preference": "mt_core.data.shapes",
     "hookimpl": "mt_core.hookspecs",
-    "check_config": "mt_core.api",
-    "generate": "mt_core.api",
-    "load_adapters": "mt_core.api",
-    "load_config": "mt_core.api",
-    "load_run": "mt_core.api",
+    "check_config": "mt_train.api",
+    "generate": "mt_train.api",
+    "load_adapters": "mt_train.api",
+    "load_config": "mt_train.api",
+    "load_run": "mt_train.api",
     "text_encoder": "mt_core.data.spelled",
     "begin_ids": "mt_core.data.text_ids",
     "continuation_encoder": "mt_core.data.text_ids",
     "text_field": "mt_core.data.shapes",
-    "train": "mt_core.api",
-    "renamed": "mt_core.data.encoding",
+    "train": "mt_train.api",
+    "renamed": "mt_train.data.encoding",
     "split_decay": "mt_core.groups",
     "warmed": "mt_core.warmup",
     "whole_shape": "mt_core.groups",
@@ -188,8 +188,6 @@ __all__ = [
 if TYPE_CHECKING:
     from mt_core.adapters.base import Adapter, AdapterContext, Probe
     from mt_core.adapters.config import LowRankConfig, TargetConfig
-    from mt_core.api import check_config, generate, load_adapters, load_config, load_run, train
-    from mt_core.assemble.outcome import Outcome
     from mt_core.components import (
         AdapterComponent,
         Component,
@@ -203,9 +201,7 @@ if TYPE_CHECKING:
     )
     from mt_core.config.base import ANY, ZERO, Layout, ModelConfig, MtConfig, Patterns
     from mt_core.config.rope import RopeScaling
-    from mt_core.config.run import RunConfig
-    from mt_core.data.encoding import renamed
-    from mt_core.data.shapes import conversation, is_conversation, preference, text_field
+    from mt_core.data.shapes import conversation, is_conversation, preference, renamed, text_field
     from mt_core.data.spelled import text_encoder
     from mt_core.data.text_ids import begin_ids, continuation_encoder
     from mt_core.deprecation import MtDeprecationWarning
@@ -246,6 +242,10 @@ if TYPE_CHECKING:
     )
     from mt_core.tracking.step_lines import StepLines
     from mt_core.warmup import WarmupOptions, peak_update, warmed
+    from mt_tools.api import generate
+    from mt_train.api import check_config, load_adapters, load_config, load_run, train
+    from mt_train.assemble.outcome import Outcome
+    from mt_train.config.run import RunConfig
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from mt_core.testing import BaseAdapterConformance
+from mt_conformance import BaseAdapterConformance
 from mt_plugin_parallel import plugin
 from mt_plugin_parallel.layer import ParallelLinear
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mt_core.testing import BaseModelConformance
+from mt_conformance import BaseModelConformance
 from mt_plugin_hello import plugin
 from mt_plugin_hello.model import windows
 

@@ -1,3 +1,3 @@
-"""The fixtures of the conformance kit: ``pip install 'mt-core[testing]'``."""
+"""The fixtures of the conformance kit: ``pip install mt-conformance``."""
 
-pytest_plugins = ["mt_core.testing.fixtures"]
+pytest_plugins = ["mt_conformance.fixtures"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import mt_plugin_line
+from mt_conformance import BaseTaskPrintConformance
 from mt_core import StepRecord
-from mt_core.testing import BaseTaskPrintConformance
 
 
 class TestBits(BaseTaskPrintConformance):

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 
 from mt_core import LowRankConfig, TargetConfig, UsageError
 from mt_core.adapters import adapted_layers, targets_of
-from mt_core.builtin.lora import Lora
 from mt_core.config.faults import faults_of
 from mt_core.nn import TrainModel
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
+from mt_plugin_standard.lora import Lora
 
 OWN = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 

@@ -9,8 +9,8 @@ import pytest
 
 from mt_core.cli import doctor
 from mt_core.cli.plugins import main
-from mt_core.cli.train import main as train
 from mt_core.plugins.host import PluginHost
+from mt_train.cli.train import main as train
 
 
 def test_it_tells_what_an_issue_needs_and_hides_secrets(

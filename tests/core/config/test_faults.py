@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from pydantic import Field, ValidationError
 
-from mt_core import ConfigError, load_config
+from mt_core import ConfigError
 from mt_core.config.base import MtConfig
 from mt_core.config.faults import faults_of
+from mt_train import load_config
 
 
 class Rated(MtConfig):

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from mt_core.assemble.discovery import discovered
 from mt_core.config.secrets import HIDDEN, is_secret, redact, redacted, redacted_config, secret_keys
 from mt_core.errors import ConfigError
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.resolve import resolve
+from mt_train.assemble.discovery import discovered
+from mt_train.plugins.resolve import resolve
 
 LETTERS = string.ascii_letters + string.digits
 Draw = Callable[[int], str]

@@ -13,15 +13,15 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer
 
 from mt_core import begin_ids, continuation_encoder
-from mt_core.assemble.resume import tokenizer_digest
-from mt_core.builtin.objectives.pretrain import Pretrain
-from mt_core.builtin.tokenizers.byte import ByteConfig, build_byte
-from mt_core.builtin.tokenizers.huggingface import HuggingFaceConfig, build_huggingface
-from mt_core.builtin.tokenizers.sentencepiece import SentencePieceConfig, build_sentencepiece
-from mt_core.config.sections import DataConfig
-from mt_core.data.templates import build_template
-from mt_core.generation.loaded import Loaded
-from mt_core.generation.prompts import text_ids
+from mt_plugin_standard.objectives.pretrain import Pretrain
+from mt_plugin_standard.tokenizers.byte import ByteConfig, build_byte
+from mt_plugin_standard.tokenizers.huggingface import HuggingFaceConfig, build_huggingface
+from mt_plugin_standard.tokenizers.sentencepiece import SentencePieceConfig, build_sentencepiece
+from mt_tools.generation.prompts import text_ids
+from mt_train.assemble.resume import tokenizer_digest
+from mt_train.config.sections import DataConfig
+from mt_train.data.templates import build_template
+from mt_train.generation.loaded import Loaded
 
 SPECIALS = [("<s>", 0), ("</s>", 1)]
 LINES = ["the answer is yes", "Answer: no, it is not", "yes and no (maybe) 3.14"] * 4

@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mt_core import DataError
-from mt_core.builtin.datasets.jsonl import JsonlConfig, build_jsonl
-from mt_core.builtin.datasets.text import TextConfig, build_text
+from mt_plugin_standard.datasets.jsonl import JsonlConfig, build_jsonl
+from mt_plugin_standard.datasets.text import TextConfig, build_text
 
 zstandard = pytest.importorskip("zstandard")
 

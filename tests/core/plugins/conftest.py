@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from mt_conformance.host import named_host
 from mt_core.plugins.host import PluginHost
-from mt_core.testing.host import named_host
 
 GOOD = """
 from mt_core import Component, hookimpl

@@ -11,10 +11,10 @@ import pytest
 
 import mt_core
 from mt_core import deprecation, hookspecs
-from mt_core.assemble.discovery import discovered
 from mt_core.cli.plugins import main
 from mt_core.deprecation import MtDeprecationWarning, Replaced
 from mt_core.plugins.host import PluginHost
+from mt_train.assemble.discovery import discovered
 
 Hosts = Callable[..., PluginHost]
 API = Path(__file__).parents[2] / "golden" / "api-1.json"

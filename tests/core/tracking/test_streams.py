@@ -11,8 +11,8 @@ from importlib.metadata import entry_points
 import pytest
 
 from mt_core.cli.guard import guarded
-from mt_core.tracking import logs
 from mt_core.tracking.streams import make_printable
+from mt_train.tracking import logs
 
 COMMANDS = sorted(each for each in entry_points(group="console_scripts") if each.name.startswith("mt-"))
 ENCODINGS = ("ascii", "latin-1", "cp1252", "utf-8")
@@ -77,7 +77,7 @@ def test_a_program_that_has_prepared_nothing_is_shown_a_runs_lines(monkeypatch: 
 
 
 def test_json_on_a_console_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mt_core.cli.data import main
+    from mt_tools.cli.data import main
 
     out = console("ascii")
     monkeypatch.setattr(sys, "stdout", out)

@@ -126,7 +126,7 @@ def _devices() -> Section:
 
 def _deepspeed() -> Section:
     try:
-        from mt_core.engine.operators import operators
+        from mt_train.engine.operators import operators
 
         return operators()
     except Exception as error:  # noqa: BLE001 - a broken installation is what the doctor is asked about

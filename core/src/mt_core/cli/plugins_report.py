@@ -68,7 +68,7 @@ def described(offer: Offer) -> Report:
 
 def _prefix(offer: Offer) -> str:
     """Where a run sets the options; empty for what is built from the model's own, as ``train_model`` is."""
-    from mt_core.config.run import LISTS, SLOTS
+    from mt_core.hookspecs import LISTS, SLOTS
 
     own = {kind: kind for kind in SLOTS} | {kind: f"{key}.{offer.component.name}" for key, kind in LISTS.items()}
     return own.get(offer.kind, "")

@@ -9,7 +9,7 @@ from mt_core.files.arrays import array_elements
 from mt_core.files.compressed import pieces_of, plain
 from mt_core.files.config import FileConfig
 from mt_core.files.json_rows import JsonRows
-from mt_core.files.native import native_faults, panicked, panics, tried
+from mt_core.files.native import native_faults, panicked, panics
 from mt_core.files.paths import files_of, suffix_of
 from mt_core.files.spans import (
     MOST_ROW_BYTES,
@@ -25,6 +25,7 @@ from mt_core.files.spans import (
 )
 from mt_core.files.strict_json import json_object, json_value
 from mt_core.files.writing import make_folder, open_regular, replaced
+from mt_plugin_standard.tokenizers.trial import tried
 
 __all__ = [
     "MOST_ROW_BYTES",

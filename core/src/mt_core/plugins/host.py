@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 import pluggy
 
 from mt_core import hookspecs
-from mt_core.config.run import LISTS
 from mt_core.errors import (
     ComponentError,
     DuplicateComponentError,
@@ -19,7 +18,7 @@ from mt_core.errors import (
     UnknownComponentError,
     did_you_mean,
 )
-from mt_core.hookspecs import PROJECT
+from mt_core.hookspecs import LISTS, PROJECT
 from mt_core.plugins.extension import adder, extend
 from mt_core.plugins.loading import COMPONENT_CLASS, Offer, Plugin, guard_builtins, load, words
 from mt_core.plugins.metadata import Installed, Selection, canonical, installed, without_effect

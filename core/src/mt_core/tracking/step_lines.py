@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.tracking.appender import Appender
-from mt_core.tracking.metrics import cut_back
+from mt_core.tracking.step_lines import cut_back
 
 
 class StepLines:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core import MtError, UsageError
-from mt_core.command import SLOTS, CommandLine, expand, guarded, merge, notice, parse, read_config
+from mt_train.command import SLOTS, CommandLine, expand, guarded, merge, notice, parse, read_config
 
 from .folder import BEST, Folder
 from .process import STOPPED

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core import ConfigError, Fault, MtError, UsageError
-from mt_core.command import held, notice, read_config, replace_text, write_yaml
+from mt_train.command import held, notice, read_config, replace_text, write_yaml
 
 from .pruning import HISTORY, Figures
 from .request import CALLBACK, Search, prepared

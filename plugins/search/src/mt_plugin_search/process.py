@@ -14,8 +14,8 @@ from pathlib import Path
 from types import FrameType
 
 from mt_core import StoppedError
-from mt_core.command import signals_taken
 from mt_core.files import open_regular
+from mt_train.command import signals_taken
 
 STOPPED = StoppedError.exit_code
 GRACE_SECONDS = 10.0
@@ -50,7 +50,7 @@ class Watch:
 
     def run(self, order: Order) -> int:
         """A ``Runner``: the code of a process, which ends with this one."""
-        words = [sys.executable, "-m", "mt_core.cli.train", "--config", str(order.config), "--output", str(order.run)]
+        words = [sys.executable, "-m", "mt_train.cli.train", "--config", str(order.config), "--output", str(order.run)]
         words += ["--resume", "auto", "--nproc-per-node", order.processes]
         with open(order.log, "ab", opener=open_regular) as log:
             # A group of its own: a terminal sends Ctrl-C to its whole group, and the trial would get it twice.

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import islice, product
 from typing import Any
 
-from mt_core import ConfigError, Fault, RunConfig, check_config, load_config
+from mt_core import ConfigError, Fault
+from mt_train import RunConfig, check_config, load_config
 
 from .space import Range, Space, Value, option, shown, with_values
 

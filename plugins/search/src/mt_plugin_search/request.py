@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, field_validator
 
 from mt_core import ConfigError, Fault, MtConfig
-from mt_core.command import faults_of, merge, write_yaml
+from mt_train.command import faults_of, merge, write_yaml
 
 from .pruning import METRIC
 from .refusals import refusals

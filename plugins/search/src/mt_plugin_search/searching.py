@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core import MtError, RunConfig, UsageError
-from mt_core.command import duration, expand, merge, next_run_folder, notice, read_config
+from mt_core import MtError, UsageError
+from mt_train import RunConfig
+from mt_train.command import duration, expand, merge, next_run_folder, notice, read_config
 
 from .folder import Folder, refuse_other, unusable
 from .process import STOPPED, Order, Runner, Watch, last_words

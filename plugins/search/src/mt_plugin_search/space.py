@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from mt_core import Fault, first_line
-from mt_core.command import SLOTS, merge
+from mt_train.command import SLOTS, merge
 
 Value = str | int | float | bool | None
 """What a trial may set a key to."""

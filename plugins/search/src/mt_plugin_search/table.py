@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from mt_core.command import drawn_on, duration, visible
+from mt_train.command import drawn_on, duration, visible
 
 from .searching import Found
 from .space import shown

@@ -1,0 +1,300 @@
+"""Conformance of an adapter: it begins as its base, trains what it says, merges, comes back, and runs where it declares."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mt_conformance import tiny
+from mt_conformance.forward import EXACT, changed, difference, gradients_of, mean_loss, outputs, rows_of
+from mt_conformance.host import hermetic_host
+from mt_conformance.layouts import LayoutConformance, small_run
+from mt_conformance.plain_training import PlainTraining
+from mt_conformance.weights import filled
+from mt_core.adapters import adapted_layers, merge, unmerge
+from mt_core.adapters.base import Adapter
+from mt_core.components import AdapterComponent
+from mt_core.errors import ConfigError, UsageError
+from mt_core.nn import Batch, TrainModel
+from mt_core.plugins.host import PluginHost
+from mt_core.protocols import Quantizer
+from mt_train.assemble.adapted import inject, start
+from mt_train.assemble.data import build_data
+from mt_train.assemble.probe import probe_of
+from mt_train.engine.build import build_quantized, fill_model, weight_names
+from mt_train.engine.plan import make_plan
+from mt_train.engine.processes import Process
+from mt_train.plugins.resolve import Resolved, resolve
+
+ALONE = Process(0, 1, 0, torch.device("cpu"))
+TOKENS = 24
+
+
+class BaseAdapterConformance(LayoutConformance):
+    """Part of a model made trainable. Cheap checks are on a small model in this process, the rest in the class's launch."""
+
+    kind = "adapter"
+    exact_within: float = 1e-5
+    """How far the first output may be from the base's, as a share of it: rounding. For ``exact_at_init=False`` say here how far."""
+    merged_within: float = 1e-5
+    """How far the merged model's output may be from the adapted one's, as a share of it: rounding of another order of sums."""
+    rate: float = 1e-2
+    """Learning rate of the few steps that have to lower the loss."""
+    model: Mapping[str, Any] = {"name": tiny.NAME, "dim": 32}
+    """The family and shape that it is tried on, as in ``run.yaml``."""
+    quantizer: Mapping[str, Any] = {"name": tiny.EIGHT_BITS}
+    """What stores the base in fewer bits, where the adapter says that it may."""
+
+    def run(self, host: PluginHost, folder: Path) -> dict[str, Any]:
+        """See ``LayoutConformance``."""
+        return small_run(model=dict(self.model), adapter={"name": self.name, **self.values_in(host, folder)})
+
+    def world(self, host: PluginHost) -> PluginHost:
+        """The host, with a model and a quantizer to try it on."""
+        return hermetic_host(tiny, self.plugin)
+
+    # ------------------------------------------------------------------------------------------------- what it is tried on
+
+    def declared(self, host: PluginHost) -> AdapterComponent:
+        """The component."""
+        component = self.component(host)
+        assert isinstance(component, AdapterComponent), "the host checks what mt_adapters returns"
+        return component
+
+    def resolved(self, host: PluginHost, folder: Path, *, quantized: bool = False) -> Resolved:
+        """The config of a run with it. Raises ``ConfigError`` where it does not go with the quantizer."""
+        run = self.run(host, folder)
+        return resolve({**run, "quantizer": dict(self.quantizer)} if quantized else run, self.world(host))
+
+    def base(self, resolved: Resolved) -> TrainModel:
+        """The model without it, every weight moved away from zero and one."""
+        make = partial(resolved.build, "train_model", resolved.config.model.options)
+        quantizer: Quantizer | None = resolved.build("quantizer", resolved.config.quantizer.options)
+        plain = filled(make(), wide=True)
+        if quantizer is None:
+            return plain
+        model = build_quantized(make, quantizer, ALONE.device)
+        source = {name: each.detach().clone for name, each in plain.named_parameters()}
+        fill_model(model, source, seed=0, process=ALONE)
+        return model
+
+    def adapted(self, resolved: Resolved) -> tuple[TrainModel, Adapter]:
+        """The model with it, as a run begins."""
+        model = self.base(resolved)
+        names = weight_names(model)
+        adapter = inject(resolved, model, probe=lambda: probe_of_run(resolved, model))
+        start(resolved, model, adapter, names, process=ALONE)
+        return model, adapter
+
+    def resumed(self, resolved: Resolved, plan: Mapping[str, Any], saved: Mapping[str, Tensor]) -> TrainModel:
+        """The model with it as a checkpoint of trained weights gives it: nothing begins anew."""
+        model = self.base(resolved)
+        adapter = resolved.build("adapter", resolved.config.adapter.options)
+        adapter.plan = json.loads(json.dumps(dict(plan)))
+        adapter.inject(model)
+        model.load_state_dict(saved, strict=False)
+        return model
+
+    def batches(self, model: TrainModel, count: int = 1) -> list[Batch]:
+        """Rows of numbers that could be tokens; the same ones each time."""
+        generator = torch.Generator().manual_seed(3)
+        ids = torch.randint(min(200, model.config.vocab_size), (count, 4, TOKENS), generator=generator)
+        return [rows_of(each, TOKENS) for each in ids]
+
+    def training(self, resolved: Resolved, model: TrainModel, adapter: Adapter, steps: int) -> PlainTraining:
+        """Its steps in this process."""
+        return PlainTraining(resolved, model, adapter, rate=self.rate, steps=steps)
+
+    def trained(self, resolved: Resolved, steps: int = 3) -> tuple[TrainModel, Adapter]:
+        """After some steps, ready to look at."""
+        torch.manual_seed(0)
+        model, adapter = self.adapted(resolved)
+        self.training(resolved, model, adapter, steps).run(self.batches(model, steps))
+        return model.eval(), adapter
+
+    # ------------------------------------------------------------------------------------------------------------ checks
+
+    def test_it_begins_as_the_base(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Within rounding; one that does not declares ``exact_at_init=False``, and its test says how far it begins."""
+        resolved = self.resolved(mt_host, tmp_path)
+        base = self.base(resolved).eval()
+        batch = self.batches(base)[0]
+        apart = difference(outputs(self.adapted(resolved)[0].eval(), batch), outputs(base, batch))
+        assert apart <= self.exact_within, (
+            f"before the first step the output differs from the base's by {apart:.1e} of its length (allowed: {self.exact_within:g})."
+            " Begin with an update of zero, or declare exact_at_init=False and say in exact_within of the test how far it is"
+        )
+        exact = self.declared(mt_host).exact_at_init
+        assert exact or apart > EXACT, f"it begins as the base ({apart:.1e} away): declare exact_at_init=True"
+
+    def test_its_first_values_follow_from_the_seed(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Whatever was drawn before, so that every layout begins alike."""
+        resolved = self.resolved(mt_host, tmp_path)
+        torch.manual_seed(1)
+        one = dict(self.adapted(resolved)[0].named_parameters())
+        torch.manual_seed(2)
+        two = dict(self.adapted(resolved)[0].named_parameters())
+        wrong = [name for name in one if not torch.equal(one[name], two[name])]
+        assert not wrong, (
+            f"{', '.join(wrong[:3])} begin with other values in the same run; draw them from the generator that initialise(generator) gets"
+        )
+
+    def test_only_what_it_declares_is_trained(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """To the bit, after three steps; ``rewrites_base`` allows the base of its layers to change as well."""
+        resolved = self.resolved(mt_host, tmp_path)
+        model, adapter = self.adapted(resolved)
+        before = {name: each.detach().clone() for name, each in model.named_parameters()}
+        allowed = set(adapter.trainable_parameters(model)) | self._rewritten(mt_host, model)
+        own = set(before) - set(weight_names(self.base(resolved)))
+        self.training(resolved, model, adapter, 3).run(self.batches(model, 3))
+        changed = {name for name, each in model.named_parameters() if not torch.equal(each, before[name])}
+        assert changed, "three steps changed nothing; trainable_parameters names what is trained"
+        wrong = sorted(changed - allowed - own)
+        assert not wrong, (
+            f"{', '.join(wrong[:3])} of the base changed in training, and trainable_parameters does not name them; an adapter"
+            " that rewrites the base declares rewrites_base=True, on its component and its class"
+        )
+
+    def test_every_trained_parameter_gets_a_gradient(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Once training has begun: at first a zero may stand before it."""
+        model, adapter = self.trained(self.resolved(mt_host, tmp_path))
+        mean_loss(model, self.batches(model)[0]).backward()  # type: ignore[no-untyped-call]
+        trained = adapter.trainable_parameters(model)
+        idle = sorted(set(trained) - set(gradients_of(model)))
+        assert not idle, f"no gradient reaches {', '.join(idle[:3])}; use them, or do not name them as trained"
+
+    def test_a_few_steps_lower_the_loss(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Twenty on one batch."""
+        resolved = self.resolved(mt_host, tmp_path)
+        model, adapter = self.adapted(resolved)
+        losses = self.training(resolved, model, adapter, 20).run(self.batches(model) * 20)
+        assert losses[-1] < losses[0] - 0.01, (
+            f"twenty steps on one batch took the loss from {losses[0]:.4f} to {losses[-1]:.4f} nats per token; set `rate` of"
+            f" the test where {self.rate:g} does not suit it"
+        )
+
+    def test_merged_it_gives_the_same_and_unmerging_gives_the_bits_back(
+        self, mt_host: PluginHost, tmp_path: Path
+    ) -> None:
+        """After some training; what cannot be merged says ``mergeable=False`` and refuses."""
+        resolved = self.resolved(mt_host, tmp_path)
+        model, _ = self.trained(resolved)
+        batch = self.batches(model)[0]
+        if not self.declared(mt_host).mergeable:
+            self._refuses_to_merge(model)
+            return
+        before, bits = outputs(model, batch), {name: each.clone() for name, each in model.named_parameters()}
+        merge(model)
+        between = outputs(model, batch)
+        unmerge(model)
+        apart = difference(between, before)
+        assert apart <= self.merged_within, (
+            f"merged, the output differs by {apart:.1e} of its length (allowed: {self.merged_within:g}); merged_weight or"
+            " delta_weight says something else than adapted(x), or the component declares mergeable=False"
+        )
+        wrong = [name for name, each in model.named_parameters() if not torch.equal(each, bits[name])]
+        assert not wrong, f"{', '.join(wrong[:3])} are others after unmerging; merge() keeps the base's own parameters"
+        assert torch.equal(outputs(model, batch), before), "the output is another after unmerging"
+
+    def test_what_it_saves_gives_the_same_model_again(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """``saved_state`` and the plan, on the base as it was: a trained-only checkpoint."""
+        resolved = self.resolved(mt_host, tmp_path)
+        model, adapter = self.trained(resolved)
+        values = dict(model.named_parameters())
+        saved = set(adapter.saved_state(model))
+        brought = set(values) - set(weight_names(self.base(resolved)))
+        missing = sorted((brought | set(adapter.trainable_parameters(model))) - saved)
+        assert not missing, f"saved_state leaves out {', '.join(missing[:3])}, which base and seed cannot give again"
+        again = self.resumed(resolved, adapter.plan, {name: values[name] for name in saved})
+        batch = self.batches(model)[0]
+        assert torch.equal(outputs(again.eval(), batch), outputs(model, batch)), (
+            "a second model with what saved_state names, and the same plan, gives another output. What training changes is a"
+            " parameter (trained, or frozen by `trained`), and what changes shapes is in `plan`, as JSON"
+        )
+
+    def test_recomputing_blocks_changes_no_gradient(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """``train.activation_checkpointing``: every layer runs a second time in the backward."""
+        model, _ = self.trained(self.resolved(mt_host, tmp_path))
+        found = []
+        for model.checkpoint_blocks in (False, True):
+            model.train().zero_grad()
+            torch.manual_seed(0)
+            mean_loss(model, self.batches(model)[0]).backward()  # type: ignore[no-untyped-call]
+            found.append(gradients_of(model))
+        wrong = [name for name, one in found[0].items() if difference(one, found[1][name]) > EXACT]
+        assert not wrong, f"with activation checkpointing the gradients of {', '.join(wrong[:3])} are others"
+
+    def test_later_tokens_never_change_earlier_outputs(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Changed from the middle on, a row has the same outputs before it, as without the adapter."""
+        model, _ = self.trained(self.resolved(mt_host, tmp_path))
+        batch, at = self.batches(model)[0], TOKENS // 2
+        one, other = (outputs(model, each)[:, :at] for each in (batch, changed(batch, model, at, TOKENS)))
+        assert (apart := difference(one, other)) <= EXACT, (
+            f"other tokens from place {at} on change outputs before it by {apart:.1e} of their size (allowed: {EXACT:g}):"
+            " adapted(x) works on each token by itself; normalise over the last dimension"
+        )
+
+    def test_in_half_precision_it_stays_half(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """The output has the precision of the input, and gradients are finite."""
+        resolved = self.resolved(mt_host, tmp_path)
+        model, adapter = self.adapted(resolved)
+        training = self.training(resolved, model.to(torch.bfloat16), adapter, 2)
+        try:
+            losses = training.run(self.batches(model, 2))
+            hidden: Tensor = model(self.batches(model)[0])
+        except RuntimeError as error:
+            raise AssertionError(f"in bfloat16 it ends in an error: {error}. Give back the dtype of x") from error
+        assert hidden.dtype == torch.bfloat16, (
+            f"in bfloat16 the hidden states are {hidden.dtype}; adapted(x) gives back the dtype of x"
+        )
+        assert all(math.isfinite(loss) for loss in losses), f"in bfloat16 the losses are {losses}"
+
+    def test_it_works_on_a_quantized_base_or_is_refused(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Frozen weights in fewer bits; ``on_quantized=False`` (or ``rewrites_base``) says that it cannot."""
+        if not self.declared(mt_host).on_quantized:
+            with pytest.raises(ConfigError, match=f"{self.name} does not work on a quantized base"):
+                self.resolved(mt_host, tmp_path, quantized=True)
+            return
+        resolved = self.resolved(mt_host, tmp_path, quantized=True)
+        base = self.base(resolved).eval()
+        batch = self.batches(base)[0]
+        plain, one = self.adapted(self.resolved(mt_host, tmp_path))
+        model, adapter = self.adapted(resolved)
+        same = adapter.trainable_parameters(model) == one.trainable_parameters(plain)
+        assert same, "on a quantized base it trains other parameters than on a plain one; declare on_quantized=False"
+        apart = difference(outputs(model.eval(), batch), outputs(base, batch))
+        assert apart <= self.exact_within, f"on a quantized base it begins {apart:.1e} away from it"
+        losses = self.training(resolved, model, adapter, 20).run([batch] * 20)
+        assert losses[-1] < losses[0] - 0.01, (
+            f"on a quantized base the loss went from {losses[0]:.4f} to {losses[-1]:.4f}"
+        )
+
+    # -------------------------------------------------------------------------------------------------------- small parts
+
+    def _rewritten(self, host: PluginHost, model: TrainModel) -> set[str]:
+        """Weights of the base that it may change."""
+        if not self.declared(host).rewrites_base:
+            return set()
+        return {f"{name}.{each}" for name, layer in adapted_layers(model) for each, _ in layer.named_parameters()}
+
+    def _refuses_to_merge(self, model: TrainModel) -> None:
+        for name, layer in adapted_layers(model):
+            try:
+                layer.merge()
+            except UsageError:
+                return
+            raise AssertionError(f"it declares mergeable=False, and {name} merges; raise UsageError in merged_weight")
+
+
+def probe_of_run(resolved: Resolved, model: TrainModel) -> Any:
+    """What looks at the rows of the run."""
+    plan = make_plan(resolved.config, world=1, device="cpu", offers=resolved.offers.values())
+    return probe_of(resolved.config, build_data(resolved), plan, ALONE, model)

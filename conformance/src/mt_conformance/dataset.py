@@ -1,0 +1,276 @@
+"""Conformance of a dataset: the same rows in the same order, for any number of ranks, from any place on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from mt_conformance import tiny
+from mt_conformance.base import BasePluginConformance
+from mt_conformance.host import hermetic_host
+from mt_conformance.layouts import small_run
+from mt_core.components import DatasetComponent
+from mt_core.errors import DataError
+from mt_core.nn import NOT_TRAINED, Batch
+from mt_core.plugins.host import PluginHost
+from mt_core.protocols import Dataset, Repeating, Row, Stream
+from mt_train.assemble.data import build_data, make_loader
+from mt_train.data.chunks import can_fork
+from mt_train.data.loader import Position, Window
+from mt_train.engine.plan import make_plan
+from mt_train.engine.processes import Process
+from mt_train.plugins.resolve import resolve
+
+MOST = 40
+"""Rows that are looked at."""
+
+BLOCK = 3
+"""Rows of a stream that are shuffled together: so few that a resume goes by the stream's own state after the first ones."""
+
+CHUNK = 4
+"""Rows that a process encodes at a time: so few that there is work for two."""
+
+Seen = tuple[tuple[str, ...], tuple[Any, ...]]
+"""A step: the ids of its rows, and the tokens that this rank trains on."""
+
+
+class BaseDatasetConformance(BasePluginConformance):
+    """A source of rows. ``options_in`` writes a few (5 to 40) into files; ``objective`` is one that can encode them.
+
+    Opt-in: ``bad_options_in``, files of which one row is bad.
+    """
+
+    kind = "dataset"
+    objective: str | Mapping[str, Any] = "pretrain"
+    columns: Mapping[str, str] = {}
+    """``data.columns``: our field name → the one in the rows."""
+    bad_row: str = ""
+    """What the message about the bad row must contain: where it is (``rows.jsonl:2``)."""
+
+    def bad_options_in(self, folder: Path) -> Mapping[str, Any] | None:
+        """Options for files of which one row is bad (and ``bad_row`` says where); ``None`` leaves the check out."""
+        return None
+
+    # ------------------------------------------------------------------------------------------------ what is tested
+
+    def source(self, host: PluginHost, folder: Path, split: str = "train") -> Dataset | Stream:
+        """As a run opens it."""
+        built = self.part(host, folder).build(split=split)
+        assert isinstance(built, Dataset | Stream), (
+            f"build(config, split={split!r}) returned a {type(built).__name__}; it must return a Dataset (len, row), a Stream"
+            " (rows, state_dict, load_state_dict)"
+        )
+        return built
+
+    def rows(self, source: Dataset | Stream, backwards: bool = False) -> list[Row]:
+        """The first rows; ``backwards`` asks for the last of them first, where that is possible."""
+        if isinstance(source, Stream):
+            return [row for row in islice(source.rows(0, 0), MOST) if not isinstance(row, DataError)]
+        indices = range(min(len(source), MOST))
+        found = {index: source.row(index) for index in (reversed(indices) if backwards else indices)}
+        return [found[index] for index in indices]
+
+    def steps(
+        self, folder: Path, *, at: Position | None = None, seed: int = 0, rank: int = 0, world: int = 1, **data: Any
+    ) -> Iterator[tuple[Seen, Window]]:
+        """The optimizer steps of one epoch, of ``world`` rows each, as a run reads them."""
+        host = hermetic_host(tiny, self.plugin)
+        options = dict(self.options_in(folder))
+        keys = {"eval": None, "cache": None, "read_rows": MOST, "shuffle_buffer": BLOCK, "batching": "padding"}
+        raw = small_run(
+            dataset={"name": self.name, **options},
+            objective=self.objective,
+            data={**keys, "truncation": "right", "columns": self.columns, **data},
+            train={"steps": 4, "sequence_len": 256, "micro_batch_size": 1, "global_batch_size": world, "seed": seed},
+        )
+        resolved = resolve(raw, host)
+        plan = make_plan(resolved.config, world=world, device="cpu", offers=resolved.offers.values())
+        process = Process(rank, world, rank, torch.device("cpu"))
+        loader = make_loader(resolved.config, build_data(resolved), plan, process)
+        place = at or Position()
+        for window in islice(loader.windows(place), 3 * MOST):
+            ended = window.after.epoch > place.epoch
+            if ended and (window.after.row or window.after.block):
+                return  # the end of a stream's epoch shows when the next one has begun
+            yield (window.row_ids, tuple(map(tokens_of, window.batches))), window
+            if ended:
+                return
+
+    def seen(self, folder: Path, **how: Any) -> list[Seen]:
+        """What the steps of an epoch are."""
+        found = [each for each, _ in self.steps(folder, **how)]
+        assert len(found) >= 3, (
+            f"an epoch has {len(found)} samples; write some more rows in options_in (5 to {MOST}), or set `objective` (now"
+            f" {self.objective!r}) and `columns` so that they can be encoded"
+        )
+        return found
+
+    # ------------------------------------------------------------------------------------------------------------ checks
+
+    def test_every_row_has_an_id_of_its_own(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """File and line, or whatever finds it again: messages and reports name rows by it."""
+        source = self.source(mt_host, tmp_path)
+        rows = self.rows(source)
+        assert rows, "it gives no rows; write a few in options_in"
+        for number, row in enumerate(rows):
+            has_id = isinstance(row, Mapping) and isinstance(row.get("id"), str) and row["id"].strip()
+            assert has_id, (
+                f"row {number} is {str(dict(row) if isinstance(row, Mapping) else row)[:200]}; a row is a mapping with an `id`, a"
+                " text that says where it is (file and line)"
+            )
+        ids = [row["id"] for row in rows]
+        twice = sorted({each for each in ids if ids.count(each) > 1})
+        assert not twice or isinstance(source, Repeating), (
+            f"{len(twice)} ids are those of several rows, such as {twice[:3]}; each row needs its own (a dataset that repeats"
+            " rows on purpose has originals())"
+        )
+
+    def test_rows_are_the_same_whenever_they_are_asked_for(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Backwards, again, and by another process: every rank reads for itself."""
+        source = self.source(mt_host, tmp_path)
+        first = [dict(row) for row in self.rows(source)]
+        others = {
+            "asked for backwards": self.rows(source, backwards=True),
+            "of a dataset built anew": self.rows(self.source(mt_host, tmp_path)),
+        }
+        for how, rows in others.items():
+            again = [dict(row) for row in rows]
+            wrong = [number for number, pair in enumerate(zip(first, again, strict=False)) if pair[0] != pair[1]]
+            assert again == first, (
+                f"{how}, {f'row {wrong[0]} is another' if wrong else 'there are other rows'}; a row follows from the options, the"
+                " files and its index (of a stream: from epoch and seed) alone, without random state"
+            )
+
+    def test_the_order_follows_from_the_seed(self, tmp_path: Path) -> None:
+        """The same seed gives the same order, another one another."""
+        one, same, other = (self.seen(tmp_path, seed=seed) for seed in (1, 1, 2))
+        wrong = [step for step, pair in enumerate(zip(one, same, strict=False)) if pair[0] != pair[1]]
+        assert one == same, (
+            f"two runs of one seed have other rows, first in step {wrong[0] + 1 if wrong else len(one)}; the rows must follow"
+            " from the options, the files, epoch and seed"
+        )
+        assert len(one) < 5 or one != other, "seeds 1 and 2 give the same order; rows(epoch, seed) has to use its seed"
+
+    def test_each_epoch_has_an_order_of_its_own(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Of a stream that shuffles by its seed; the core shuffles what is no stream."""
+        source = self.source(mt_host, tmp_path)
+        if not isinstance(source, Stream):
+            pytest.skip("rows that are found by their number are shuffled by mt-core")
+        first, second, again = (self.order(source, epoch) for epoch in (0, 1, 0))
+        fresh = self.order(self.source(mt_host, tmp_path), 1)
+        assert [first, second] == [again, fresh], (
+            "an epoch has other rows behind another one than from a new object, as in a resumed run; the rows follow from epoch"
+            " and seed: keep nothing of one epoch for the next"
+        )
+        shuffles = len(first) >= 5 and first != self.order(source, 0, seed=2)
+        assert not shuffles or first != second, (
+            "another seed gives another order, and another epoch the same one; rows(epoch, seed) has to shuffle by both, as in"
+            " random.Random(f'{seed}:{epoch}')"
+        )
+
+    def order(self, source: Any, epoch: int, *, seed: int = 1) -> list[str]:
+        """The ids of the first rows of an epoch of a stream."""
+        return [row["id"] for row in islice(source.rows(epoch, seed), MOST) if not isinstance(row, DataError)]
+
+    def test_ranks_share_the_rows_without_loss_or_overlap(self, tmp_path: Path) -> None:
+        """Two ranks together have every row of the epoch once."""
+        whole = [tokens for (_, batches), _ in self.steps(tmp_path) for tokens in batches]
+        parts = [[batches for (_, batches), _ in self.steps(tmp_path, rank=rank, world=2)] for rank in (0, 1)]
+        assert len(parts[0]) == len(parts[1]), (
+            f"rank 0 has {len(parts[0])} steps and rank 1 {len(parts[1])}; ranks that have other rows would wait for each other"
+            " for ever: rows may not depend on the rank"
+        )
+        joined = [tokens for pair in zip(*parts, strict=True) for batches in pair for tokens in batches if tokens]
+        assert joined == whole, (
+            "what two ranks read, put together, is not what one reads. The core shares the rows out: give every process the same"
+            " ones (no RANK, no WORLD_SIZE, no random state in the dataset)"
+        )
+
+    def test_it_goes_on_exactly_from_every_row(self, tmp_path: Path) -> None:
+        """A run that stopped after any row of the first epoch, or after some of the second one, goes on with the next one."""
+        for epoch, each in ((0, 1), (1, 4)):
+            steps = list(islice(self.steps(tmp_path, at=Position(epoch)), 12))
+            for number in range(1, len(steps), each):
+                after = steps[number - 1][1].after
+                rest = [seen for seen, _ in islice(self.steps(tmp_path, at=after), len(steps) - number)]
+                wanted = [seen for seen, _ in steps[number:]]
+                assert rest == wanted, (
+                    f"stopped after row {number} of epoch {epoch} (from 0) and resumed, the next row is"
+                    f" {rest[0][0] if rest else 'none'}, and {wanted[0][0]} without the stop. state_dict() is asked for between"
+                    " rows, and load_state_dict() of a new object must bring it to the same place"
+                )
+
+    def test_processes_that_encode_rows_do_not_change_the_order(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """``data.workers``, for a dataset that says which files it reads."""
+        component, config = self.component(mt_host), self.config(mt_host, tmp_path)
+        if not isinstance(component, DatasetComponent) or component.parts or component.files(config, "train") is None:
+            pytest.skip("it names no files, so its rows are encoded in the process that trains")
+        if not can_fork():
+            pytest.skip("rows are encoded by several processes on Linux only, and where no other thread runs")
+        with patch("mt_train.data.chunks.CHUNK_ROWS", CHUNK):
+            alone, shared = (
+                self.seen(tmp_path, cache=str(tmp_path / f"cache-{workers}"), workers=workers) for workers in (1, 2)
+            )
+        assert alone == shared, (
+            "encoded by two processes, other rows come than by one; a row follows from its index alone"
+        )
+
+    def test_its_splits_and_files_are_there(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """``build`` gives rows or ``None`` to evaluate on, and ``files`` names what exists."""
+        component, part = self.component(mt_host), self.part(mt_host, tmp_path)
+        held_out = part.build(split="eval")
+        assert held_out is None or isinstance(held_out, Dataset | Stream), (
+            f"build(config, split='eval') returned a {type(held_out).__name__}; return a Dataset, a Stream, or None where there is"
+            " no such split"
+        )
+        if isinstance(component, DatasetComponent) and component.parts is None:
+            files: Sequence[Path] = component.files(part.options, "train") or ()
+            lost = [str(path) for path in files if not Path(path).exists()]
+            assert not lost, (
+                f"files(config, 'train') names {', '.join(lost)}, which is not there; it names what is read"
+            )
+
+    def test_a_bad_row_is_reported_with_its_place(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Opt-in: an error that says where, for that row and no other."""
+        options = self.bad_options_in(tmp_path)
+        if options is None:
+            pytest.skip("opt-in: override bad_options_in(folder) with files of which one row is bad, and set bad_row")
+        said = []
+        for error in self.errors(self.component(mt_host), options):
+            assert isinstance(error, DataError), (
+                f"a bad row raised {type(error).__name__}: {error}; raise mt_core.DataError with file and line, so that"
+                " data.on_bad_row=skip can pass over it"
+            )
+            said.append(str(error))
+        assert len(said) == 1, f"{len(said)} rows were reported, and one is bad: {said[:3]}"
+        assert self.bad_row in said[0], f"the message does not say where ({self.bad_row!r}): {said[0]}"
+
+    def errors(self, component: Any, options: Mapping[str, Any]) -> list[BaseException]:
+        """What asking for each row raises, the opening included where nothing can be opened."""
+        try:
+            source = component.build(component.config(**options), split="train")
+            if isinstance(source, Stream):
+                return [row for row in source.rows(0, 0) if isinstance(row, DataError)]
+        except Exception as error:  # noqa: BLE001 - whatever a stranger's dataset raises is judged above
+            return [error]
+        found = [_error_of(source, index) for index in range(len(source))]
+        return [each for each in found if each is not None]
+
+
+def tokens_of(batch: Batch) -> tuple[int, ...]:
+    """What is trained on, without the padding, which depends on what shares a step."""
+    return tuple(batch.labels[batch.labels != NOT_TRAINED].tolist())
+
+
+def _error_of(source: Dataset, index: int) -> BaseException | None:
+    try:
+        source.row(index)
+    except Exception as error:  # noqa: BLE001 - whatever a stranger's dataset raises is judged above
+        return error
+    return None

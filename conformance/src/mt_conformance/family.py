@@ -1,0 +1,79 @@
+"""A family as the checks of a model need it: its size, its model with values, its layers, a small run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mt_conformance.forward import rows_of
+from mt_conformance.layouts import LayoutConformance, small_run
+from mt_conformance.weights import filled
+from mt_core.components import ModelFamily
+from mt_core.nn import Batch, LayerSpec, TrainModel
+from mt_core.plugins.host import Offer, PluginHost
+from mt_train.engine.stages import derived_layers
+
+
+class FamilyConformance(LayoutConformance):
+    """What is tested. The checks are in ``BaseModelConformance``."""
+
+    kind = "model"
+    variant: str = ""
+
+    def values_in(self, host: PluginHost, folder: Path) -> Mapping[str, Any]:
+        family = self.component(host)
+        assert isinstance(family, ModelFamily), "the host checks what mt_model_configs returns"
+        size = self.variant or family.default_variant
+        assert size in family.variants, (
+            f"variant = {size!r} is no size of {self.name!r}; sizes: {', '.join(family.variants)}"
+        )
+        return {**family.variants[size], **super().values_in(host, folder)}
+
+    def model(self, host: PluginHost, folder: Path, *, seed: int = 0, wide: bool = True) -> TrainModel:
+        """With values, ready to be trained."""
+        made = self.train_model(host).component.build(self.config(host, folder))
+        assert isinstance(made, TrainModel), (
+            f"build returned a {type(made).__name__}; the model of mt_train_models has to be an mt_core.nn.TrainModel"
+        )
+        return filled(made, seed=seed, wide=wide)
+
+    def train_model(self, host: PluginHost) -> Offer:
+        """What builds it. Raises ``AssertionError`` where the family has only a config."""
+        offers = {offer.component.name: offer for offer in host.plugins[-1].offers if offer.kind == "train_model"}
+        assert self.name in offers, (
+            f"mt_model_configs offers {self.name!r} and mt_train_models offers {sorted(offers) or 'nothing'}; offer a component"
+            " of the same name there, whose build(config) returns the model"
+        )
+        return offers[self.name]
+
+    def batch(self, model: TrainModel, *lengths: int, rows: int = 1) -> Batch:
+        """Rows of documents of these lengths, drawn at random."""
+        ids_BT = torch.randint(
+            0, model.config.vocab_size, (rows, sum(lengths)), generator=torch.Generator().manual_seed(1)
+        )
+        return rows_of(ids_BT, *lengths)
+
+    def length(self, host: PluginHost, folder: Path) -> int:
+        """Tokens of a row: 30, or fewer where the model is made for fewer."""
+        return min(30, int(self.config(host, folder).max_seq_len))
+
+    def run(self, host: PluginHost, folder: Path) -> dict[str, Any]:
+        values = self.values_in(host, folder)
+        length = min(32, int(self.config(host, folder).max_seq_len))
+        raw = small_run(model={"name": self.name, **values})
+        raw["train"]["sequence_len"] = length
+        return raw
+
+    def layouts(self, host: PluginHost) -> list[str]:
+        both = self.component(host).layouts & self.train_model(host).component.layouts
+        return [each for each in super().layouts(host) if each in both]
+
+    def pipeline_layers(self, host: PluginHost, folder: Path, model: TrainModel) -> Sequence[LayerSpec]:
+        """Those that the plugin offers, or the model's own."""
+        for offer in host.plugins[-1].offers:
+            if offer.kind == "pipeline_layers" and offer.component.name == self.name:
+                return list(offer.component.build(self.config(host, folder)))
+        return derived_layers(model)

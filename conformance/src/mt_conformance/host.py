@@ -1,0 +1,45 @@
+"""A host that discovers nothing: the core's built-ins, and the plugins that it is given."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from types import ModuleType
+
+from mt_core import __version__
+from mt_core.plugins.host import PluginHost
+from mt_core.plugins.metadata import CORE, GROUP, Installed, canonical
+
+BUILTIN = "mt_plugin_standard.plugin"
+
+
+def hermetic_host(*plugins: ModuleType) -> PluginHost:
+    """The built-ins and these modules of hooks, whatever else is installed, blocked or allowed here.
+
+    A plugin that does not load is in it all the same, with its error; so is one that no distribution offers.
+    """
+    return named_host(*(plugin.__name__ for plugin in plugins))
+
+
+def named_host(*modules: str) -> PluginHost:
+    """The same by the names of the modules, which are imported here."""
+    found = [_installed(name) for name in modules if name != BUILTIN]
+    return PluginHost.of([_described("core", CORE, __version__, BUILTIN), *found])
+
+
+def _installed(module: str) -> Installed:
+    """As if its distribution had the name of its package."""
+    distribution = canonical(module.partition(".")[0])
+    return _described(distribution.removeprefix("mt-plugin-"), distribution, "under test", module)
+
+
+def _described(name: str, distribution: str, version: str, module: str) -> Installed:
+    point = EntryPoint(name=name, value=module, group=GROUP)
+    return Installed(
+        name=name,
+        distribution=distribution,
+        version=version,
+        module=module,
+        location="",
+        blocked=False,
+        entry_point=point,
+    )

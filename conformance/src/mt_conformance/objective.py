@@ -1,0 +1,188 @@
+"""Conformance of an objective: its gradient belongs to the rows, however they are cut into batches.
+
+Shapes: B rows, T tokens, D model width.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mt_conformance import tiny
+from mt_conformance.host import hermetic_host
+from mt_conformance.layouts import LayoutConformance
+from mt_conformance.weights import filled
+from mt_core.components import ObjectiveComponent
+from mt_core.nn import NOT_TRAINED, Batch, TrainModel
+from mt_core.plugins.host import PluginHost
+from mt_core.protocols import Objective, Rejected, Sample
+from mt_train.data.templates import build_template
+
+ROWS: tuple[Mapping[str, Any], ...] = (
+    {"prompt": "2 + 2 = ", "response": "4", "text": "2 + 2 = 4"},
+    {"prompt": "The capital of France is ", "response": "Paris, on the Seine.", "text": "Paris is on the Seine."},
+    {"prompt": "Say yes: ", "response": "yes", "text": "yes, and yes again"},
+    {"prompt": "a", "response": "a longer answer to a very short question", "text": "a longer text"},
+)
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """The mean loss (nats), and the gradient of every parameter."""
+
+    loss: Tensor
+    by_name: dict[str, Tensor]
+
+    def distance(self, other: Gradients) -> tuple[float, str]:
+        """The largest difference of one parameter's gradient, as a share of its length, and whose it is."""
+        apart = {
+            name: float((mine - other.by_name[name]).norm() / mine.norm().clamp(min=1e-6))
+            for name, mine in self.by_name.items()
+        }
+        worst = max(apart, key=lambda name: apart[name])
+        return apart[worst], worst
+
+
+class BaseObjectiveConformance(LayoutConformance):
+    """``rows`` are some that it can encode. An objective whose rows belong together declares ``batch_coupled``."""
+
+    kind = "objective"
+    rows: Sequence[Mapping[str, Any]] = ROWS
+
+    def objective(self, host: PluginHost, folder: Path) -> Objective:
+        """As a run builds it, over bytes and the default template."""
+        tokenizer = host.get("tokenizer", "byte").component
+        bytes_ = tokenizer.build(tokenizer.config())
+        built: Objective = self.part(host, folder).build(tokenizer=bytes_, template=build_template(bytes_))
+        return built
+
+    def run(self, host: PluginHost, folder: Path) -> dict[str, Any]:
+        rows = folder / "rows.jsonl"
+        rows.write_text("".join(json.dumps(dict(row)) + "\n" for row in [*self.rows] * 4), "utf-8")
+        raw = super().run(host, folder)
+        data = {"eval": None, "truncation": "right", "cache": None}
+        return {**raw, "dataset": {"name": "jsonl", "path": str(rows)}, "data": data}
+
+    def samples(self, objective: Objective) -> list[Sample]:
+        """The encoded rows. Raises ``AssertionError`` when there are fewer than two."""
+        encoded = [objective.encode({"id": f"row {number}", **row}) for number, row in enumerate(self.rows)]
+        for each in encoded:
+            assert isinstance(each, Sample | Rejected), (
+                f"encode returned {each!r}; it must return a Sample, or Rejected(reason, row_id) for a row that it cannot use"
+            )
+        samples = [each for each in encoded if isinstance(each, Sample)]
+        reasons = sorted({each.reason for each in encoded if isinstance(each, Rejected)})
+        assert len(samples) >= 2, (
+            f"{len(samples)} of {len(encoded)} rows were encoded ({'; '.join(reasons) or 'none rejected'}); set `rows` to some"
+            " that this objective takes"
+        )
+        return samples
+
+    def test_a_sample_says_which_tokens_are_trained(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """As many marks and weights as ids, the row's own id, and something to train on."""
+        for sample in self.samples(self.objective(mt_host, tmp_path)):
+            lengths = {"ids": len(sample.ids), "trained": len(sample.trained)}
+            lengths |= {} if sample.weights is None else {"weights": len(sample.weights)}
+            assert len(set(lengths.values())) == 1, f"{sample.row_id}: {lengths}; each id needs one mark (and weight)"
+            assert sample.row_id.startswith("row "), (
+                f"row_id is {sample.row_id!r}; it must be the row's `id`, for messages"
+            )
+            assert any(sample.trained), (
+                f"{sample.row_id}: no token is trained; return Rejected(reason, row_id) for such a row"
+            )
+
+    def test_however_rows_are_cut_into_micro_batches_the_gradient_is_the_same(
+        self, mt_host: PluginHost, tmp_path: Path
+    ) -> None:
+        """All rows at once, and one after the other."""
+        self.require_independent_rows(mt_host)
+        objective = self.objective(mt_host, tmp_path)
+        rows = [[sample] for sample in self.samples(objective)]
+        together, alone = [batch_of(objective, rows)], [batch_of(objective, [row]) for row in rows]
+        self.same_gradient(objective, together, alone, "one micro-batch for each row")
+
+    def test_packing_rows_changes_no_gradient(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Each in a row of its own, and all in one."""
+        self.require_independent_rows(mt_host)
+        objective = self.objective(mt_host, tmp_path)
+        samples = self.samples(objective)
+        padded = [batch_of(objective, [[sample] for sample in samples])]
+        self.same_gradient(objective, padded, [batch_of(objective, [samples])], "all samples packed into one row")
+
+    def test_padding_changes_no_gradient(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Rows as long as the longest, and longer."""
+        objective = self.objective(mt_host, tmp_path)
+        rows = [[sample] for sample in self.samples(objective)]
+        longer = [batch_of(objective, rows, more=17)]
+        self.same_gradient(objective, [batch_of(objective, rows)], longer, "17 more places of padding in each row")
+
+    def test_positions_that_are_not_trained_have_no_influence(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """The gradient of the loss is zero at every position whose label is masked."""
+        objective, model = self.objective(mt_host, tmp_path), tiny_model()
+        batch = batch_of(objective, [[sample] for sample in self.samples(objective)])
+        hidden_BTD = model(batch).detach().requires_grad_(True)
+        objective.loss(hidden_BTD, model.head, batch).loss_sum.backward()  # type: ignore[no-untyped-call]
+        assert hidden_BTD.grad is not None, "the loss does not depend on the hidden states; use `hidden` and `head`"
+        reached_BT = hidden_BTD.grad.abs().sum(-1) > 0
+        wrong = (reached_BT & (batch.labels == NOT_TRAINED)).nonzero().tolist()
+        assert not wrong, (
+            f"{len(wrong)} positions without a label (NOT_TRAINED, {NOT_TRAINED}) have a gradient, first (row, token)"
+            f" {tuple(wrong[0])}; leave them out before the loss, not only out of its sum"
+        )
+
+    def test_the_count_is_known_before_any_forward(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """``count(batch)`` is what ``loss`` divides by: the engine adds it up over ranks before the first backward."""
+        objective, model = self.objective(mt_host, tmp_path), tiny_model()
+        batch = batch_of(objective, [[sample] for sample in self.samples(objective)])
+        said, found = objective.count(batch), float(objective.loss(model(batch), model.head, batch).token_count)
+        equal = said > 0 and math.isclose(said, found, rel_tol=1e-6)
+        assert equal, (
+            f"count(batch) is {said}, and loss(…).token_count {found}; they must be equal and above 0, or the loss would be"
+            " scaled by their ratio"
+        )
+
+    def require_independent_rows(self, host: PluginHost) -> None:
+        """Skip where the objective says that its rows belong together."""
+        component = self.component(host)
+        if isinstance(component, ObjectiveComponent) and component.batch_coupled:
+            pytest.skip("batch_coupled: the rows of a batch belong together")
+
+    def same_gradient(self, objective: Objective, one: list[Batch], other: list[Batch], what: str) -> None:
+        """Raises ``AssertionError`` where two ways of putting the same samples into batches differ."""
+        first, second = gradients(objective, one), gradients(objective, other)
+        apart, name = first.distance(second)
+        assert apart <= self.tolerance, (
+            f"with {what} the gradient of {name} is another by {apart:.1e} of its length (allowed: {self.tolerance:g}), the loss"
+            f" {float(second.loss):.6f} instead of {float(first.loss):.6f} nats. Return the sum over trained tokens in"
+            " LossSums.loss_sum, never a mean over the batch; rows must not see each other (declare batch_coupled=True where"
+            " that is meant)"
+        )
+
+
+def batch_of(objective: Objective, rows: Sequence[Sequence[Sample]], more: int = 0) -> Batch:
+    """As the core asks for it: as long as the longest row, and so many places more."""
+    return objective.collate(rows, length=max(sum(len(each.ids) for each in row) for row in rows) + more).indexed()
+
+
+def gradients(objective: Objective, batches: Sequence[Batch]) -> Gradients:
+    """Of the mean loss over all trained tokens of the batches, as the engine makes it."""
+    model = tiny_model()
+    total = sum(objective.count(batch) for batch in batches)
+    loss = torch.stack([objective.loss(model(batch), model.head, batch).loss_sum for batch in batches]).sum() / total
+    loss.backward()  # type: ignore[no-untyped-call]
+    named = model.named_parameters()
+    return Gradients(loss.detach(), {name: each.grad for name, each in named if each.grad is not None})
+
+
+def tiny_model() -> TrainModel:
+    """The kit's model, with values that are far from each other."""
+    component = hermetic_host(tiny).get("train_model", tiny.NAME).component
+    return filled(component.build(tiny.TinyConfig(vocab_size=272, max_seq_len=256)), wide=True)

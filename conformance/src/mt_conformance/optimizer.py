@@ -1,0 +1,267 @@
+"""Conformance of an optimizer: it descends, keeps its state, and sees what it declares."""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from mt_conformance.layouts import LayoutConformance
+from mt_core.components import OptimizerComponent
+from mt_core.config.base import MtConfig
+from mt_core.plugins.host import PluginHost
+from mt_core.protocols import GradientTransform
+
+RATES = (1e-2, 3e-2, 3e-2, 2e-2, 1e-2, 1e-2, 5e-3, 5e-3, 2e-3, 1e-3)
+"""The rates that a schedule might set, one a step."""
+
+
+class BaseOptimizerConformance(LayoutConformance):
+    """A ``torch.optim.Optimizer`` over named groups, or a ``GradientTransform`` over one.
+
+    Opt-in: ``reference``, other code that takes the same steps.
+    """
+
+    kind = "optimizer"
+    shapes: Mapping[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (24, 10),
+        "model.layers.0.mlp.up_proj.weight": (12, 12),
+        "model.layers.0.norm.weight": (7,),
+        "model.layers.1.mlp.up_proj.weight": (9, 17),
+        "lm_head.weight": (24, 10),
+    }
+    """Names and shapes of the parameters that it is tried on."""
+    reference_within: float = 1e-6
+    """How far a number may be from the reference after ten steps, as a share of it."""
+
+    def reference(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer | None:
+        """An optimizer over these parameters, by code that you did not write; ``None`` leaves the check out."""
+        return None
+
+    def optimizer(self, host: PluginHost, folder: Path, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        """As a run builds it."""
+        built = self.component(host).build(self.config(host, folder), groups)
+        return built if isinstance(built, torch.optim.Optimizer) else Directed(built)
+
+    def split(self, host: PluginHost, folder: Path, named: Mapping[str, nn.Parameter]) -> list[dict[str, Any]]:
+        """Its own parameter groups."""
+        component = self.component(host)
+        assert isinstance(component, OptimizerComponent), "the host checks what mt_optimizers returns"
+        return component.split(list(named.items()), self.config(host, folder))
+
+    def parameters(self, dtype: torch.dtype = torch.float32) -> dict[str, nn.Parameter]:
+        """Drawn anew, always the same."""
+        generator = torch.Generator().manual_seed(0)
+        return {
+            name: nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype))
+            for name, shape in self.shapes.items()
+        }
+
+    def trained(
+        self, host: PluginHost, folder: Path, rates: Sequence[float] = RATES
+    ) -> tuple[dict[str, nn.Parameter], torch.optim.Optimizer]:
+        """Parameters after a step at each of the rates."""
+        named = self.parameters()
+        optimizer = self.optimizer(host, folder, self.split(host, folder, named))
+        take_steps(optimizer, list(named.values()), rates)
+        return named, optimizer
+
+    def test_every_parameter_is_in_exactly_one_group(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """``split`` divides them; what is in none is never trained."""
+        named = self.parameters()
+        groups = self.split(mt_host, tmp_path, named)
+        placed = [id(parameter) for group in groups for parameter in group["params"]]
+        for name, parameter in named.items():
+            count = placed.count(id(parameter))
+            assert count == 1, f"split puts {name} into {count} groups; each parameter belongs in exactly one"
+        assert all(group.get("name") for group in groups), (
+            "split returns groups without a name; logs name each group's rate"
+        )
+
+    def test_ten_steps_go_downhill(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """The sum of squares of all parameters falls, and every number stays finite."""
+        before = sum(float(each.detach().square().sum()) for each in self.parameters().values())
+        named, _ = self.trained(mt_host, tmp_path)
+        after = sum(float(each.detach().square().sum()) for each in named.values())
+        assert after < before, (
+            f"ten steps along the gradient of the sum of squares took it from {before:.4f} to {after:.4f}; an optimizer goes"
+            " down, against the gradient"
+        )
+
+    def test_the_rate_of_a_step_is_the_one_in_its_group(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """The schedule writes ``group["lr"]`` before each step."""
+        slow, fast = (self.trained(mt_host, tmp_path, [rate] * 4)[0] for rate in (1e-4, 1e-2))
+        assert any(not torch.equal(slow[name], fast[name]) for name in slow), (
+            "four steps at a rate of 1e-4 and at 1e-2 gave the same weights; read group['lr'] in every step"
+        )
+
+    def test_the_weight_decay_is_the_one_in_its_group(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """``split`` writes ``group["weight_decay"]``: that of matrices, and 0 for vectors."""
+        config, found = self.config(mt_host, tmp_path), []
+        if not _takes(config, weight_decay=0.5):
+            pytest.skip("it has no weight decay")
+        for decay in (0.0, 0.5):
+            named = self.parameters()
+            groups = self.split(mt_host, tmp_path, named)
+            optimizer = self.optimizer(mt_host, tmp_path, [{**group, "weight_decay": decay} for group in groups])
+            take_steps(optimizer, list(named.values()), RATES)
+            found.append(named)
+        plain, decayed = found
+        assert any(not torch.equal(plain[name], decayed[name]) for name in plain), (
+            "ten steps with a weight decay of 0 and of 0.5 in every group gave the same weights; read group['weight_decay'] in"
+            " every step, or have no such option"
+        )
+
+    def test_a_parameter_without_a_gradient_is_left_alone(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """A frozen part, or one that a batch does not reach."""
+        named = self.parameters()
+        optimizer = self.optimizer(mt_host, tmp_path, self.split(mt_host, tmp_path, named))
+        before = {name: each.detach().clone() for name, each in named.items()}
+        left = next(iter(named))
+        for _ in range(2):
+            for name, parameter in named.items():
+                parameter.grad = None if name == left else parameter.detach().clone()
+            optimizer.step()
+        assert torch.equal(named[left], before[left]), (
+            f"{left} has no gradient and was changed; pass over such parameters"
+        )
+
+    def test_its_state_comes_back(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Five steps, and five more from the state that a checkpoint holds, equal ten to the last bit."""
+        whole, _ = self.trained(mt_host, tmp_path)
+        named, first = self.trained(mt_host, tmp_path, RATES[:5])
+        second = self.optimizer(mt_host, tmp_path, self.split(mt_host, tmp_path, named))
+        for parameter in named.values():
+            if state := copy.deepcopy(dict(first.state.get(parameter, {}))):
+                faults = sorted(f"{key}: {type(value).__name__}" for key, value in state.items() if not _plain(value))
+                assert not faults, (
+                    f"the state holds {', '.join(faults)}; a checkpoint takes tensors and numbers only, since nothing is pickled"
+                )
+                second.state[parameter] = state
+        take_steps(second, list(named.values()), RATES[5:], first=5)
+        wrong = [name for name in named if not torch.equal(named[name], whole[name])]
+        assert not wrong, (
+            f"five steps, and five more from their state, gave another {', '.join(wrong)} than ten steps. Keep what a step needs"
+            " in optimizer.state[parameter]: a checkpoint holds that, and neither attributes nor values of groups"
+        )
+
+    def test_an_elementwise_rule_does_not_see_shapes(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """ZeRO shows it flat pieces: the same numbers must come out. One that sees shapes declares whole_parameter."""
+        component = self.component(mt_host)
+        assert isinstance(component, OptimizerComponent), "the host checks what mt_optimizers returns"
+        if component.form != "elementwise":
+            pytest.skip(f"it declares form={component.form!r}")
+        whole, named = self.parameters(), self.parameters()
+        pieces = {
+            name: [nn.Parameter(part.clone()) for part in torch.split(each.detach().flatten(), 50)]
+            for name, each in named.items()
+        }
+        for own, flat in ((whole, False), (named, True)):
+            groups = self.split(mt_host, tmp_path, own)
+            numbers = {id(parameter): name for name, parameter in own.items()}
+            if flat:
+                groups = [
+                    {**group, "params": [part for each in group["params"] for part in pieces[numbers[id(each)]]]}
+                    for group in groups
+                ]
+            parameters = [part for group in groups for part in group["params"]]
+            take_steps(self.optimizer(mt_host, tmp_path, groups), parameters, RATES)
+        for name, parameter in whole.items():
+            flat_one = torch.cat([part.detach() for part in pieces[name]]).view_as(parameter)
+            apart = float((parameter.detach() - flat_one).abs().max())
+            assert apart <= 1e-6, (
+                f"{name} in flat pieces differs by {apart:.1e} from the whole one after ten steps (allowed: 1e-6), so the rule"
+                " sees shapes: declare form='whole_parameter'"
+            )
+
+    def test_it_equals_its_reference(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Opt-in: ten steps at changing rates in float64, all parameters in one group."""
+        mine, theirs = (list(self.parameters(torch.float64).values()) for _ in range(2))
+        other = self.reference(theirs)
+        if other is None:
+            pytest.skip("opt-in: override reference(parameters) with an optimizer by other code")
+        take_steps(self.optimizer(mt_host, tmp_path, [{"name": "all", "params": mine}]), mine, RATES)
+        take_steps(other, theirs, RATES)
+        for name, one, two in zip(self.shapes, mine, theirs, strict=True):
+            apart = float(((one - two).abs() / two.abs().clamp(min=1e-3)).max().detach())
+            assert apart <= self.reference_within, (
+                f"after ten steps {name} is another than the reference's by {apart:.1e} (allowed: {self.reference_within:g} of"
+                " each number). Compare the defaults of both: eps, betas, weight decay, bias correction"
+            )
+
+
+class Directed(torch.optim.Optimizer):
+    """The optimizer of a ``GradientTransform``, with its directions in the place of gradients, as an engine alone uses it."""
+
+    def __init__(self, transform: GradientTransform) -> None:
+        self._transform, self._inner = transform, transform.optimizer
+        super().__init__(self._inner.param_groups, {})
+        self.param_groups = self._inner.param_groups
+        self.state = self._states = _States(self._inner)
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Directions, then the step of the optimizer below."""
+        parameters = [(group, each) for group in self.param_groups for each in group["params"]]
+        for number, (group, parameter) in enumerate(parameters):
+            if group.get("transformed") and parameter.grad is not None:
+                own = self._states.own.setdefault(parameter, {})
+                parameter.grad = self._transform.transform(f"parameter.{number}", parameter.grad, own)
+        self._inner.step()
+
+
+class _States(defaultdict[Tensor, dict[str, Any]]):
+    """The state of both by parameter: that of the transform has a prefix."""
+
+    PREFIX = "transform."
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        super().__init__(dict)
+        self.inner, self.own = inner, cast("dict[Tensor, dict[str, Any]]", {})
+
+    def get(self, parameter: Tensor, default: Any = None) -> Any:
+        """What both keep."""
+        own = {f"{self.PREFIX}{key}": value for key, value in self.own.get(parameter, {}).items()}
+        return {**self.inner.state.get(parameter, {}), **own} or default
+
+    def __setitem__(self, parameter: Tensor, values: dict[str, Any]) -> None:
+        self.own[parameter] = {
+            key.removeprefix(self.PREFIX): value for key, value in values.items() if key.startswith(self.PREFIX)
+        }
+        if rest := {key: value for key, value in values.items() if not key.startswith(self.PREFIX)}:
+            self.inner.state[parameter] = rest
+
+
+def take_steps(
+    optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], rates: Sequence[float], first: int = 0
+) -> None:
+    """One step a rate down the sum of squares of the parameters, with a ripple of its own on each number in each step.
+
+    Without the ripple gradients are multiples of the weights, and a rule that takes one for the other would not show.
+    """
+    for step, rate in enumerate(rates, start=first):
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        for parameter in parameters:
+            value = parameter.detach()
+            parameter.grad = 2 * value + 0.5 * torch.sin(37 * value + step)
+        optimizer.step()
+
+
+def _takes(config: MtConfig, **options: Any) -> bool:
+    """Whether it could have these values."""
+    try:
+        type(config)(**{**config.model_dump(), **options})
+    except ValidationError:
+        return False
+    return True
+
+
+def _plain(value: Any) -> bool:
+    return value is None or isinstance(value, Tensor | int | float | bool)

@@ -1,0 +1,78 @@
+"""Conformance of a schedule: a pure function of the update's number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from mt_conformance.base import BasePluginConformance
+from mt_core.plugins.host import PluginHost
+from mt_core.protocols import Schedule
+
+
+class BaseScheduleConformance(BasePluginConformance):
+    """The factor of the base rate at each update.
+
+    Opt-in: ``reference``, the factors of a run of ``total_steps`` by other code.
+    """
+
+    kind = "schedule"
+    total_steps: int = 40
+    """Updates of the run that is looked at; ``options`` have to fit into it."""
+
+    def reference(self, total_steps: int) -> Sequence[float] | None:
+        """The factors of all updates by code that you did not write; ``None`` leaves the check out."""
+        return None
+
+    def schedule(self, host: PluginHost, folder: Path) -> Schedule:
+        """As a run builds it."""
+        built: Schedule = self.part(host, folder).build(total_steps=self.total_steps)
+        return built
+
+    def test_it_is_a_pure_function(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """A resumed run asks for update 500 first; each rank asks for itself."""
+        schedule, other = self.schedule(mt_host, tmp_path), self.schedule(mt_host, tmp_path)
+        first = [schedule(k) for k in range(self.total_steps)]
+        backwards = [schedule(k) for k in reversed(range(self.total_steps))][::-1]
+        fresh = [other(k) for k in reversed(range(self.total_steps))][::-1]
+        wrong = [k for k in range(self.total_steps) if not first[k] == backwards[k] == fresh[k]]
+        assert not wrong, (
+            f"update {wrong[0]} had the factor {first[wrong[0]]!r} at first, {backwards[wrong[0]]!r} when the updates were"
+            f" asked for backwards, and {fresh[wrong[0]]!r} from a schedule built anew. It has to follow from k and the"
+            " config alone: keep no counter and no random state"
+        )
+
+    def test_every_factor_is_a_finite_number_and_none_is_negative(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """From the first update to beyond the last: a run may be given more steps."""
+        schedule = self.schedule(mt_host, tmp_path)
+        for k in (*range(self.total_steps), self.total_steps, 10 * self.total_steps):
+            factor = schedule(k)
+            fits = isinstance(factor, int | float) and math.isfinite(factor) and factor >= 0
+            assert fits, (
+                f"update {k} of {self.total_steps} has the factor {factor!r}; it must be a finite number, 0 or more"
+                + (" (k beyond the run keeps the last factor)" if k >= self.total_steps else "")
+            )
+
+    def test_some_update_trains(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """A factor of 0 throughout is a run that does nothing."""
+        schedule = self.schedule(mt_host, tmp_path)
+        highest = max(schedule(k) for k in range(self.total_steps))
+        assert highest > 0, f"all {self.total_steps} updates have the factor 0: nothing would be trained"
+
+    def test_it_equals_its_reference(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Opt-in."""
+        wanted = self.reference(self.total_steps)
+        if wanted is None:
+            pytest.skip("opt-in: override reference(total_steps) with the factors by other code")
+        schedule = self.schedule(mt_host, tmp_path)
+        found = [schedule(k) for k in range(self.total_steps)]
+        apart = [
+            k for k in range(self.total_steps) if not math.isclose(found[k], wanted[k], rel_tol=1e-9, abs_tol=1e-12)
+        ]
+        assert not apart, (
+            f"update {apart[0]} has the factor {found[apart[0]]!r}, and the reference {wanted[apart[0]]!r} (allowed: 1e-9"
+            f" of it); {len(apart)} of {self.total_steps} updates differ"
+        )

@@ -1,0 +1,504 @@
+"""Check → the plugin that it has to catch, and what it has to say. ``python tests/conformance/catch_list.py`` prints it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from kit_spoiled import plugin as spoiled
+
+from mt_conformance import (
+    BaseAdapterConformance,
+    BaseCallbackConformance,
+    BaseDatasetConformance,
+    BaseModelConformance,
+    BaseObjectiveConformance,
+    BaseOptimizerConformance,
+    BasePluginConformance,
+    BaseScheduleConformance,
+    BaseTaskPrintConformance,
+    BaseTokenizerConformance,
+)
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A component of the spoiled plugin, the check that has to fail, and a pattern of its message."""
+
+    base: type[BasePluginConformance]
+    check: str
+    name: str
+    says: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def suite(self) -> BasePluginConformance:
+        """What its author would have written."""
+        kind = type(f"Test_{self.name}", (self.base,), {"plugin": spoiled, "name": self.name, **self.attributes})
+        return kind()
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"{self.base.kind or 'any'} {self.name}: {self.check.removeprefix('test_')}"
+
+
+SCHEDULE, PRINT, TOKENIZER = BaseScheduleConformance, BaseTaskPrintConformance, BaseTokenizerConformance
+OBJECTIVE, OPTIMIZER, MODEL = BaseObjectiveConformance, BaseOptimizerConformance, BaseModelConformance
+DATASET, CALLBACK, ADAPTER = BaseDatasetConformance, BaseCallbackConformance, BaseAdapterConformance
+SMALL = {"options": {"rank": 4}}
+
+
+class SameModel(nn.Module):
+    """A reference with other names than the kit's model; ``factor`` times its logits."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+        from mt_conformance.tiny import TinyConfig
+        from mt_conformance.tiny_model import Tiny
+
+        self.inner = Tiny(TinyConfig(vocab_size=60, max_seq_len=64))
+
+    def forward(self, ids_BT: torch.Tensor) -> torch.Tensor:
+        from mt_conformance.forward import rows_of
+
+        return self.factor * self.inner.head(self.inner(rows_of(ids_BT, ids_BT.shape[1])))
+
+    @staticmethod
+    def renamed(suite: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Under the model's own names."""
+        return {name.removeprefix("inner."): value for name, value in tensors.items()}
+
+
+def rude_options(suite: Any, folder: Path) -> dict[str, Any]:
+    return {}
+
+
+def listed_file(suite: Any, folder: Path) -> dict[str, Any]:
+    (folder / "lines").write_text("a file that is there")
+    return {"path": str(folder / "lines")}
+
+
+CAUGHT = [
+    # ------------------------------------------------------------------------------------------------------ any plugin
+    Bad(
+        SCHEDULE,
+        "test_hooks_and_components_are_those_of_the_contract",
+        "still",
+        r"'another-\d+'\] when it was called again",
+    ),
+    Bad(SCHEDULE, "test_every_option_says_what_it_is", "mute", r"options of 'mute' without a description: rate\. Give"),
+    Bad(SCHEDULE, "test_every_number_has_bounds", "unbounded", r"numbers of 'unbounded' without bounds: rate\. Give"),
+    Bad(SCHEDULE, "test_help_shows_every_option_on_a_line", "two-lines", r"no line with \.rate .* without line breaks"),
+    Bad(
+        SCHEDULE,
+        "test_a_config_comes_back_from_json_as_it_was",
+        "unfaithful",
+        "another steps: 5 was written as 4 and read as 4",
+    ),
+    # ------------------------------------------------------------------------------------------------------- schedules
+    Bad(
+        SCHEDULE,
+        "test_it_is_a_pure_function",
+        "remembers",
+        r"1\.0 at first, 0\.025 when the updates were asked for backw",
+    ),
+    Bad(SCHEDULE, "test_it_is_a_pure_function", "counts", "update 0 had the factor 1.0 at first, .*keep no counter"),
+    Bad(
+        SCHEDULE,
+        "test_every_factor_is_a_finite_number_and_none_is_negative",
+        "negative",
+        "update 400 of 40 has the factor nan",
+    ),
+    Bad(SCHEDULE, "test_some_update_trains", "still", "all 40 updates have the factor 0"),
+    Bad(
+        SCHEDULE,
+        "test_it_equals_its_reference",
+        "straight",
+        "update 1 has the factor 1.0, and the reference 0.5 .*39 of 40",
+        {"reference": lambda suite, total: [1 / (1 + k) for k in range(total)]},
+    ),
+    # -------------------------------------------------------------------------------------------------------- printers
+    Bad(
+        PRINT,
+        "test_no_records_give_a_line_or_nothing",
+        "needs-records",
+        "with no records the printer raised IndexError",
+    ),
+    Bad(
+        PRINT,
+        "test_figures_that_are_missing_are_left_out",
+        "needs-figures",
+        "without token_accuracy the printer raised KeyError",
+    ),
+    Bad(
+        PRINT,
+        "test_figures_that_are_missing_are_left_out",
+        "two-when-missing",
+        "record without eval_loss it returned 2 l",
+    ),
+    Bad(
+        PRINT,
+        "test_figures_that_are_missing_are_left_out",
+        "all-or-none",
+        "in the last of two records alone .* KeyError",
+    ),
+    Bad(
+        PRINT,
+        "test_it_is_one_line_whatever_the_numbers",
+        "returns",
+        r"with seven records it returned 2 lines: 'loss\\r'",
+    ),
+    Bad(PRINT, "test_it_is_one_line_whatever_the_numbers", "two-lines", "it returned 7 lines"),
+    Bad(PRINT, "test_it_changes_nothing", "changes", "it changed the records"),
+    # ------------------------------------------------------------------------------------------------------ tokenizers
+    Bad(TOKENIZER, "test_texts_come_back_as_they_were", "lower", r"control characters|came back as .*lossless = False"),
+    Bad(TOKENIZER, "test_every_id_is_below_its_size", "too-large", r"encode gave \[2\d\d.* from 0 to size - 1 = 199"),
+    Bad(TOKENIZER, "test_encode_adds_no_special_token", "begins", r"encode\(''\) has the special ids \[256\]"),
+    Bad(
+        TOKENIZER,
+        "test_special_tokens_give_no_text",
+        "shows-specials",
+        r"decode shows eos_id \(257\) as text: 'a b<end>'",
+    ),
+    Bad(
+        TOKENIZER,
+        "test_any_part_of_a_text_can_be_decoded",
+        "strict",
+        r"UnicodeDecodeError for the first 1 ids .* U\+FFFD",
+    ),
+    Bad(
+        TOKENIZER,
+        "test_offsets_are_places_in_the_text",
+        "early",
+        r"character \d+ \('.'\) is in the ids, and in no offset",
+    ),
+    Bad(TOKENIZER, "test_offsets_are_places_in_the_text", "shifted", r"offsets \[\(1, 2\)\] are not \(start, end\)"),
+    Bad(
+        TOKENIZER,
+        "test_many_texts_at_once_are_encoded_as_each_alone",
+        "hasty",
+        "encode_many gives other ids .* spaces at both ends",
+    ),
+    # ------------------------------------------------------------------------------------------------------ objectives
+    Bad(
+        OBJECTIVE,
+        "test_a_sample_says_which_tokens_are_trained",
+        "unmarked",
+        r"'ids': 9, 'trained': 8\}; each id needs one mark",
+    ),
+    Bad(
+        OBJECTIVE,
+        "test_however_rows_are_cut_into_micro_batches_the_gradient_is_the_same",
+        "mean",
+        "with one micro-batch for each row the gradient of .* is another .* never a mean over the batch",
+    ),
+    Bad(
+        OBJECTIVE,
+        "test_however_rows_are_cut_into_micro_batches_the_gradient_is_the_same",
+        "own-count",
+        "with one micro-batch for each row the gradient of .* is another",
+    ),
+    Bad(
+        OBJECTIVE,
+        "test_packing_rows_changes_no_gradient",
+        "whole-rows",
+        "with all samples packed into one row the gradient",
+    ),
+    Bad(
+        OBJECTIVE,
+        "test_padding_changes_no_gradient",
+        "padded",
+        "with 17 more places of padding in each row the gradient",
+    ),
+    Bad(
+        OBJECTIVE, "test_positions_that_are_not_trained_have_no_influence", "unmasked", r"\d+ positions without a label"
+    ),
+    Bad(
+        OBJECTIVE,
+        "test_the_count_is_known_before_any_forward",
+        "miscounts",
+        r"count\(batch\) is .*, and loss\(…\)\.token_count",
+    ),
+    # ------------------------------------------------------------------------------------------------------ optimizers
+    Bad(
+        OPTIMIZER,
+        "test_every_parameter_is_in_exactly_one_group",
+        "forgets-some",
+        r"split puts model\.layers\.0\.mlp.* into 0 groups",
+    ),
+    Bad(OPTIMIZER, "test_ten_steps_go_downhill", "uphill", "took it from .* an optimizer goes down"),
+    Bad(OPTIMIZER, "test_the_rate_of_a_step_is_the_one_in_its_group", "own-rate", "gave the same weights; read group"),
+    Bad(
+        OPTIMIZER,
+        "test_the_weight_decay_is_the_one_in_its_group",
+        "keen",
+        r"the same weights; read group\['weight_decay'\]",
+    ),
+    Bad(
+        OPTIMIZER, "test_a_parameter_without_a_gradient_is_left_alone", "decays-all", "has no gradient and was changed"
+    ),
+    Bad(
+        OPTIMIZER,
+        "test_its_state_comes_back",
+        "forgetful",
+        r"five more from their state, gave another .* than ten steps\. Keep",
+    ),
+    Bad(
+        OPTIMIZER,
+        "test_its_state_comes_back",
+        "uncounted",
+        "five more from their state, gave another .* than ten steps",
+    ),
+    Bad(
+        OPTIMIZER,
+        "test_its_state_comes_back",
+        "keeps-text",
+        "the state holds phase: str; a checkpoint takes tensors and numbers",
+    ),
+    Bad(OPTIMIZER, "test_an_elementwise_rule_does_not_see_shapes", "sees-shapes", "declare form='whole_parameter'"),
+    Bad(
+        OPTIMIZER,
+        "test_it_equals_its_reference",
+        "off",
+        r"after ten steps model\.embed_tokens\.weight is another than the reference's by .* Compare the defaults",
+        {"reference": lambda suite, parameters: torch.optim.SGD(parameters, lr=1.0, momentum=0.8)},
+    ),
+    # ---------------------------------------------------------------------------------------------------------- models
+    Bad(MODEL, "test_the_loss_of_new_weights_is_that_of_guessing", "hot", r"ln V = 4\.094 .* Scale down"),
+    Bad(MODEL, "test_later_tokens_never_change_earlier_outputs", "acausal", "the model sees the future"),
+    Bad(MODEL, "test_documents_in_one_row_never_see_each_other", "mixed", "document 2 of three in each of two rows"),
+    Bad(
+        MODEL, "test_documents_in_one_row_never_see_each_other", "sociable", "document 1 of three .* or from row to row"
+    ),
+    *(
+        Bad(MODEL, "test_generating_with_a_cache_gives_the_outputs_of_one_forward", name, says)
+        for name, says in [
+            ("forgetful", "read in pieces of 1, 1, 1, 1 … tokens, the outputs differ"),
+            ("late", "read in pieces of 1, 1, 1, 1 … tokens, the outputs differ"),
+            ("blind", "read in pieces of 7, 8, 1, 14 … tokens, the outputs differ"),
+        ]
+    ),
+    Bad(
+        MODEL,
+        "test_a_batch_of_prompts_gives_what_each_gives_alone",
+        "padded",
+        r"prompt \d of three goes on with .* ragged_batches",
+    ),
+    Bad(MODEL, "test_layers_chained_are_the_model", "own-forward", "one after the other, differ from the whole model"),
+    Bad(MODEL, "test_one_batch_can_be_learned_by_heart", "deaf", "60 steps of AdamW at 0.01 .* a tenth was expected"),
+    Bad(
+        MODEL,
+        "test_every_parameter_gets_a_gradient",
+        "idle",
+        r"no gradient reaches blocks\.0\.spare\.weight, blocks\.0\.spare\.bias",
+    ),
+    Bad(
+        MODEL,
+        "test_in_half_precision_it_stays_half",
+        "wide",
+        r"in bfloat16 (it ends in an error|the hidden states are)",
+    ),
+    Bad(
+        MODEL, "test_recomputing_blocks_changes_no_gradient", "stateful", "with activation checkpointing the gradients"
+    ),
+    Bad(
+        MODEL,
+        "test_new_weights_follow_from_seed_and_name",
+        "careless",
+        r"embed\.weight.* differ between two models of the same seed",
+    ),
+    Bad(MODEL, "test_its_state_comes_back", "buffered", r"the state holds more than them \(seen\)"),
+    Bad(
+        MODEL,
+        "test_it_equals_its_reference",
+        "sober",
+        r"the logits differ by 5\.0e-01 of the reference's",
+        {"reference": lambda suite: SameModel(2.0), "renamed": SameModel.renamed},
+    ),
+    # -------------------------------------------------------------------------------------------------------- datasets
+    Bad(DATASET, "test_every_row_has_an_id_of_its_own", "nameless", "row 0 is .* a mapping with an `id`"),
+    Bad(
+        DATASET, "test_rows_are_the_same_whenever_they_are_asked_for", "moody", "asked for backwards, row 0 is another"
+    ),
+    Bad(
+        DATASET,
+        "test_the_order_follows_from_the_seed",
+        "unseeded",
+        "two runs of one seed have other rows, first in step",
+    ),
+    Bad(
+        DATASET,
+        "test_each_epoch_has_an_order_of_its_own",
+        "monotonous",
+        "and another epoch the same one; .* has to shuffle",
+    ),
+    Bad(DATASET, "test_each_epoch_has_an_order_of_its_own", "drifting", "keep nothing of one epoch for the next"),
+    Bad(
+        DATASET,
+        "test_it_goes_on_exactly_from_every_row",
+        "tired",
+        r"stopped after row \d of epoch 1 \(from 0\) and resumed",
+    ),
+    Bad(DATASET, "test_ranks_share_the_rows_without_loss_or_overlap", "selfish", "is not what one reads"),
+    Bad(
+        DATASET,
+        "test_it_goes_on_exactly_from_every_row",
+        "amnesiac",
+        r"stopped after row \d+ of epoch 0 .* and resumed, the next row is",
+    ),
+    Bad(
+        DATASET,
+        "test_processes_that_encode_rows_do_not_change_the_order",
+        "process",
+        "encoded by two processes, other rows come",
+        {"options_in": listed_file},
+    ),
+    Bad(DATASET, "test_its_splits_and_files_are_there", "listed", r"split='eval'\) returned a list"),
+    Bad(
+        DATASET,
+        "test_its_splits_and_files_are_there",
+        "process",
+        r"files\(config, 'train'\) names lost\.txt, which is not there",
+        {"options": {"path": "lost.txt"}},
+    ),
+    Bad(
+        DATASET,
+        "test_a_bad_row_is_reported_with_its_place",
+        "rude",
+        r"a bad row raised ValueError: no text; raise mt_core\.DataError",
+        {"bad_options_in": rude_options},
+    ),
+    # -------------------------------------------------------------------------------------------------------- adapters
+    *(
+        Bad(ADAPTER, check, name, says, SMALL)
+        for check, name, says in [
+            (
+                "test_it_begins_as_the_base",
+                "hasty",
+                "before the first step the output differs .* Begin with an update of",
+            ),
+            ("test_it_begins_as_the_base", "coy", "declare exact_at_init=True"),
+            (
+                "test_its_first_values_follow_from_the_seed",
+                "moody",
+                r"lora_A.* begin with other values in the same run",
+            ),
+            (
+                "test_only_what_it_declares_is_trained",
+                "greedy",
+                r"qkv_proj\.weight.* does not name them; .* rewrites_base",
+            ),
+            ("test_every_trained_parameter_gets_a_gradient", "idle", r"no gradient reaches blocks\.0.*spare"),
+            ("test_a_few_steps_lower_the_loss", "numb", "twenty steps on one batch took the loss from .* `rate`"),
+            ("test_merged_it_gives_the_same_and_unmerging_gives_the_bits_back", "half", "merged, the output differs"),
+            (
+                "test_merged_it_gives_the_same_and_unmerging_gives_the_bits_back",
+                "bold",
+                "mergeable=False, and .* merges",
+            ),
+            (
+                "test_merged_it_gives_the_same_and_unmerging_gives_the_bits_back",
+                "rough",
+                "are others after unmerging",
+            ),
+            ("test_later_tokens_never_change_earlier_outputs", "leaky", "works on each token by itself"),
+            ("test_what_it_saves_gives_the_same_model_again", "forgetful", r"saved_state leaves out blocks\.0.*lora_B"),
+            ("test_what_it_saves_gives_the_same_model_again", "counting", "and the same plan, gives another output"),
+            ("test_recomputing_blocks_changes_no_gradient", "counting", "with activation checkpointing the gradients"),
+            ("test_in_half_precision_it_stays_half", "wide", "in bfloat16 it ends in an error|hidden states are"),
+            (
+                "test_it_works_on_a_quantized_base_or_is_refused",
+                "thawing",
+                "trains other parameters .* on_quantized=False",
+            ),
+        ]
+    ),
+    # ------------------------------------------------------------------------------------------------------- callbacks
+    Bad(
+        CALLBACK,
+        "test_it_has_methods_for_events_of_the_contract",
+        "misspelt",
+        "on_steps_end, .* Did you mean 'on_step_end'",
+    ),
+    Bad(
+        CALLBACK,
+        "test_every_event_is_called_with_one_context",
+        "lonely",
+        r"on_step_end\(\) cannot be called with one CallbackContext",
+    ),
+    Bad(CALLBACK, "test_its_state_is_json_and_comes_back", "opaque", r"state_dict\(\) is not JSON: .*Tensor"),
+]
+"""Checks in this process."""
+
+EQUAL = [
+    Bad(SCHEDULE, "test_it_equals_its_reference", "straight", "", {"reference": lambda suite, total: [1.0] * total}),
+    Bad(
+        OPTIMIZER,
+        "test_it_equals_its_reference",
+        "off",
+        "",
+        {"reference": lambda suite, parameters: torch.optim.SGD(parameters, lr=1.0, momentum=0.9)},
+    ),
+    Bad(
+        MODEL,
+        "test_it_equals_its_reference",
+        "sober",
+        "",
+        {"reference": lambda suite: SameModel(1.0), "renamed": SameModel.renamed},
+    ),
+]
+"""With the right reference nothing is wrong with these."""
+
+LAUNCHED = [
+    Bad(
+        OPTIMIZER,
+        "test_every_declared_layout_trains_as_one_process_does",
+        "sees-shapes",
+        r"with zero3, loss of step \d is .* take zero3 out",
+    ),
+    Bad(OPTIMIZER, "test_a_resumed_run_equals_one_that_was_not_stopped", "forgetful", "step 4 has loss"),
+    Bad(
+        CALLBACK,
+        "test_it_runs_on_every_declared_layout",
+        "local",
+        r"two processes with zero1 failed .*(?s:.*)a slice is shorter",
+    ),
+    Bad(CALLBACK, "test_a_resumed_run_equals_one_that_was_not_stopped", "amnesiac", "of step 2, step 4 has loss"),
+    Bad(
+        CALLBACK,
+        "test_an_exception_inside_is_reported_with_its_name_on_all_ranks",
+        "swallows",
+        "ended rank 0 with no error at all; .*Let exceptions through",
+    ),
+]
+"""Checks of what came of a launch."""
+
+TRAINED = [
+    *(Bad(CALLBACK, bad.check, "quiet", "") for bad in LAUNCHED if bad.base is CALLBACK),
+    *(Bad(OPTIMIZER, bad.check, "off", "") for bad in LAUNCHED if bad.base is OPTIMIZER),
+]
+"""The same checks of two without a fault."""
+
+ALONE = {"test_importing_it_takes_milliseconds_and_loads_nothing_heavy"}
+"""Checks with plugins of their own."""
+
+
+def checks() -> Iterator[tuple[str, str]]:
+    """Every check of the kit: the class that defines it, and its name."""
+    bases = {each.base for each in CAUGHT}
+    for base in bases:
+        for kind in base.__mro__:
+            yield from ((kind.__name__, name) for name in vars(kind) if name.startswith("test_"))
+
+
+if __name__ == "__main__":
+    print("\n".join(each.title for each in [*CAUGHT, *LAUNCHED]))

@@ -1,0 +1,41 @@
+"""The page of mt-data inspect in a real browser: bars, marks, a phone, the dark, and no network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt_tools.cli.data import main
+
+
+@pytest.fixture
+def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A page of rows with a bad one, a hostile one and a long name."""
+    monkeypatch.chdir(tmp_path)
+    hostile = '</script><img src="http://127.0.0.1:9/x.png" onerror="window.broken = 1">'
+    rows = [{"prompt": hostile, "response": "yes"}, {"prompt": "q", "response": "a" * 100}, {"prompt": "q"}]
+    name = "aname" * 40 + ".jsonl"
+    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["--dataset", "jsonl", "--dataset.path", name, "--objective", "sft", "--data.eval", "none"]
+    main(["inspect", *words, "--html", "page.html"])
+    return tmp_path / "page.html"
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_browser_shows_bars_and_marks_and_asks_nobody(chromium: Any, shown: Path, dark: bool) -> None:
+    chromium.open(shown, dark=dark)
+    widths = chromium.run("[...document.querySelectorAll('.bar rect')].map((r) => r.getBoundingClientRect().width)")
+    assert max(widths) > 200
+    assert chromium.run("[...document.querySelectorAll('mark')].map((m) => m.textContent)")[0] == "yes<eos>"
+    sent = [e["params"]["request"]["url"] for e in chromium.events if e.get("method") == "Network.requestWillBeSent"]
+    assert sent == [shown.resolve().as_uri()]
+    assert chromium.run("[typeof window.broken, document.images.length]") == ["undefined", 0]
+    assert [e for e in chromium.events if e.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded")] == []
+
+
+def test_a_phone_shows_the_page_without_scrolling_sideways(chromium: Any, shown: Path) -> None:
+    chromium.open(shown, width=390, height=844)
+    assert chromium.run("document.documentElement.scrollWidth") <= 390

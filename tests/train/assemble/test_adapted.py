@@ -1,0 +1,26 @@
+"""What is refused before an adapter goes into a model."""
+
+from __future__ import annotations
+
+import pytest
+
+from mt_core import ConfigError
+from mt_core.plugins.host import PluginHost
+from mt_train.assemble.adapted import inject
+from mt_train.plugins.resolve import resolve
+
+
+def test_an_adapter_that_looks_at_gradients_needs_an_optimizer_that_keeps_them() -> None:
+    host = PluginHost.discover()
+    for adapter, optimizer, refused in (
+        ("adalora", "lomo", True),
+        ("lora", "lomo", False),
+        ("adalora", "adamw", False),
+    ):
+        resolved = resolve({"model": "llama", "adapter": adapter, "optimizer": optimizer}, host)
+        model = resolved.build("train_model", resolved.config.model.options)
+        if not refused:
+            inject(resolved, model)
+            continue
+        with pytest.raises(ConfigError, match="lomo updates each weight as its gradient arrives, and adapter adalora"):
+            inject(resolved, model)

@@ -1,0 +1,319 @@
+"""When tokens come from the cache, and what makes them be encoded anew."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt_core.errors import DataError
+from mt_core.files import JsonRows
+from mt_core.plugins.host import PluginHost
+from mt_tools.cli.data import main as mt_data
+from mt_train.assemble import encoder as encoder_module
+from mt_train.assemble.data import RunData, build_data
+from mt_train.assemble.identity import file_hash
+from mt_train.plugins.resolve import resolve
+
+Run = Callable[..., RunData]
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Indices of the rows that are read."""
+    seen: list[int] = []
+    row = JsonRows.row
+    monkeypatch.setattr(JsonRows, "row", lambda self, index: seen.append(index) or row(self, index))
+    return seen
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    write(path, 40)
+    return path
+
+
+def write(path: Path, count: int) -> None:
+    path.write_text(
+        "".join(json.dumps({"text": f"row {number} of some", "more": "x"}) + "\n" for number in range(count))
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path, rows: Path) -> Run:
+    host = PluginHost.discover()
+
+    def built(path: Path = rows, **data: Any) -> RunData:
+        raw = {"model": {"name": "llama", "vocab_size": 259}, "dataset": {"name": "jsonl", "path": str(path)}}
+        keys = {"cache": str(tmp_path / "tokens"), "workers": 1, "eval": 0.25} | data
+        return build_data(resolve({**raw, "data": keys}, host))
+
+    return built
+
+
+def test_the_second_run_reads_no_row_and_trains_on_the_same(run: Run, reads: list[int]) -> None:
+    first = run()
+    assert sorted(reads) == list(range(40))
+    reads.clear()
+    second, fresh = run(batching="padding", shuffle=False), run(cache=None)
+    assert len(reads) == 40, "only the run without a cache"
+    assert_same(first, second)
+    assert_same(first, fresh)
+
+
+def assert_same(one: RunData, other: RunData) -> None:
+    for ours, theirs in ((one.train, other.train), (one.held_out, other.held_out)):
+        assert ours.fingerprint() == theirs.fingerprint()
+        assert ours.row_ids[:] == theirs.row_ids[:]
+        assert ours.report == theirs.report
+
+
+def test_duplicates_and_rows_of_both_parts_are_found_in_cached_rows(run: Run, rows: Path, reads: list[int]) -> None:
+    rows.write_text(rows.read_text() * 2)
+    run()
+    reads.clear()
+    cached = run()
+    assert not reads
+    assert cached.train.report.duplicates > 0
+    assert cached.held_out.report.also_trained > 0
+    assert_same(cached, run(cache=None))
+
+
+def test_parts_that_are_held_out_by_other_rules_are_never_taken_for_each_other(run: Run, rows: Path) -> None:
+    other = rows.with_name("other.jsonl")
+    write(other, 50)
+    for _ in range(2):
+        for wanted in (0.25, 0.5, 7, None, str(other)):
+            assert_same(run(eval=wanted), run(eval=wanted, cache=None))
+
+
+def test_another_byte_of_the_file_of_data_eval_encodes_anew(run: Run, rows: Path, reads: list[int]) -> None:
+    other = rows.with_name("other.jsonl")
+    write(other, 5)
+    assert len(run(eval=str(other)).held_out) == 5
+    reads.clear()
+    assert len(run(eval=str(other)).held_out) == 5
+    assert not reads
+    write(other, 6)
+    assert len(run(eval=str(other)).held_out) == 6
+
+
+def test_the_hash_of_the_training_file_is_not_asked_of_the_file_of_data_eval(rows: Path) -> None:
+    other = rows.with_name("other.jsonl")
+    write(other, 5)
+    dataset = {"name": "jsonl", "path": str(rows), "sha256": hashlib.sha256(rows.read_bytes()).hexdigest()}
+    raw = {
+        "model": {"name": "llama", "vocab_size": 259},
+        "dataset": dataset,
+        "data": {"eval": str(other), "cache": None},
+    }
+    data = build_data(resolve(raw, PluginHost.discover()))
+    assert (len(data.train), len(data.held_out)) == (40, 5)
+
+
+def test_two_places_of_rows_for_evaluation_are_one_too_many(rows: Path) -> None:
+    dataset = {"name": "jsonl", "path": str(rows), "eval_path": str(rows)}
+    raw = {
+        "model": {"name": "llama", "vocab_size": 259},
+        "dataset": dataset,
+        "data": {"eval": str(rows), "cache": None},
+    }
+    with pytest.raises(DataError, match=r"^data\.eval=.* is a path, and dataset 'jsonl' has rows .* Keep one"):
+        build_data(resolve(raw, PluginHost.discover()))
+
+
+USELESS = {
+    "packing": ({"packing": "sequential", "batching": "padding"}, "with data.batching=padding; it belongs to packing"),
+    "pad_multiple": ({"pad_multiple": 4, "batching": "packing"}, "with data.batching=packing; it belongs to padding"),
+    "group_by_length": ({"group_by_length": True, "batching": "packing"}, "with data.batching=packing; it belongs to"),
+    "max_bad_rows": ({"max_bad_rows": 5}, "with data.on_bad_row=error; it belongs to skip"),
+    "shuffle_buffer": ({"shuffle_buffer": 5}, ": the dataset is no stream"),
+}
+
+
+@pytest.mark.parametrize("key", USELESS)
+def test_a_key_that_changes_nothing_is_told_of(key: str, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    keys, why = USELESS[key]
+    run(**keys)
+    assert f"notice: data.{key} is of no use{' ' if why.startswith('with') else ''}{why}" in capsys.readouterr().err
+    run(**{name: value for name, value in keys.items() if name != key})
+    assert "of no use" not in capsys.readouterr().err
+
+
+def test_another_path_in_data_eval_leaves_the_training_part_and_other_paths_as_they_are(
+    run: Run, rows: Path, reads: list[int]
+) -> None:
+    first, second = rows.with_name("first.jsonl"), rows.with_name("second.jsonl")
+    write(first, 5)
+    write(second, 7)
+    run(eval=None)
+    for path, count in ((first, 5), (second, 7), (first, 0)):
+        reads.clear()
+        held_out = run(eval=str(path)).held_out
+        assert len(reads) == count, "the held-out rows, the first time"
+        assert {row_id.rpartition(":")[0] for row_id in held_out.row_ids[:]} == {str(path)}
+    reads.clear()
+    assert len(run(second, eval=str(first)).train) == 7
+    assert not reads, "rows that were held out before are trained on"
+
+
+def test_what_was_encoded_with_bad_rows_skipped_is_an_error_where_they_are_one(
+    run: Run, rows: Path, reads: list[int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lines = rows.read_text().splitlines()
+    lines[7], lines[21] = '{"texts": 1}', '{"text": 5}'
+    rows.write_text("\n".join(lines))
+    with pytest.raises(DataError) as fresh:
+        run(cache=None, eval=None)
+    words = ["--dataset", "jsonl", "--dataset.path", str(rows), "--data.eval", "none"]
+    words += ["--data.cache", str(tmp_path / "tokens"), "--data.workers", "1"]
+    assert mt_data(["inspect", *words]) == 1
+    assert "2 bad rows, which stop mt-train" in capsys.readouterr().err
+    reads.clear()
+    with pytest.raises(DataError) as cached:
+        run(eval=None)
+    assert str(cached.value) == str(fresh.value)
+    assert f"{rows}:8: " in str(cached.value)
+    assert len(run(eval=None, on_bad_row="skip", max_bad_rows=2).train) == 38
+    with pytest.raises(DataError, match=r"2 bad rows exceed data\.max_bad_rows=1"):
+        run(eval=None, on_bad_row="skip", max_bad_rows=1)
+    assert not reads, "what `mt-data inspect` encoded is used by all of them"
+
+
+def test_a_file_of_data_eval_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
+    for cache in (None, str(tmp_path / "tokens")):
+        with pytest.raises(DataError, match=r"^data\.eval=nowhere: .*nowhere does not exist"):
+            run(eval="nowhere", cache=cache)
+
+
+def test_a_cache_that_cannot_be_written_is_told_with_the_remedy_and_left_alone_where_nobody_asked_for_it(
+    run: Run, rows: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.utime(rows, (0, 0))  # old enough for its hash to be remembered
+    with pytest.raises(DataError, match=r"the token cache .* cannot be written: .* Choose another folder"):
+        run(cache=str(rows))
+    monkeypatch.setenv("MT_CACHE", str(rows))
+    monkeypatch.setattr("mt_train.assemble.encoder.AUTO_BYTES", 1)
+    assert len(run(cache="auto").train) == 30
+    assert "The tokens stay in memory" in capsys.readouterr().err
+
+
+def test_a_long_document_is_parted_the_same_out_of_the_cache(run: Run, rows: Path, reads: list[int]) -> None:
+    rows.write_text(json.dumps({"text": "many words " * 300}) + "\n")
+    keys = {"eval": 0.3, "max_len": 64, "truncation": "split"}
+    fresh = run(**keys, cache=None)
+    assert len(fresh.held_out) > 2
+    run(**keys)
+    reads.clear()
+    assert_same(run(**keys), fresh)
+    assert not reads
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"max_len": 9},
+        {"truncation": "left"},
+        {"max_source_len": 9, "truncation": "drop"},
+        {"max_target_len": 40, "truncation": "drop"},
+        {"columns": {"text": "more"}},
+        {"eval": 0.5},
+        {"read_rows": 40},
+        {"template": "plain"},
+        {"train_on": "all"},
+    ],
+    ids=str,
+)
+def test_another_key_of_the_data_section_encodes_anew(run: Run, reads: list[int], change: dict[str, Any]) -> None:
+    run()
+    reads.clear()
+    run(**change)
+    assert sorted(reads) == list(range(40))
+
+
+def test_another_version_of_a_library_that_reads_texts_encodes_anew(
+    run: Run, reads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run()
+    reads.clear()
+    monkeypatch.setattr("mt_train.assemble.identity.installed_version", lambda name: f"{name} of next year")
+    run()
+    assert len(reads) == 40
+
+
+def test_another_byte_of_the_data_encodes_anew(run: Run, rows: Path, reads: list[int]) -> None:
+    before = run().train.fingerprint()
+    reads.clear()
+    write(rows, 41)
+    assert run().train.fingerprint() != before
+    assert len(reads) == 41
+
+
+def test_a_dataset_that_names_no_files_with_these_options_is_not_cached(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = {"model": {"name": "llama"}, "dataset": {"name": "jsonl", "path": str(rows)}}
+    resolved = resolve({**raw, "data": {"cache": str(tmp_path / "tokens")}}, PluginHost.discover())
+    offer = resolved.offers["dataset"]
+    unsaid = replace(offer.component, files=lambda config, split: None)  # type: ignore[call-arg]
+    resolved.offers["dataset"] = replace(offer, component=unsaid)
+    assert len(build_data(resolved).train) == 38
+    assert "dataset 'jsonl' names no files" in capsys.readouterr().err
+    assert not (tmp_path / "tokens").exists()
+
+
+def test_a_small_source_is_never_cached_unasked(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MT_CACHE", str(tmp_path / "auto"))
+    run(cache="auto")
+    assert not (tmp_path / "auto").exists()
+    monkeypatch.setattr(encoder_module, "AUTO_BYTES", 10)
+    run(cache="auto")
+    assert (tmp_path / "auto").is_dir()
+
+
+def test_a_cache_that_cannot_be_written_stops_no_run_that_did_not_ask_for_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MT_CACHE", str(tmp_path / "file"))
+    monkeypatch.setattr(encoder_module, "AUTO_BYTES", 10)
+    assert len(run(cache="auto").train) == 30
+    assert "The tokens stay in memory" in capsys.readouterr().err
+
+
+def test_the_hash_of_a_file_is_remembered_until_it_changes(tmp_path: Path) -> None:
+    path, memory = tmp_path / "data", tmp_path / "memory"
+    path.write_bytes(b"one")
+    file_hash(path, memory)
+    assert not memory.exists(), "a file that has just changed may change again"
+    os.utime(path, (1, 1))
+    first = file_hash(path, memory)
+    kept = next(memory.iterdir())
+    kept.write_text("0" * 64)
+    assert file_hash(path, memory) == "0" * 64
+    path.write_bytes(b"two")
+    assert file_hash(path, memory) not in (first, "0" * 64)
+
+
+def test_mt_data_build_makes_what_a_run_uses(
+    run: Run, rows: Path, tmp_path: Path, reads: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--model", "llama", "--model.vocab-size", "259", "--dataset", "jsonl", "--dataset.path", str(rows)]
+    assert mt_data(["build", *words]) == 2
+    assert "name a folder with --data.cache FOLDER" in capsys.readouterr().err
+    assert mt_data(["build", *words, "--json"]) == 2
+    assert "--json belongs to mt-data inspect" in capsys.readouterr().err
+    assert mt_data(["build", "--model", "llama", "--data.cache", str(tmp_path)]) == 2
+    assert "dataset 'demo' names no files" in capsys.readouterr().err
+    assert mt_data(["build", *words, "--data.eval", "0.25", "--data.cache", str(tmp_path / "tokens")]) == 0
+    assert "30 rows" in capsys.readouterr().out
+    reads.clear()
+    run()
+    assert not reads

@@ -1,0 +1,315 @@
+"""The token cache: the same samples, whoever made it, with how many processes, and however often one was killed."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt_core.errors import DataError
+from mt_train.data import cache as cache_module
+from mt_train.data import chunks
+from mt_train.data.cache import HASHES, META, open_samples
+from mt_train.data.encoding import encode
+from mt_train.data.measures import count_duplicates
+
+WORKER = Path(__file__).with_name("cache_worker.py")
+_spec = importlib.util.spec_from_file_location("cache_worker", WORKER)
+assert _spec is not None
+assert _spec.loader is not None
+worker = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(worker)
+RULES, ROWS, Count, Rows, make = worker.RULES, worker.ROWS, worker.Count, worker.Rows, worker.make
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a cache that one process made."""
+    root = tmp_path_factory.mktemp("made")
+    make(root, workers=1)
+    return root / "key"
+
+
+def test_cached_samples_are_those_in_memory(made: Path) -> None:
+    cached, fresh = open_samples(made), encode(Rows(0.0), range(ROWS), Count(), RULES)
+    assert len(cached) == len(fresh) > ROWS
+    for ours, theirs in zip(cached, fresh, strict=True):
+        assert (ours.ids.tolist(), ours.trained.tolist(), ours.row_id, ours.weights) == (
+            theirs.ids.tolist(),
+            theirs.trained.tolist(),
+            theirs.row_id,
+            theirs.weights,
+        )
+    assert any(sample.weights for sample in cached)
+    count_duplicates(fresh)
+    assert cached.report.duplicates
+    assert cached.report == fresh.report
+    assert cached.report.known.tolist() == fresh.report.known.tolist()  # type: ignore[union-attr]
+    assert cached.fingerprint() == fresh.fingerprint()
+    assert cached.report.hashes is not None
+    assert cached.report.hashes.tolist() == fresh.report.hashes.tolist()  # type: ignore[union-attr]
+    assert list(cached.lengths) == list(fresh.lengths)
+    assert cached.row_ids[-1] == fresh.row_ids[-1]
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_any_number_of_processes_leaves_the_same_bytes(workers: int, made: Path, tmp_path: Path) -> None:
+    make(tmp_path, workers=workers)
+    assert content(tmp_path / "key") == content(made)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["key", "key.lock"]
+
+
+def test_a_cache_that_is_there_is_opened_without_its_source(made: Path) -> None:
+    cache = cache_module.TokenCache(made.parent, 1, print, lambda: pytest.fail("nothing is encoded"))
+    assert len(cache.samples("key", lambda: pytest.fail("the source is opened"), Count(), RULES)) > ROWS
+
+
+def test_a_second_process_waits_for_the_one_that_holds_the_lock(tmp_path: Path) -> None:
+    holder = os.open(tmp_path / "key.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        assert not (tmp_path / "key.building").exists()
+        os.close(holder)
+
+    cache = cache_module.TokenCache(tmp_path, 1, say, lambda: nullcontext(lambda done, total: None))
+    cache.samples("key", lambda: (Rows(0.0), range(ROWS)), Count(), RULES)
+    assert len(said) == 1
+    assert "waiting for another process that encodes the same rows" in said[0]
+
+
+def test_a_killed_process_leaves_none_behind_that_keeps_the_lock(tmp_path: Path) -> None:
+    first = subprocess.Popen([sys.executable, str(WORKER), str(tmp_path), "2", "0.05"])
+    deadline = time.monotonic() + 30
+    while not list(tmp_path.glob("key.building/chunk-*")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    first.kill()
+    first.wait(timeout=30)
+    second = [sys.executable, str(WORKER), str(tmp_path), "1", "0"]
+    subprocess.run(second, check=True, timeout=20)
+
+
+def killed_at_random(root: Path, seed: int) -> None:
+    """Two processes make the same cache, and one is killed at some time; the other one must come to an end."""
+    chance = random.Random(seed)
+    command = [sys.executable, str(WORKER), str(root), "2", "0.004"]
+    both = [subprocess.Popen(command) for _ in range(2)]
+    victim = both[chance.randrange(2)]
+    time.sleep(chance.uniform(0.2, 1.2))
+    victim.kill()
+    for process in both:
+        process.wait(timeout=60)
+    other = next(process for process in both if process is not victim)
+    assert other.returncode == 0
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 24))])
+@pytest.mark.timeout(120)
+def test_two_at_once_with_one_killed_leave_the_same_bytes(seed: int, made: Path, tmp_path: Path) -> None:
+    killed_at_random(tmp_path, seed)
+    assert content(tmp_path / "key") == content(made)
+
+
+def test_what_was_encoded_before_a_kill_is_not_encoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    row = Rows.row
+
+    def failing(self: Any, index: int) -> Any:
+        read.append(index)
+        if index == 200 and len(read) < 250:
+            raise KeyboardInterrupt
+        return row(self, index)
+
+    monkeypatch.setattr(Rows, "row", failing)
+    with pytest.raises(KeyboardInterrupt):
+        make(tmp_path, workers=1)
+    before = len(read)
+    read.extend([-1] * 50)
+    make(tmp_path, workers=1)
+    assert before == 201
+    assert min(index for index in read[before:] if index >= 0) == 192, "chunks of 16 rows"
+
+
+def test_a_damaged_chunk_is_encoded_again(tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    merge = cache_module.merge
+    monkeypatch.setattr(cache_module, "merge", lambda *given, **options: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        make(tmp_path, workers=1)
+    chunk = tmp_path / "key.building/chunk-000003.npz"
+    damaged = bytearray(chunk.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    chunk.write_bytes(damaged)
+    monkeypatch.setattr(cache_module, "merge", merge)
+    make(tmp_path, workers=1)
+    assert content(tmp_path / "key") == content(made)
+
+
+def test_the_first_bad_row_is_the_error_for_any_number_of_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bad(self: Any, index: int) -> Any:
+        if index in (70, 150, 300):
+            raise DataError(f"row {index} is bad")
+        return {"id": str(index), "n": 4}
+
+    monkeypatch.setattr(Rows, "row", bad)
+    for workers in (1, 3):
+        with pytest.raises(DataError, match="row 70 is bad"):
+            make(tmp_path / str(workers), workers=workers)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_bad_rows_are_passed_over_counted_and_limited_over_all_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    row = Rows.row
+
+    def bad(self: Any, index: int) -> Any:
+        if index in (70, 150, 300):
+            raise DataError(f"row {index} is bad")
+        return row(self, index)
+
+    monkeypatch.setattr(Rows, "row", bad)
+    skip = replace(RULES, on_bad_row="skip", max_bad_rows=3)
+    cached, fresh = make(tmp_path / "3", workers=workers, rules=skip), encode(Rows(0.0), range(ROWS), Count(), skip)
+    count_duplicates(fresh)
+    assert cached.report == fresh.report
+    assert cached.report.bad_rows == [f"row {index} is bad" for index in (70, 150, 300)]
+    assert cached.report.rows_kept + sum(cached.report.rows_dropped.values()) == ROWS
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"^3 bad rows exceed data\.max_bad_rows=2(.|\n)*row 70 is bad"):
+            make(tmp_path / "2", workers=workers, rules=replace(skip, max_bad_rows=2))
+
+
+def test_the_first_bad_row_is_the_error_also_after_a_run_that_skipped_some_and_gave_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = Rows.row
+
+    def bad(self: Any, index: int) -> Any:
+        if index in (70, 150, 151, 152):
+            raise DataError(f"row {index} is bad")
+        return row(self, index)
+
+    monkeypatch.setattr(Rows, "row", bad)
+    with pytest.raises(DataError, match=r"3 bad rows exceed data\.max_bad_rows=2"):
+        make(tmp_path, workers=1, rules=replace(RULES, on_bad_row="skip", max_bad_rows=2))
+    with pytest.raises(DataError, match=r"^row 70 is bad"):
+        make(tmp_path, workers=1)
+
+
+def test_a_process_that_is_killed_is_an_error_and_not_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = os.getpid()
+
+    def killed(self: Rows, index: int) -> dict[str, Any]:
+        assert os.getpid() != here, "no process of its own encodes"
+        os._exit(9)
+
+    monkeypatch.setattr(Rows, "row", killed)
+    monkeypatch.setattr(chunks, "can_fork", lambda: True)  # whatever threads earlier tests have left
+    with pytest.raises(DataError, match=r"set a smaller --data\.workers"):
+        make(tmp_path, workers=2)
+
+
+DAMAGES: dict[str, Callable[[bytearray, int], None]] = {
+    "a flipped bit": lambda data, place: data.__setitem__(place, data[place] ^ (1 << place % 8)),
+    "cut short": lambda data, place: data.__delitem__(slice(place, None)),
+    "longer": lambda data, place: data.insert(place, 0),
+    "zeros": lambda data, place: data.__setitem__(slice(place, place + 512), bytes(min(512, len(data) - place) + 1)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("seed", range(3))
+def test_any_damage_of_any_file_is_told_and_the_rows_are_encoded_anew(
+    made: Path, tmp_path: Path, damage: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Places are drawn, the first and the last byte are among them. Encoding itself is stood for by a copy."""
+    rng, whole = random.Random(seed), content(made)
+    said: list[str] = []
+
+    def copied(self: Any, folder: Path, *given: Any) -> None:
+        folder.mkdir()
+        for name, data in whole.items():
+            (folder / name).write_bytes(data)
+
+    monkeypatch.setattr(cache_module.TokenCache, "_make", copied)
+    cache = cache_module.TokenCache(tmp_path, 1, said.append, lambda: nullcontext(lambda done, total: None))
+    (tmp_path / "key.lock").touch()
+    copied(None, tmp_path / "key")
+    for name, data in whole.items():
+        places = {0, len(data) - 1, rng.randrange(len(data))} if data else {0} if damage == "longer" else set()
+        for place in places:
+            spoiled = bytearray(data)
+            DAMAGES[damage](spoiled, place)
+            (tmp_path / "key" / name).write_bytes(spoiled)
+            said.clear()
+            samples = cache.samples("key", lambda: pytest.fail("not opened"), Count(), RULES)
+            assert [text for text in said if "key, of the token cache, is damaged; its rows" in text], (name, place)
+            assert content(tmp_path / "key") == whole
+            assert len(samples) > ROWS
+
+
+def test_a_file_of_the_cache_that_is_gone_is_made_anew_and_who_reads_keeps_what_it_has(
+    made: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(made, tmp_path / "key")
+    (tmp_path / "key.lock").touch()
+    said: list[str] = []
+    cache = cache_module.TokenCache(tmp_path, 1, said.append, lambda: nullcontext(lambda done, total: None))
+    reader = cache.samples("key", lambda: pytest.fail("not opened"), Count(), RULES)
+    first = reader[0].ids.tolist()
+    (tmp_path / "key/ends").unlink()
+    samples = cache.samples("key", lambda: (Rows(0.0), range(ROWS)), Count(), RULES)
+    assert len(said) == 1, "it does not wait for the reader"
+    assert content(tmp_path / "key") == content(made)
+    assert reader[0].ids.tolist() == samples[0].ids.tolist() == first
+    assert len(list(reader)) == len(samples)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_damage_of_a_chunk_is_noticed(tmp_path: Path, chunk: bytes, seed: int) -> None:
+    rng = random.Random(seed)
+    place = rng.randrange(len(chunk)) if seed > 2 else (0, len(chunk) - 1, len(chunk) // 2)[seed]
+    for damage in DAMAGES.values():
+        spoiled = bytearray(chunk)
+        damage(spoiled, place)
+        (tmp_path / "chunk").write_bytes(spoiled)
+        assert bytes(spoiled) == chunk or chunks.read_chunk(tmp_path / "chunk") is None
+    assert chunks.read_chunk(tmp_path / "none") is None
+
+
+@pytest.fixture(scope="module")
+def chunk(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("chunk") / "chunk-000000.npz"
+    chunks.write_chunk(path, encode(Rows(0.0), range(16), Count(), RULES))
+    assert chunks.read_chunk(path) is not None
+    return path.read_bytes()
+
+
+def test_a_cache_that_is_visibly_damaged_is_named(made: Path, tmp_path: Path) -> None:
+    for name in (META, HASHES, "ids", "ends"):
+        folder = tmp_path / name
+        folder.mkdir()
+        for other, data in content(made).items():
+            (folder / other).write_bytes(data[: len(data) // 2] if other == name else data)
+        with pytest.raises(DataError, match=rf"{name}, of the token cache, is damaged"):
+            open_samples(folder)

@@ -1,0 +1,321 @@
+"""Trains the same rows on many layouts in one launch, and prints what came of each as JSON. Run by test_layouts.py."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import math
+import sys
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from mt_core import Component, Control
+from mt_core.nn import LayerSpec, RMSNorm, Rotary, SdpaAttention
+from mt_core.nn.blocks import Form
+from mt_core.plugins.host import PluginHost
+from mt_plugin_llama.model import Block
+from mt_train.assemble.callbacks import CallbackContext, Callbacks
+from mt_train.assemble.data import build_data
+from mt_train.assemble.model import build_engine
+from mt_train.assemble.probe import probe_of
+from mt_train.assemble.proof import leak
+from mt_train.assemble.resume import ENDED
+from mt_train.assemble.session import Session
+from mt_train.assemble.stopping import Stopper
+from mt_train.checkpoint.store import find, verify
+from mt_train.data.loader import Position
+from mt_train.engine import fragments
+from mt_train.engine.engine import Engine
+from mt_train.engine.pipeline import PipelineEngine
+from mt_train.engine.plan import make_plan
+from mt_train.engine.processes import Process, connected
+from mt_train.engine.random_state import seed_everything
+from mt_train.plugins.resolve import Resolved, resolve
+from mt_train.tracking.recorder import Recorder
+
+MODEL = {"name": "llama", "vocab_size": 259, "dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
+STEPS = 4
+
+
+def offered_layers(config: Any) -> list[LayerSpec]:
+    """Llama's layers as a plugin would give them; the costs put the cut after the first block."""
+    rotary = Rotary(config.head_width, theta=config.rope_theta)
+    blocks = [
+        LayerSpec(prefix=f"model.layers.{i}", build=partial(Block, config, i, rotary), cost=1.0)
+        for i in range(config.n_layers)
+    ]
+    return [
+        LayerSpec(prefix="model.embed_tokens", build=partial(nn.Embedding, config.vocab_size, config.dim), cost=0.0),
+        *blocks,
+        LayerSpec(prefix="model.norm", build=partial(RMSNorm, config.dim, eps=config.norm_eps), cost=0.0),
+        LayerSpec(prefix="lm_head", build=partial(nn.Linear, config.dim, config.vocab_size, bias=False), cost=0.0),
+    ]
+
+
+class Losses(Recorder):
+    """Keeps the records instead of writing them."""
+
+    def __init__(self) -> None:
+        super().__init__(None, None, None, None)
+        self.records: list[Any] = []
+
+    def append(self, record: Any) -> None:
+        self.records.append(record)
+
+
+class StopAfter:
+    """A callback that ends the run."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, context: CallbackContext) -> Control:
+        return Control(stop=context.step == self.step)
+
+
+def manifest_to_go_on(checkpoint: Path) -> dict[str, Any]:
+    """The manifest without the end of the run: ``StopAfter`` is in no config, so that nothing there says that more is asked for."""
+    return {**verify(checkpoint), ENDED: False}
+
+
+class Bench:
+    """One process group, many engines."""
+
+    def __init__(self, host: PluginHost, process: Process, deepspeed: Any, rows: Path) -> None:
+        self.host, self.process, self.deepspeed, self.rows = host, process, deepspeed, rows
+
+    def session(
+        self, case: dict[str, Any], output: Path | None = None, checkpoint: Path | None = None, seed: int = 3
+    ) -> Session:
+        world = self.process.world
+        pipeline = min(case.get("pipeline", 1), world)
+        shared = pipeline * min(case.get("sequence", 1), world // pipeline)  # ranks that have the same rows
+        raw = {
+            "model": case.get("family") or {**MODEL, **case.get("model", {})},
+            "dataset": {"name": "jsonl", "path": str(self.rows)},
+            "objective": case.get("objective", "sft"),
+            "optimizer": case.get("optimizer", {"name": "adamw", "lr": 1e-2}),
+            "quantizer": case.get("quantizer", "none"),
+            "adapter": case.get("adapter", "full"),
+            "schedule": case.get("schedule", "cosine"),
+            "data": {"eval": 5, **case.get("data", {})},
+            "train": {
+                "steps": case.get("steps", STEPS),
+                "sequence_len": case.get("length", 64),
+                "global_batch_size": 8,
+                "micro_batch_size": case.get("micro", 8 // world * shared),
+                "clip_norm": 0.5,
+                "seed": seed,
+                "dtype": case.get("dtype", "fp32"),
+                "activation_checkpointing": case.get("recompute", False),
+            },
+            "parallel": {
+                "zero_stage": case["stage"],
+                "offload": case.get("offload", "none"),
+                "pipeline": pipeline,
+                "sequence": shared // pipeline,
+                "deepspeed": case.get("deepspeed", {}),
+            },
+            "eval": {"every_steps": case.get("eval_every", 2)},
+            "checkpoint": {"keep_last": 50, **case.get("checkpoint", {})},
+        }
+        resolved = resolve(raw, self.host)
+        if case.get("offered"):
+            offer = resolved.offers["train_model"]
+            component = Component(name="llama", summary="layers of its own", build=offered_layers)
+            resolved.offers["pipeline_layers"] = replace(offer, kind="pipeline_layers", component=component)
+        self.changed(resolved, case)
+        data = build_data(resolved)
+        plan = make_plan(resolved.config, world=world, device="cpu", offers=resolved.offers.values())
+        seed_everything(seed, self.process.rank)
+        engine = build_engine(
+            resolved,
+            data.objective,
+            plan=plan,
+            process=self.process,
+            deepspeed=self.deepspeed,
+            say=lambda text: None,
+            checkpoint=checkpoint,
+            probe=seen_already if checkpoint else partial(probe_of, resolved.config, data, plan, self.process),
+        )
+        return Session(resolved, data, engine, output, Stopper())
+
+    def changed(self, resolved: Resolved, case: dict[str, Any]) -> None:
+        """For another worker's own components."""
+
+    def run(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Train ``STEPS`` steps."""
+        session, losses = self.session(case), Losses()
+        session.loop(session.restore(None, None), losses)
+        return summary(session.engine, losses)
+
+    def resume(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Two steps, save, and two more in a fresh engine, on another layout where the case names one."""
+        with tempfile.TemporaryDirectory() as folder:
+            shared = [folder]
+            dist.broadcast_object_list(shared)
+            output = Path(shared[0])
+            first, losses = self.session(case, output), Losses()
+            first.callbacks = Callbacks({"stop": StopAfter(2)})
+            first.loop(first.restore(None, None), losses)
+            checkpoint = find(output)
+            manifest = manifest_to_go_on(checkpoint)
+            self.deepspeed.utils.groups.mpu = None
+            second = self.session({**case, **case.get("then", {})}, None, checkpoint, seed=3)
+            seed_everything(99, self.process.rank)  # what was restored must win
+            second.loop(second.restore(checkpoint, manifest), losses)
+            dist.barrier()
+            return summary(second.engine, losses)
+
+    def save(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Two steps, saved for another launch."""
+        output = Path(case["folder"])
+        output.mkdir(exist_ok=True)
+        session, losses = self.session(case, output), Losses()
+        session.callbacks = Callbacks({"stop": StopAfter(2)})
+        session.loop(session.restore(None, None), losses)
+        return {"losses": [record.loss for record in losses.records]}
+
+    def proceed(self, case: dict[str, Any]) -> dict[str, Any]:
+        """The steps after another launch's two."""
+        checkpoint = find(Path(case["folder"]))
+        session, losses = self.session(case, None, checkpoint), Losses()
+        session.loop(session.restore(checkpoint, manifest_to_go_on(checkpoint)), losses)
+        return summary(session.engine, losses)
+
+    def prove(self, case: dict[str, Any]) -> dict[str, Any]:
+        """How much documents see of each other: none; where attention mixes them; where a norm over the batch does."""
+        session = self.session(case)
+        batch = next(session.loader.windows(Position())).batches[0]
+        honest, apart = leak(session.engine, batch), SdpaAttention.__call__
+        SdpaAttention.__call__ = lambda self, q, k, v, context, **named: (
+            apart(self, q, k, v + v.mean(0, keepdim=True), context, **named)  # rows
+            if case.get("objective") == "sft"
+            else self._one(q, k, v, Form(named.get("scale")))  # documents of a row
+        )
+        try:
+            leaky = leak(session.engine, batch)
+        finally:
+            SdpaAttention.__call__ = apart
+        return {"honest": honest, "leaky": leaky, **self.normed(session, batch)}
+
+    def normed(self, session: Session, batch: Any) -> dict[str, Any]:
+        """The same with batch normalisation behind a block, which keeps rows apart only when it is evaluated."""
+        norm = nn.BatchNorm1d(MODEL["dim"], affine=False)
+        for block in [each for each in session.engine.module.modules() if type(each) is Block]:
+            block.add_module("mixing", norm)
+            block.register_forward_hook(lambda block, given, out: norm(out.flatten(0, 1)).view_as(out))
+        before = norm.running_mean.clone(), torch.get_rng_state()
+        normed = leak(session.engine, batch)
+        unchanged = torch.equal(norm.running_mean, before[0]) and torch.equal(torch.get_rng_state(), before[1])
+        return {"normed": normed, "unchanged": unchanged}
+
+    def inf(self, case: dict[str, Any]) -> dict[str, Any]:
+        """One rank's loss turns infinite: nothing may change, on any rank."""
+        session = self.session(case)
+        windows = session.loader.windows(session.restore(None, None).position)
+        session.engine.set_rate(1.0)
+        session.engine.train_step(next(windows).batches)
+        before = state_hash(session.engine)
+        head, rank = session.engine.module.loss_head, self.process.rank
+        honest = head.objective.loss
+        bad = self.process.world - 1
+
+        def loss(hidden: Any, weight: Any, batch: Any) -> Any:
+            sums = honest(hidden, weight, batch)
+            if rank != bad:
+                return sums
+            return type(sums)(sums.loss_sum + math.inf, sums.token_count, sums.metrics)
+
+        head.objective.loss = loss
+        result = session.engine.train_step(next(windows).batches)
+        head.objective.loss = honest
+        return {"finite": result.finite, "applied": result.applied, "unchanged": before == state_hash(session.engine)}
+
+
+def seen_already(model: nn.Module) -> Any:
+    """The probe of a run that resumes."""
+    raise AssertionError(
+        "a run that resumes has its ranks and first values from the checkpoint, and looks at no row again"
+    )
+
+
+def settle() -> None:
+    """Take what is there by now out of the search for garbage, which every start of DeepSpeed makes: it took half of the time."""
+    gc.collect()
+    gc.freeze()
+
+
+def state_hash(engine: Engine) -> str:
+    """SHA-256 of this rank's weights, masters and moments, combined over ranks."""
+    digest = hashlib.sha256()
+    for name, weight in engine.whole_weights():
+        digest.update(name.encode() + weight.float().contiguous().numpy().tobytes())
+    for fragment in fragments.fragments(engine):
+        for key in sorted(fragment.tensors):
+            digest.update(key.encode() + fragment.tensors[key].detach().float().contiguous().numpy().tobytes())
+    for name, value in sorted(engine.directions.tensors().items() if engine.directions else ()):
+        digest.update(name.encode() + value.float().contiguous().numpy().tobytes())
+    hashes: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(hashes, digest.hexdigest())
+    return "".join(hashes)
+
+
+def copies(engine: Engine) -> dict[str, list[str]]:
+    """For each weight that several pipeline stages share, the hashes of what its ranks hold."""
+    shared = engine.stage.shared() if isinstance(engine, PipelineEngine) else {}
+    own = {
+        name: hashlib.sha256(parameter.detach().float().contiguous().numpy().tobytes()).hexdigest()
+        for name, parameter in engine.named_parameters()
+        if name in shared
+    }
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, own)
+    return {name: [each[name] for each in found if name in each] for name in shared}
+
+
+def summary(engine: Engine, losses: Losses) -> dict[str, Any]:
+    """Losses, norms and hashes of a finished case."""
+    weights = hashlib.sha256()
+    for name, weight in engine.whole_weights():
+        weights.update(name.encode() + weight.float().contiguous().numpy().tobytes())
+    return {
+        "losses": [record.loss for record in losses.records],
+        "norms": [record.grad_norm for record in losses.records],
+        "eval": [value for record in losses.records for value in record.evaluation.values()],
+        "tokens": losses.records[-1].tokens,
+        "weights": weights.hexdigest(),
+        "state": state_hash(engine),
+        "values": {name: weight.float().flatten().tolist() for name, weight in engine.whole_weights()},
+        "copies": copies(engine),
+    }
+
+
+def main(kind: type[Bench] = Bench) -> None:
+    cases, rows, out = json.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+    torch.set_num_threads(1)
+    process = Process.from_environment()
+    host = PluginHost.discover()
+    results = {}
+    with connected(process, 120) as deepspeed:
+        bench = kind(host, process, deepspeed, rows)
+        for name, case in cases.items():
+            results[name] = getattr(bench, case.get("do", "run"))(case)
+            deepspeed.utils.groups.mpu = (
+                None  # DeepSpeed keeps a pipeline's grid, and a plain engine in this process would take it
+            )
+            settle()
+    if process.is_main:
+        out.write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,12 @@
+"""The models that are tested."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from twins import loaded, pair, sharp_pair
+
+__all__ = ["loaded", "pair", "sharp_pair"]

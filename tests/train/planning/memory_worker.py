@@ -1,0 +1,161 @@
+"""Measures the live tensors of real steps in many layouts, beside what the plan says, as JSON. Run by test_memory.py."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mt_core.plugins.host import PluginHost
+from mt_train.assemble.data import build_data, make_loader
+from mt_train.assemble.model import build_engine
+from mt_train.data.loader import Position
+from mt_train.engine.engine import Engine
+from mt_train.engine.plan import make_plan
+from mt_train.engine.processes import Process, connected
+from mt_train.engine.settings import BUCKET_ELEMENTS
+from mt_train.planning import memory
+from mt_train.planning.dry_run import contents, draw
+from mt_train.plugins.resolve import resolve
+
+SIZES: dict[str, dict[str, int]] = {
+    "small": {"dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 160},
+    "middle": {"dim": 128, "n_layers": 4, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 336},
+    "large": {"dim": 256, "n_layers": 6, "n_heads": 8, "n_kv_heads": 4, "ffn_dim": 688},
+}
+EVENTS = ("reduce_gradients", "overlapping_partition_gradients_reduce_epilogue", "update_hp_grads", "step")
+"""What DeepSpeed's optimizers call between the last backward and the update."""
+
+Storages = dict[int, int]
+"""Address → bytes."""
+
+
+def of(tensors: list[Any]) -> Storages:
+    """The storages of tensors that have memory."""
+    found: Storages = {}
+    for tensor in tensors:
+        if isinstance(tensor, Tensor) and tensor.device.type != "meta" and tensor.untyped_storage().nbytes():
+            found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+    return found
+
+
+def tensors() -> list[Tensor]:
+    gc.collect()
+    return [each for each in gc.get_objects() if isinstance(each, Tensor)]
+
+
+def live() -> Storages:
+    return of(tensors())
+
+
+class Probe:
+    """Takes note of what is live at each moment of a step when gradients might be at their largest."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.parameters = list(engine.module.parameters())
+        self.zero = engine.zero_optimizer
+        self.inner = self.zero if engine.plan.zero_stage == 0 else self.zero.optimizer
+        self.moments: list[Storages] = []
+        for owner in {id(each): each for each in (self.zero, self.inner)}.values():
+            for name in EVENTS:
+                if hasattr(owner, name):
+                    setattr(owner, name, self._noted(getattr(owner, name)))
+
+    def _noted(self, call: Any) -> Any:
+        def noted(*arguments: Any, **named: Any) -> Any:
+            time.sleep(0.05)  # gloo lets go of a buffer that it has reduced a moment later
+            seen = [parameter.grad for parameter in (*self.parameters, *self.flat())]  # so that Python has them
+            self.moments.append(live() | of(seen))
+            return call(*arguments, **named)
+
+        return noted
+
+    def flat(self) -> list[Tensor]:
+        own = [parameter for group in self.inner.param_groups for parameter in group["params"]]
+        return [*own, *getattr(self.zero, "fp32_partitioned_groups_flat", [])]
+
+    def weights(self) -> Storages:
+        return of([each for p in self.parameters for each in (p.data, getattr(p, "ds_tensor", None))])
+
+    def state(self) -> Storages:
+        """Masters included."""
+        return of([*self.flat(), *(value for state in self.inner.state.values() for value in state.values())])
+
+
+def bucket(size: int) -> bool:
+    """Set aside by DeepSpeed to reduce gradients, whatever the model."""
+    return size in (BUCKET_ELEMENTS * 4, BUCKET_ELEMENTS * 2)
+
+
+def measured(engine: Engine, windows: Any, before: list[Tensor]) -> dict[str, int]:
+    engine.set_rate(1.0)
+    engine.train_step(next(windows).batches)
+    probe, window = Probe(engine), next(windows).batches
+    engine.train_step(window)
+    weights = probe.weights()
+    state = {key: size for key, size in probe.state().items() if key not in weights}
+    known = {*of(before), *weights, *state, *of([each for batch in window for each in vars(batch).values()])}
+    gradients = [
+        sum(size for key, size in moment.items() if key not in known and not bucket(size)) for moment in probe.moments
+    ]
+    return {"weights": sum(weights.values()), "optimizer": sum(state.values()), "gradients": max(gradients)}
+
+
+def run(host: PluginHost, process: Process, deepspeed: Any, case: dict[str, Any], rows: str) -> dict[str, Any]:
+    before = tensors()  # kept until the end, so that nothing new gets the address of something old
+    pipeline = case.get("pipeline", 1)
+    raw = {
+        "model": {"name": "llama", "vocab_size": 259, **SIZES[case["size"]], **case.get("model", {})},
+        "dataset": {"name": "jsonl", "path": rows},
+        "data": {"eval": None},
+        "train": {
+            "steps": 3,
+            "sequence_len": 16,
+            "micro_batch_size": 1,
+            "global_batch_size": case.get("micro", 2) * process.world // pipeline,
+            "dtype": case.get("dtype", "fp32"),
+        },
+        "parallel": {"zero_stage": case["stage"], "offload": case.get("offload", "none"), "pipeline": pipeline},
+    }
+    resolved = resolve(raw, host)
+    data = build_data(resolved)
+    plan = make_plan(resolved.config, world=process.world, device="cpu", offers=resolved.offers.values())
+    engine = build_engine(
+        resolved, data.objective, plan=plan, process=process, deepspeed=deepspeed, say=lambda text: None
+    )
+    windows = make_loader(resolved.config, data, plan, process).windows(Position())
+    content = contents(resolved, plan, draw(resolved, pipeline))[process.rank if pipeline > 1 else 0]
+    planned = {
+        "weights": memory.weights(plan, content).total,
+        # what an offloaded optimizer has beside them in the host's memory is not told apart below
+        "gradients": memory.gradients(plan, content).total + memory.buffers(plan, content).host,
+        "optimizer": memory.optimizer_state(plan, content).total,
+    }
+    return {"planned": planned, "measured": measured(engine, windows, before)}
+
+
+def main() -> None:
+    cases, rows, out = json.loads(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    torch.set_num_threads(1)
+    process, host, results = Process.from_environment(), PluginHost.discover(), {}
+    with connected(process, 120) as deepspeed:
+        gc.collect()
+        gc.freeze()  # what is there by now has no part in this, and looking through it takes most of the time
+        for name, case in cases.items():
+            found: list[Any] = [None] * process.world
+            dist.all_gather_object(found, run(host, process, deepspeed, case, rows))
+            results[name] = found
+            deepspeed.utils.groups.mpu = None  # DeepSpeed keeps a pipeline's grid
+    if process.is_main:
+        out.write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""An optimizer's state is counted by asking the optimizer, whoever wrote it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from mt_train.planning.moments import state_bytes
+
+
+class Factored(torch.optim.Optimizer):
+    """Keeps a number for each row and column of a matrix."""
+
+    def __init__(self, groups: list[dict[str, Any]]) -> None:
+        super().__init__(groups, {"lr": 1.0})
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter]["sums"] = [None]
+                self.state[parameter]["rows"] = torch.zeros(sum(parameter.shape))
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda groups: torch.optim.AdamW(groups, lr=1.0), 8.0),
+        (lambda groups: torch.optim.AdamW(groups, lr=1.0, amsgrad=True), 12.0),
+        (lambda groups: torch.optim.SGD(groups, lr=1.0), 0.0),
+        (lambda groups: torch.optim.SGD(groups, lr=1.0, momentum=0.9), 4.0),
+        (lambda groups: torch.optim.Adagrad(groups, lr=1.0), 4.0),
+    ],
+)
+@pytest.mark.parametrize("flat", [True, False])
+def test_bytes_a_number_are_those_of_torchs_optimizers(make: Any, expected: float, flat: bool) -> None:
+    with torch.device("meta"):
+        weights = [nn.Parameter(torch.empty(40_000, 8_000)), nn.Parameter(torch.empty(8_000))]
+    groups = [{"params": weights}, {"params": weights[1:], "weight_decay": 0.0}]
+    assert state_bytes(make, groups, flat=flat) == (expected, expected)
+
+
+def test_groups_may_keep_different_state() -> None:
+    groups = [{"params": [nn.Parameter(torch.ones(3))], "momentum": 0.9}, {"params": [nn.Parameter(torch.ones(3))]}]
+    assert state_bytes(lambda g: torch.optim.SGD(g, lr=1.0), groups, flat=True) == (4.0, 0.0)
+
+
+class Factoring:
+    """A gradient transform that keeps a number for each row."""
+
+    def __init__(self, groups: list[dict[str, Any]]) -> None:
+        self.optimizer = torch.optim.AdamW(groups, lr=1.0)
+
+    def transform(self, name: str, gradient: torch.Tensor, state: dict[str, torch.Tensor]) -> torch.Tensor:
+        state["rows"] = torch.zeros(gradient.shape[0])
+        return gradient
+
+
+def test_what_a_transform_keeps_counts_for_its_groups_on_every_layout() -> None:
+    groups: list[dict[str, Any]] = [
+        {"params": [nn.Parameter(torch.ones(32, 16))], "transformed": on} for on in (True, False)
+    ]
+    assert state_bytes(Factoring, groups, flat=True) == (8 + 4 / 16, 8.0)
+
+
+def test_an_optimizer_of_whole_parameters_sees_their_shape() -> None:
+    groups = [{"params": [nn.Parameter(torch.ones(32, 16))]}]
+    assert state_bytes(Factored, groups, flat=False) == (4 * (32 + 16) / (32 * 16),)

@@ -1,0 +1,50 @@
+"""Components that are made of others: found, checked and built by the core."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt_core.errors import ConfigError
+from mt_core.plugins.host import PluginHost
+from mt_train.plugins.resolve import resolve
+
+
+@pytest.fixture(scope="module")
+def host() -> PluginHost:
+    return PluginHost.discover()
+
+
+def mix(*sources: Any, **more: Any) -> dict[str, Any]:
+    return {"model": "llama", "dataset": {"name": "concat", "sources": list(sources), **more}}
+
+
+def test_parts_are_built_before_the_whole_and_nest(host: PluginHost, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"text": "{name}"}}\n')
+    a, b = ({"name": "jsonl", "path": str(tmp_path / f"{name}.jsonl")} for name in "ab")
+    resolved = resolve(mix(a, {"name": "concat", "sources": [b, {**a, "eval-path": b["path"]}]}), host)
+    dataset = resolved.build("dataset", resolved.config.dataset.options, split="train")
+    assert [dataset.row(index)["text"] for index in range(len(dataset))] == ["a", "b", "a"]
+    held_out = resolved.build("dataset", resolved.config.dataset.options, split="eval")
+    assert [held_out.row(index)["text"] for index in range(len(held_out))] == ["b"]
+    again = resolve(resolved.config.as_raw(), host)
+    assert again.config == resolved.config, "run.yaml says the same"
+    assert again.offers["dataset.sources.1.sources.0"].component.name == "jsonl", "a checkpoint knows its plugin"
+
+
+def test_every_fault_of_every_part_is_told_at_once_under_its_key(host: PluginHost) -> None:
+    sources = [{"name": "jsonk"}, {"name": "jsonl", "pat": "x"}, mix({"name": "text", "path": 3})["dataset"]]
+    with pytest.raises(ConfigError) as raised:
+        resolve(mix(*sources, mix="rows", temperature=2), host)
+    told = {fault.key: str(fault) for fault in raised.value.faults}
+    assert set(told) == {
+        "dataset.sources.0",
+        "dataset.sources.1.path",
+        "dataset.sources.1.pat",
+        "dataset.sources.2.sources.0.path",
+    }
+    assert "Did you mean 'jsonl'?" in told["dataset.sources.0"]
+    assert "Did you mean 'path'?" in told["dataset.sources.1.pat"]

@@ -1,0 +1,56 @@
+"""``mt-convert``: weights, runs and vocabularies into Hugging Face folders."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from mt_core.cli.guard import parsed
+from mt_core.tracking.logs import notice
+from mt_tools.cli.convert_delta import delta_parser
+from mt_tools.cli.convert_options import chosen_dtype, described, free, shard_bytes, writing_options
+from mt_tools.cli.convert_vocabulary import merge_parser, resize_parser
+from mt_train.assemble.discovery import discovered
+from mt_train.config.names import expand
+
+COMMANDS = {"resize-vocab": resize_parser, "merge-vocab": merge_parser, "delta": delta_parser}
+"""First words that stand for something else than a source; a folder of that name is written ./delta."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = COMMANDS[words.pop(0)]() if words and words[0] in COMMANDS else _folder_parser()
+    return parsed(parser, lambda arguments: int(arguments.command(arguments)), words)
+
+
+def _folder_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mt-convert",
+        description="Write a Hugging Face folder: weights, config, tokenizer, chat template and model card.",
+        epilog=f"other commands: mt-convert {{{','.join(COMMANDS)}}} … (each with --help)",
+    )
+    parser.set_defaults(command=_folder)
+    parser.add_argument(
+        "source", metavar="SOURCE", help="a run, a checkpoint, a folder of weights, or org/name of the Hub"
+    )
+    parser.add_argument("out", metavar="OUT", help="the new folder")
+    parser.add_argument("--model", metavar="NAME", help="the family, where several read the folder")
+    writing_options(parser)
+    return parser
+
+
+def _folder(arguments: argparse.Namespace) -> int:
+    from mt_tools.convert.folder import convert
+    from mt_tools.convert.source import opened
+
+    size, out = shard_bytes(arguments.shard_size), free(arguments.out)
+    source = opened(str(expand(arguments.source)), discovered(arguments.block_plugin), arguments.model)
+    convert(source, out, dtype=chosen_dtype(arguments), shard_bytes=size, say=notice)
+    print(f"{out}: {described(out)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

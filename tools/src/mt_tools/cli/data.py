@@ -1,0 +1,183 @@
+"""``mt-data``: what becomes of rows, before anything is trained on them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mt_core import __version__
+from mt_core.cli.guard import guarded
+from mt_core.config.secrets import redacted
+from mt_core.config.strict import whole_number
+from mt_core.errors import DataError, UsageError, did_you_mean, shown
+from mt_core.hookspecs import SLOTS
+from mt_core.tracking.logs import notice
+from mt_tools.report.output import check_output, write_page
+from mt_train.assemble.discovery import discovered
+from mt_train.config.commandline import CommandLine, merge, parse
+from mt_train.config.files import read_config
+from mt_train.config.names import expand
+from mt_train.config.run import SECTIONS
+from mt_train.plugins.resolve import resolve
+
+HEAD = """usage: mt-data inspect|build [--dataset NAME --dataset.path PATH] [--config FILE] [--key value …]
+       mt-data clean [--older-than DAYS] [--yes] [--data.cache FOLDER]
+
+inspect reads and encodes the rows of a run as mt-train would, and shows what became of them. The keys are those of
+mt-train; without --model the tokenizer alone decides. Bad rows are counted, listed and make it end with 1.
+build encodes them into the token cache (--data.cache), where mt-train with the same keys finds them; it wants --model.
+clean shows what of the token cache nobody has used for long, and removes it with --yes; what is in use stays.
+
+  --config FILE              YAML or JSON config of a run; options on the command line win
+  --examples N               inspect: samples that are shown, from all over the training part (default: 3)
+  --json                     inspect: everything as JSON, on standard output
+  --html FILE.html           inspect: everything as one self-contained page
+  --overwrite                inspect: replace an HTML file that is no such page, too
+  --older-than DAYS          clean: what was not used for so long (default: 30)
+  --yes                      clean: remove it
+  --block-plugin NAME        do not import this plugin (may be repeated)
+  --debug                    show tracebacks
+  --version, --help"""
+
+SWITCHES = ("json", "overwrite", "yes", "debug", "version", "help")
+VALUES = ("config", "html", "examples", "older_than")
+REPEATED = ("block_plugin",)
+OWN = {"inspect": ("examples", "json", "html", "overwrite"), "clean": ("older_than", "yes")}
+"""Options that only one command has."""
+
+EXAMPLES, MOST_EXAMPLES = 3, 10_000
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    return guarded(lambda: _data(words), debug="--debug" in words)
+
+
+def _data(words: list[str]) -> int:
+    words = ["--help" if word == "-h" else word for word in words]
+    name = words.pop(0) if words and not words[0].startswith("-") else ""
+    line = parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED)
+    if "version" in line.flags:
+        print(f"mt-core {__version__}")
+        return 0
+    if not name and "help" not in line.flags:
+        raise UsageError(f"mt-data needs one of its commands: {', '.join(COMMANDS)}; `mt-data --help` shows them")
+    if name and name not in COMMANDS:
+        raise UsageError(
+            f"mt-data has no command {name!r}. {did_you_mean(name, list(COMMANDS))}Commands: {', '.join(COMMANDS)}"
+        )
+    if "help" in line.flags:
+        return _help(line)
+    _refuse_others_options(name, line)
+    return COMMANDS[name](line)
+
+
+def _refuse_others_options(name: str, line: CommandLine) -> None:
+    for other, options in OWN.items():
+        if other != name and (given := [option for option in options if option in line.flags]):
+            raise UsageError(f"--{given[0].replace('_', '-')} belongs to mt-data {other}; leave it out")
+
+
+def _help(line: CommandLine) -> int:
+    from mt_train.cli.train_help import help_text
+
+    slots = {slot: SLOTS[slot] for slot in ("tokenizer", "dataset", "objective")}
+    host = discovered(line.flags.get("block_plugin", []))
+    print(help_text(host, raw_of(line), head=HEAD, slots=slots, sections={"data": SECTIONS["data"]}))
+    return 0
+
+
+def raw_of(line: CommandLine) -> dict[str, Any]:
+    """The keys of the run: the config file's under those of the command line."""
+    stored = read_config(Path(expand(line.flags["config"]))) if "config" in line.flags else {}
+    return merge(stored, line.raw)
+
+
+def _inspect(line: CommandLine) -> int:
+    """Show what becomes of the rows; then fail as a training would. Raises ``MtError``."""
+    count, page = _count(line.flags.get("examples", str(EXAMPLES))), _page(line)
+    raw = raw_of(line)
+    given = raw.get("data", {})
+    all_bad_rows = isinstance(given, dict) and "on_bad_row" not in given
+    if all_bad_rows:
+        raw["data"] = {**given, "on_bad_row": "skip"}
+    host = discovered(line.flags.get("block_plugin", []))
+    from mt_train.planning.inspection import describe_rows, resolve_rows  # torch loads from here on
+
+    resolved = resolve_rows(raw, host)
+    from mt_train.assemble.data import check_data, read_data
+
+    data = read_data(resolved)
+    about = describe_rows(resolved, data, count=count)
+    _show(about, page, as_json="json" in line.flags)
+    if all_bad_rows and about["bad_rows"]:
+        _refuse(about["bad_rows"])
+    check_data(resolved, data)
+    return 0
+
+
+def _build(line: CommandLine) -> int:
+    """Make the token cache of a run. Raises ``MtError``."""
+    from mt_tools.cli.data_build import build_cache
+
+    return build_cache(resolve(raw_of(line), discovered(line.flags.get("block_plugin", []))))
+
+
+def _clean(line: CommandLine) -> int:
+    """Show or remove what of the token cache was not used for long. Raises ``MtError``."""
+    from mt_tools.cli.data_clean import DAYS, clean_cache
+
+    others = [key for key in line.raw if key != "data"]
+    others += [f"data.{key}" for key in line.raw.get("data", {}) if key != "cache"]
+    if others:
+        raise UsageError(f"mt-data clean reads --data.cache only, got --{others[0]}; leave it out")
+    return clean_cache(raw_of(line), older_than=line.flags.get("older_than", str(DAYS)), yes="yes" in line.flags)
+
+
+def _count(text: str) -> int:
+    count = whole_number(text)
+    if count is None or count > MOST_EXAMPLES:
+        raise UsageError(f"--examples takes a number of samples from 0 to {MOST_EXAMPLES:,}, got {shown(text)}")
+    return count
+
+
+def _page(line: CommandLine) -> Path | None:
+    if "html" not in line.flags:
+        return None
+    path = Path(expand(line.flags["html"]))
+    check_output(path, overwrite="overwrite" in line.flags, option="--html")
+    return path
+
+
+def _show(about: Mapping[str, Any], page: Path | None, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(redacted(about), indent=1))  # in ASCII: exact on any console
+    else:
+        from mt_tools.cli.data_text import show_rows
+
+        show_rows(about)
+    if page is not None:
+        from mt_tools.report.data_page import data_page
+
+        size = write_page(page, data_page(about))
+        notice(f"written: {page} ({size / 1e6:.2f} MB)")
+
+
+def _refuse(bad_rows: Sequence[str]) -> None:
+    """What ``mt-train`` would say, of all of them."""
+    first = "\n  ".join(bad_rows[:20]) + ("\n  …" if len(bad_rows) > 20 else "")
+    alone = len(bad_rows) == 1
+    number, they = ("1 bad row, which stops", "it") if alone else (f"{len(bad_rows)} bad rows, which stop", "them")
+    raise DataError(f"{number} mt-train; repair {they}, or pass over {they} with --data.on-bad-row skip:\n  {first}")
+
+
+COMMANDS: dict[str, Callable[[CommandLine], int]] = {"inspect": _inspect, "build": _build, "clean": _clean}
+"""What ``mt-data`` does, by name."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,248 @@
+"""``mt-eval``: loss, perplexity, bits per byte and token accuracy of checkpoints or weights, on any rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mt_core import __version__
+from mt_core.cli.guard import guarded
+from mt_core.errors import UsageError
+from mt_core.plugins.host import PluginHost
+from mt_core.tracking.logs import notice, show
+from mt_train.assemble.adapter_slot import with_adapter
+from mt_train.assemble.choice import chosen
+from mt_train.assemble.discovery import discovered
+from mt_train.assemble.run_file import run_config
+from mt_train.checkpoint.files import replace_text
+from mt_train.checkpoint.folder import next_number
+from mt_train.checkpoint.manifest import read_manifest
+from mt_train.checkpoint.store import find
+from mt_train.config.commandline import CommandLine, merge, parse
+from mt_train.config.names import expand
+from mt_train.plugins.resolve import Resolved, resolve
+
+if TYPE_CHECKING:
+    from mt_core.protocols import Objective, Tokenizer
+    from mt_train.data.encoded import EncodedSamples
+    from mt_train.evaluate.figures import Figures
+
+HEAD = """usage: mt-eval --run RUN [--checkpoints last|best|all] [--dataset NAME …]
+       mt-eval --model NAME --weights FOLDER --dataset NAME --dataset.path PATH
+
+Evaluates on the run's held-out rows, or on every row of another dataset. A token's loss counts where the objective trains on it.
+
+  --run RUN                  a run's folder
+  --checkpoints WHICH        last (default), best (by checkpoint.best), all, or steps: 100,200
+  --weights FOLDER           pretrained weights instead of a run, with --model NAME
+  --adapter-folder FOLDER    an adapter that peft or mt-export wrote, over --weights
+  --averaged NAME            with the averaged weights of this callback (ema, swa)
+  --on LABEL=DATASET:PATH    rows to evaluate on; repeated for several, each with its own line
+  --dataset NAME, --data.…   the rows, as for mt-train; also --objective, --tokenizer, --train.sequence-len
+  --eval.batch-size N        rows at a time
+  --predictions              write predictions.jsonl: each sample's loss, and the likeliest tokens
+  --output FOLDER            where metrics.json goes; default RUN/eval/NNN (none writes no file)
+  --block-plugin NAME        do not import this plugin
+  --debug, --version, --help"""
+
+SWITCHES = ("predictions", "debug", "version", "help")
+VALUES = ("run", "checkpoints", "weights", "adapter_folder", "averaged", "output")
+REPEATED = ("block_plugin", "on")
+COLUMNS = ("loss", "perplexity", "bits_per_byte", "token_accuracy", "tokens", "count", "samples")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model on one set of rows. ``checkpoint`` is ``None`` for pretrained weights."""
+
+    resolved: Resolved
+    checkpoint: Path | None
+    dataset: str
+    held_out: bool
+
+    @property
+    def model(self) -> str:
+        """What the table calls it."""
+        source = self.resolved.config.model.source
+        over = f" + {source.overlay}" if source.overlay else ""
+        return self.checkpoint.name if self.checkpoint else f"{source.weights}{over}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    return guarded(lambda: _eval(words), debug="--debug" in words)
+
+
+def _eval(words: list[str]) -> int:
+    words = ["--help" if word == "-h" else word for word in words]
+    line = parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED)
+    if "version" in line.flags or "help" in line.flags:
+        print(f"mt-core {__version__}" if "version" in line.flags else HEAD)
+        return 0
+    host = discovered(line.flags.get("block_plugin", []))
+    jobs = list(_jobs(line, host))
+    output = _output(line)
+    results, predictions = [], []
+    evaluate = _evaluator(wanted="predictions" in line.flags, averaged=line.flags.get("averaged"))
+    for job in jobs:
+        figures, made = evaluate(job)
+        step = int(read_manifest(job.checkpoint)["step"]) if job.checkpoint else None
+        results.append({"model": job.model, "step": step, "dataset": job.dataset, **figures.as_dict()})
+        predictions += [{"model": job.model, "dataset": job.dataset, **each} for each in made]
+    show(table(results))
+    if output is not None:
+        _write(output, results, predictions, wanted="predictions" in line.flags)
+    return 0
+
+
+def _jobs(line: CommandLine, host: PluginHost) -> Iterator[Job]:
+    """Everything is resolved, and every path looked at, before a model is built."""
+    for checkpoint, stored in _models(line):
+        raw = merge(stored, line.raw)
+        if (folder := line.flags.get("adapter_folder")) is not None:
+            raw = with_adapter(raw, Path(expand(folder)), host)
+        sets = [_labelled(text) for text in line.flags.get("on", [])]
+        labels = [label for label, _ in sets]
+        if twice := next((label for label in labels if labels.count(label) > 1), None):
+            raise UsageError(f"--on names {twice!r} twice; give each set of rows a label of its own")
+        if sets and "dataset" in line.raw:
+            raise UsageError("--on and --dataset both name rows; keep one of them")
+        for label, dataset in sets:
+            yield Job(resolve({**raw, "dataset": dataset}, host), checkpoint, label, held_out=False)
+        if not sets:
+            held_out = "dataset" not in line.raw
+            if held_out and checkpoint is None:
+                raise UsageError(
+                    "--weights has no held-out rows: name some with --dataset NAME or --on LABEL=NAME:PATH"
+                )
+            resolved = resolve(raw, host)
+            label = "held out" if held_out else resolved.config.dataset.name
+            yield Job(resolved, checkpoint, label, held_out)
+
+
+def _labelled(text: str) -> tuple[str, dict[str, str]]:
+    label, equals, rest = text.partition("=")
+    name, colon, path = rest.partition(":")
+    if not (label and equals and name and colon and path):
+        raise UsageError(f"--on {text!r} is not LABEL=DATASET:PATH, for instance --on news=jsonl:news.jsonl")
+    return label, {"name": name, "path": path}
+
+
+def _models(line: CommandLine) -> list[tuple[Path | None, dict[str, Any]]]:
+    """The checkpoints, or the weights, with the config that belongs to them."""
+    run, weights = line.flags.get("run"), line.flags.get("weights")
+    if (run is None) == (weights is None):
+        given = "both" if run else "none"
+        raise UsageError(f"give one of --run RUN, or --model NAME with --weights FOLDER; got {given}")
+    if "adapter_folder" in line.flags and weights is None:
+        raise UsageError("--adapter-folder belongs to --weights; a run has its own adapter")
+    if weights is not None:
+        if "name" not in line.raw.get("model", {}):
+            raise UsageError("--weights needs the family that reads them: --model NAME")
+        if "checkpoints" in line.flags:
+            raise UsageError("--checkpoints are those of a --run; --weights has none")
+        return [(None, {"model": {"name": line.raw["model"]["name"], "weights": expand(weights)}})]
+    if "model" in line.raw:
+        raise UsageError("--run brings its own model; leave out --model")
+    folder = Path(expand(run))
+    found = chosen(folder, line.flags.get("checkpoints", "last"))
+    return [(checkpoint, run_config(checkpoint)) for checkpoint in found]
+
+
+def _evaluator(*, wanted: bool, averaged: str | None) -> Callable[[Job], tuple[Figures, list[dict[str, Any]]]]:
+    """A function from job to figures and predictions. It keeps the last model, and the rows of each dataset."""
+    from mt_train.assemble.data import build_evaluation, build_held_out
+    from mt_train.assemble.load import load
+    from mt_train.evaluate.figures import Prediction, evaluate
+    from mt_train.generation.loaded import Loaded
+
+    models: dict[Path | None, Loaded] = {}
+    rows: dict[str, tuple[Objective, EncodedSamples]] = {}
+
+    def rows_of(job: Job, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
+        if job.dataset not in rows:
+            rows[job.dataset] = (build_held_out if job.held_out else build_evaluation)(job.resolved, tokenizer)
+        objective, samples = rows[job.dataset]
+        if not len(samples):
+            raise UsageError("the run holds out no rows; name some with --dataset NAME or --on LABEL=NAME:PATH")
+        return objective, samples
+
+    def run(job: Job) -> tuple[Figures, list[dict[str, Any]]]:
+        if job.checkpoint not in models:
+            models.clear()
+            models[job.checkpoint] = load(job.resolved, job.checkpoint, notice, averaged=averaged)
+        loaded, config = models[job.checkpoint], job.resolved.config
+        objective, samples = rows_of(job, loaded.tokenizer)
+        made: list[Prediction] = []
+        figures = evaluate(
+            loaded.model,
+            objective,
+            samples,
+            loaded.tokenizer,
+            batch_size=config.eval.batch_size or config.train.rows_at_a_time,
+            on_prediction=made.append if wanted else None,
+        )
+        return figures, [asdict(prediction) for prediction in made]
+
+    return run
+
+
+def table(results: Sequence[Mapping[str, Any]]) -> str:
+    """One line a result, aligned; a figure that an objective does not have is left open."""
+    names = [name for name in COLUMNS if any(name in result for result in results)]
+    names += sorted({name for result in results for name in result} - {*COLUMNS, "model", "step", "dataset"})
+    rows = [["model", "dataset", *names]]
+    for result in results:
+        rows.append([str(result["model"]), str(result["dataset"]), *(_cell(name, result.get(name)) for name in names)])
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        texts = [cell.ljust(width) for cell, width in zip(row[:2], widths, strict=False)]
+        lines.append("  ".join([*texts, *(cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True))]))
+    return "\n".join(lines)
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if name in ("tokens", "count", "samples") else f"{value:.4f}"
+
+
+def _output(line: CommandLine) -> Path | None:
+    given = line.flags.get("output")
+    if given == "none" or (given is None and "run" not in line.flags):
+        return None
+    if given is None:
+        folder = find(Path(expand(line.flags["run"]))).parent.parent / "eval"
+        if folder.is_symlink():
+            raise UsageError(f"{folder} is a link, which may lead anywhere; remove it, or choose another --output")
+        return next_number(folder)
+    folder = Path(expand(given))
+    there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
+    if not there.is_dir():
+        raise UsageError(
+            f"--output {folder} cannot be a folder: {there} is a file; name another, or none to write no file"
+        )
+    if os.path.lexists(folder / "metrics.json"):
+        raise UsageError(f"{folder} holds the metrics of an earlier evaluation; choose another --output")
+    return folder
+
+
+def _write(output: Path, results: list[dict[str, Any]], predictions: list[dict[str, Any]], *, wanted: bool) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    content = json.dumps({"schema": 1, "core": __version__, "results": results}, indent=1)
+    replace_text(output / "metrics.json", content + "\n")
+    if wanted:
+        lines = [json.dumps(each, ensure_ascii=False) + "\n" for each in predictions]
+        replace_text(output / "predictions.jsonl", "".join(lines))
+    notice(f"written: {output}/metrics.json" + (f", {output}/predictions.jsonl" if wanted else ""))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""``mt-export``: the adapter of a run as a folder that peft reads, or merged into a Hugging Face folder."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mt_core.cli.guard import parsed
+from mt_core.errors import UsageError
+from mt_core.plugins.host import PluginHost
+from mt_core.tracking.logs import notice
+from mt_tools.cli.convert_options import chosen_dtype, described, free, shard_bytes, writing_options
+from mt_tools.convert.source import Source, opened
+from mt_train.assemble.choice import chosen
+from mt_train.assemble.discovery import discovered
+from mt_train.config.names import expand
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return parsed(_parser(), _export, argv)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mt-export",
+        description="Write the adapter of a run as peft does, or with --merge base and adapter as one Hugging Face folder.",
+    )
+    parser.add_argument(
+        "--run",
+        action="append",
+        required=True,
+        metavar="RUN[:SHARE]",
+        help="a run; several, each with a share of its adapter, with --merge",
+    )
+    parser.add_argument("--checkpoint", default="last", metavar="WHICH", help="last (default), best, or a saved step")
+    parser.add_argument("--output", required=True, metavar="FOLDER", help="the new folder")
+    parser.add_argument("--merge", action="store_true", help="base and adapter as one Hugging Face folder")
+    parser.add_argument(
+        "--as-lora",
+        type=int,
+        nargs="?",
+        const=0,
+        metavar="RANK",
+        help="what the adapter changes of the weights that it began with, as a LoRA that peft opens: of the rank that it has, or of this",
+    )
+    parser.add_argument(
+        "--form",
+        choices=("portable", "peft"),
+        default="portable",
+        help="of a LoRA: portable (default) has one rank and a factor of 1, as peft, vLLM, SGLang and llama.cpp all read it; peft has"
+        " each layer's rank and alpha, which peft alone reads",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        metavar="X",
+        help="with --merge and --as-lora: largest mean difference of logits (default: 0.1; merged over a quantized base 0.5)",
+    )
+    writing_options(parser)
+    return parser
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    if arguments.form == "peft" and (arguments.merge or arguments.as_lora is not None):
+        raise UsageError("--form peft is for an adapter as it was trained; leave out --merge and --as-lora, or --form")
+    if arguments.as_lora is not None and (arguments.merge or arguments.as_lora < 0):
+        raise UsageError("--as-lora writes an adapter: give no --merge, and a RANK from 1 on, or none")
+    size, out, host = shard_bytes(arguments.shard_size), free(arguments.output), discovered(arguments.block_plugin)
+    sources = [(_opened(run, arguments.checkpoint, host), share) for run, share in map(_shared, arguments.run)]
+    if not arguments.merge:
+        _refuse_of_merge(arguments, sources)
+        if arguments.as_lora is not None:
+            return _as_lora(arguments, sources[0][0], out, host)
+        from mt_tools.convert.adapter import export_adapter
+
+        form = export_adapter(sources[0][0], out, notice, portable=arguments.form == "portable")
+        print(f"{out}: adapter {sources[0][0].resolved.config.adapter.name} ({form}), {described(out)}")
+        return 0
+    from mt_tools.convert.adapter_merge import merge
+
+    difference = merge(
+        sources, out, host, dtype=chosen_dtype(arguments), shard_bytes=size, tolerance=arguments.tolerance, say=notice
+    )
+    print(f"{out}: {described(out)}\n{difference}")
+    return 0
+
+
+def _as_lora(arguments: argparse.Namespace, source: Source, out: Path, host: PluginHost) -> int:
+    from mt_tools.convert.adapter_lora import export_as_lora
+
+    apart = export_as_lora(source, out, host, rank=arguments.as_lora or None, tolerance=arguments.tolerance, say=notice)
+    print(f"{out}: adapter {source.resolved.config.adapter.name} as a LoRA, {described(out)}\n{apart}")
+    return 0
+
+
+def _shared(text: str) -> tuple[Path, float]:
+    """``RUN:0.7``; a folder whose own name has a colon at its end is taken first."""
+    path, colon, share = text.rpartition(":")
+    if not colon or Path(expand(text)).exists():
+        return Path(expand(text)), 1.0
+    try:
+        return Path(expand(path)), float(share)
+    except ValueError as error:
+        raise UsageError(f"--run {text}: {share!r} is no number; write RUN:0.5 for half of the adapter") from error
+
+
+def _opened(run: Path, which: str, host: PluginHost) -> Source:
+    found = chosen(run, which)
+    if len(found) != 1:
+        raise UsageError(f"--checkpoint {which} means {len(found)} checkpoints; name one: last, best, or a saved step")
+    return opened(str(found[0]), host)
+
+
+def _refuse_of_merge(arguments: argparse.Namespace, sources: Sequence[tuple[Source, float]]) -> None:
+    given = {
+        "several --run": len(sources) > 1,
+        "a share": any(share != 1 for _, share in sources),
+        "--tolerance": arguments.tolerance is not None and arguments.as_lora is None,
+        "--dtype": arguments.dtype != "keep",
+    }
+    if wrong := [name for name, is_given in given.items() if is_given]:
+        raise UsageError(f"{', '.join(wrong)}: for --merge only; add it, or export one adapter as it is")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,273 @@
+"""``mt-generate``: new text on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mt_core import __version__
+from mt_core.cli.guard import parsed
+from mt_core.errors import DataError, UsageError
+from mt_core.tracking.logs import notice
+from mt_tools.cli.generate_faults import asking_faults, option, source_faults
+from mt_train.assemble.adapter_slot import with_adapter
+from mt_train.assemble.discovery import discovered
+from mt_train.assemble.run_file import run_config
+from mt_train.config.names import expand
+from mt_train.config.reading import read_small_text
+from mt_train.config.texts import template_source
+from mt_train.generation.rules import MOST_CHOICES, SamplingRules, Wishes, faults, refuse
+from mt_train.plugins.resolve import Resolved, resolve
+
+if TYPE_CHECKING:
+    from mt_train.generation.loaded import Loaded
+
+MOST_CHOICE_BYTES = 10**8
+"""Of a file of choices."""
+_PATHS = ("run", "checkpoint", "weights", "adapter_folder", "prompts", "out")
+"""Options that may begin with the @name of a path."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return parsed(_parser(), _generate, argv)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mt-generate", description="Continue a prompt, talk to a model, or answer a file of prompts."
+    )
+    _source_options(parser.add_argument_group("the model"))
+    _asking_options(parser.add_argument_group("what to answer (one of --prompt, --chat and --prompts)"))
+    _length_options(parser.add_argument_group("where a text ends"))
+    _choice_options(parser.add_argument_group("how a token is chosen"))
+    parser.add_argument("--block-plugin", action="append", default=[], metavar="NAME", help="do not import this plugin")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parser.add_argument("--version", action="version", version=f"mt-core {__version__}")
+    return parser
+
+
+def _source_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--run", type=Path, metavar="RUN", help="folder of a run: its last checkpoint is used")
+    group.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="one checkpoint of a run, instead of --run")
+    group.add_argument("--averaged", metavar="NAME", help="the averaged weights of this callback of the run (ema, swa)")
+    group.add_argument("--model", metavar="NAME", help="a model family, with --weights")
+    group.add_argument("--weights", type=Path, metavar="FOLDER", help="pretrained weights that the family reads")
+    group.add_argument(
+        "--adapter-folder", type=Path, metavar="FOLDER", help="an adapter that peft or mt-export wrote, over --weights"
+    )
+    group.add_argument("--tokenizer", metavar="NAME", help="default: the run's, or the one in the folder of --weights")
+    group.add_argument("--tokenizer-path", metavar="PATH", help="file or folder of the tokenizer")
+
+
+def _asking_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--prompt", metavar="TEXT", help="text to continue")
+    group.add_argument("--chat", action="store_true", help="a conversation; each line of standard input is a turn")
+    group.add_argument(
+        "--prompts", type=Path, metavar="FILE", help='JSON lines with "prompt" or "messages", and perhaps "id"'
+    )
+    group.add_argument("--out", type=Path, metavar="FILE", help="JSON lines for --prompts; an interrupted one goes on")
+    group.add_argument("--overwrite", action="store_true", help="start --out over, instead of going on with it")
+    group.add_argument("--batch-size", type=int, metavar="N", help="prompts at a time (default: 8); changes no text")
+    group.add_argument("--system", metavar="TEXT", help="system turn of --chat")
+    group.add_argument(
+        "--chat-template",
+        metavar="NAME|FILE",
+        help="how turns are written: chatml, llama3 … (as data.template), or a Jinja file; default: the run's, the tokenizer's own",
+    )
+
+
+def _length_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="tokens at most (default: 128)")
+    group.add_argument("--min-new-tokens", type=int, default=0, metavar="N", help="tokens at least (default: 0)")
+    group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before this text; repeatable")
+    group.add_argument("--choices", metavar="FILE|A,B", help="answer with one of these: a line each, or with commas")
+
+
+def _choice_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--greedy", action="store_true", help="always the likeliest token")
+    group.add_argument("--temperature", type=float, default=1.0, metavar="X", help="below 1 is safer (default: 1)")
+    group.add_argument("--top-k", type=int, metavar="K", help="only the K likeliest tokens")
+    group.add_argument("--top-p", type=float, metavar="P", help="only the likeliest tokens that add up to P")
+    group.add_argument("--min-p", type=float, metavar="P", help="only tokens at least P times as likely as the best")
+    group.add_argument("--typical-p", type=float, metavar="P", help="only tokens of typical surprise that add up to P")
+    group.add_argument("--repetition-penalty", type=float, default=1.0, metavar="X", help="above 1: less of what was")
+    group.add_argument(
+        "--frequency-penalty", type=float, default=0.0, metavar="X", help="for each time in the new text"
+    )
+    group.add_argument("--presence-penalty", type=float, default=0.0, metavar="X", help="for being in the new text")
+    group.add_argument("--no-repeat-ngram", type=int, metavar="N", help="never the same N tokens in a row again")
+    group.add_argument("--num-beams", type=int, default=1, metavar="K", help="beam search with K beams (default: 1)")
+    group.add_argument(
+        "--length-penalty", type=float, default=1.0, metavar="X", help="beams: above 0 favours long texts"
+    )
+    group.add_argument("--early-stopping", action="store_true", help="beams: end once K texts are whole")
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the choice (default: 0)")
+
+
+def _generate(arguments: argparse.Namespace) -> int:
+    for name in _PATHS:
+        if (given := getattr(arguments, name)) is not None:
+            setattr(arguments, name, Path(expand(str(given))))
+    given = {name: value for name, value in vars(arguments).items() if value is not None}
+    refuse([*source_faults(arguments), *asking_faults(arguments), *faults(given, option)])
+    wishes = _wishes(arguments)
+    template = None if arguments.chat_template is None else _template(str(expand(arguments.chat_template)))
+    if arguments.prompts is not None:
+        return _answer_file(arguments, wishes, template)
+    from mt_train.assemble.load import load
+
+    loaded = load(*_resolved(arguments), notice, averaged=arguments.averaged)
+    return _chat(arguments, loaded, wishes, template) if arguments.chat else _continue(arguments, loaded, wishes)
+
+
+def _continue(arguments: argparse.Namespace, loaded: Loaded, wishes: Wishes) -> int:
+    from mt_tools.generation.generate import Writer
+
+    writer = Writer(loaded, wishes)
+    found = writer.write([writer.prepared(arguments.prompt)], [0], _show)[0]
+    _show("\n")
+    if found.finish == "context":
+        short = wishes.max_new_tokens - len(found.ids)
+        notice(f"notice: stopped at the model's {loaded.max_seq_len} tokens, {short} short of the wish")
+    return 0
+
+
+def _chat(arguments: argparse.Namespace, loaded: Loaded, wishes: Wishes, template: str | None) -> int:
+    from mt_tools.generation.chat import COMMANDS, Chat
+
+    chat = Chat(loaded, wishes, show=_show, say=notice, system=arguments.system, chat_template=template)
+    if not sys.stdin.isatty():
+        chat.run(sys.stdin)
+        return 0
+    notice("notice: " + ", ".join(f"{name} to {what}" for name, what in COMMANDS.items()))
+    chat.run(sys.stdin, ask=lambda: print("you> ", end="", file=sys.stderr, flush=True))
+    return 0
+
+
+def _answer_file(arguments: argparse.Namespace, wishes: Wishes, template: str | None) -> int:
+    from mt_tools.generation.output import Output
+    from mt_tools.generation.rows import read_rows
+
+    rows = read_rows(arguments.prompts)
+    resolved, checkpoint = _resolved(arguments)
+    settings = _settings(resolved, checkpoint, wishes, template)
+    output = Output(arguments.out, rows, settings, overwrite=arguments.overwrite, say=notice)
+    if output.pending:
+        from mt_tools.generation.answers import answer
+        from mt_train.assemble.load import load
+
+        loaded = load(resolved, checkpoint, notice, averaged=arguments.averaged)
+        numbers = {row.id: number for number, row in enumerate(rows)}
+        answer(
+            loaded,
+            output,
+            {numbers[row.id]: row for row in output.pending},
+            wishes,
+            file=arguments.prompts,
+            batch_size=arguments.batch_size or 8,
+            chat_template=template,
+        )
+    notice(f"notice: all {len(rows)} prompts are answered in {arguments.out}")
+    return 0
+
+
+def _settings(resolved: Resolved, checkpoint: Path | None, wishes: Wishes, template: str | None) -> Mapping[str, Any]:
+    """What an output was made with; the batch size changes no text and is no part of it."""
+    wished = asdict(wishes)
+    model = resolved.config.model
+    return {
+        "model": model.name,
+        "weights": str(Path(model.source.weights).absolute()) if model.source.weights and checkpoint is None else None,
+        **(
+            {"adapter": str(Path(model.source.overlay).absolute())}
+            if model.source.overlay and checkpoint is None
+            else {}
+        ),
+        "checkpoint": None if checkpoint is None else str(checkpoint.absolute()),
+        "tokenizer": resolved.config.tokenizer.as_raw(),
+        "chat_template": template,
+        **wished.pop("rules"),
+        **wished,
+    }
+
+
+def _show(text: str) -> None:
+    print(text, end="", flush=True)
+
+
+def _wishes(arguments: argparse.Namespace) -> Wishes:
+    values = vars(arguments)
+    return Wishes(
+        rules=SamplingRules(**{field.name: values[field.name] for field in fields(SamplingRules)}),
+        max_new_tokens=arguments.max_new_tokens,
+        stop=tuple(arguments.stop),
+        choices=() if arguments.choices is None else _choices(arguments.choices),
+        seed=arguments.seed,
+    )
+
+
+def _choices(given: str) -> tuple[str, ...]:
+    """The lines of a file, or the parts between commas. Raises ``UsageError`` for an empty or a repeated one."""
+    is_file = _is_file(given)
+    try:
+        parts = read_small_text(Path(given), most=MOST_CHOICE_BYTES).splitlines() if is_file else given.split(",")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"cannot read the choices {given}: {error}; it has to be UTF-8, a choice in each line"
+        ) from error
+    if not parts or "" in parts:
+        where = f"line {parts.index('') + 1} of {given}" if is_file and parts else repr(given)
+        raise UsageError(f"--choices: {where} is empty; write one choice in each line, or put commas between them")
+    if len(parts) > MOST_CHOICES:
+        raise UsageError(f"--choices has {len(parts):,} choices, and takes at most {MOST_CHOICES:,}")
+    if twice := sorted(part for part, count in Counter(parts).items() if count > 1):
+        raise UsageError(f"--choices has {twice[0]!r} twice; name each once")
+    return tuple(parts)
+
+
+def _is_file(given: str) -> bool:
+    """Whether there is one of this name, which a long list between commas is too long for."""
+    try:
+        return Path(given).exists() and not Path(given).is_dir()
+    except OSError:
+        return False
+
+
+def _template(given: str) -> str:
+    """What ``--chat-template`` names, as ``data.template`` has it. Raises ``UsageError`` when it cannot be read."""
+    try:
+        return template_source(given)
+    except ValueError as error:
+        raise UsageError(f"--chat-template: {error}") from error
+
+
+def _resolved(arguments: argparse.Namespace) -> tuple[Resolved, Path | None]:
+    host = discovered(arguments.block_plugin)
+    path = {"path": arguments.tokenizer_path} if arguments.tokenizer_path else {}
+    if arguments.weights is not None:
+        raw: dict[str, Any] = {"model": {"name": arguments.model, "weights": str(arguments.weights)}}
+        if arguments.tokenizer:
+            raw["tokenizer"] = {"name": arguments.tokenizer, **path}
+        raw["train"] = {"sequence_len": 2}  # generation has no rows; the shortest one fits any context
+        if arguments.adapter_folder is not None:
+            raw = with_adapter(raw, arguments.adapter_folder, host)
+        return resolve(raw, host), None
+    from mt_train.checkpoint.store import find
+
+    checkpoint = find(arguments.run or arguments.checkpoint)
+    raw = run_config(checkpoint)
+    if arguments.tokenizer:
+        raw["tokenizer"] = {"name": arguments.tokenizer, **path}
+    elif path:
+        raw["tokenizer"] = {**raw.get("tokenizer", {}), **path}
+    return resolve(raw, host), checkpoint
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""``mt-report``: one or several runs as a page that opens in any browser, from the disk."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mt_core import __version__
+from mt_core.cli.guard import parsed
+from mt_core.tracking.logs import notice
+from mt_tools.report.output import check_output, default_output, write_page
+from mt_tools.report.page import page
+from mt_tools.report.run import check, distinct, read_run, short_names
+from mt_train.config.names import expand
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return parsed(_parser(), _report, argv)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="mt-report", description="Show runs as one self-contained HTML page.")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run; several are compared")
+    parser.add_argument(
+        "--output",
+        metavar="FILE.html",
+        help="the page (default: RUN/report.html; report.html here for several runs)",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an HTML file that is no such page, too")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parser.add_argument("--version", action="version", version=f"mt-core {__version__}")
+    return parser
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    given = [Path(expand(run)) for run in arguments.runs]
+    check(given)
+    folders, repeated = distinct(given)
+    output = Path(expand(arguments.output)) if arguments.output else default_output(folders)
+    check_output(output, overwrite=arguments.overwrite)
+    runs = [read_run(folder, name) for folder, name in zip(folders, short_names(folders), strict=True)]
+    for text in [*repeated, *(f"{run.name}: {remark}" for run in runs for remark in run.remarks)]:
+        notice(f"notice: {text}")
+    size = write_page(output, page(runs))
+    print(f"{output} ({size / 1e6:.2f} MB, {len(runs)} run{'s' if len(runs) > 1 else ''})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""The adapter of a run as a folder: in peft's form where it has one, else under its own names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mt_core.adapters.folder import BESIDE, CONFIG, PORTABLE, TENSORS, WRITTEN
+from mt_core.adapters.portable import fold, is_lora, largest_rank, portable_config
+from mt_core.errors import CheckpointError, UsageError
+from mt_core.weights import staged, write_json
+from mt_tools.convert.adapter_readers import base_keys, say_readers
+from mt_tools.convert.source import Say, Source, drawn
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mt_core.adapters.base import Adapter
+    from mt_core.adapters.peft import PeftForm
+
+
+def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True) -> str:
+    """Write the folder, whole or not at all; returns what it is called in it.
+
+    ``portable`` gives all layers of a LoRA one rank and a factor of 1, since readers other than peft have one for all.
+
+    Raises ``UsageError`` for a run that trained all of its model.
+    """
+    import torch
+
+    from mt_train.assemble.adapted import inject
+    from mt_train.assemble.model import trained_names
+    from mt_train.checkpoint.tensors import open_model, write_tensors
+
+    assert source.checkpoint is not None, "a run has one"
+    model = drawn(source.resolved)
+    with torch.device("meta"):
+        adapter = inject(source.resolved, model, checkpoint=source.checkpoint)
+    names = {name for name, _ in model.named_parameters()}
+    saved = set(adapter.saved_state(model)) | trained_names(source.resolved, model, adapter)
+    if saved >= names:
+        raise UsageError(
+            f"{source.path} trained all of its model, which is no adapter; mt-convert {source.path} FOLDER writes it"
+        )
+    form = _form(adapter.peft_form(model), saved, source, say)
+    found = open_model(source.checkpoint / "model")
+    if missing := sorted(saved - set(found)):
+        raise CheckpointError(f"{source.checkpoint} lacks {', '.join(missing)}; use another checkpoint")
+    lora = form is not None and is_lora(form)
+    rank = largest_rank(form) if form is not None and lora and portable else None
+    with staged(out) as stage:
+        beside = frozenset[str]() if form is None else form.beside
+        tensors = _tensors({name: found[name]() for name in sorted(saved - beside)}, form, rank)
+        write_tensors(stage / TENSORS[0], tensors)
+        if beside:
+            write_tensors(stage / BESIDE, {name: found[name]() for name in sorted(beside)})
+        _write_configs(source, stage, adapter, form, rank)
+    if form is not None:
+        say_readers(source, out, form, rank, say)
+    return "own names" if form is None else str(form.config["peft_type"])
+
+
+def _form(form: PeftForm | None, saved: set[str], source: Source, say: Say) -> PeftForm | None:
+    """The form, if all that was trained has a place in it."""
+    name = source.resolved.config.adapter.name
+    if form is None:
+        component = source.resolved.offers["adapter"].component
+        hint = "; --as-lora writes what it changes as a LoRA" * getattr(component, "mergeable", False)
+        say(f"notice: peft has no form for {name}; it is written under its own names, and read here alone{hint}")
+    elif more := sorted(saved - set(form.names) - form.beside):
+        say(
+            f"notice: the run has also trained {', '.join(more[:4])}, for which peft's form has no place; all is written under"
+            " its own names, and read here alone"
+        )
+        return None
+    return form
+
+
+def _tensors(found: Mapping[str, Tensor], form: PeftForm | None, rank: int | None) -> dict[str, Tensor]:
+    """By the names of the file; of the portable form's ``rank``, where there is one."""
+    if form is None:
+        return dict(found)
+    named = {form.names[name]: each.reshape(form.shapes.get(name, each.shape)) for name, each in found.items()}
+    return named if rank is None else {name: fold(form, name, each, rank) for name, each in named.items()}
+
+
+def _write_configs(source: Source, stage: Path, adapter: Adapter, form: PeftForm | None, rank: int | None) -> None:
+    """``adapter_config.json``, and beside peft's what it has no keys for: it warns of keys that it does not know."""
+    written = _written(source, adapter)
+    base = base_keys(source)
+    if form is None:
+        write_json(stage / CONFIG, {**base, "mt_adapter": written})
+        return
+    config = form.config if rank is None else portable_config(form.config, rank)
+    write_json(stage / CONFIG, {**base, "task_type": "CAUSAL_LM", "inference_mode": True, **config})
+    write_json(stage / WRITTEN, written if rank is None else {**written, PORTABLE: True})
+
+
+def _written(source: Source, adapter: Adapter) -> dict[str, Any]:
+    """What tells an adapter from others: who trains it, with which options, over which weights."""
+    from mt_train.assemble.weights import base_files
+    from mt_train.checkpoint.manifest import read_manifest
+
+    assert source.checkpoint is not None, "a run has one"
+    resolved = source.resolved
+    plugin, slot = resolved.offers["adapter"].plugin, resolved.config.adapter
+    manifest = read_manifest(source.checkpoint)
+    base = manifest.get("base") or (base_files(resolved) if source.weights is not None else {})
+    options = slot.options.model_dump(mode="json")
+    head = {"name": slot.name, "plugin": plugin.distribution, "version": plugin.version}
+    return {**head, "options": options, "plan": dict(adapter.plan), "base": base, "step": manifest["step"]}

@@ -1,0 +1,175 @@
+"""Base and adapter as one Hugging Face folder, written a tensor at a time, and what it says otherwise than the two did.
+
+What is compared is what was written: the folder is read back before it gets its name. One model is in memory at a time.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mt_core.adapters import SeveralAdapters, adapted_layers
+from mt_core.adapters.base import Adapter
+from mt_core.components import AdapterComponent
+from mt_core.errors import UsageError, WeightsError
+from mt_core.nn import TrainModel
+from mt_core.plugins.host import PluginHost
+from mt_core.weights import Loaders, staged
+from mt_tools.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
+from mt_tools.convert.folder import write_folder
+from mt_tools.convert.source import Say, Source, drawn, opened, tensors_of
+from mt_train.assemble.load import load_base, load_model
+from mt_train.assemble.weights import base_files
+from mt_train.checkpoint.manifest import read_manifest
+from mt_train.checkpoint.tensors import open_model
+from mt_train.engine.build import stored_layers
+from mt_train.plugins.resolve import resolve
+
+TOLERANCE, OF_QUANTIZED = 0.1, 0.5
+"""Largest mean difference of logits; the base that a quantized run is merged into is another one than it ran on."""
+
+
+def merge(
+    sources: Sequence[tuple[Source, float]],
+    out: Path,
+    host: PluginHost,
+    *,
+    dtype: str | None,
+    shard_bytes: int,
+    tolerance: float | None,
+    say: Say,
+) -> Difference:
+    """Write the folder, whole or not at all.
+
+    Raises ``UsageError`` for adapters that cannot be merged, or not together, and ``WeightsError`` beyond ``tolerance``.
+    """
+    for source, _ in sources:
+        refuse_unmergeable(source)
+    first = sources[0][0]
+    rows, text = sample_rows(first, say)
+    model = _adapted(sources, say)
+    before = logits(model, rows)
+    quantized = any(not layer.merges for _, layer in stored_layers(model))
+    if quantized:
+        del model
+        gc.collect()
+        sources = [(_dense(source, host), share) for source, share in sources]
+        first, model = sources[0][0], _adapted(sources, say)
+    with staged(out) as stage:
+        loaders, shapes = _merged(first, model, say)
+        write_folder(first, stage, loaders, shapes, dtype=dtype, shard_bytes=shard_bytes, title=out.name, say=say)
+        del model, loaders
+        gc.collect()
+        written = opened(str(stage), host, first.resolved.offers["model"].qualified)
+        than = "the quantized run" if quantized else "the run" if len(sources) == 1 else "the runs together"
+        after = logits(load_model(written.resolved, None, say), rows)
+        found = replace(difference(before, after), text=text, than=than)
+        most = (OF_QUANTIZED if quantized else TOLERANCE) if tolerance is None else tolerance
+        refuse_beyond(found, most, "A --dtype with more bits may come nearer")
+        with (stage / "README.md").open("a", encoding="utf-8") as card:
+            card.write(f"- adapter merged: {found}\n")
+    return found
+
+
+def refuse_unmergeable(source: Source) -> None:
+    """Raises ``UsageError`` for an adapter that no weights can stand for."""
+    component = source.resolved.offers["adapter"].component
+    assert isinstance(component, AdapterComponent), "the host checks what mt_adapters returns"
+    if not component.mergeable:
+        raise UsageError(
+            f"{source.path} has the adapter {component.name}, which no weights can stand for: {component.summary}. Export it as"
+            " it is"
+        )
+
+
+def _adapted(sources: Sequence[tuple[Source, float]], say: Say) -> TrainModel:
+    """The model as the run has it, or with the adapters of several, each with its share."""
+    if len(sources) == 1 and sources[0][1] == 1:
+        return load_model(sources[0][0].resolved, sources[0][0].checkpoint, say)
+    _check_same_base([source for source, _ in sources])
+    first = sources[0][0]
+    assert first.checkpoint is not None, "a run has one"
+    model = load_base(first.resolved, first.checkpoint, say)
+    several = SeveralAdapters(model)
+    for number, (source, _) in enumerate(sources, 1):
+        several.add(f"{number}: {source.path}", *_taken(source))
+    several.use({name: share for name, (_, share) in zip(several.names, sources, strict=True)})
+    return model
+
+
+def _taken(source: Source) -> tuple[Adapter, Callable[[TrainModel], Loaders]]:
+    """The adapter of a run, and its values in its checkpoint."""
+    assert source.checkpoint is not None, "a run has one"
+    resolved, found = source.resolved, open_model(source.checkpoint / "model")
+    if resolved.config.train.enable:
+        raise UsageError(
+            f"{source.path} has also trained {list(resolved.config.train.enable)}; only adapters can be added up"
+        )
+    adapter: Adapter = resolved.build("adapter", resolved.config.adapter.options)
+    adapter.plan = read_manifest(source.checkpoint).get("adapter", {})
+    return adapter, lambda model: {name: found[name] for name in adapter.saved_state(model) if name in found}
+
+
+def _check_same_base(sources: Sequence[Source]) -> None:
+    """By the hashes of the files that they were read from, else by their values. Raises ``WeightsError``."""
+    first, others = sources[0], sources[1:]
+    for other in others:
+        hashes = [set(_base(each).values()) for each in (first, other)]
+        if not (hashes[0] == hashes[1] if all(hashes) else _equal_values(first, other)):
+            raise WeightsError(
+                f"{first.path} and {other.path} are adapters of different weights, so that they cannot be added up; merge each"
+                " by itself"
+            )
+
+
+def _base(source: Source) -> dict[str, str]:
+    assert source.checkpoint is not None, "a run has one"
+    return read_manifest(source.checkpoint).get("base") or base_files(source.resolved)
+
+
+def _equal_values(one: Source, other: Source) -> bool:
+    """Whether what two checkpoints have of the model itself is the same."""
+    found = [open_model(each.checkpoint / "model") for each in (one, other) if each.checkpoint is not None]
+    names = [name for name, _ in drawn(one.resolved).named_parameters()]
+    return all(
+        name in found[0] and name in found[1] and torch.equal(found[0][name](), found[1][name]()) for name in names
+    )
+
+
+def _dense(source: Source, host: PluginHost) -> Source:
+    """The same run over the weights that were quantized."""
+    return replace(source, resolved=resolve({**source.resolved.config.as_raw(), "quantizer": {"name": "none"}}, host))
+
+
+def _merged(source: Source, model: TrainModel, say: Say) -> tuple[Loaders, dict[str, tuple[int, ...]]]:
+    """One loader a parameter of the model: what it was, or where there is an adapter, what both are together."""
+    found, shapes = tensors_of(source, say, adapted=True)
+    loaders = dict(found)
+    for name, layer in adapted_layers(model):
+        for each, value in (("weight", layer.merged_weight), ("bias", layer.merged_bias)):
+            key = f"{name}.{each}"
+            if key in found:
+                loaders[key] = partial(_rounded, key, value, found[key])
+            elif value() is not None:
+                raise UsageError(
+                    f"the adapter gives {name} a {each}, for which the family {source.resolved.config.model.name} has no place"
+                    " in its folders; export the adapter as it is, without --merge"
+                )
+    return loaders, shapes
+
+
+@torch.no_grad()
+def _rounded(name: str, value: Callable[[], Tensor | None], like: Callable[[], Tensor]) -> Tensor:
+    """In the dtype that the base has. Raises ``WeightsError`` for a value that it cannot hold."""
+    merged, dtype = value(), like().dtype
+    assert merged is not None, "the base has this parameter"
+    rounded = merged.to("cpu", dtype)
+    if bool((rounded.isinf() & merged.isfinite().to(rounded.device)).any()):
+        raise WeightsError(f"{name} has values beyond {dtype} once it is merged; choose --dtype bf16 or fp32")
+    return rounded

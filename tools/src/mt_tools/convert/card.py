@@ -1,0 +1,62 @@
+"""``README.md`` of a converted folder: what the weights are and where they come from, as far as files here say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mt_core import __version__
+from mt_core.config.secrets import redact
+from mt_core.weights import read_json
+from mt_tools.convert.source import Source
+from mt_train.checkpoint.manifest import read_manifest
+
+
+def card(source: Source, title: str, dtype: str) -> str:
+    """Markdown with a head that the Hub reads (https://huggingface.co/docs/hub/model-cards). No path of this machine is in it."""
+    base = _base(source)
+    head = ["library_name: transformers", "pipeline_tag: text-generation", "# license: fill in, before you share it"]
+    if base and "/" in base:
+        head.append(f"base_model: {base.partition('@')[0]}")
+    model = source.resolved.config.model
+    lines = [f"- family: {model.name}, {model.options.vocab_size:,} tokens, weights in {dtype}"]
+    lines += [f"- base: {base}"] if base else []
+    lines += _training(source) if source.checkpoint is not None else []
+    lines += ["- license: fill in, before you share it", f"- written by mt-convert of mt-core {__version__}"]
+    return redact("\n".join(["---", *head, "---", "", f"# {title}", "", *lines, ""]))
+
+
+def _base(source: Source) -> str:
+    """A name on the Hub as it is, of a path its last part only."""
+    given = source.started_from
+    if source.checkpoint is None:
+        return source.path.resolve().name
+    if given is None:
+        return "none, trained from scratch"
+    return Path(given).name if Path(given).is_absolute() or Path(given).exists() else given
+
+
+def _training(source: Source) -> Iterator[str]:
+    assert source.checkpoint is not None, "a run has one"
+    config = source.resolved.config
+    manifest = read_manifest(source.checkpoint)
+    yield f"- trained: {manifest['step']:,} steps, objective {config.objective.name}, dataset {config.dataset.name}"
+    if figures := manifest.get("evaluation"):
+        yield "- held out: " + ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
+    file = source.checkpoint.parent.parent / "about.json"
+    rows = read_json(file).get("data") if file.is_file() else None
+    if isinstance(rows, Mapping) and isinstance(rows.get("train"), Mapping):
+        yield _rows(rows["train"])
+
+
+def _rows(report: Mapping[str, Any]) -> str:
+    names = {
+        "rows_read": "rows read",
+        "samples": "samples",
+        "tokens_total": "tokens",
+        "tokens_trained": "trained tokens",
+    }
+    return "- rows: " + ", ".join(
+        f"{report[key]:,} {word}" for key, word in names.items() if isinstance(report.get(key), int)
+    )

@@ -1,0 +1,101 @@
+"""The chat template of an exported folder: one that gives the prompts which the run had."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from mt_core.errors import DataError
+from mt_core.protocols import Message, Template, Tokenizer
+from mt_core.weights import read_json, write_json
+from mt_tools.convert.tokenizer_files import TOKENIZER_CONFIG, Say
+from mt_train.config.sections import DataConfig
+from mt_train.config.texts import PLAIN
+from mt_train.data.templates import build_template, jinja_source
+
+FILE = "chat_template.jinja"
+_BEGIN = "{{- bos_token }}"
+_PLAIN = (
+    "{%- for message in messages %}{{- message['content'] }}"
+    "{%- if message['role'] == 'assistant' %}{{- eos_token }}{%- endif %}{%- endfor %}"
+)
+_USER, _ASSISTANT = {"role": "user", "content": "Where is Paris?"}, {"role": "assistant", "content": "In France."}
+_CONVERSATIONS: tuple[list[Message], ...] = (
+    [_USER],
+    [_USER, _ASSISTANT, {"role": "user", "content": "And Rome?"}],
+    [{"role": "system", "content": "Be brief."}, _USER],
+)
+
+
+def write_template(folder: Path, tokenizer: Tokenizer, theirs: Any, config: DataConfig, say: Say) -> None:
+    """Write the run's template into the folder, with what ``data.system``, ``data.prefix`` and ``data.postfix`` put into conversations.
+
+    ``theirs`` is the folder's tokenizer as transformers opened it (``None`` where it could not). The begin token that the run puts in
+    front of a text which has none is written into the template; where prompts still differ, that is told.
+    """
+    source = _PLAIN if config.template == PLAIN else jinja_source(tokenizer, config)
+    if source is None:
+        return
+    text, template = _with_additions(source, config), build_template(tokenizer, config)
+    if theirs is not None:
+        prompts = list(_prompts(template))
+        fitting = (each for each in (text, _BEGIN + text) if all(_ids(theirs, each, *one) == one[1] for one in prompts))
+        found = next(fitting, None)
+        if found is None:
+            say(
+                "warning: apply_chat_template of transformers gives other ids with the exported chat template than the prompts of the run;"
+                " check a conversation before you serve the folder"
+            )
+        text = found or text
+    (folder / FILE).write_text(text, encoding="utf-8")
+    if (folder / TOKENIZER_CONFIG).is_file():  # where older releases of vLLM, and llama.cpp, look for it
+        write_json(folder / TOKENIZER_CONFIG, {**read_json(folder / TOKENIZER_CONFIG), "chat_template": text})
+
+
+def _prompts(template: Template) -> Iterator[tuple[list[Message], list[int]]]:
+    """Conversations that the template takes, and the ids that the run has for them."""
+    for messages in _CONVERSATIONS:
+        try:
+            yield messages, list(template.prompt(messages))
+        except DataError:
+            continue  # a template without a system turn, for one
+
+
+def _ids(theirs: Any, text: str, messages: Sequence[Message], expected: Sequence[int]) -> list[int] | None:
+    """Ids of the conversation by transformers; ``None`` where the template fails there."""
+    try:
+        found = theirs.apply_chat_template(
+            list(messages), chat_template=text, add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+    except Exception:  # noqa: BLE001 - a template is somebody's code, and may raise what it wants
+        return None
+    return list(found)
+
+
+def _with_additions(source: str, config: DataConfig) -> str:
+    """The template with what the run puts into every conversation."""
+    if not (config.system or config.prefix or config.postfix):
+        return source
+    system, prefix, postfix = (
+        json.dumps(each or "", ensure_ascii=False) for each in (config.system, config.prefix, config.postfix)
+    )
+    around = f"dict(message, content={prefix} + message['content'] + {postfix})"
+    return "\n".join(
+        [
+            "{%- set added = namespace(turns=[]) %}",
+            f"{{%- if {system} and (not messages or messages[0]['role'] != 'system') %}}",
+            f"{{%- set added.turns = [{{'role': 'system', 'content': {system}}}] %}}",
+            "{%- endif %}",
+            "{%- for message in messages %}",
+            "{%- if message['role'] == 'user' and message['content'] is string %}",
+            f"{{%- set added.turns = added.turns + [{around}] %}}",
+            "{%- else %}",
+            "{%- set added.turns = added.turns + [message] %}",
+            "{%- endif %}",
+            "{%- endfor %}",
+            "{%- set messages = added.turns %}",
+            source,
+        ]
+    )

@@ -1,0 +1,160 @@
+"""A Hugging Face folder of a source: weights, config, tokenizer, generation config, chat template and model card."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mt_core.components import TokenizerComponent
+from mt_core.errors import DataError, MtError
+from mt_core.weights import CONFIG, SHARD_BYTES, Loaders, read_json, staged, write_json, write_tensors
+from mt_tools.convert.card import card
+from mt_tools.convert.chat_template import write_template
+from mt_tools.convert.source import Say, Source, tensors_of
+from mt_tools.convert.tokenizer_files import make_portable, open_written, tell_differences
+from mt_train.config.sections import DataConfig
+from mt_train.data.templates import build_template
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+GENERATION_CONFIG = "generation_config.json"
+_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+
+
+def convert(source: Source, out: Path, *, dtype: str | None = None, shard_bytes: int = SHARD_BYTES, say: Say) -> None:
+    """Write the folder, whole or not at all. Raises ``WeightsError`` as ``staged`` and ``write_tensors`` do."""
+    with staged(out) as stage:
+        loaders, shapes = tensors_of(source, say)
+        write_folder(source, stage, loaders, shapes, dtype=dtype, shard_bytes=shard_bytes, title=out.name, say=say)
+
+
+def write_folder(
+    source: Source,
+    stage: Path,
+    loaders: Loaders,
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    dtype: str | None,
+    shard_bytes: int,
+    title: str,
+    say: Say,
+) -> None:
+    """These tensors, and all that stands beside them."""
+    word = write_tensors(stage, loaders, dtype=dtype, shard_bytes=shard_bytes, shapes=shapes)
+    ids, ends = _tokenizer_files(source, stage, say)
+    _write_config(source, stage, ids, ends, word)
+    (stage / "README.md").write_text(card(source, title, word), encoding="utf-8")
+
+
+def _write_config(source: Source, stage: Path, ids: Mapping[str, Any], ends: Sequence[int], word: str) -> None:
+    """``config.json`` and ``generation_config.json``, with all tokens that end a text (``ends``)."""
+    options = source.resolved.config.model.options
+    assert source.writer.exported is not None, "opened() chose a format that writes"
+    write_json(stage / CONFIG, {**source.writer.exported(options), **ids, "torch_dtype": word})
+    given = read_json(stage / GENERATION_CONFIG) if (stage / GENERATION_CONFIG).exists() else dict(ids)
+    changed = {key: ids[key] for key in ("pad_token_id",) if ids.get(key) is not None}
+    said = given.get("eos_token_id")
+    known = said if isinstance(said, list) else [] if said is None else [said]
+    if more := [token for token in dict.fromkeys(ends) if token not in known]:
+        changed["eos_token_id"] = [*known, *more] if known or len(more) > 1 else more[0]
+    if {**given, **changed} != given or given == ids:
+        content = {key: value for key, value in {**given, **changed}.items() if value is not None}
+        write_json(stage / GENERATION_CONFIG, content)
+
+
+def _tokenizer_files(source: Source, stage: Path, say: Say) -> tuple[dict[str, Any], list[int]]:
+    """Write them; return the special ids, and the ids that end a text beside those of the base's generation config."""
+    weights = source.weights
+    if weights is not None and (weights / GENERATION_CONFIG).is_file():
+        shutil.copyfile(weights / GENERATION_CONFIG, stage / GENERATION_CONFIG)
+    if source.checkpoint is not None:
+        return _of_run(source, stage, say)
+    assert weights is not None, "a source is a run or a folder"
+    for name in TOKENIZER_FILES:
+        if (weights / name).is_file():
+            shutil.copyfile(weights / name, stage / name)
+    make_portable(stage)
+    if (weights / CONFIG).is_file():
+        given = read_json(weights / CONFIG)
+        stated = {key: given[key] for key in _IDS if key in given}
+        return stated | _grown(source, stage, say), []
+    return _of_tokenizer(source, stage, say), []
+
+
+def _grown(source: Source, stage: Path, say: Say) -> dict[str, Any]:
+    """Where the tokenizer gets tokens: its files with them, and the id that padding has now."""
+    component, options = source.resolved.offers["tokenizer"].component, source.resolved.config.tokenizer.options
+    if not isinstance(component, TokenizerComponent) or component.size(options) is None:
+        return {}
+    tokenizer = component.build(options)
+    _saved(tokenizer, tokenizer.save, stage, say)
+    return {} if tokenizer.pad_id is None else {"pad_token_id": tokenizer.pad_id}
+
+
+def _of_tokenizer(source: Source, stage: Path, say: Say) -> dict[str, Any]:
+    """The special ids that the tokenizer beside Meta's weights has, where it can be read by its file alone."""
+    if not any((source.path / name).is_file() for name in TOKENIZER_FILES):
+        say(f"notice: {source.path} has no tokenizer; put its files into the folder before you use it")
+        return {}
+    try:
+        tokenizer = source.resolved.build("tokenizer", source.resolved.config.tokenizer.options)
+    except MtError as error:
+        say(f"notice: the special ids are left out of config.json, since the tokenizer tells none: {error}")
+        return {}
+    if (save := getattr(tokenizer, "save", None)) is not None:
+        _saved(tokenizer, save, stage, say)
+    return _ids(tokenizer)
+
+
+def _of_run(source: Source, stage: Path, say: Say) -> tuple[dict[str, Any], list[int]]:
+    config = source.resolved.config
+    tokenizer = source.resolved.build("tokenizer", config.tokenizer.options)
+    save, theirs = getattr(tokenizer, "save", None), None
+    if save is None:
+        say(f"notice: the tokenizer {config.tokenizer.name} cannot write itself; add its files by hand")
+    else:
+        theirs = _saved(tokenizer, save, stage, say)
+    write_template(stage, tokenizer, theirs, config.data, say)
+    eos = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
+    return _ids(tokenizer), [*eos, *_stops(tokenizer, config.data, say)]
+
+
+def _stops(tokenizer: Any, config: DataConfig, say: Say) -> tuple[int, ...]:
+    """The ids that end a turn of the run's template; a text that does is told."""
+    template = build_template(tokenizer, config)
+    try:
+        stop, ids = template.stop_text, template.stop_ids
+    except DataError as error:
+        say(f"notice: the chat template does not tell how an answer ends: {error}")
+        return ()
+    if stop:
+        say(
+            f"notice: answers end with {stop!r}, which is no single token, so generation_config.json cannot say it: give"
+            f" stop_strings=[{stop!r}] and the tokenizer to generate() of transformers, or stop=[{stop!r}] to vLLM"
+        )
+    return ids
+
+
+def _saved(tokenizer: Any, save: Callable[[Path], None], stage: Path, say: Say) -> Any:
+    """Write the tokenizer's files, and return it as transformers opens them; what it reads otherwise is told."""
+    save(stage)
+    make_portable(stage)
+    theirs = open_written(stage, say)
+    if theirs is not None:
+        tell_differences(theirs, tokenizer, say)
+    return theirs
+
+
+def _ids(tokenizer: Any) -> dict[str, Any]:
+    return {"bos_token_id": tokenizer.bos_id, "eos_token_id": tokenizer.eos_id, "pad_token_id": tokenizer.pad_id}

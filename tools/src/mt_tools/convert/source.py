@@ -1,0 +1,178 @@
+"""What is converted: a folder of weights in a family's format, or a checkpoint of a run. Finding it imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mt_core.components import ModelFamily, WeightsFormat
+from mt_core.errors import MtError, UsageError, WeightsError
+from mt_core.plugins.host import Offer, PluginHost
+from mt_core.weights import CONFIG, Loaders, read_json
+from mt_train.assemble.run_file import run_config
+from mt_train.checkpoint.manifest import MANIFEST, read_manifest
+from mt_train.checkpoint.store import find, verify
+from mt_train.plugins.hub import located
+from mt_train.plugins.resolve import Resolved, resolve
+
+if TYPE_CHECKING:
+    from mt_core.nn import TrainModel
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model in some place: its config and family, and the checkpoint or the folder that has its weights."""
+
+    path: Path
+    resolved: Resolved
+    writer: WeightsFormat
+    checkpoint: Path | None
+    started_from: str | None = None
+    """What a run's ``model.weights`` said, whether that is still there or not."""
+
+    @property
+    def weights(self) -> Path | None:
+        """The folder of pretrained weights: the source itself, or what the run started from where that is still there."""
+        folder = self.resolved.weights_path
+        return folder if folder is None or folder.is_dir() else folder.parent
+
+
+def opened(
+    given: str, host: PluginHost, family: str | None = None, tokenizer: Mapping[str, Any] | None = None
+) -> Source:
+    """The model at a path (or of a name on the Hub), checked as far as headers and configs tell.
+
+    ``tokenizer`` are options of the tokenizer in a folder of weights, such as tokens to add.
+
+    Raises ``WeightsError``, ``CheckpointError`` or ``ConfigError`` for what is missing, damaged or not supported.
+    """
+    path = located(given)
+    if not path.exists():
+        raise WeightsError(f"{path} does not exist; give a folder of weights, a run, or one of its checkpoints")
+    if (path / "run.yaml").is_file() or (path / MANIFEST).is_file():
+        if tokenizer:
+            raise UsageError(f"{path} is a run; write it into a folder first (mt-convert {path} FOLDER)")
+        return _of_run(path, host, family)
+    raw: dict[str, Any] = {"model": {"name": family or _family_of(path, host), "weights": str(path)}}
+    resolved = resolve(raw | {"train": {"sequence_len": 2}, "tokenizer": dict(tokenizer or {})}, host)
+    return Source(path, resolved, _writer(resolved), None)
+
+
+def _of_run(path: Path, host: PluginHost, family: str | None) -> Source:
+    if family is not None:
+        raise UsageError(f"--model belongs to a folder of weights; {path} is a run and has its own, leave it out")
+    checkpoint = find(path)
+    verify(checkpoint)
+    raw = run_config(checkpoint)
+    started = raw["model"].get("weights")
+    if started is not None and read_manifest(checkpoint).get("base") is None and not Path(started).exists():
+        del raw["model"]["weights"]  # whole checkpoints need it no more, and run.yaml has the shape
+    resolved = resolve(raw, host)
+    return Source(path, resolved, _writer(resolved), checkpoint, started)
+
+
+def _writer(resolved: Resolved) -> WeightsFormat:
+    family = resolved.offers["model"].component
+    assert isinstance(family, ModelFamily), "the host checks what mt_model_configs returns"
+    writer = next((each for each in family.formats if each.exported is not None), None)
+    if writer is None:
+        raise UsageError(f"the family {family.name} writes no Hugging Face folder; it has no format with exported()")
+    return writer
+
+
+def _family_of(path: Path, host: PluginHost) -> str:
+    """The one family that reads a folder. Raises ``WeightsError`` when there is none, ``UsageError`` when there are several."""
+    offers = [offer for offer in host.offers("model") if isinstance(offer.component, ModelFamily)]
+    readers = [offer for offer in offers if any(each.matches(path) for each in _formats(offer))]
+    if not readers:
+        known = ", ".join(f"{offer.component.name} ({_names(offer)})" for offer in offers) or "no family"
+        raise WeightsError(
+            f"{path} holds no weights in a format that is read here: installed are {known}. Give the folder that has"
+            " config.json or params.json beside the weights"
+        )
+    config = (path if path.is_dir() else path.parent) / CONFIG
+    fitting = [offer for offer in readers if _is_of(offer, config)] if config.is_file() else _valid(readers, path)
+    if not fitting and not read_json(config).get("architectures"):
+        fitting = [offer for offer in readers if _takes(offer, path)]  # by its model type, which has other words
+    if not fitting:
+        stated = ", ".join(map(str, _stated(config))) or "no architecture"
+        known = ", ".join(f"{name} ({offer.component.name})" for offer in offers for name in _architectures(offer))
+        raise WeightsError(
+            f"{config} describes {stated}; the installed families read {known or 'none'}. Install the plugin of its family"
+        )
+    if len(fitting) > 1:
+        names = " or ".join(offer.qualified for offer in fitting)
+        raise UsageError(f"several families read {path}; say which one with --model {names}")
+    return fitting[0].qualified
+
+
+def _formats(offer: Offer) -> tuple[WeightsFormat, ...]:
+    return offer.component.formats if isinstance(offer.component, ModelFamily) else ()
+
+
+def _names(offer: Offer) -> str:
+    return ", ".join(each.name for each in _formats(offer)) or "no format"
+
+
+def _architectures(offer: Offer) -> tuple[str, ...]:
+    return offer.component.architectures if isinstance(offer.component, ModelFamily) else ()
+
+
+def _stated(config: Path) -> list[Any]:
+    content = read_json(config)
+    given = content.get("architectures")
+    return given if isinstance(given, list) and given else [content.get("model_type")]
+
+
+def _is_of(offer: Offer, config: Path) -> bool:
+    """Whether the family has an architecture of the config, or, where that names none, its model type."""
+    stated = {str(each).lower() for each in _stated(config)}
+    own = {name.lower() for name in _architectures(offer)}
+    return bool(stated & (own | {name.removesuffix("forcausallm") for name in own}))
+
+
+def _valid(offers: list[Offer], path: Path) -> list[Offer]:
+    """The families that take the values; all of them when none does, so that its own message is told."""
+
+    return [offer for offer in offers if _takes(offer, path)] or offers
+
+
+def _takes(offer: Offer, path: Path) -> bool:
+    try:
+        next(each for each in _formats(offer) if each.matches(path)).values(path)
+    except MtError:
+        return False
+    return True
+
+
+def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> tuple[Loaders, dict[str, tuple[int, ...]]]:
+    """One loader a parameter, in the model's order, and their shapes; with ``adapted`` those of the model under an adapter.
+
+    Raises ``WeightsError`` for names that do not fit, and ``UsageError`` for a run whose adapter has parameters of its own.
+    """
+    from mt_train.assemble.adapted import inject
+    from mt_train.assemble.weights import weights_of
+
+    model = drawn(source.resolved)
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    if source.checkpoint is not None and not adapted:
+        inject(source.resolved, model, checkpoint=source.checkpoint)
+        if any(name not in shapes for name, _ in model.named_parameters()):
+            raise UsageError(
+                f"{source.path} has the adapter {source.resolved.config.adapter.name} over its weights: mt-export --run"
+                f" {source.path} --merge --output FOLDER writes both as one, and without --merge the adapter alone"
+            )
+    found = weights_of(source.resolved, list(shapes), say, source.checkpoint, adapted=adapted)
+    return {name: found[name] for name in shapes}, shapes
+
+
+def drawn(resolved: Resolved) -> TrainModel:
+    """The model without memory, its adapter not in it."""
+    import torch
+
+    with torch.device("meta"):
+        return resolved.build("train_model", resolved.config.model.options)  # type: ignore[no-any-return]

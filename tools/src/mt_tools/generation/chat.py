@@ -1,0 +1,118 @@
+"""A conversation: history, commands, and room in the model's context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from mt_core.errors import MtError, UsageError
+from mt_tools.generation.generate import Show, Writer
+from mt_tools.generation.prompts import chat_ids, template_of
+from mt_train.generation.loaded import Loaded
+from mt_train.generation.rules import Wishes
+
+COMMANDS = {"/reset": "forget all turns", "/undo": "take the last turn back", "/exit": "end"}
+Say = Callable[[str], None]
+
+
+class Chat:
+    """Turns of a user and the model. ``show`` gets the reply as it grows, ``say`` everything else."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        wishes: Wishes,
+        *,
+        show: Show,
+        say: Say,
+        system: str | None = None,
+        chat_template: str | None = None,
+    ) -> None:
+        self._loaded = loaded
+        self._template = template_of(loaded, chat_template)
+        self._reserve = wishes.max_new_tokens
+        self._show = show
+        self._say = say
+        self._system = [] if system is None else [{"role": "system", "content": system}]
+        self._replies = 0
+        self.turns: list[dict[str, str]] = []
+        """User and assistant in turn."""
+        self._ids([{"role": "user", "content": "Hello"}])  # a template that is missing or broken is told at once
+        self._writer = Writer(loaded, wishes, self._template)
+
+    def run(self, lines: Iterable[str], *, ask: Callable[[], None] = lambda: None) -> None:
+        """Answer line after line, until there are no more or one says ``/exit``. ``ask`` invites the next."""
+        ask()
+        for line in lines:
+            text = line.rstrip("\r\n")
+            if text.strip() == "/exit":
+                return
+            if text.startswith("/"):
+                self.command(text.strip())
+            elif text.strip():
+                self.answer(text)
+            ask()
+
+    def command(self, word: str) -> None:
+        """One of ``COMMANDS``; a notice for anything else."""
+        if word == "/reset":
+            self.turns.clear()
+            self._say("notice: all turns are forgotten")
+        elif word == "/undo":
+            had = bool(self.turns)
+            del self.turns[-2:]
+            self._say("notice: the last turn is taken back" if had else "notice: there is no turn to take back")
+        else:
+            known = ", ".join(f"{name} ({what})" for name, what in COMMANDS.items())
+            self._say(f"notice: no command {word}; there are {known}. To say it, put a space in front")
+
+    def answer(self, text: str) -> None:
+        """One turn; the reply is shown and kept. What cannot be answered is no part of the history."""
+        turn = {"role": "user", "content": text}
+        try:
+            ids = self._fitted(turn)
+            shown = _Remembering(self._show)
+            try:
+                reply = self._writer.write([ids], [self._replies], shown)[0]
+            except KeyboardInterrupt:
+                self._say("\nnotice: interrupted; what was said so far is kept (Ctrl-C again at the prompt ends)")
+                self.turns += [turn, {"role": "assistant", "content": shown.text}]
+                return
+        except MtError as error:
+            self._say(f"error: {error}")
+            return
+        self._replies += 1
+        self._show("\n")
+        self.turns += [turn, {"role": "assistant", "content": reply.text}]
+        if reply.finish == "context":
+            self._say(f"notice: the reply ends where the model's {self._loaded.max_seq_len} tokens are full")
+
+    def _fitted(self, turn: dict[str, str]) -> list[int]:
+        """Ids of the conversation with this turn; the oldest turns go until a whole reply fits beside the rest."""
+        limit, dropped = self._loaded.max_seq_len, 0
+        ids = self._ids([*self.turns, turn])
+        while self.turns and len(ids) + self._reserve > limit:
+            del self.turns[:2]
+            dropped += 1
+            ids = self._ids([*self.turns, turn])
+        if dropped:
+            what = "turn was" if dropped == 1 else f"{dropped} turns were"
+            self._say(f"notice: the oldest {what} forgotten, to fit the model's {limit} tokens with the reply")
+        if len(ids) >= limit:
+            raise UsageError(f"this turn has {len(ids)} tokens, and the model takes {limit} with the reply; shorten it")
+        return ids
+
+    def _ids(self, turns: list[dict[str, str]]) -> list[int]:
+        return chat_ids(self._template, [*self._system, *turns])
+
+
+class _Remembering:
+    """Passes pieces on and keeps them, for a reply that is interrupted."""
+
+    def __init__(self, show: Show) -> None:
+        self._show = show
+        self.text = ""
+
+    def __call__(self, piece: str) -> Any:
+        self.text += piece
+        self._show(piece)

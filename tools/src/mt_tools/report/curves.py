@@ -1,0 +1,127 @@
+"""``metrics.jsonl`` read line by line, whatever its length and whatever befell its lines."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mt_tools.report.series import Series
+
+SECONDS = "seconds"
+"""The series that is computed here: seconds spent in training steps so far, without evaluations and saves."""
+
+
+@dataclass
+class Curves:
+    """The figures of a run, one series for each key of its records."""
+
+    series: dict[str, Series] = field(default_factory=dict)
+    seconds: Series = field(default_factory=Series)
+    records: int = 0
+    last_step: int = 0
+    unread: list[int] = field(default_factory=list)
+    cut_short: bool = False
+
+    def __getitem__(self, key: str) -> Series:
+        """The series of this key, empty where the run has none."""
+        return self.series.get(key) or Series()
+
+    def remarks(self) -> Iterator[str]:
+        """What a reader of the page has to know about the figures."""
+        if not self.records:
+            yield "metrics.jsonl holds no record: no step was finished, or figures were not written"
+        if self.unread:
+            lines = ", ".join(map(str, self.unread[:5])) + (", …" if len(self.unread) > 5 else "")
+            yield f"{len(self.unread)} line(s) of metrics.jsonl are no record and were left out (line {lines})"
+        if self.cut_short:
+            yield "the last line of metrics.jsonl was cut short and was left out"
+        gaps = {key: series.gaps for key, series in self.series.items() if series.gaps}
+        if gaps:
+            told = ", ".join(f"{key} at {count:,} step(s)" for key, count in gaps.items())
+            yield f"not a finite number, and a gap in the curve: {told}"
+
+    def thinned(self) -> str:
+        """How a long run is drawn; empty where each of its steps is."""
+        width = max((series.width for series in self.series.values()), default=1)
+        if width == 1:
+            return ""
+        return (
+            f"{self.records:,} steps are drawn as groups of {width:,} steps: the line is the mean of a group, the band"
+            " reaches from its lowest to its highest value."
+        )
+
+
+def read_curves(path: Path) -> Curves:
+    """All records of a file; one that is missing is empty."""
+    curves = Curves()
+    if not path.is_file():
+        return curves
+    clock = _Clock()
+    whole = True
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            record = _record(line)
+            whole = line.endswith("\n")
+            if record is not None:
+                _add(curves, record, clock)
+            elif whole:
+                curves.unread.append(number)
+            else:
+                curves.cut_short = True
+    return curves
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    """The record in a line; JSON's bare ``NaN`` and ``Infinity`` are understood."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    step = record.get("step") if isinstance(record, dict) else None
+    return record if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 2**53 else None
+
+
+def _add(curves: Curves, record: dict[str, Any], clock: _Clock) -> None:
+    step = record.pop("step")
+    curves.records += 1
+    curves.last_step = max(curves.last_step, step)
+    for key, value in record.items():
+        number = _number(value)
+        if number is not None:
+            series = curves.series.get(key)
+            if series is None:
+                series = curves.series[key] = Series()
+            series.add(step, number)
+    curves.seconds.add(step, clock.after(record))
+
+
+def _number(value: Any) -> float | None:
+    """A float, NaN for what was no number when it was written, or ``None`` for other than numbers."""
+    if type(value) is float:
+        return value
+    if value is None:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return float(value) if abs(value) < 2**1000 else math.inf
+
+
+class _Clock:
+    """Adds up the time of steps: the tokens of each, divided by its tokens per second."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._tokens = 0.0
+
+    def after(self, record: dict[str, Any]) -> float | None:
+        """Seconds after this step; ``None`` where the record does not say."""
+        tokens, rate = _number(record.get("tokens")), _number(record.get("tokens_per_second"))
+        if tokens is None or rate is None or not (math.isfinite(tokens) and math.isfinite(rate)) or rate <= 0:
+            return None
+        self._seconds += max(0.0, tokens - self._tokens) / rate
+        self._tokens = tokens
+        return self._seconds

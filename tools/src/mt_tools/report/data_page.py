@@ -1,0 +1,82 @@
+"""The page of ``mt-data inspect``: warnings, figures, lengths and examples, in one file that fetches nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from mt_tools.report.markup import Markup, element, joined, table
+from mt_tools.report.page import asset, document
+from mt_tools.report.rows import counts, histogram, title_of
+from mt_tools.report.sections import section
+
+
+def data_page(about: Mapping[str, Any]) -> str:
+    """HTML of what ``mt-data inspect --json`` prints."""
+    body = [
+        _header(about),
+        element("main", _warnings(about), _counts(about), _lengths(about), _examples(about)),
+    ]
+    return document(f"{about['dataset']} – data report", asset("report.css"), "", *body)
+
+
+def _header(about: Mapping[str, Any]) -> Markup:
+    now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
+    made = element("p", f"Data report, made {now} by mt-core {about['core']}", class_="detail")
+    chosen = title_of(about)
+    return element("header", element("h1", chosen[:1].upper() + chosen[1:]), made)
+
+
+def _warnings(about: Mapping[str, Any]) -> Markup:
+    found = [*about["warnings"], *(f"bad row: {problem}" for problem in about["bad_rows"])]
+    if not found:
+        return element("p", "no warning", class_="status done")
+    count = f"{len(found)} warning" + ("s" if len(found) > 1 else "")
+    listed = element("ul", *(element("li", text) for text in found), class_="remarks")
+    return joined(element("p", count, class_="status stopped"), listed)
+
+
+def _counts(about: Mapping[str, Any]) -> Markup:
+    splits = [{"train": "Training", "held_out": "Held out"}.get(name, name) for name in about["splits"]]
+    rows = [
+        [("  " if row.is_part else "") + row.label, *row.values, ", ".join(row.places)]
+        for row in counts(about["splits"])
+    ]
+    return section("rows", "Rows and tokens", table(["Count", *splits, "First rows"], rows, numbers=len(splits)))
+
+
+def _lengths(about: Mapping[str, Any]) -> Markup:
+    rows = [[label, f"{count:,}", _bar(share)] for label, count, share in histogram(about["lengths"])]
+    return section("lengths", "Lengths", table(["Tokens", "Samples", ""], rows, numbers=1)) if rows else Markup("")
+
+
+def _bar(share: float) -> Markup:
+    bar = element("rect", width=f"{100 * share:.1f}%", height="100%")
+    return element("svg", bar, class_="bar", width="100%", height="12", aria_hidden="true")
+
+
+def _examples(about: Mapping[str, Any]) -> Markup:
+    note = element(
+        "p", "Samples as the model sees them; what is marked is trained on, special tokens are blue.", class_="detail"
+    )
+    shown = list(_shown(about))
+    return section("examples", "Examples", note, *shown) if shown else Markup("")
+
+
+def _run(trained: bool, parts: Iterable[Markup | str]) -> Markup:
+    return element("mark", *parts) if trained else joined(*parts)
+
+
+def _spelt(part: Mapping[str, Any]) -> Markup | str:
+    return element("span", part["text"], class_="token") if part["special"] else str(part["text"])
+
+
+def _shown(about: Mapping[str, Any]) -> Iterator[Markup]:
+    for example in about["examples"]:
+        runs = groupby(example["parts"], key=itemgetter("trained"))
+        parts = (_run(trained, map(_spelt, parts)) for trained, parts in runs)
+        size = f"{example['row_id']}: {example['tokens']:,} tokens, {example['tokens_trained']:,} trained on"
+        yield joined(element("h3", size), element("pre", joined(*parts), class_="wrap example"))

@@ -1,0 +1,145 @@
+"""A run's folder, read for the page. Only ``run.yaml`` must be there; whatever else is missing is a remark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mt_core.errors import UsageError
+from mt_core.losses import NATS_PER_TOKEN
+from mt_tools.report.curves import Curves, read_curves
+from mt_tools.report.samples import WrittenSamples, read_samples
+from mt_train.checkpoint.store import CheckpointStore
+from mt_train.config.files import read_config
+
+CONFIG = "run.yaml"
+ABOUT_SCHEMA = 1
+"""The version of ``about.json`` that is understood here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Everything that the page shows of a run. ``about`` is empty for a run older than ``about.json``."""
+
+    name: str
+    folder: Path
+    config: dict[str, Any]
+    plugins: dict[str, str]
+    about: dict[str, Any]
+    curves: Curves
+    samples: WrittenSamples
+    checkpoints: tuple[int, ...]
+    completed: bool
+    remarks: tuple[str, ...]
+
+    @property
+    def ended(self) -> dict[str, Any]:
+        """How it ended (``reason``, ``step``, ``error``); nothing for a run that is under way, or was killed."""
+        told = self.about.get("ended")
+        return told if isinstance(told, dict) else {}
+
+    @property
+    def loss_unit(self) -> str:
+        """What the loss is counted in; runs before ``about.json`` said so had token losses only."""
+        return str(self.about.get("loss_unit", NATS_PER_TOKEN))
+
+    @property
+    def total_steps(self) -> int | None:
+        """The steps that were asked for, where the run says so."""
+        train = self.config.get("train")
+        asked = self.about.get("total_steps") or (train.get("steps") if isinstance(train, dict) else None)
+        return asked if isinstance(asked, int) else None
+
+
+def distinct(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """The folders without repetitions, and a remark for each that was named twice."""
+    found: dict[Path, Path] = {}
+    remarks = []
+    for path in paths:
+        if (place := path.resolve()) in found:
+            remarks.append(f"{path} is the same run as {found[place]}; it is shown once")
+        else:
+            found[place] = path
+    return list(found.values()), remarks
+
+
+def check(paths: Sequence[Path]) -> None:
+    """Raise ``UsageError`` that names every path that is no run."""
+    if problems := [problem for path in paths if (problem := _problem(path))]:
+        raise UsageError(
+            "\n  ".join([f"{len(problems)} of {len(paths)} are no runs:", *problems][len(problems) == 1 :])
+        )
+
+
+def _problem(path: Path) -> str:
+    if not path.is_dir():
+        return f"{path} {'is a file' if path.exists() else 'does not exist'}; give the folder of a run"
+    if (path / CONFIG).is_file():
+        return ""
+    inside = sorted(str(entry.parent) for entry in path.glob(f"*/{CONFIG}"))
+    fix = "give the folder of a run: it holds run.yaml and metrics.jsonl"
+    if inside:
+        fix = "these folders in it are: " + ", ".join(inside[:8]) + (", …" if len(inside) > 8 else "")
+    return f"{path} is no run (it has no {CONFIG}); {fix}"
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """The last part of each path, with as many of the parts before it as tell it from the others."""
+    parts = [path.resolve().parts for path in paths]
+    names = []
+    for own in parts:
+        length = 1
+        while length < len(own) and sum(other[-length:] == own[-length:] for other in parts) > 1:
+            length += 1
+        names.append("/".join(own[-length:]))
+    return names
+
+
+def read_run(folder: Path, name: str) -> Run:
+    """Read one folder. Raises ``UsageError`` when its config cannot be read."""
+    remarks: list[str] = []
+    config = read_config(folder / CONFIG)
+    lock = _read_object(folder / "plugins.lock.json", remarks)
+    about = _read_object(folder / "about.json", remarks)
+    if about and about.get("schema") != ABOUT_SCHEMA:
+        remarks.append(f"about.json has schema {about.get('schema')!r}, and this command knows {ABOUT_SCHEMA}")
+    curves, samples = read_curves(folder / "metrics.jsonl"), read_samples(folder / "samples.jsonl")
+    return Run(
+        name=name,
+        folder=folder,
+        config=config,
+        plugins=_plugins(lock),
+        about=about,
+        curves=curves,
+        samples=samples,
+        checkpoints=tuple(sorted(step for step, _ in CheckpointStore(folder).list())),
+        completed=(folder / "completed").exists(),
+        remarks=(*remarks, *curves.remarks(), *samples.remarks()),
+    )
+
+
+def _read_object(path: Path, remarks: list[str]) -> dict[str, Any]:
+    """A JSON object; a file that is missing is empty, one that is broken too, with a remark."""
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        remarks.append(f"{path.name} cannot be read and was left out: {error}")
+        return {}
+    if isinstance(content, dict):
+        return content
+    remarks.append(f"{path.name} is a {type(content).__name__}, not an object, and was left out")
+    return {}
+
+
+def _plugins(lock: dict[str, Any]) -> dict[str, str]:
+    listed = lock.get("plugins")
+    return {str(name): str(version) for name, version in _items(listed)}
+
+
+def _items(content: Any) -> Iterator[tuple[Any, Any]]:
+    return iter(content.items()) if isinstance(content, dict) else iter(())

@@ -1,0 +1,207 @@
+"""The parts of the page that need no script."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from mt_core.config.secrets import redacted_config
+from mt_tools.report.markup import Markup, element, joined, table
+from mt_tools.report.run import Run
+from mt_tools.report.samples import WrittenSample
+from mt_tools.report.settings import differences
+from mt_tools.report.summary import Fact, end_of, facts, headline, status
+from mt_train.config.files import write_yaml
+
+COLOURS = 6
+"""Colours of runs in ``report.css``; later runs get them again, dashed."""
+
+NONE = Markup("")
+_TRAINED = re.compile("«(.*?)(?:»|$)", re.DOTALL)
+_COUNTS = {
+    "rows_read": "Rows read",
+    "rows_kept": "Rows kept",
+    "rows_dropped": "Rows dropped",
+    "rows_truncated": "Rows truncated",
+    "rows_split": "Rows split",
+    "samples": "Samples",
+    "tokens_total": "Tokens",
+    "tokens_trained": "Tokens trained on",
+    "duplicates": "Duplicates",
+}
+
+
+def section(identifier: str, title: str, *content: Markup) -> Markup:
+    """A part with a heading; nothing at all when there is nothing in it."""
+    if not any(content):
+        return NONE
+    heading = element("h2", title, id=f"{identifier}-title")
+    return element("section", heading, *content, id=identifier, aria_labelledby=f"{identifier}-title")
+
+
+def swatch(index: int) -> Markup:
+    """The colour of a run."""
+    return element(
+        "i", class_=f"swatch s{index % COLOURS}" + (" dashed" if index >= COLOURS else ""), aria_hidden="true"
+    )
+
+
+def heads(runs: Sequence[Run]) -> Markup:
+    """A card for each run."""
+    cards = (_head(run, index, alone=len(runs) == 1) for index, run in enumerate(runs))
+    return element("div", *cards, class_="cards" + (" alone" if len(runs) == 1 else ""))
+
+
+def _head(run: Run, index: int, *, alone: bool) -> Markup:
+    name = NONE if alone else element("h2", swatch(index), run.name)  # the page's title has it
+    state = element("p", status(run), class_="status " + ("done" if run.completed else "stopped"))
+    perhaps = element("span", text, class_="detail") if (text := end_of(run)) else NONE
+    main = headline(run)
+    big = element(
+        "p",
+        element("span", main.label, class_="label"),
+        element("strong", main.value),
+        element("span", main.detail, class_="detail"),
+        class_="headline",
+    )
+    lines = element("dl", *(_fact(fact) for fact in facts(run)))
+    folder = element("p", str(run.folder.resolve()), class_="folder")
+    return element("article", name, state, perhaps, big, lines, folder, _remarks(run.remarks), class_="card run")
+
+
+def _fact(fact: Fact) -> Markup:
+    detail = element("span", fact.detail, class_="detail") if fact.detail else NONE
+    return joined(element("dt", fact.label), element("dd", fact.value, " " if detail else "", detail))
+
+
+def _remarks(remarks: Sequence[str]) -> Markup:
+    return element("ul", *(element("li", remark) for remark in remarks), class_="remarks") if remarks else NONE
+
+
+def _per_run(runs: Sequence[Run], blocks: Sequence[Markup]) -> Iterator[Markup]:
+    """The blocks that are not empty, under the names of their runs where there are several runs."""
+    for index, (run, block) in enumerate(zip(runs, blocks, strict=True)):
+        if block:
+            yield joined(element("h3", swatch(index), run.name), block) if len(runs) > 1 else block
+
+
+# ------------------------------------------------------------------------------------------------------------- samples
+
+
+def samples(runs: Sequence[Run]) -> Markup:
+    """What the models wrote, the newest evaluation open."""
+    return section("samples", "Samples from evaluation", *_per_run(runs, [_samples_of(run) for run in runs]))
+
+
+def _samples_of(run: Run) -> Markup:
+    newest_first = list(reversed(run.samples.by_step.items()))
+    return joined(
+        *(
+            element(
+                "details",
+                element("summary", f"Step {step:,}", element("span", f" {_counted(len(written))}", class_="detail")),
+                element("div", *map(_sample, written), class_="samples"),
+                open=place == 0,
+            )
+            for place, (step, written) in enumerate(newest_first)
+        )
+    )
+
+
+def _counted(count: int) -> str:
+    return f"{count} sample" + ("s" if count > 1 else "")
+
+
+def _sample(sample: WrittenSample) -> Markup:
+    parts = [("Prompt", sample.prompt, "prompt"), ("Model", sample.text, "text"), ("Data", sample.expected, "expected")]
+    texts = [
+        joined(element("h4", label), element("pre", text, class_=kind))
+        for label, text, kind in parts
+        if text or kind == "text"
+    ]
+    return element("article", *texts, element("p", sample.row_id, class_="detail"), class_="card sample")
+
+
+# -------------------------------------------------------------------------------------------------------------- config
+
+
+def config(runs: Sequence[Run]) -> Markup:
+    """What differs between the runs, then everything."""
+    content = [_differences(runs)] if len(runs) > 1 else []
+    return section("config", "Config", *content, *(_full(run, len(runs)) for run in runs))
+
+
+def _differences(runs: Sequence[Run]) -> Markup:
+    different = differences([run.config for run in runs])
+    if not different:
+        return element("p", "The runs have the same config.")
+    return table(["Key that differs", *(run.name for run in runs)], [[key, *cells] for key, cells in different.items()])
+
+
+def _full(run: Run, count: int) -> Markup:
+    title = element("summary", f"run.yaml of {run.name}" if count > 1 else "run.yaml")
+    return element("details", title, element("pre", write_yaml(redacted_config(run.config))))
+
+
+# ---------------------------------------------------------------------------------------------------- data and plugins
+
+
+def data(runs: Sequence[Run]) -> Markup:
+    """Rows, samples and tokens, with why rows were dropped; then a sample as the model sees it."""
+    return section("data", "Data", *_per_run(runs, [joined(_counts(run), _example(run)) for run in runs]))
+
+
+def _counts(run: Run) -> Markup:
+    told = run.about.get("data")
+    parts = {key: part for key, part in told.items() if isinstance(part, dict)} if isinstance(told, dict) else {}
+    if not parts:
+        return NONE
+    columns = list(parts.values())
+    rows = [[label, *(_count(part.get(key)) for part in columns)] for key, label in _COUNTS.items()]
+    place = 1 + list(_COUNTS).index("rows_dropped")
+    rows[place:place] = _dropped(columns)
+    return table(["Count", *(key.replace("_", " ").capitalize() for key in parts)], rows, numbers=len(parts))
+
+
+def _dropped(columns: Sequence[dict[str, Any]]) -> list[list[str]]:
+    dropped = [part.get("rows_dropped") for part in columns]
+    reasons = dict.fromkeys(reason for counts in dropped if isinstance(counts, dict) for reason in counts)
+    return [
+        [
+            f"  because: {reason}",
+            *(_count(counts.get(reason, 0) if isinstance(counts, dict) else None) for counts in dropped),
+        ]
+        for reason in reasons
+    ]
+
+
+def _count(value: Any) -> str:
+    if isinstance(value, dict):
+        return _count(sum(count for count in value.values() if isinstance(count, int)))
+    return f"{value:,}" if isinstance(value, int) else "–"
+
+
+def _example(run: Run) -> Markup:
+    text = run.about.get("example")
+    if not isinstance(text, str) or not text:
+        return NONE
+    note = element("p", "A sample as the model sees it; what is marked is trained on.", class_="detail")
+    return joined(note, element("pre", marked(text), class_="wrap example"))
+
+
+def marked(text: str) -> Markup:
+    """Text between « and » as ``<mark>``."""
+    pieces, end = [], 0
+    for match in _TRAINED.finditer(text):
+        pieces += [text[end : match.start()], element("mark", match[1])]
+        end = match.end()
+    return joined(*pieces, text[end:])
+
+
+def plugins(runs: Sequence[Run]) -> Markup:
+    """Distributions and their versions."""
+    names = dict.fromkeys(name for run in runs for name in run.plugins)
+    rows = [[name, *(run.plugins.get(name, "–") for run in runs)] for name in names]
+    columns = ["Version"] if len(runs) == 1 else [run.name for run in runs]
+    return section("plugins", "Plugins", table(["Distribution", *columns], rows) if rows else NONE)

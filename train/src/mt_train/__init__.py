@@ -1,0 +1,40 @@
+"""Training: from a config and what plugins offer to a trained model. Importing it imports no torch.
+
+Public are the names here and ``mt_train.command``; the rest is private and may change.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "Outcome": "mt_train.assemble.outcome",
+    "RunConfig": "mt_train.config.run",
+    "check_config": "mt_train.api",
+    "load_adapters": "mt_train.api",
+    "load_config": "mt_train.api",
+    "load_run": "mt_train.api",
+    "train": "mt_train.api",
+}
+
+__all__ = ["Outcome", "RunConfig", "check_config", "load_adapters", "load_config", "load_run", "train"]
+
+if TYPE_CHECKING:
+    from mt_train.api import check_config, load_adapters, load_config, load_run, train
+    from mt_train.assemble.outcome import Outcome
+    from mt_train.config.run import RunConfig
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'mt_train' has no public name {name!r}; it has {', '.join(__all__)}")
+    value = getattr(import_module(_PUBLIC[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

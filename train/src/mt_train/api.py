@@ -1,0 +1,249 @@
+"""What the commands do, from Python: the same errors, no ``sys.exit``, and nothing left behind in the process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mt_core.errors import DataError, UsageError, did_you_mean
+from mt_core.tracking.logs import notice
+from mt_train.assemble.choice import chosen
+from mt_train.assemble.discovery import discovered
+from mt_train.assemble.resume import describe_finished, is_finished, resolve_resumed
+from mt_train.assemble.run_file import run_config
+from mt_train.checkpoint.folder import next_run_folder
+from mt_train.config import arguments
+from mt_train.config.commandline import merge
+from mt_train.config.files import read_config
+from mt_train.config.names import expand
+from mt_train.config.plain import check_plain
+from mt_train.config.run import RunConfig
+from mt_train.engine.plan import check_layout
+from mt_train.generation.rules import SamplingRules, Wishes
+from mt_train.plugins.resolve import Resolved, resolve
+
+if TYPE_CHECKING:
+    from mt_core.adapters import SeveralAdapters
+    from mt_tools.generation.generate import Generation
+    from mt_tools.generation.prompts import Prompt
+    from mt_train.assemble.outcome import Outcome
+    from mt_train.generation.loaded import Loaded
+
+Config = RunConfig | Mapping[str, Any] | str | Path
+"""A run's config: resolved, as nested mappings, or a YAML or JSON file."""
+
+
+def load_config(source: Config, **changes: Any) -> RunConfig:
+    """The resolved config of a mapping or file; ``changes`` are slots and sections on top, as in ``train={"steps": 9}``.
+
+    Raises ``ConfigError`` with every fault. Imports no torch.
+    """
+    return resolve(_merged("load_config", source, changes), discovered()).config
+
+
+def check_config(source: Config, *, processes: int = 1) -> RunConfig:
+    """The resolved config, if its layout can run on so many processes: whatever can be refused on paper is.
+
+    Raises ``ConfigError`` with every fault. Imports no torch.
+    """
+    world = arguments.whole_number("check_config", "processes", processes, 1)
+    resolved = resolve(_raw("check_config", "source", source), discovered())
+    check_layout(resolved.config, world=world, offers=resolved.offers.values())
+    return resolved.config
+
+
+def train(
+    config: Config | None = None,
+    *,
+    output: str | Path | None = "auto",
+    overwrite: bool = False,
+    resume: str | Path | None = None,
+) -> Outcome:
+    """Train, as ``mt-train`` does in one process (or as one of those that ``torchrun`` started).
+
+    ``output`` is the run's folder, ``auto`` for ``runs/<model>-<size>-NNN``, or ``None`` to write no file. ``resume`` is a
+    run or checkpoint to go on from; ``config`` then holds only what changes. While it runs, the first Ctrl-C, SIGTERM or
+    SIGUSR1 saves and returns, with its name in ``Outcome.stopped``. Raises ``MtError``, as the commands report it.
+    """
+    from mt_train.assemble.run import RunOptions, run
+
+    raw = {} if config is None else _raw("train", "config", config)
+    arguments.flag("train", "overwrite", overwrite)
+    if output is not None:
+        output = arguments.path("train", "output", output, "the path of a folder, 'auto', or None to write no file")
+    host = discovered()
+    if resume is not None:
+        resume = arguments.path("train", "resume", resume, "the path of a run or of one of its checkpoints, or None")
+        if output != "auto":
+            raise UsageError("resume goes on in the run's own folder; leave out output")
+        if overwrite:
+            raise UsageError("train(): overwrite replaces a run, and resume goes on with it; leave one of them out")
+        resolved, checkpoint = resolve_resumed(raw, Path(expand(resume)), host)
+        folder = checkpoint.parent.parent
+        if is_finished(folder, resolved, checkpoint):
+            completed = describe_finished(folder, checkpoint)
+            raise UsageError(f"{completed}; give more steps, as in config={{'train': {{'steps': 800}}}}")
+        return run(resolved, RunOptions(output=folder, checkpoint=checkpoint))
+    if config is None:
+        raise UsageError("train() needs a config, or a run to resume")
+    resolved = resolve(raw, host)
+    return run(resolved, RunOptions(output=_folder(output, resolved), overwrite=overwrite))
+
+
+def load_run(run: str | Path, *, checkpoint: str | int = "last", averaged: str | None = None) -> Loaded:
+    """The trained model of a run with its tokenizer, on the GPU where there is one.
+
+    ``checkpoint`` is ``last``, ``best`` or a step; ``averaged`` names the callback whose average is taken.
+
+    Raises ``CheckpointError`` where there is none, or it is damaged.
+    """
+    from mt_train.assemble.load import load
+
+    folder = Path(expand(arguments.path("load_run", "run", run)))
+    is_step = isinstance(checkpoint, int) and not isinstance(checkpoint, bool)
+    which = arguments.text("load_run", "checkpoint", str(checkpoint) if is_step else checkpoint, _WHICH)
+    if which == "all" or "," in which:
+        raise arguments.refuse("load_run", "checkpoint", checkpoint, _WHICH)
+    if averaged is not None:
+        arguments.text("load_run", "averaged", averaged, "the name of a callback of the run, such as 'ema', or None")
+    found = chosen(folder, which)[-1]
+    resolved = resolve(run_config(found), discovered())
+    return load(resolved, found, notice, averaged=averaged)
+
+
+def load_adapters(
+    folders: Mapping[str, str | Path], *, model: str, weights: str | Path
+) -> tuple[Loaded, SeveralAdapters]:
+    """Pretrained weights with several adapters, by a name for each folder that peft or ``mt-export`` wrote.
+
+    ``model`` is the family that reads ``weights``. None counts before ``SeveralAdapters.use``. Raises ``WeightsError`` and
+    ``UsageError`` for adapters of other weights, and for those that stand for more than linear layers.
+    """
+    from mt_core.adapters import SeveralAdapters
+    from mt_train.assemble.adapter_slot import adapter_in, folder_at
+    from mt_train.assemble.load import load
+    from mt_train.assemble.weights import check_base_of
+
+    wanted = arguments.mapping("load_adapters", "folders", folders, "a mapping from a name to each folder")
+    paths = {
+        arguments.text("load_adapters", "a name of folders", name): arguments.path(
+            "load_adapters", f"folders[{name!r}]", path
+        )
+        for name, path in wanted.items()
+    }
+    host = discovered()
+    name = arguments.text("load_adapters", "model", model, "the name of a model family, such as 'llama'")
+    base = arguments.path("load_adapters", "weights", weights)
+    resolved = resolve(
+        {"model": {"name": name, "weights": base}, "train": {"sequence_len": 2}}, host
+    )  # there are no rows
+    found = {name: folder_at(Path(expand(path))) for name, path in paths.items()}
+    for folder in found.values():
+        check_base_of(folder, resolved)
+    loaded = load(resolved, None, notice)
+    several = SeveralAdapters(loaded.model)
+    for name, folder in found.items():
+        several.add(name, *adapter_in(folder, loaded.model, host))
+    return loaded, several
+
+
+def generate(
+    loaded: Loaded,
+    prompts: str | Sequence[Prompt],
+    *,
+    max_new_tokens: int = 128,
+    stop: Sequence[str] = (),
+    choices: Sequence[str] = (),
+    batch_size: int = 8,
+    seed: int = 0,
+    chat_template: str | None = None,
+    **rules: Any,
+) -> list[Generation]:
+    """Continue each prompt (a text, or the messages of a conversation): text, ids, and why each ended.
+
+    ``rules`` are those of ``mt-generate``: ``greedy``, ``temperature``, ``top_k``, ``top_p``, ``num_beams`` and more. Prompt i
+    draws from a generator that (``seed``, i) decides, so ``batch_size`` changes no text. Raises ``UsageError``.
+    """
+    from mt_tools.generation.generate import generate as continue_each
+    from mt_train.generation.loaded import Loaded
+
+    if not isinstance(loaded, Loaded):
+        raise arguments.refuse("generate", "loaded", loaded, "what load_run or load_adapters gives")
+    wishes = Wishes(
+        rules=_rules(rules),
+        max_new_tokens=max_new_tokens,
+        stop=(stop,) if isinstance(stop, str) else arguments.texts("generate", "stop", stop),
+        choices=arguments.texts("generate", "choices", choices),
+        seed=seed,
+    )
+    listed = _prompts(prompts)
+    if chat_template is not None:
+        arguments.text("generate", "chat_template", chat_template, "the name of a template, a Jinja file, or None")
+        if all(isinstance(prompt, str) for prompt in listed):
+            raise UsageError(
+                "generate(): chat_template writes conversations down, and every prompt is plain text; leave it out"
+            )
+    return continue_each(loaded, listed, wishes, batch_size=batch_size, chat_template=chat_template)
+
+
+def _prompts(given: Any) -> list[Prompt]:
+    """The prompts one by one. Raises ``UsageError`` for what is neither a text nor the messages of a conversation."""
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, Sequence) or isinstance(given, bytes):
+        raise arguments.refuse("generate", "prompts", given, _PROMPTS)
+    for index, prompt in enumerate(given):
+        is_conversation = isinstance(prompt, list | tuple) and all(isinstance(turn, Mapping) for turn in prompt)
+        if not isinstance(prompt, str) and not (prompt and is_conversation):
+            raise arguments.refuse("generate", f"prompts[{index}]", prompt, _PROMPTS)
+        if not isinstance(prompt, str):
+            _check_turns(list(prompt), index)
+    return list(given)
+
+
+def _check_turns(prompt: list[Any], index: int) -> None:
+    from mt_core.data.turns import turns
+
+    try:
+        turns(prompt, f"generate(): prompts[{index}]")
+    except DataError as error:
+        raise UsageError(str(error)) from error
+
+
+_PROMPTS = (
+    "a text or the messages of a conversation, or a list of these: ['The '], [[{'role': 'user', 'content': 'Hello'}]]"
+)
+_WHICH = "'last', 'best' or a saved step"
+
+
+def _rules(given: Mapping[str, Any]) -> SamplingRules:
+    known: list[str] = [each.name for each in fields(SamplingRules)]
+    if unknown := [name for name in given if name not in known]:
+        hint = did_you_mean(unknown[0], known)
+        raise UsageError(f"generate() knows no rule {unknown[0]!r}. {hint}Rules: {', '.join(known)}")
+    return SamplingRules(**given)
+
+
+def _folder(output: str | Path | None, resolved: Resolved) -> Path | None:
+    if output is None:
+        return None
+    return next_run_folder(resolved.stem) if output == "auto" else Path(expand(str(output)))
+
+
+def _merged(call: str, config: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
+    check_plain(changes)
+    return merge(_raw(call, "source", config), changes)
+
+
+def _raw(call: str, parameter: str, config: Config) -> dict[str, Any]:
+    if isinstance(config, RunConfig):
+        return config.as_raw()
+    if isinstance(config, Mapping):
+        check_plain(config)
+        return merge({}, config)
+    return read_config(expand(arguments.path(call, parameter, config, _CONFIG)))
+
+
+_CONFIG = "a config: nested mappings, a RunConfig, or the path of a YAML or JSON file"

@@ -1,0 +1,72 @@
+"""The adapter in a folder as a run names it. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mt_core.adapters.folder import CONFIG, AdapterFolder
+from mt_core.components import AdapterComponent
+from mt_core.errors import ComponentError, WeightsError
+from mt_core.plugins.host import PluginHost
+from mt_train.config.commandline import merge
+
+if TYPE_CHECKING:
+    from mt_core.adapters.base import Adapter
+    from mt_core.nn import TrainModel
+    from mt_core.weights import Loaders
+
+
+def with_adapter(raw: Mapping[str, Any], path: Path, host: PluginHost) -> dict[str, Any]:
+    """A config with the adapter of a folder that peft or ``mt-export`` wrote: slot, options and values.
+
+    Raises ``WeightsError`` for a folder without one, and for a method that no installed adapter is.
+    """
+    return merge(raw, {"model": {"overlay": str(path)}, "adapter": slot_of(folder_at(path), host)})
+
+
+def folder_at(path: Path) -> AdapterFolder:
+    """Raises ``WeightsError`` where there is none."""
+    folder = AdapterFolder.at(path)
+    if folder is None:
+        raise WeightsError(f"{path} holds no adapter (no {CONFIG}); give a folder that peft or mt-export wrote")
+    return folder
+
+
+def adapter_in(
+    folder: AdapterFolder, model: TrainModel, host: PluginHost
+) -> tuple[Adapter, Callable[[TrainModel], Loaders]]:
+    """The adapter, and what gives its values for the model once it is in it: what ``SeveralAdapters.add`` takes."""
+    slot = slot_of(folder, host)
+    folder.check_places(model)
+    component = host.get("adapter", str(slot["name"])).component
+    options = component.config(**{key: value for key, value in slot.items() if key != "name"})
+    adapter: Adapter = component.build(options)
+    adapter.plan, adapter.has_values = folder.written.get("plan", {}), True
+    run = {"name": slot["name"], **options.model_dump(mode="json")}
+    return adapter, lambda model: folder.for_model(adapter, model, run=run, stated=True)
+
+
+def slot_of(folder: AdapterFolder, host: PluginHost) -> dict[str, Any]:
+    """Name and options. Raises as ``with_adapter``."""
+    if name := folder.written.get("name"):
+        _require(folder, str(name), host)
+        return {"name": name, **folder.written.get("options", {})}
+    components = [each.component for each in host.offers("adapter") if isinstance(each.component, AdapterComponent)]
+    for component in components:
+        if (options := folder.options_of(component)) is not None:
+            return {"name": component.name, **options.model_dump(mode="json", exclude_unset=True)}
+    readers = ", ".join(component.name for component in components if component.peft_options is not None)
+    raise WeightsError(
+        f"{folder.path} holds an adapter {folder.method} of peft, which no installed adapter reads; those that read what peft"
+        f" writes are {readers or 'none'}"
+    )
+
+
+def _require(folder: AdapterFolder, name: str, host: PluginHost) -> None:
+    try:
+        host.get("adapter", name)
+    except ComponentError as error:
+        plugin, version = folder.written.get("plugin"), folder.written.get("version")
+        raise WeightsError(f"{folder.path} holds an adapter {name} of {plugin} {version}: {error}") from error

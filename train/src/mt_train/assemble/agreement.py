@@ -1,0 +1,123 @@
+"""What all processes of a run must have in common; asked before the first step, since a difference would show late or never.
+
+On one machine nothing can differ that the launcher does not give. Nodes have disks, files, packages and caches of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mt_core.errors import CheckpointError, OutputError, UsageError
+from mt_core.files.writing import open_new
+from mt_core.plugins.lock import locked
+from mt_train.assemble.run_file import flat
+from mt_train.checkpoint.store import verify
+from mt_train.engine.processes import Process, ranks_where, share_text
+from mt_train.plugins.resolve import Resolved
+
+if TYPE_CHECKING:
+    from mt_train.assemble.session import Session
+
+PATIENCE_SECONDS = 60.0
+"""Longest that a file which another node wrote may take to show: NFS remembers for up to 60 s (acdirmax) what was not there."""
+PROBE = ".tmp-probe"
+
+
+def refuse_folders_apart(folder: Path, process: Process, *, patience: float) -> None:
+    """Raise ``OutputError`` on every rank unless all see, within ``patience`` seconds, what rank 0 writes into the folder."""
+    if process.world == 1:
+        return
+    token = share_text(f"{platform.node()} {time.time_ns()}")
+    probe = folder / PROBE
+    if process.is_main:
+        probe.unlink(missing_ok=True)
+        with open(probe, "x", encoding="utf-8", opener=open_new) as file:
+            file.write(token)
+    share_text("written")
+    blind = ranks_where(not _shows(probe, token, min(patience, PATIENCE_SECONDS)))
+    if process.is_main:
+        probe.unlink()
+    if blind:
+        node = share_text(platform.node(), source=blind[0])
+        raise OutputError(
+            f"rank 0 on {token.partition(' ')[0]} writes the run to {folder}, and {_named(blind)} on {node} cannot see it there"
+            " (checkpoints need one folder for all); put --output on a file system that all nodes share, mounted at the"
+            " same path"
+        )
+
+
+def _shows(probe: Path, token: str, patience: float) -> bool:
+    """Whether the file is there, with this content, within ``patience`` seconds."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            if probe.read_text(encoding="utf-8") == token:
+                return True
+        except FileNotFoundError:
+            pass
+        except OSError:  # no permission, a folder that is not mounted: it is not seen
+            return False
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.2)
+
+
+def verify_together(checkpoint: Path, process: Process) -> dict[str, Any]:
+    """The manifest of a checkpoint, whose files the ranks check in shares. Raises ``CheckpointError`` on every rank."""
+    manifest, problem = {}, ""
+    try:
+        manifest = verify(checkpoint, share=(process.rank, process.world))
+    except CheckpointError as error:
+        problem = str(error)
+    if failed := ranks_where(bool(problem)):
+        raise CheckpointError(share_text(problem, source=failed[0]))
+    return manifest
+
+
+def refuse_other_start(resolved: Resolved, checkpoint: Path | None, process: Process) -> None:
+    """Raise ``UsageError`` on every rank unless all have one config, checkpoint and set of versions."""
+    _refuse(_start(resolved, checkpoint), process, "Start every node with the same command, files and packages.")
+
+
+def refuse_other_rows(session: Session, process: Process) -> None:
+    """Raise ``UsageError`` on every rank unless all have encoded the same rows."""
+    if process.world > 1:
+        fix = "Give every node the same data files and tokenizer."
+        _refuse({f"rows: {key}": value for key, value in session.fingerprint.items()}, process, fix)
+
+
+def _refuse(here: Mapping[str, Any], process: Process, fix: str) -> None:
+    if process.world == 1:
+        return
+    first = json.loads(share_text(json.dumps(here, default=str)))
+    now = json.loads(json.dumps(here, default=str))
+    differences = [key for key in sorted(first.keys() | now.keys()) if not _same(first.get(key), now.get(key))]
+    other = ranks_where(bool(differences))
+    if other:
+        shown = [f"{key} is {now.get(key)!r} there and {first.get(key)!r} on rank 0" for key in differences[:5]]
+        said = share_text(f"{platform.node()}: {'; '.join(shown)}", source=other[0])
+        raise UsageError(f"{_named(other)} would start another run than rank 0; on {said}. {fix}")
+
+
+def _start(resolved: Resolved, checkpoint: Path | None) -> dict[str, Any]:
+    """Keys of the config, the checkpoint's name, and versions and code of what computes."""
+    lock = locked(resolved.offers.values())
+    versions = {f"version of {name}": version for name, version in {**lock["plugins"], **lock["libraries"]}.items()}
+    versions |= {f"SHA-256 of the code of {name}": value[:12] for name, value in lock["sha256"].items()}
+    return flat(resolved.config.as_raw()) | versions | {"checkpoint": checkpoint.name if checkpoint else None}
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Equal, or two absolute paths: nodes may have their copies in different places."""
+    paths = all(isinstance(value, str) and value.startswith("/") for value in (first, second))
+    return paths or first == second
+
+
+def _named(ranks: list[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {shown}"

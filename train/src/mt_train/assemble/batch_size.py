@@ -1,0 +1,93 @@
+"""``train.micro_batch_size: auto``: how many rows at a time the memory holds, tried on the run's own longest rows.
+
+The engine that tries is thrown away, and the run begins as one does that was given the number: no weight, moment or random
+state can be another. Each rank tries by itself, since one that is out of memory would leave the others waiting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from mt_core.errors import UsageError
+from mt_core.nn import Batch
+from mt_core.tracking.logs import notice
+from mt_train.assemble.data import RunData, finished, make_loader
+from mt_train.data.longest import LongestRows
+from mt_train.engine.engine import Engine
+from mt_train.engine.plan import Plan, make_plan
+from mt_train.engine.processes import Process, smallest
+from mt_train.engine.random_state import kept_random_state
+from mt_train.engine.trial import Alone, fits, give_back, with_less_memory
+from mt_train.plugins.resolve import Resolved
+
+FOUND = "found in memory"
+"""Where the run's size came from."""
+
+SCALE_STEPS = 40
+"""Most steps until fp16's loss scale lets one pass, whose moments then take their memory."""
+
+
+def with_batch_size(
+    resolved: Resolved, data: RunData, plan: Plan, process: Process, build: Callable[..., Engine]
+) -> tuple[Resolved, Plan]:
+    """The run and its plan with the largest size that fits on every rank in place of ``auto``, which is said. Collective.
+
+    Sizes are the divisors of the rows that a rank has of a step, so the step keeps its rows. ``build(resolved, plan=plan)``
+    makes the engine that tries. Raises ``UsageError`` when not even one row fits.
+    """
+    config = resolved.config
+    if config.train.micro_batch_size != "auto":
+        return resolved, plan
+    sizes = _divisors(plan.global_batch_size // plan.data_ranks)
+    rows = LongestRows(make_loader(config, data, plan, process), full_length=data.stream is not None)
+    with kept_random_state(), with_less_memory(process):
+        largest = _largest(partial(build, resolved, plan=plan), rows, sizes, process)
+    give_back(process)  # an engine holds itself, and must be gone before the run's own is built
+    if not (rows_at_a_time := smallest(largest)):
+        raise UsageError(
+            f"train.micro_batch_size=auto: not even one row of {config.train.sequence_len} tokens fits into memory. Set"
+            " --train.activation-checkpointing true, a smaller --train.sequence-len, or a higher --parallel.zero-stage"
+        )
+    config = config.model_copy(update={"train": config.train.model_copy(update={"micro_batch_size": rows_at_a_time})})
+    finished(config, data)
+    origins = resolved.origins | {"train.micro_batch_size": FOUND}
+    plan = make_plan(config, world=plan.world, device=plan.device, offers=resolved.offers.values())
+    if process.is_main:
+        more = next((f" ({size} do not fit)" for size in sizes if size > rows_at_a_time), "")
+        notice(f"train.micro_batch_size=auto: {rows_at_a_time} rows at a time{more}, {plan.micro_batches} times a step")
+    return replace(resolved, config=config, origins=origins), plan
+
+
+def found(resolved: Resolved) -> dict[str, int]:
+    """What was found for this run rather than given, by its key."""
+    key = "train.micro_batch_size"
+    return {key: resolved.config.train.rows_at_a_time} if resolved.origins.get(key) == FOUND else {}
+
+
+def _divisors(number: int) -> list[int]:
+    return [size for size in range(1, number + 1) if number % size == 0]
+
+
+def _largest(build: Callable[[], Engine], rows: LongestRows, sizes: list[int], process: Process) -> int:
+    """The largest size that this rank can compute, 0 for none."""
+    engine, largest = build(), 0
+    if not fits(partial(_first_step, engine, rows.batches(1, sizes[-1]))):
+        return largest
+    with Alone() if process.world > 1 else contextlib.nullcontext():  # type: ignore[no-untyped-call]
+        for size in sizes:  # from below: an engine cannot be trusted after a failure in the middle of a layer
+            if not fits(partial(engine.train_step, rows.batches(size, sizes[-1] // size))):
+                break
+            largest = size
+            give_back(process)
+    engine.close()
+    return largest
+
+
+def _first_step(engine: Engine, batches: list[Batch]) -> None:
+    """All ranks together, so that moments, buffers and connections are there when sizes are tried."""
+    for _ in range(SCALE_STEPS):
+        if engine.train_step(batches).applied:
+            return

@@ -1,0 +1,285 @@
+"""Tokenizer, objective and rows of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, partial
+
+from mt_core.data.spelled import spelled_by
+from mt_core.data.text_ids import begin_ids, continuation_encoder
+from mt_core.errors import ComponentError, ConfigError, DataError, Fault
+from mt_core.protocols import Objective, Stream, Template, Tokenizer
+from mt_core.tracking.logs import first_notice
+from mt_train.assemble.encoder import Encoder, cached_files
+from mt_train.assemble.sources import evaluation_of, first_rows, rows_of, source_of, whole
+from mt_train.assemble.stream import open_blocks, refuse_for_streams
+from mt_train.config.run import RunConfig
+from mt_train.config.unused import unused
+from mt_train.data.encoded import EncodedSamples
+from mt_train.data.encoding import Rules, encode
+from mt_train.data.findings import findings, refuse_findings
+from mt_train.data.loader import HeldOut, Loader
+from mt_train.data.measures import compare, count_duplicates, filled, measure, row_of_id
+from mt_train.data.stream.blocks import Blocks
+from mt_train.data.stream.loader import StreamLoader
+from mt_train.data.templates import build_template
+from mt_train.engine.plan import Plan
+from mt_train.engine.processes import Process
+from mt_train.plugins.resolve import Resolved
+
+
+@dataclass(frozen=True)
+class RunData:
+    """Encoded rows of a run."""
+
+    tokenizer: Tokenizer
+    objective: Objective
+    train: EncodedSamples
+    held_out: EncodedSamples
+    stream: Blocks | None = None
+    """Of a stream: all of it; ``train`` is its first block."""
+
+    @property
+    def findings(self) -> list[str]:
+        """What the reports of the rows warn of, a line each."""
+        return [*findings(self.train.report, "training"), *findings(self.held_out.report, "held out")]
+
+
+def build_tokenizer(resolved: Resolved) -> Tokenizer:
+    """The run's tokenizer. Raises ``ConfigError`` when it is larger than the model's embedding."""
+    config = resolved.config
+    tokenizer: Tokenizer = resolved.build("tokenizer", config.tokenizer.options)
+    rows = config.model.options.vocab_size
+    if tokenizer.size > rows:
+        raise ConfigError(
+            [
+                Fault(
+                    key="tokenizer",
+                    problem=f"{config.tokenizer.name} has {tokenizer.size} tokens, and the model's embedding only {rows} rows.",
+                    fix=f"Set --model.vocab-size {tokenizer.size} or more, or choose the tokenizer that belongs to the weights.",
+                )
+            ]
+        )
+    return tokenizer
+
+
+def build_data(resolved: Resolved) -> RunData:
+    """Read, encode and check every row. Raises ``DataError`` for a bad row, and when nothing is left to train on."""
+    data = read_data(resolved, training=True)
+    check_data(resolved, data)
+    return data
+
+
+def read_data(resolved: Resolved, *, training: bool = False) -> RunData:
+    """Read and encode every row, or open them from the cache, and count what became of them; of a stream the first ones.
+
+    Raises ``DataError`` for a bad row, and ``ConfigError`` for what a stream cannot do; ``training`` asks for more of it.
+    """
+    config, tokenizer = resolved.config, build_tokenizer(resolved)
+    files = cached_files(resolved)
+    source = (
+        source_of(resolved, "train") if files is None else None
+    )  # others are opened where they are not in the cache
+    objective, rules = _objective(resolved, tokenizer)
+    for line in unused(config.data, is_stream=isinstance(source, Stream)):
+        first_notice(f"notice: {line}")
+    if isinstance(source, Stream):
+        refuse_for_streams(config, training=training)
+        return finished(config, _stream(resolved, source, tokenizer, objective, rules))
+    rows = cache(partial(rows_of, resolved, source))
+    encoded = Encoder(resolved, tokenizer, objective, rules, files)
+    train = encoded("train", lambda: (rows().train, rows().kept))
+    if train.report.rows_read == 1 and rows().is_one_document:
+        train, out = train.parted(float(config.data.eval or 0.0))
+        measure(train, rules, ends=not len(out))
+        measure(out, rules, begins=False)
+    else:
+        out = encoded("held_out", lambda: (rows().evaluation, rows().held_out))
+    return finished(config, RunData(tokenizer, objective, train, out))
+
+
+def finished(config: RunConfig, data: RunData) -> RunData:
+    """With the figures that only whole splits show, and those that depend on the rows of a batch."""
+    seed, together = config.train.seed, config.train.rows_at_a_time
+    for part in (data.train, data.held_out):
+        if part.report.known is None:
+            count_duplicates(part)
+        part.report.filled = filled(
+            part,
+            sequence_len=config.train.sequence_len,
+            rows_at_a_time=together,
+            seed=seed,
+            packing=config.data.packing,
+            pad_multiple=config.data.pad_multiple,
+        )
+    compare(data.train, data.held_out)
+    return data
+
+
+def _stream(resolved: Resolved, source: Stream, tokenizer: Tokenizer, objective: Objective, rules: Rules) -> RunData:
+    """The first block of a stream, and what is held out: other rows, or the first ones."""
+    config, evaluation = resolved.config, evaluation_of(resolved)
+    count = 0 if evaluation is not None else int(config.data.eval or 0)
+    check = partial(_check_ids, config)
+    blocks = open_blocks(config, source, objective, rules, held_out=count, check=check)
+    if evaluation is None:
+        return RunData(tokenizer, objective, blocks.first.samples, blocks.held_out, blocks)
+    out = encode(evaluation, first_rows(resolved, evaluation), objective, rules)
+    return RunData(tokenizer, objective, blocks.first.samples, out, blocks)
+
+
+def check_data(resolved: Resolved, data: RunData) -> None:
+    """Raise ``DataError`` when the rows cannot be trained on, or with ``data.strict`` should not."""
+    config = resolved.config
+    _some(data.train, "train")
+    if isinstance(config.data.eval, str):
+        _some(data.held_out, "evaluate")
+    _check_ids(config, data.train, data.held_out)
+    if config.data.strict:
+        refuse_findings(data.findings)
+
+
+def build_held_out(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
+    """The rows that the run holds out, without encoding the others. There may be none."""
+    config, source = resolved.config, source_of(resolved, "train")
+    objective, rules = _objective(resolved, tokenizer)
+    if isinstance(source, Stream):
+        refuse_for_streams(config, training=False)
+        out = _stream(resolved, source, tokenizer, objective, rules).held_out
+        _check_ids(config, out)
+        return objective, out
+    rows = rows_of(resolved, source)
+    if rows.is_one_document:
+        data = build_data(resolved)
+        return data.objective, data.held_out
+    encoded = Encoder(resolved, tokenizer, objective, rules, cached_files(resolved))
+    samples = encoded("held_out", lambda: (rows.evaluation, rows.held_out))
+    _check_ids(config, samples)
+    return objective, samples
+
+
+def build_evaluation(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
+    """Every row of the dataset, for evaluation: those of its own evaluation split where it has one."""
+    config = resolved.config
+    source = source_of(resolved, "eval")
+    if source is None:
+        source = source_of(resolved, "train")
+    if source is None:
+        raise DataError(f"dataset {config.dataset.name!r} has no rows to evaluate on")
+    dataset = whole(config, source)
+    objective, rules = _objective(resolved, tokenizer)
+    encoded = Encoder(resolved, tokenizer, objective, rules, cached_files(resolved))
+    samples = _some(encoded("every", lambda: (dataset, first_rows(resolved, dataset))), "evaluate")
+    _check_ids(config, samples)
+    return objective, samples
+
+
+def _objective(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective, Rules]:
+    """What encodes the rows, and what holds for all of them."""
+    template = build_template(tokenizer, resolved.config.data)
+    options = resolved.config.objective.options
+    objective: Objective = resolved.build("objective", options, tokenizer=tokenizer, template=template)
+    _refuse_modules(resolved, objective)
+    return objective, _rules(resolved.config, tokenizer, template)
+
+
+def _refuse_modules(resolved: Resolved, objective: Objective) -> None:
+    """Raises ``ComponentError`` for an objective with modules beside the model: nothing would train or save them yet."""
+    if "train_model" not in resolved.offers:  # mt-data looks at rows without a model
+        return
+    if objective.modules(resolved.config.model.options) is not None:
+        raise ComponentError(
+            f"--objective {resolved.config.objective.name} has modules beside the model (Objective.modules), which this version"
+            " neither trains nor saves; its author can return None there and put them into the model, or choose another"
+            " objective"
+        )
+
+
+def _some(samples: EncodedSamples, purpose: str) -> EncodedSamples:
+    """The samples. Raises ``DataError`` when there are none."""
+    if not len(samples):
+        report = samples.report
+        reasons = [
+            f"{count} × {reason}" + (f" ({', '.join(report.places[reason])})" if reason in report.places else "")
+            for reason, count in report.rows_dropped.items()
+        ]
+        why = "\n  ".join([", ".join(reasons) or "none", *report.bad_rows[:3]])
+        raise DataError(f"no row is left to {purpose} on: {report.rows_read} read, dropped {why}\n{_AGAIN}")
+    return samples
+
+
+_AGAIN = (
+    "Repair the rows, or change what drops them; `mt-data inspect` with the same keys shows what becomes of each kind"
+)
+
+
+def _rules(config: RunConfig, tokenizer: Tokenizer, template: Template) -> Rules:
+    """Where a stop is a text of several tokens, the template vouches for it, and a cut keeps as many tokens."""
+    data, stop_text = config.data, template.stop_text
+    eos = () if tokenizer.eos_id is None else (tokenizer.eos_id,)
+    begin = begin_ids(tokenizer)
+    assert data.max_len is not None, "resolve() fills it"
+    assert data.truncation is not None, "resolve() fills it"
+    return Rules(
+        columns=data.columns,
+        max_len=data.max_len,
+        max_source_len=data.max_source_len,
+        max_target_len=data.max_target_len,
+        truncation=data.truncation,
+        on_bad_row=data.on_bad_row,
+        max_bad_rows=data.max_bad_rows,
+        special_texts=spelled_by(tokenizer),
+        bos_id=begin[0] if begin else tokenizer.bos_id,
+        begins=bool(begin),
+        stop_ids=frozenset(() if stop_text else {*eos, *template.stop_ids}),
+        stop_tokens=len(continuation_encoder(tokenizer)(stop_text)) if stop_text else 0,
+    )
+
+
+def _check_ids(config: RunConfig, *splits: EncodedSamples) -> None:
+    rows = config.model.options.vocab_size
+    for samples in splits:
+        highest = samples.report.highest_id
+        if highest >= rows:
+            raise DataError(
+                f"{row_of_id(samples, highest)}: token id {highest}, and the model's embedding has only {rows} rows (ids below"
+                f" {rows}); choose the tokenizer that belongs to the model, or set --model.vocab-size {highest + 1} or more"
+            )
+
+
+def make_loader(config: RunConfig, data: RunData, plan: Plan, process: Process) -> Loader:
+    """The training rows as optimizer steps."""
+    make = partial(Loader, data.train) if data.stream is None else partial(StreamLoader, data.stream)
+    return make(
+        data.objective,
+        sequence_len=config.train.sequence_len,
+        packing=config.data.batching == "packing",
+        fit=config.data.packing,
+        pad_multiple=config.data.pad_multiple,
+        micro_batch_size=plan.micro_batch_size,
+        global_batch_size=plan.global_batch_size,
+        rank=plan.data_rank(process.rank),
+        world=plan.data_ranks,
+        part=plan.part(process.rank),
+        seed=config.train.seed,
+        shuffle=config.data.shuffle,
+        group_by_length=config.data.group_by_length,
+    )
+
+
+def make_held_out(config: RunConfig, data: RunData, plan: Plan, process: Process) -> HeldOut | None:
+    """The held-out rows as batches; ``None`` when nothing is held out."""
+    if not len(data.held_out):
+        return None
+    return HeldOut(
+        data.held_out,
+        data.objective,
+        sequence_len=config.train.sequence_len,
+        packing=config.data.batching == "packing",
+        fit=config.data.packing,
+        pad_multiple=config.data.pad_multiple,
+        batch_size=config.eval.batch_size or plan.micro_batch_size,
+        rank=plan.data_rank(process.rank),
+        world=plan.data_ranks,
+        part=plan.part(process.rank),
+    )

@@ -1,0 +1,131 @@
+"""Encodes the splits of a run, or opens them from the token cache."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property, partial
+from os.path import expanduser
+from pathlib import Path
+
+from mt_core.config.cache import cache_root
+from mt_core.config.terminal import drawn_on
+from mt_core.errors import DataError
+from mt_core.protocols import Objective, Tokenizer
+from mt_core.tracking.logs import first_notice, notice
+from mt_train.assemble.identity import AUTO_BYTES, MEMORY, Files, Identity, identity, sizes, source_files
+from mt_train.data.cache import Open, TokenCache, UnusableCacheError
+from mt_train.data.chunks import Progress
+from mt_train.data.encoded import EncodedSamples
+from mt_train.data.encoding import Rules, encode
+from mt_train.plugins.resolve import Resolved
+
+_LINE_SECONDS = 10.0
+"""Between lines of progress where nobody watches."""
+
+
+class Encoder:
+    """Encodes by the rules of one run."""
+
+    def __init__(
+        self, resolved: Resolved, tokenizer: Tokenizer, objective: Objective, rules: Rules, files: Files | None
+    ) -> None:
+        """``files`` are those that the rows come from (``cached_files``); ``None`` where the tokens stay in memory."""
+        self._resolved, self._tokenizer, self._objective, self._rules = resolved, tokenizer, objective, rules
+        self._files = files
+
+    def __call__(self, split: str, source: Open) -> EncodedSamples:
+        """The samples of a split (train, held_out, every); ``source`` is opened only where they are not in the cache.
+
+        Raises ``DataError`` for a bad row.
+        """
+        if self._cache is not None:
+            cache, told, check = self._cache
+            try:
+                return cache.samples(told.key(split), source, self._objective, self._rules, check)
+            except UnusableCacheError as error:
+                if self._resolved.config.data.cache != "auto":
+                    raise
+                first_notice(f"notice: {error}. The tokens stay in memory")
+        return encode(*source(), self._objective, self._rules)
+
+    @cached_property
+    def _cache(self) -> tuple[TokenCache, Identity, Callable[[], None]] | None:
+        """The cache, what the key is made of, and what checks that it still holds; ``None`` where tokens stay in memory."""
+        data, files = self._resolved.config.data, self._files
+        root = cache_folder(self._resolved, files)
+        if files is None and data.cache not in (None, "auto"):
+            first_notice(
+                f"notice: data.cache is of no use: dataset {self._resolved.config.dataset.name!r} names no files"
+            )
+        if root is None or files is None:
+            return None
+        before = sizes(files)
+        told = identity(self._resolved, self._tokenizer, self._rules, files, root / MEMORY)
+        return (
+            TokenCache(root, data.workers or processors(), first_notice, shown),
+            told,
+            partial(_refuse_changed, before),
+        )
+
+
+def cached_files(resolved: Resolved) -> Files | None:
+    """The files of a run's rows; ``None`` where nobody asks for them, since naming them may take a while, or nobody knows."""
+    return None if resolved.config.data.cache is None else source_files(resolved)
+
+
+def cache_folder(resolved: Resolved, files: Files | None) -> Path | None:
+    """Where the token cache of a run with these source files is; ``None`` where its tokens stay in memory."""
+    wish = resolved.config.data.cache
+    if wish is None or files is None:
+        return None
+    if wish != "auto":
+        return Path(expanduser(wish))
+    size = sum(each.st_size for each in sizes(files).values())
+    return cache_root() if size >= AUTO_BYTES else None
+
+
+def _refuse_changed(stats: Mapping[Path, os.stat_result]) -> None:
+    """Raise ``DataError`` when a file is not the one that was hashed."""
+    for path, before in stats.items():
+        now = path.stat()
+        if (now.st_size, now.st_mtime_ns, now.st_ino) != (before.st_size, before.st_mtime_ns, before.st_ino):
+            raise DataError(f"{path.absolute()} changed while it was encoded; leave it as it is, and start again")
+
+
+def processors() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def shown() -> Iterator[Progress]:
+    """A bar on a terminal; lines every few seconds elsewhere."""
+    if sys.stderr.isatty():
+        with _bar() as progress:
+            yield progress
+        return
+    last = time.monotonic()
+
+    def line(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last > _LINE_SECONDS and done < total:
+            last = time.monotonic()
+            notice(f"encoding rows: {100 * done / max(total, 1):.0f}%")
+
+    yield line
+
+
+@contextmanager
+def _bar() -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("encoding rows"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(file=drawn_on(sys.stderr)), transient=True, auto_refresh=False) as bar:
+        task = bar.add_task("rows")
+        yield lambda done, total: bar.update(task, completed=done, total=total, refresh=True)

@@ -1,0 +1,57 @@
+"""The last words of a run: what came of it, and what to do next."""
+
+from __future__ import annotations
+
+from mt_core.losses import loss_unit_of
+from mt_core.tracking.logs import notice, show
+from mt_train.assemble.data import RunData
+from mt_train.assemble.outcome import Outcome
+from mt_train.assemble.resume import COMPLETED
+from mt_train.checkpoint.folder import writing
+from mt_train.config.sections import TrainConfig
+from mt_train.evaluate.figures import prompt_ids
+from mt_train.plugins.resolve import Resolved
+from mt_train.tracking.console import duration
+
+
+def say_goodbye(outcome: Outcome, resolved: Resolved, data: RunData, total_steps: int) -> None:
+    """Say how the run ended; one that is complete is marked as such."""
+    if data.stream is not None:
+        show(f"of the stream, read in this run: {data.stream.report.describe()}")
+    if outcome.stopped:
+        _say_stopped(outcome, total_steps)
+        return
+    unit = loss_unit_of(data.objective)
+    loss = "" if outcome.eval_loss is None else f", held-out loss {outcome.eval_loss:.4f} {unit}".rstrip()
+    early = f" of {total_steps}" if outcome.steps < total_steps else ""
+    show(f"done: {outcome.steps}{early} step{'s' * (total_steps != 1)} in {duration(outcome.seconds)}{loss}")
+    if text := resolved.offers["dataset"].component.notice:
+        notice(f"notice: {text}")
+    if outcome.output is None:
+        return
+    with writing(outcome.output):
+        (outcome.output / COMPLETED).touch()
+    show(f"run folder: {outcome.output}")
+    show("next:")
+    show(f"  mt-generate --run {outcome.output} --prompt {_prompt_to_try(data)}")
+    show(f"  mt-train --resume {outcome.output} {_twice_as_long(resolved.config.train, total_steps)}")
+
+
+def _twice_as_long(train: TrainConfig, total_steps: int) -> str:
+    """In the unit of the config: a run that ended early is asked for more than it was to have, not than it had."""
+    return f"--train.epochs {2 * train.epochs:g}" if train.epochs else f"--train.steps {2 * total_steps}"
+
+
+def _prompt_to_try(data: RunData) -> str:
+    """The prompt of a row, where rows have prompts that fit on a line."""
+    ids = prompt_ids(data.train[0])
+    text = data.tokenizer.decode(ids) if len(ids) > 1 else ""
+    fits = 0 < len(text) <= 80 and text.isprintable() and not set(text) & set('"$`\\!')
+    return f'"{text}"' if fits else '"The "'
+
+
+def _say_stopped(outcome: Outcome, total_steps: int) -> None:
+    place = "nothing is saved (output none)" if outcome.output is None else "nothing is saved; start it again"
+    if outcome.output is not None and outcome.steps:
+        place = f"saved; go on with: mt-train --resume {outcome.output}"
+    notice(f"stopped by {outcome.stopped} after step {outcome.steps} of {total_steps}: {place}")

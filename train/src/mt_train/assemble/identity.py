@@ -1,0 +1,239 @@
+"""What the tokens of a run follow from: the key of the token cache. Nothing that the run does with them is in it."""
+
+from __future__ import annotations
+
+import ast
+import glob
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from functools import cache, partial
+from os.path import expanduser
+from pathlib import Path
+from typing import Any, Literal
+
+from mt_core.components import Component, DatasetComponent
+from mt_core.config.base import MtConfig
+from mt_core.errors import DataError
+from mt_core.files.config import PINS
+from mt_core.plugins.host import Offer
+from mt_core.plugins.lock import code_hash, installed_version
+from mt_core.protocols import Tokenizer
+from mt_train.assemble.resume import tokenizer_digest
+from mt_train.checkpoint.files import replace_text, sha256
+from mt_train.config.run import RunConfig
+from mt_train.data.encoding import Rules
+from mt_train.plugins.parts import Part
+from mt_train.plugins.resolve import Resolved
+
+AUTO_BYTES = 50_000_000
+"""Files of fewer bytes are encoded in memory each time (``data.cache: auto``): that takes seconds."""
+
+BAD_ROWS = frozenset({"on_bad_row", "max_bad_rows"})
+"""Keys of the ``data`` section that say what bad rows mean; asked again whenever the cache is opened."""
+
+BESIDE_TOKENS = BAD_ROWS | {"cache", "workers", "strict", "prove", "eval", "shuffle", "shuffle_buffer"}
+BESIDE_TOKENS |= {"batching", "packing", "pad_multiple", "group_by_length"}
+"""Keys of the ``data`` section that change no token of a row."""
+
+LIBRARIES = ("jinja2", "sentencepiece", "tiktoken", "tokenizers", "transformers")
+"""What reads texts and renders templates beside the core and its plugins."""
+
+_SETTLED_SECONDS = 2.0
+"""A file that changed later than so long ago may change again within the resolution of its time, so its hash is not remembered."""
+
+MEMORY = "hashes"
+"""Folder beside the keys: SHA-256 of each source file, and its path, under a name that is made of what tells that it changed."""
+_NAME = re.compile(r"[0-9a-f]{40}")
+
+Split = Literal["train", "eval"]
+Files = Mapping[str, Sequence[Path] | None]
+"""Those of each split, and of ``data.eval`` where it is a path."""
+
+
+def source_files(resolved: Resolved) -> Files | None:
+    """The files that rows come from; ``None`` when the dataset, or one that it is made of, does not say."""
+    component, config = resolved.offers["dataset"].component, resolved.config
+    named = partial(_files, component, parts=resolved.parts.get("dataset"))
+    files = {"train": named(config.dataset.options, split="train")}
+    if isinstance(config.data.eval, str):
+        with naming_eval(config):
+            files["data.eval"] = named(evaluation_options(config), split="train")
+    if None in files.values():
+        return None
+    return {**files, "eval": named(config.dataset.options, split="eval")}
+
+
+def _files(
+    component: Component, options: MtConfig, *, parts: Sequence[Part] | None, split: Split
+) -> Sequence[Path] | None:
+    if not isinstance(component, DatasetComponent):
+        return None
+    if parts is None:
+        return component.files(options, split)
+    inner = [_files(part.offer.component, part.options, parts=part.parts, split=split) for part in parts]
+    return component.files(options, split, parts=inner)
+
+
+def evaluation_options(config: RunConfig) -> MtConfig:
+    """The dataset's options where ``data.eval`` is a path: those of the run with this path, but for the hash of its own file."""
+    given = config.dataset.options
+    kept = given.model_dump(exclude_unset=True, exclude=set(PINS))
+    return type(given)(**{**kept, "path": config.data.eval})
+
+
+@contextmanager
+def naming_eval(config: RunConfig) -> Iterator[None]:
+    """A ``DataError`` of its rows names ``data.eval``."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"data.eval={config.data.eval}: {error}") from error
+
+
+def sizes(files: Files) -> dict[Path, os.stat_result]:
+    """What the file system says of each file."""
+    return {path: path.stat() for paths in files.values() for path in paths or ()}
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What the encoded rows of a run follow from; ``memory`` is a folder that remembers the hashes of files."""
+
+    config: RunConfig
+    files: Files
+    memory: Path
+    rules: Mapping[str, Any]
+    """All but the rows and the options of the dataset."""
+    _known: dict[str, list[tuple[str, str]]] = field(default_factory=dict, repr=False)
+
+    def key(self, part: str) -> str:
+        """The name of the folder for a part of the run (train, held_out, every): two that are the same rows share it."""
+        source, cut = self._rows(part)
+        dataset = self.config.dataset
+        options = evaluation_options(self.config) if source == "data.eval" else dataset.options
+        told = {
+            "rows": self._hashed(source),
+            "dataset": {"name": dataset.name, **options.model_dump(mode="json")},
+            "split": "eval" if source == "eval" else "train",
+            "cut": cut,
+            **self.rules,
+        }
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:40]
+
+    def _hashed(self, source: str) -> list[tuple[str, str]]:
+        if source not in self._known:
+            self._known[source] = _hashes(self.files[source] or (), self.memory)
+        return self._known[source]
+
+    def _rows(self, part: str) -> tuple[str, list[Any] | None]:
+        """Which source the part is of, and which cut of it; no cut is all of it (``assemble.sources.rows_of``)."""
+        wanted, apart = self.config.data.eval, self.files["eval"] is not None
+        if part == "every":
+            return ("eval" if apart else "train"), None
+        if isinstance(wanted, str):
+            return ("train" if part == "train" else "data.eval"), None
+        if part == "held_out" and apart and wanted is not None:
+            return "eval", None
+        whole = part == "train" and (apart or wanted is None)
+        return "train", None if whole else [part, wanted]
+
+
+def identity(resolved: Resolved, tokenizer: Tokenizer, rules: Rules, files: Files, memory: Path) -> Identity:
+    """Everything that the encoded rows of a run follow from."""
+    config, kinds = resolved.config, ("tokenizer", "objective")
+    slots = {kind: getattr(config, kind) for kind in kinds}
+    read = [path for slot in slots.values() for path in _files_named(slot.options)]
+    kept = {name: value for name, value in asdict(rules).items() if name not in BAD_ROWS}
+    hashed = cache(code_hash)  # most parts are in the same package
+    of_rules = {
+        "rules": {**kept, "stop_ids": sorted(rules.stop_ids)},
+        "components": {kind: slot.as_raw() for kind, slot in slots.items()},
+        "code": {name: hashed(_package_of(offer.component.build)) for name, offer in sorted(_makers(resolved, kinds))}
+        | {"core": hashed(__name__.partition(".")[0])},
+        "libraries": {name: installed_version(name) for name in LIBRARIES},
+        "read": _hashes(read, memory),
+        "tokenizer": [tokenizer_digest(tokenizer), tokenizer.chat_template],
+        "data": config.data.model_dump(mode="json", exclude=set(BESIDE_TOKENS)),
+    }
+    return Identity(config, files, memory, of_rules)
+
+
+def _makers(resolved: Resolved, kinds: Sequence[str]) -> Iterator[tuple[str, Offer]]:
+    """Whose code makes the tokens: that of the dataset and of what it is made of, too."""
+    return ((key, offer) for key, offer in resolved.offers.items() if key in kinds or offer.kind == "dataset")
+
+
+def _files_named(options: MtConfig) -> Iterator[Path]:
+    """What a tokenizer was read from: files that options name, with those beside them that begin with their name, and all of folders."""
+    for value in options.model_dump(mode="json").values():
+        path = Path(expanduser(value)) if isinstance(value, str) and value else None
+        if path is not None and path.exists():
+            near = path.rglob("*") if path.is_dir() else path.parent.glob(f"{glob.escape(path.stem)}*")
+            yield from sorted(child for child in near if child.is_file())
+
+
+def _hashes(paths: Iterable[Path], memory: Path) -> list[tuple[str, str]]:
+    return [(str(path), file_hash(path, memory)) for path in paths]
+
+
+def file_hash(path: Path, memory: Path) -> str:
+    """SHA-256 of a file, read again only when its path, size, time of change or inode are others than they were.
+
+    As git does, this trusts the file system to tell that a file changed.
+    """
+    about = _about(path)
+    known = memory / hashlib.sha256(repr(about).encode()).hexdigest()[:40]
+    if known.is_file() and len(text := known.read_text(encoding="utf-8", errors="replace").partition("\n")[0]) == 64:
+        with suppress(OSError):  # the cache of somebody else
+            os.utime(known)  # that it is used: `mt-data clean` asks
+        return text
+    digest = sha256(path)
+    if time.time() - path.stat().st_mtime > _SETTLED_SECONDS and _about(path) == about:
+        with suppress(OSError):  # it is hashed again then; whether tokens can be kept there shows when they are
+            memory.mkdir(parents=True, exist_ok=True)
+            replace_text(known, f"{digest}\n{str(path.absolute())!a}\n")  # a path may have any bytes
+    return digest
+
+
+def old_hashes(root: Path, seconds: float) -> tuple[int, list[Path]]:
+    """How many hashes of source files a cache remembers, and those of files that are gone, or not asked for so long.
+
+    Raises ``DataError`` for a folder that cannot be read.
+    """
+    folder, latest = root / MEMORY, time.time() - seconds
+    try:
+        if folder.is_symlink() or not folder.is_dir():
+            return 0, []
+        own = [
+            path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file() and not path.is_symlink()
+        ]
+        return len(own), sorted(path for path in own if path.stat().st_mtime <= latest or _is_gone(path))
+    except OSError as error:
+        raise DataError(
+            f"{error.filename or folder} cannot be read: {error.strerror}. Check its permissions"
+        ) from error
+
+
+def _is_gone(memory: Path) -> bool:
+    """Whether the file whose hash this is does not exist any more; those of older versions do not say which it was."""
+    _, _, path = memory.read_text(encoding="utf-8", errors="replace").partition("\n")
+    try:
+        return bool(path.strip()) and not Path(ast.literal_eval(path.strip())).exists()
+    except (ValueError, SyntaxError):
+        return True  # no file that this program wrote
+
+
+def _about(path: Path) -> tuple[str | int, ...]:
+    now = path.stat()
+    return str(path.absolute()), now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino, now.st_dev
+
+
+def _package_of(build: Any) -> str:
+    module: str = getattr(getattr(build, "func", build), "__module__", "") or ""  # func: of a partial
+    return module.partition(".")[0]

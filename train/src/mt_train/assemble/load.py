@@ -1,0 +1,115 @@
+"""A model to generate with: from a run's checkpoint, or from a folder of weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from os.path import expanduser
+from pathlib import Path
+
+import torch
+
+from mt_core.errors import MtError, WeightsError
+from mt_core.nn import TrainModel
+from mt_core.protocols import Quantizer, Tokenizer
+from mt_train.assemble.adapted import inject, start
+from mt_train.assemble.data import build_tokenizer
+from mt_train.assemble.weights import averaged_of, pretrained, weights_of
+from mt_train.checkpoint.store import verify
+from mt_train.data.templates import build_template
+from mt_train.engine.build import build_quantized, fill_model, weight_names
+from mt_train.engine.processes import Process
+from mt_train.generation.loaded import Loaded
+from mt_train.plugins.resolve import Resolved
+
+GENERATION_CONFIG = "generation_config.json"
+
+
+def load(
+    resolved: Resolved, checkpoint: Path | None, say: Callable[[str], None], *, averaged: str | None = None
+) -> Loaded:
+    """Build the model and fill it by name, with the average of a callback where one is named.
+
+    No process group and no DeepSpeed are needed.
+    """
+    config = resolved.config
+    tokenizer = _tokenizer(resolved, checkpoint)
+    eos_ids = end_tokens(tokenizer, resolved.weights_path, config.model.options.vocab_size)
+    model = load_model(resolved, checkpoint, say)
+    if averaged is not None:
+        kept = averaged_of(checkpoint, averaged)
+        fill_model(model, kept, seed=config.train.seed, process=_process(), only=set(kept))
+    template = build_template(tokenizer, config.data)
+    return Loaded(model, tokenizer, config.model.options.max_seq_len, eos_ids, template)
+
+
+def load_model(resolved: Resolved, checkpoint: Path | None, say: Callable[[str], None]) -> TrainModel:
+    """The model and its adapter, filled."""
+    if checkpoint is not None:
+        verify(checkpoint)
+    model, process = _built(resolved, _process().device), _process()
+    names = weight_names(model)
+    source = weights_of(resolved, names, say, checkpoint, adapted=True)
+    fill_model(model, source, seed=resolved.config.train.seed, process=process)
+    adapter = inject(resolved, model, checkpoint=checkpoint)
+    start(resolved, model, adapter, names, process=process, checkpoint=checkpoint)
+    return model.eval()
+
+
+def load_base(resolved: Resolved, checkpoint: Path, say: Callable[[str], None]) -> TrainModel:
+    """The model that the adapter of a run was put over."""
+    model, process = _built(resolved, _process().device), _process()
+    names = weight_names(model)
+    if resolved.weights_path is not None:
+        source = pretrained(resolved, resolved.config.model, names, say, adapted=True)
+    else:
+        source = weights_of(resolved, names, say, checkpoint, adapted=True)
+    fill_model(model, source, seed=resolved.config.train.seed, process=process)
+    return model.eval()
+
+
+def _process() -> Process:
+    return Process(0, 1, 0, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def _built(resolved: Resolved, device: torch.device) -> TrainModel:
+    make = partial(resolved.build, "train_model", resolved.config.model.options)
+    quantizer: Quantizer | None = resolved.build("quantizer", resolved.config.quantizer.options)
+    if quantizer is not None:
+        return build_quantized(make, quantizer, device)
+    # Layers draw values of their own before they are filled: not from the generator of the program that loads.
+    with torch.random.fork_rng(devices=[]), device:
+        return make()  # type: ignore[no-any-return]
+
+
+def _tokenizer(resolved: Resolved, checkpoint: Path | None) -> Tokenizer:
+    try:
+        return build_tokenizer(resolved)
+    except MtError as error:
+        path = getattr(resolved.config.tokenizer.options, "path", None)
+        if checkpoint is None or path is None or Path(expanduser(path)).exists():
+            raise
+        raise MtError(
+            f"the run's tokenizer, {resolved.config.tokenizer.name} at {path}, is gone; give where it is now with"
+            " --tokenizer-path PATH (mt-generate) or --tokenizer.path PATH (mt-eval), or put it back there"
+        ) from error
+
+
+def end_tokens(tokenizer: Tokenizer, weights: str | Path | None, vocabulary: int) -> tuple[int, ...]:
+    """The tokenizer's end token, and those that a ``generation_config.json`` beside the weights adds (an end of turn)."""
+    own = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
+    file = None if weights is None else Path(weights) / GENERATION_CONFIG
+    if file is None or not file.is_file():
+        return tuple(own)
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        given = content.get("eos_token_id")
+    except (OSError, ValueError, AttributeError) as error:
+        raise WeightsError(f"{file} is not a JSON mapping ({error}); repair it, or remove it") from error
+    listed = given if isinstance(given, list) else [] if given is None else [given]
+    if wrong := [token for token in listed if type(token) is not int or not 0 <= token < vocabulary]:
+        raise WeightsError(
+            f"{file} has eos_token_id {wrong[0]!r}, which is no id of the {vocabulary} tokens; correct it"
+        )
+    return tuple(dict.fromkeys([*own, *listed]))

@@ -1,0 +1,47 @@
+"""How far a run had come when it was saved, out of the manifest of its checkpoint."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mt_core.errors import CheckpointError
+from mt_core.protocols import StepRecord
+from mt_train.assemble.resume import ENDED, callbacks_differ
+from mt_train.checkpoint.manifest import MANIFEST
+from mt_train.config.run import RunConfig
+from mt_train.data.loader import Loader, Position
+from mt_train.loop import Progress
+
+
+def saved_progress(
+    manifest: Mapping[str, Any], checkpoint: Path, config: RunConfig, loader: Loader, *, total_steps: int
+) -> Progress:
+    """Return the progress of a run that goes on with ``config``, for ``total_steps``.
+
+    A callback's end of the run does not hold for more steps, or other callbacks. Raises ``CheckpointError`` for a position
+    that its epoch does not have.
+    """
+    position = Position(**manifest["position"])
+    if not loader.has(position):
+        raise CheckpointError(
+            f"{checkpoint / MANIFEST} is damaged: position is {manifest['position']}, and that epoch has no such row; use"
+            " another checkpoint"
+        )
+    longer = total_steps > manifest["total_steps"] or callbacks_differ(manifest, config)
+    pending = manifest.get("pending")
+    return Progress(
+        manifest["step"],
+        manifest["tokens"],
+        position,
+        _record_of(pending) if pending else None,
+        manifest.get("skipped", 0),
+        manifest.get(ENDED, False) and not longer,
+    )
+
+
+def _record_of(values: Mapping[str, Any]) -> StepRecord:
+    numbers: dict[str, Any] = {key: math.nan if value is None else value for key, value in values.items()}
+    return StepRecord(**numbers)

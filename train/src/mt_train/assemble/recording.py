@@ -1,0 +1,76 @@
+"""Where the figures of a run go: opened on rank 0, each cut back to where a resumed run goes on."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from mt_core.config.secrets import redacted_config
+from mt_core.events import TrackedRun
+from mt_core.losses import NATS_PER_TOKEN
+from mt_core.tracking.logs import notice
+from mt_train.assemble.samples import SampleWriter
+from mt_train.loop import Progress
+from mt_train.plugins.resolve import Resolved
+from mt_train.tracking.console import ProgressLines
+from mt_train.tracking.metrics import MetricsFile, spans
+from mt_train.tracking.recorder import Recorder
+from mt_train.tracking.tensorboard import TensorBoardWriter
+from mt_train.tracking.trackers import GuardedTracker
+
+
+def open_recorder(
+    resolved: Resolved,
+    output: Path | None,
+    progress: Progress,
+    samples: SampleWriter | None,
+    *,
+    total_steps: int,
+    is_main: bool,
+    checkpoint: Path | None = None,
+    loss_unit: str = NATS_PER_TOKEN,
+) -> Recorder:
+    """Every outlet that the run has; none on other ranks. Says where a run goes on that has a ``checkpoint``.
+
+    Raises ``MtError`` where a tracker says what it lacks.
+    """
+    if not is_main:
+        return Recorder(None, None, None, None)
+    every = resolved.config.log.every_steps
+    lines = ProgressLines(
+        resolved.build("task_print", resolved.config.task_print.options),
+        total_steps=total_steps,
+        every_steps=every,
+        first_step=progress.step,
+        name=resolved.config.task_print.name,
+    )
+    recorded = progress.step if progress.pending is None else progress.step - 1
+    trackers = _trackers(resolved, output, recorded)
+    if output is None:
+        return Recorder(None, None, lines, None, every, trackers)
+    metrics = MetricsFile(output / "metrics.jsonl")
+    again = metrics.cut_back(recorded)
+    if checkpoint is not None:
+        notice(_describe_start(checkpoint, progress, total_steps, again))
+    if samples is not None:
+        samples.cut_back(recorded)
+    board = TensorBoardWriter(output / "tensorboard", purge_step=progress.step + 1 if progress.step else None)
+    return Recorder(metrics, board, lines, output, every, trackers, loss_unit=loss_unit)
+
+
+def _describe_start(checkpoint: Path, progress: Progress, total_steps: int, again: list[int]) -> str:
+    """Say from where a run goes on, and which steps it had come to after that: their figures were cut off."""
+    text = f"notice: the run goes on from {checkpoint}, after step {progress.step:,} of {total_steps:,}"
+    if progress.pending is not None:
+        return f"{text}, with the evaluation of that step"
+    which = f"step{'s' * (len(again) != 1)} {spans(again)}"
+    return f"{text}; {which}, whose figures were there already, will be computed anew" if again else text
+
+
+def _trackers(resolved: Resolved, output: Path | None, first_step: int) -> list[GuardedTracker]:
+    name = output.name if output is not None else resolved.stem
+    run = TrackedRun(name=name, output=output, config=redacted_config(resolved.config.as_raw()), first_step=first_step)
+    return [
+        GuardedTracker(each.name, partial(resolved.build, f"tracker:{each.name}", each.options, run=run))
+        for each in resolved.config.trackers
+    ]

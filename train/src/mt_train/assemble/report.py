@@ -1,0 +1,159 @@
+"""What a run is about to do, before its first step."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from mt_core import __version__
+from mt_core.groups import GroupSize
+from mt_core.losses import loss_unit_of
+from mt_core.nn import Batch
+from mt_core.protocols import Tokenizer
+from mt_train.assemble.data import RunData
+from mt_train.config.run import RunConfig
+from mt_train.config.sections import DataConfig
+from mt_train.data.report import DataReport
+from mt_train.engine.build import stored_layers
+from mt_train.engine.engine import Engine
+from mt_train.engine.plan import Plan
+from mt_train.plugins.resolve import Resolved
+
+EXAMPLE_CHARACTERS = 160
+
+
+def describe_run(about: Mapping[str, Any], data: RunData) -> str:
+    """What ``about_run`` says, for people: a few aligned lines."""
+    lines = [
+        ("model", about["model"]),
+        *(("parameters", _parameters(part)) for part in about["parameters"]),
+        *(("groups" if not number else "", str(GroupSize(**group))) for number, group in enumerate(about["groups"])),
+        ("training", data.train.report.describe()),
+        ("held out", data.held_out.report.describe() if len(data.held_out) else "nothing"),
+        ("batching", about["batching"]),
+        ("example", about["example"]),
+        ("layout", about["layout"]),
+        *((f"stage {number}", text) for number, text in enumerate(about["stages"])),
+        ("device", about["device"]),
+        ("attention", about["attention"]),
+        ("steps", f"{about['total_steps']:,} optimizer steps of {about['sequence_len']} tokens a row"),
+    ]
+    return "\n".join(f"{title:<11}{' '.join(text.split())}" for title, text in lines)
+
+
+def _parameters(part: Mapping[str, Any]) -> str:
+    """``783,488 float32, trained, 3.0 MiB``."""
+    state = "trained" if part["trained"] else "frozen"
+    return f"{part['count']:,} {part['dtype']}, {state}, {part['bytes'] / 2**20:,.1f} MiB"
+
+
+def parameter_counts(engine: Engine) -> list[dict[str, Any]]:
+    """Parameters and their bytes by dtype and whether they are trained."""
+    counts: Counter[tuple[str, bool]] = Counter()
+    sizes: Counter[tuple[str, bool]] = Counter()
+    for _, layer in stored_layers(engine.module.model):
+        counts["quantized", False] += layer.in_features * layer.out_features
+        sizes["quantized", False] += layer.stored_bytes
+    for _, parameter in engine.module.model.named_parameters():
+        key = str(parameter.dtype).removeprefix("torch."), parameter.requires_grad
+        number = int(getattr(parameter, "ds_numel", parameter.numel()))
+        counts[key] += number
+        sizes[key] += number * parameter.element_size()
+    return [
+        {"dtype": dtype, "trained": trained, "count": counts[dtype, trained], "bytes": sizes[dtype, trained]}
+        for dtype, trained in sorted(counts)
+    ]
+
+
+def about_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: int) -> dict[str, Any]:
+    """Model, parameters, data, layout, device, attention: the content of ``about.json``."""
+    config = resolved.config
+    return {
+        "schema": 1,
+        "core": __version__,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "model": model_title(resolved),
+        "parameters": parameter_counts(engine),
+        "groups": [asdict(group) for group in engine.groups],
+        "data": {
+            "train": data.train.report.as_dict(),
+            "held_out": data.held_out.report.as_dict() if len(data.held_out) else None,
+        },
+        "warnings": warnings(config, data, engine.plan),
+        "batching": describe_batching(config.data, data.train.report),
+        "example": example(data),
+        "layout": engine.plan.describe(),
+        "stages": list(engine.stages),
+        "device": _device(engine),
+        "attention": repr(engine.module.model.attention),
+        "total_steps": total_steps,
+        "loss_unit": loss_unit_of(data.objective),
+        "sequence_len": config.train.sequence_len,
+    }
+
+
+def describe_batching(data: DataConfig, report: DataReport) -> str:
+    """``packing (best_fit), which fills 98.1% of the places in a row (padding to a multiple of 8: 63.2%)``."""
+    names = {"packing": f"packing ({data.packing})", "padding": f"padding to a multiple of {data.pad_multiple}"}
+    shares = {kind: f"{100 * share:.1f}%" for kind, share in report.filled.items()}
+    chosen = shares.pop(str(data.batching))
+    others = ", ".join(f"{names[kind]}: {share}" for kind, share in shares.items())
+    return f"{names[str(data.batching)]}, which fills {chosen} of the places in a row ({others})"
+
+
+def warnings(config: RunConfig, data: RunData, plan: Plan) -> list[str]:
+    """What the rows show, and that they do not fill one optimizer step."""
+    wanted, samples = plan.global_batch_size, len(data.train)
+    if config.data.batching == "packing" or samples >= wanted or data.stream is not None:
+        return data.findings
+    few = (
+        f"training: {samples} samples do not fill one optimizer step of {wanted} rows, so that each step is an epoch and has"
+        " empty rows; add rows, or set --train.micro-batch-size and --train.global-batch-size lower"
+    )
+    return [*data.findings, few]
+
+
+def model_title(resolved: Resolved) -> str:
+    """Family, size, and the plugin that they come from."""
+    model = resolved.config.model
+    size = f" {model.source.variant}" if model.source.variant else ""
+    return f"{model.name}{size} from {resolved.offers['model'].plugin.label}"
+
+
+def example(data: RunData) -> str:
+    """The first sample as text, the trained part between « and »."""
+    sample = data.train[0]
+    batch = data.objective.collate([[sample]], length=max(2, len(sample.ids)))
+    return render(batch, data.tokenizer)
+
+
+def render(batch: Batch, tokenizer: Tokenizer) -> str:
+    """The first row of a batch as text; tokens that are predicted stand between « and ».
+
+    A tokenizer with a ``show`` of its own spells out special tokens, which would hide a wrong template otherwise.
+    """
+    decode: Callable[[Sequence[int]], str] = getattr(tokenizer, "show", tokenizer.decode)
+    ids = batch.input_ids[0].tolist()
+    trained = [False, *(batch.labels[0] != -100).tolist()[:-1]]
+    text, start = "", 0
+    while start < len(ids) and len(text) < EXAMPLE_CHARACTERS:
+        end = start
+        while end < len(ids) and trained[end] == trained[start]:
+            end += 1
+        piece = decode(ids[start:end])
+        piece = piece if len(piece) <= EXAMPLE_CHARACTERS else piece[:EXAMPLE_CHARACTERS] + "…"
+        text += f"«{piece}»" if trained[start] else piece
+        start = end
+    return text
+
+
+def _device(engine: Engine) -> str:
+    device = engine.process.device
+    if device.type == "cuda":
+        return f"{engine.process.world} × {torch.cuda.get_device_name(device)}"
+    return f"CPU, {torch.get_num_threads()} threads a process"

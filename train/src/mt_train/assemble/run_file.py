@@ -1,0 +1,177 @@
+"""The config of a run: the one in its checkpoint, which is sealed, compared with ``run.yaml``, which anybody can edit.
+
+Whoever edits ``run.yaml`` of a folder that is handed on could otherwise choose what a later command of somebody else writes,
+reads or sends. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mt_core.errors import ConfigError, Fault
+from mt_core.hookspecs import LISTS, SLOTS
+from mt_core.plugins.lock_file import RUN_FILE, check_lock
+from mt_train.checkpoint.files import refuse_special
+from mt_train.checkpoint.manifest import read_manifest
+from mt_train.config.commandline import merge
+from mt_train.config.files import read_config
+from mt_train.config.run import SECTIONS
+
+MAY_CHANGE = (
+    "train.steps",
+    "train.epochs",
+    "train.max_minutes",
+    "train.micro_batch_size",
+    "train.activation_checkpointing",
+    "train.attention",
+    "train.compile",
+    "train.tf32",
+    "train.on_nonfinite",
+    "train.max_skips",
+    "log.",
+    "checkpoint.",
+    "eval.",
+    "callbacks",
+    "trackers",
+    "parallel.",
+    "data.cache",
+    "data.workers",
+    "data.prove",
+)
+"""Keys that a resumed run may set anew (docs/architecture.md); a trailing dot means a whole section."""
+
+
+def run_config(checkpoint: Path) -> dict[str, Any]:
+    """Return the config of a checkpoint, for commands that read a run and train nothing.
+
+    The folder of encoded rows is left out: a run's folder does not say where such a command writes. Raises ``CheckpointError``
+    with the ``pip install`` line when a plugin is missing, ``ConfigError`` when ``run.yaml`` defines another run.
+    """
+    folder = checkpoint.parent.parent
+    check_lock(folder)
+    stored, manifest = read_stored(folder), read_manifest(checkpoint)
+    saved = manifest.get("config", stored)
+    refuse_other_run(saved, stored, folder)
+    data = {key: value for key, value in (saved.get("data") or {}).items() if key != "cache"}
+    return {**saved, "data": data}
+
+
+def read_stored(folder: Path) -> dict[str, Any]:
+    """Return the content of ``run.yaml``, which has to be a regular file."""
+    refuse_special(folder / RUN_FILE)
+    return read_config(folder / RUN_FILE)
+
+
+def flat(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys of slots and sections."""
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
+        if isinstance(value, dict) and (key in SLOTS or key in SECTIONS):
+            values |= {f"{key}.{name}": item for name, item in value.items()}
+        else:
+            values[key] = value
+    return values
+
+
+def refuse_other_run(saved: Mapping[str, Any], stored: Mapping[str, Any], folder: Path) -> None:
+    """Raise ``ConfigError`` with both values of each key in which ``run.yaml`` defines another run than the checkpoint."""
+    fix = "One of the two is damaged, was changed, or is another run's: put it back as it was."
+    refuse_differences(flat(saved), "in the checkpoint", flat(stored), f" in {folder / RUN_FILE}", fix)
+
+
+def refuse_differences(
+    before: Mapping[str, Any], where_before: str, after: Mapping[str, Any], where_after: str, fix: str
+) -> None:
+    """Raise ``ConfigError`` with both values of each key that differs and may not change."""
+    faults = [
+        Fault(
+            key=key.replace("_", "-"),
+            problem=f"is {after.get(key)!r}{where_after}, and {before.get(key)!r} {where_before}.",
+            fix=fix,
+        )
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key) and not key.startswith(MAY_CHANGE)
+    ]
+    if faults:
+        raise ConfigError(faults)
+
+
+def refuse_unsaid(
+    saved: Mapping[str, Any],
+    stored: Mapping[str, Any],
+    asked: Mapping[str, Any],
+    folder: Path,
+    known: Mapping[str, Any],
+) -> None:
+    """Raise ``ConfigError`` for each key that may change and differs in ``run.yaml``, unless ``asked`` settles it.
+
+    A run that was gone on with in another way, and ended before it saved, leaves such keys; so does whoever edits the file.
+    ``known`` is the checkpoint's config with the defaults of the plugins as they are now.
+    """
+    before, after = flat(_settled(saved, asked)), flat(_settled(stored, asked))
+    defaults = flat(merge({}, known))
+    faults = []
+    for key in sorted(before.keys() | after.keys()):
+        was, now = (_value(values.get(key, defaults.get(key))) for values in (before, after))
+        if was != now and key.startswith(MAY_CHANGE):
+            problem = f"is {now!r} in {folder / RUN_FILE}, and {was!r} in the checkpoint."
+            ways = " or ".join(f"`{shlex.join(_words(key, value, than))}`" for value, than in ((now, was), (was, now)))
+            fix = f"Give {ways}: a run's folder alone does not change how its run goes on."
+            faults.append(Fault(key=key.replace("_", "-"), problem=problem, fix=fix))
+    if faults:
+        raise ConfigError(faults)
+
+
+def _settled(raw: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A config with what is asked on top; callbacks or trackers that are named at all are not compared."""
+    return {key: value for key, value in merge(raw, asked).items() if key not in LISTS or key not in asked}
+
+
+def _value(value: Any) -> Any:
+    """An empty list of components is none."""
+    return value or None if isinstance(value, dict | list | tuple) else value
+
+
+def _words(key: str, value: Any, than: Any) -> Iterator[str]:
+    """What says a value on a command line; of components the options that are not those of ``than``."""
+    option = f"--{key.replace('_', '-')}"
+    yield option
+    if key not in LISTS or not isinstance(value, dict):
+        yield _written(value)
+        return
+    yield ",".join(name.replace("_", "-") for name in value)
+    for name, options in value.items():
+        other = than.get(name, {}) if isinstance(than, dict) else {}
+        for inner, wanted in (options or {}).items():
+            if wanted != other.get(inner):
+                yield from (f"{option}.{name.replace('_', '-')}.{inner.replace('_', '-')}", _written(wanted))
+
+
+def _written(value: Any) -> str:
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def places_outside(raw: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
+    """Return ``key=value`` of each place beyond the run's folder that callbacks, trackers and the token cache name unasked."""
+    typed = _written_keys(merge({}, asked))
+    values = {key: value for key, value in _written_keys(merge({}, raw)).items() if key not in typed}
+    return [f"{key.replace('_', '-')}={value}" for key, value in values.items() if _is_outside(value)]
+
+
+def _written_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys of what may name a place to write to."""
+    found = {"data.cache": raw["data"]["cache"]} if "cache" in (raw.get("data") or {}) else {}
+    for key in LISTS:
+        for name, options in (raw.get(key) or {}).items():
+            found |= {f"{key}.{name}.{option}": value for option, value in (options or {}).items()}
+    return found
+
+
+def _is_outside(value: Any) -> bool:
+    return isinstance(value, str) and (value.startswith(("/", "~")) or "://" in value or ".." in Path(value).parts)

@@ -1,0 +1,116 @@
+"""``samples.jsonl``: what the model writes after the same few held-out prompts, at each evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from mt_core.nn import TrainModel
+from mt_core.protocols import Sample, Tokenizer
+from mt_core.tracking.step_lines import StepLines
+from mt_train.assemble.data import RunData
+from mt_train.data.encoded import EncodedSamples
+from mt_train.data.templates import build_template
+from mt_train.engine.engine import Engine
+from mt_train.evaluate.figures import prompt_ids
+from mt_train.generation.decode import Continuation, decode
+from mt_train.generation.rules import SamplingRules
+from mt_train.generation.text import TextStream, earliest
+from mt_train.plugins.resolve import Resolved
+
+FILE = "samples.jsonl"
+LONGEST_PROMPT = 64
+"""Tokens of a text that are shown to the model where the sample itself has no prompt."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    row_id: str
+    prompt: tuple[int, ...]
+    expected: tuple[int, ...]
+
+
+class SampleWriter:
+    """Continues the first held-out samples greedily; no random number is drawn, so training goes on as without it.
+
+    A text ends at its end token, and at ``stop`` where that is how a template ends its turns.
+    """
+
+    def __init__(
+        self,
+        held_out: EncodedSamples,
+        tokenizer: Tokenizer,
+        folder: Path,
+        *,
+        count: int,
+        tokens: int,
+        stop: str | None = None,
+    ) -> None:
+        self._tokenizer, self._file, self._tokens = tokenizer, StepLines(folder / FILE), tokens
+        self._stop = () if stop is None else (stop,)
+        self._asked = [_asked(sample) for sample in islice(held_out, count)]
+        ends = [tokenizer.eos_id, *(_end(ask.expected, tokenizer) for ask in self._asked)]
+        self._eos_ids = tuple({token for token in ends if token is not None})
+        """The token that ends a text, and those that end the turns of a chat."""
+
+    def cut_back(self, step: int) -> None:
+        """Drop what was written after ``step``."""
+        self._file.cut_back(step)
+
+    def write(self, model: TrainModel, step: int, *, longest: int) -> list[dict[str, Any]]:
+        """Append a line for each prompt, and return what they hold. ``longest`` is what the model takes, prompt and new tokens together."""
+        streams = [TextStream(self._tokenizer, stop=self._stop) for _ in self._asked]
+        rows = [
+            Continuation(ask.prompt, min(self._tokens, longest - len(ask.prompt)), stops=stream.push)
+            for ask, stream in zip(self._asked, streams, strict=True)
+        ]
+        was_training = model.training
+        try:
+            for batch in [rows] if model.ragged_batches else [[row] for row in rows]:
+                decode(model, batch, rules=SamplingRules(greedy=True), eos_ids=self._eos_ids)
+        finally:
+            model.train(was_training)
+        asked = zip(self._asked, streams, strict=True)
+        written = [self._texts(step, ask, stream.close()) for ask, stream in asked]
+        self._file.append(written)
+        return written
+
+    def close(self) -> None:
+        """Write what could not be written so far."""
+        self._file.close()
+
+    def _texts(self, step: int, ask: _Asked, text: str) -> dict[str, Any]:
+        expected = self._tokenizer.decode(ask.expected[: self._tokens])
+        at = earliest(expected, self._stop)
+        texts = {"prompt": self._tokenizer.decode(ask.prompt), "expected": expected[:at], "text": text}
+        return {"step": step, "row_id": ask.row_id, **texts}
+
+
+def _end(expected: Sequence[int], tokenizer: Tokenizer) -> int | None:
+    """The special token at the end, which adds nothing to the text."""
+    is_silent = len(expected) > 1 and tokenizer.decode(expected[-2:]) == tokenizer.decode(expected[-2:-1])
+    return expected[-1] if is_silent else None
+
+
+def _asked(sample: Sample) -> _Asked:
+    ids: Sequence[int] = [int(each) for each in sample.ids]
+    start = len(prompt_ids(sample))
+    if start < 2:  # a text that is trained on from its beginning
+        start = max(1, min(LONGEST_PROMPT, len(ids) // 2))
+        return _Asked(sample.row_id, tuple(ids[:start]), tuple(ids[start:]))
+    end = next((place for place in range(start, len(ids)) if not sample.trained[place]), len(ids))
+    return _Asked(sample.row_id, tuple(ids[:start]), tuple(ids[start:end]))
+
+
+def sample_writer(resolved: Resolved, data: RunData, engine: Engine, output: Path | None) -> SampleWriter | None:
+    """On rank 0, where it can run the model by itself, with blocks that are not compiled for one shape."""
+    config = resolved.config
+    wanted = config.eval.samples if len(data.held_out) and engine.process.is_main else 0
+    if output is None or not wanted or config.train.compile or not engine.plan.forward_alone:
+        return None
+    stop = None if config.data.template is None else build_template(data.tokenizer, config.data).stop_text
+    tokens = config.eval.sample_tokens
+    return SampleWriter(data.held_out, data.tokenizer, output, count=wanted, tokens=tokens, stop=stop)

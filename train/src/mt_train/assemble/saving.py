@@ -1,0 +1,97 @@
+"""Commits a run's checkpoints: before training goes on, or in a thread beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mt_core.errors import UsageError
+from mt_core.groups import whole_shape
+from mt_core.tracking.logs import notice
+from mt_train.checkpoint.store import CheckpointStore, Keep
+from mt_train.config.sections import CheckpointConfig
+from mt_train.engine.build import stored_layers
+from mt_train.engine.engine import Engine
+from mt_train.engine.processes import agree, agree_beside
+from mt_train.engine.snapshot import take_snapshot
+
+
+class Saver:
+    """The checkpoints of a run. Every rank calls every method, in the same order.
+
+    In the background the same store does the same work, on a copy in host memory; ``on_saved`` is called when a checkpoint is
+    committed and this rank's training asks (at the next save, or at the end).
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        engine: Engine,
+        settings: CheckpointConfig,
+        on_saved: Callable[[int, Path], object],
+        *,
+        timeout_seconds: int,
+        has_base: bool = False,
+    ) -> None:
+        self._engine, self._settings, self._on_saved = engine, settings, on_saved
+        wanted = settings.trainable_only
+        self.trained_only = _trained_only(engine, has_base) if wanted is None else wanted
+        if not self.trained_only and any(stored_layers(engine.module.model)):
+            raise UsageError(
+                "checkpoint.trainable_only=false: weights that are quantised are in no checkpoint, they are read and quantised again;"
+                " leave it out"
+            )
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint") if settings.background else None
+        self._running: tuple[int, Future[Path]] | None = None
+        together = agree_beside(engine.process, timeout_seconds) if settings.background else agree
+        self._store = CheckpointStore(folder, rank=engine.process.rank, agree=together, say=notice)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the save in the background could not be finished; ``finish`` raises why."""
+        return self._running is not None and self._running[1].done() and self._running[1].exception() is not None
+
+    def save(self, step: int, manifest: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> None:
+        """Commit the present state, and ``others``: whole tensors beside the model's.
+
+        Raises ``CheckpointError`` when this save fails, or the one before it did."""
+        self.finish()
+        settings = self._settings
+        only = self._engine.saved_names() if self.trained_only else None
+        snapshot = take_snapshot(self._engine, copied=self._thread is not None, only=only, others=others)
+        keep = Keep(last=settings.keep_last, best=settings.keep_best, by=settings.best)
+        commit = partial(self._store.save, step, write=snapshot.write, manifest=manifest, keep=keep)
+        if self._thread is None:
+            self._on_saved(step, commit())
+        else:
+            self._running = (step, self._thread.submit(commit))
+
+    def finish(self) -> None:
+        """Wait for the save in the background. Raises ``CheckpointError`` when it failed."""
+        if self._running is not None:
+            (step, future), self._running = self._running, None
+            self._on_saved(step, future.result())
+
+    def point(self, checkpoint: Path) -> None:
+        """Let ``latest`` name this checkpoint, whichever was saved last."""
+        self._store.point(checkpoint)
+
+    def abandon(self) -> None:
+        """A run has failed: what is under way is committed if it can be, and never hides what went wrong."""
+        try:
+            self.finish()
+        except BaseException as error:  # noqa: BLE001 - gloo's own too, where another rank has gone; the run ends with another
+            notice(f"warning: {error}")
+
+
+def _trained_only(engine: Engine, has_base: bool) -> bool:
+    """Whether most of the weights are still those of ``model.weights``, and can be read from there again; quantised ones must be."""
+    if any(stored_layers(engine.module.model)):
+        return True
+    saved = engine.saved_names()
+    sizes = {name: math.prod(whole_shape(each)) for name, each in engine.module.model.named_parameters()}
+    return has_base and 2 * sum(size for name, size in sizes.items() if name in saved) < sum(sizes.values())

@@ -1,0 +1,85 @@
+"""``--train.seeds 1,2,3``: the same run with each seed in turn, and what their results have in common."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mt_core.errors import UsageError
+from mt_core.plugins.host import PluginHost
+from mt_core.tracking.logs import show
+from mt_train.checkpoint.files import replace_text
+from mt_train.checkpoint.folder import next_run_folder
+from mt_train.cli.train import Request, train_once
+from mt_train.plugins.resolve import resolve
+from mt_train.tracking.metrics import MetricsFile
+
+SUMMARY = "seeds.json"
+
+
+def train_seeds(request: Request, host: PluginHost) -> int:
+    """One run a seed, in ``OUTPUT/seed-N``; ends at the first that does not finish, with its code."""
+    flags, train = request.flags, dict(request.raw["train"])
+    seeds = parse_seeds(train.pop("seeds"))
+    raw = {**request.raw, "train": train}
+    if "seed" in train:
+        raise UsageError(f"train.seed and train.seeds are both set ({train['seed']} and {seeds}); keep one")
+    if flags.get("output") == "none" or flags.get("resume", "auto") != "auto":
+        raise UsageError("train.seeds makes one run a seed in --output: it takes no --output none and no --resume RUN")
+
+    def with_seed(seed: int, folder: Mapping[str, str]) -> int:
+        asked = replace(request, flags={**flags, **folder}, raw={**raw, "train": {**train, "seed": seed}})
+        return train_once(asked, host)
+
+    if "print_config" in flags or "dry_run" in flags:
+        return with_seed(seeds[0], {})
+    parent = Path(flags.get("output") or next_run_folder(f"{resolve(raw, host).stem}-seeds"))
+    for number, seed in enumerate(seeds, start=1):
+        show(f"seed {seed} ({number} of {len(seeds)})")
+        if code := with_seed(seed, {"output": str(parent / f"seed-{seed}")}):
+            return code
+    results = {seed: final_figures(parent / f"seed-{seed}") for seed in seeds}
+    replace_text(parent / SUMMARY, json.dumps({"schema": 1, "seeds": results}, indent=1) + "\n")
+    show(describe(results))
+    return 0
+
+
+def parse_seeds(given: Any) -> list[int]:
+    """``1,2,3`` or ``[1, 2, 3]``: whole numbers from 0 on, each once."""
+    parts = given.split(",") if isinstance(given, str) else given if isinstance(given, list | tuple) else [given]
+    try:
+        seeds = [int(str(part).strip()) for part in parts]
+    except ValueError as error:
+        raise UsageError(f"train.seeds is {given!r}; give whole numbers, for instance 1,2,3") from error
+    if len(set(seeds)) != len(seeds) or min(seeds) < 0:
+        raise UsageError(f"train.seeds is {given!r}; give each seed once, and none below 0")
+    return seeds
+
+
+def final_figures(run: Path) -> dict[str, float]:
+    """Training loss and whatever the last evaluation gave."""
+    records = MetricsFile(run / "metrics.jsonl").read()
+    evaluated: dict[str, float] = next((record for record in reversed(records) if "eval_loss" in record), {})
+    return {"loss": records[-1]["loss"]} | {key: value for key, value in evaluated.items() if key.startswith("eval_")}
+
+
+def describe(results: Mapping[int, Mapping[str, float]]) -> str:
+    """A line for each figure: mean ± sample deviation, and the value of each seed."""
+    seeds = ", ".join(map(str, results))
+    lines = [f"{len(results)} seeds ({seeds}), mean ± deviation:"]
+    for name in next(iter(results.values())):
+        values = [figures[name] for figures in results.values() if name in figures]
+        lines.append(f"  {name:<16}{statistics.mean(values):.4f} ± {_deviation(values):.4f}   {_each(values)}")
+    return "\n".join(lines)
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def _each(values: Sequence[float]) -> str:
+    return "(" + ", ".join(f"{value:.4f}" for value in values) + ")"

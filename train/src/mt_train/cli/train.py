@@ -1,0 +1,226 @@
+"""``mt-train``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mt_core import __version__
+from mt_core.cli.guard import guarded
+from mt_core.config.secrets import redact
+from mt_core.errors import STOPPED, UsageError
+from mt_core.plugins.host import PluginHost
+from mt_core.plugins.lock_file import RUN_FILE, check_lock
+from mt_core.plugins.metadata import Selection
+from mt_core.tracking.logs import first_notice, is_first, notice, show
+from mt_train.assemble.discovery import discovered
+from mt_train.assemble.resume import describe_finished, is_finished, resolve_resumed
+from mt_train.assemble.run_file import flat
+from mt_train.checkpoint.folder import LOCK, next_run_folder
+from mt_train.checkpoint.store import has_checkpoint
+from mt_train.config.commandline import CommandLine, merge, parse
+from mt_train.config.files import read_config, write_yaml
+from mt_train.config.names import expand
+from mt_train.config.ranks import MOST_PROCESSES, ranks
+from mt_train.engine.plan import check_layout
+from mt_train.plugins.resolve import Origins, Resolved, resolve
+
+if TYPE_CHECKING:
+    from mt_train.assemble.run import RunOptions
+
+SWITCHES = ("overwrite", "print_config", "dry_run", "json", "debug", "version", "help")
+VALUES = ("config", "output", "resume", "nproc_per_node", "nnodes", "profile", "plot")
+REPEATED = ("block_plugin",)
+PATHS = ("config", "output", "resume", "plot")
+"""Values that may begin with the @name of a path."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    return guarded(lambda: _train(words), debug="--debug" in words)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a command line and its config file ask for. ``raw`` has the keys of the run, wherever they stood."""
+
+    flags: Mapping[str, Any]
+    raw: dict[str, Any]
+    origins: Origins
+
+
+def _train(words: list[str]) -> int:
+    line = parse(
+        ["--help" if word == "-h" else word for word in words], switches=SWITCHES, values=VALUES, repeated=REPEATED
+    )
+    if "version" in line.flags:
+        print(f"mt-core {__version__}")
+        return 0
+    ranks(planned="dry_run" in line.flags)  # before anything is said, which the first process does for all
+    request = _request(line)
+    blocked = request.flags.get("block_plugin", [])
+    if "help" in request.flags:
+        from mt_train.cli.train_help import help_text
+
+        print(help_text(PluginHost.discover(Selection.from_environment(blocked)), request.raw))
+        return 0
+    host = discovered(blocked)
+    train = request.raw.get("train")
+    if isinstance(train, dict) and "seeds" in train:
+        from mt_train.cli.seeds import train_seeds
+
+        return train_seeds(request, host)
+    return train_once(request, host)
+
+
+def _request(line: CommandLine) -> Request:
+    """YAML or JSON under the command line, and which key came from which."""
+    flags = {name: expand(value) if name in PATHS else value for name, value in line.flags.items()}
+    stored = _stored(Path(flags["config"])) if "config" in flags else {}
+    origins = dict.fromkeys(flat(stored), str(flags.get("config", "")))
+    origins |= dict.fromkeys(flat(line.raw), "command line")
+    return Request(flags, merge(stored, line.raw), origins)
+
+
+def _stored(config: Path) -> dict[str, Any]:
+    """A config file; that of a run repeats it, so its plugins must be here, and other versions are told."""
+    if config.name == RUN_FILE and (note := check_lock(config.parent)):
+        first_notice(note)
+    return read_config(config)
+
+
+def train_once(request: Request, host: PluginHost) -> int:
+    """One run: here, or in several processes of this machine."""
+    resolved, checkpoint = _resolved(request, host)
+    flags = request.flags
+    if "print_config" in flags:
+        print(redact(annotated(resolved)), end="")
+        return 0
+    output = _output(request, resolved, checkpoint)
+    if output is not None and checkpoint is not None and is_finished(output, resolved, checkpoint):
+        show(f"{describe_finished(output, checkpoint)}; set --train.steps or --train.epochs higher to train on")
+        return 0
+    count = _process_count(flags)
+    world = count or ranks(planned="dry_run" in flags).world
+    check_layout(resolved.config, world=world, offers=resolved.offers.values())
+    if "dry_run" in flags:
+        from mt_train.cli.dry_run import show_plan
+
+        wanted = _options(request, checkpoint, output)
+        return show_plan(resolved, wanted, world=world, as_json="json" in flags, plot=flags.get("plot"))
+    if count > 1:
+        return _launch(request, output, count)
+    return _start(request, resolved, checkpoint, output)
+
+
+def _process_count(flags: Mapping[str, Any]) -> int:
+    """Processes that this command starts, or on paper would; 0 where a launcher has started them."""
+    if "dry_run" not in flags and (given := [name for name in ("nnodes", "json", "plot") if name in flags]):
+        hint = "; several nodes are started by torchrun or the like, one process a device" * (given[0] == "nnodes")
+        raise UsageError(f"--{given[0]} goes with --dry-run only{hint}")
+    if "WORLD_SIZE" in os.environ:
+        return 0
+    from mt_train.cli.launch import positive, process_count
+
+    nodes = positive("--nnodes", str(flags.get("nnodes", "1")))
+    count = process_count(str(flags.get("nproc_per_node", "1"))) * nodes
+    if count > MOST_PROCESSES:
+        raise UsageError(f"{count:,} processes are more than {MOST_PROCESSES:,}; lower --nnodes or --nproc-per-node")
+    return count
+
+
+def _launch(request: Request, output: Path | None, count: int) -> int:
+    """Several processes, which read what was read here: one file, so that all see the same."""
+    from mt_train.cli.launch import launch
+
+    words = [f"--{name.replace('_', '-')}" for name in ("overwrite", "debug") if name in request.flags]
+    words += [word for name in request.flags.get("block_plugin", []) for word in ("--block-plugin", name)]
+    words += ["--profile", request.flags["profile"]] if "profile" in request.flags else []
+    if request.flags.get("resume", "auto") != "auto":
+        words += ["--resume", request.flags["resume"]]
+    else:
+        words += ["--output", str(output or "none")] + (["--resume", "auto"] if "resume" in request.flags else [])
+    return launch(words, request.raw, count)
+
+
+def _start(request: Request, resolved: Resolved, checkpoint: Path | None, output: Path | None) -> int:
+    from mt_train.assemble.run import run
+    from mt_train.cli.launch import end_with_launcher
+
+    end_with_launcher()
+    return STOPPED if run(resolved, _options(request, checkpoint, output)).stopped else 0
+
+
+def _options(request: Request, checkpoint: Path | None, output: Path | None) -> RunOptions:
+    from mt_train.assemble.run import RunOptions
+
+    profile = request.flags.get("profile")
+    return RunOptions(
+        output=output,
+        overwrite="overwrite" in request.flags,
+        anew="resume" in request.flags and checkpoint is None and _is_run(output),
+        checkpoint=checkpoint,
+        profile=Path(profile) if profile else None,
+    )
+
+
+def _resolved(request: Request, host: PluginHost) -> tuple[Resolved, Path | None]:
+    folder = _resumed_folder(request)
+    if folder is None:
+        return resolve(request.raw, host, request.origins), None
+    return resolve_resumed(request.raw, folder, host, request.origins)
+
+
+def _resumed_folder(request: Request) -> Path | None:
+    """What ``--resume`` means: a run or checkpoint; with ``auto`` the output's own run, if it has saved anything."""
+    wish = request.flags.get("resume")
+    if wish is None:
+        return None
+    if wish != "auto":
+        if "output" in request.flags:
+            raise UsageError("--resume goes on in the run's own folder; leave out --output")
+        return Path(wish)
+    if request.flags.get("output", "none") == "none" or "overwrite" in request.flags:
+        raise UsageError("--resume auto looks for a run in --output FOLDER: give one, and no --overwrite")
+    folder = Path(request.flags["output"])
+    if has_checkpoint(folder):
+        return folder
+    if is_first():
+        notice(f"notice: nothing to resume in {folder}, so the run starts from the beginning")
+    return None
+
+
+def _output(request: Request, resolved: Resolved, checkpoint: Path | None) -> Path | None:
+    if checkpoint is not None:
+        return checkpoint.parent.parent
+    if "output" in request.flags:
+        return None if request.flags["output"] == "none" else Path(request.flags["output"])
+    return next_run_folder(resolved.stem)
+
+
+def _is_run(folder: Path | None) -> bool:
+    """Whether a run was here: one that ``--resume auto`` starts anew, since it saved nothing."""
+    return folder is not None and any((folder / name).is_file() for name in ("run.yaml", LOCK))
+
+
+def annotated(resolved: Resolved) -> str:
+    """The resolved config as YAML, each value with where it came from."""
+    lines, section = [], ""
+    for text in write_yaml(resolved.config.as_raw()).splitlines():
+        if not text.startswith((" ", "-")):
+            section = text.partition(":")[0]
+        key = text.strip().partition(":")[0]
+        dotted = f"{section}.{key}"
+        nested = text.startswith("   ") or text.endswith(":")
+        origin = resolved.origins.get(dotted, "default")
+        lines.append(text if nested else f"{text:<48}# {origin}")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""``mt-train --help``: the options of exactly the chosen components, grouped by slot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from mt_core.components import ModelFamily
+from mt_core.config.base import MtConfig, nested_config
+from mt_core.hookspecs import LISTS, SLOTS
+from mt_core.plugins.host import PluginHost
+from mt_train.config.commandline import merge
+from mt_train.config.run import SECTIONS, ModelOptions
+
+HEAD = """usage: mt-train --model NAME [--config FILE] [--key value …]
+
+Trains a language model. Every key of the YAML config is also an option, with '-' or '_':
+  mt-train --model llama --model.n-layers 6 --train.steps 500 --optimizer.lr 1e-3
+
+The command itself:
+  --config FILE              YAML or JSON config; options on the command line win
+  --output FOLDER            where the run goes; default runs/MODEL-SIZE-NNN; none writes no file
+  --overwrite                replace what an earlier run wrote there
+  --resume RUN|auto          go on from the last checkpoint of a run, or from one checkpoint; auto: go on in --output
+                             where a run has saved something, else start it
+  --train.seeds 1,2,3        one run a seed, in turn; mean and deviation of the results
+  --nproc-per-node N|auto    processes on this machine
+  --dry-run                  check everything, print the plan with its memory a rank, and start nothing
+  --nnodes N                 with --dry-run: machines of --nproc-per-node processes each
+  --json                     with --dry-run: the plan as JSON
+  --plot FILE.png            with --dry-run: the learning rate of each parameter group over all steps, as a picture
+  --print-config             print the resolved config and where each value came from, and end
+  --profile DIR              write a torch profile of a few steps
+  --block-plugin NAME        do not import this plugin (may be repeated)
+  --debug                    show tracebacks
+  --version, --help"""
+
+
+def help_text(
+    host: PluginHost,
+    raw: Mapping[str, Any],
+    *,
+    head: str = HEAD,
+    slots: Mapping[str, str | None] = SLOTS,
+    sections: Mapping[str, type[MtConfig]] = SECTIONS,
+) -> str:
+    """The page; with ``--model`` and others given, their options too. Raises ``ComponentError`` for an unknown name."""
+    parts = [head]
+    for slot, default in slots.items():
+        given = raw.get(slot, {})
+        name = given.get("name", default) if isinstance(given, dict) else default
+        parts.append(_slot(host, slot, name))
+    if slots is SLOTS:
+        parts.extend(_several(host, key, kind, raw.get(key)) for key, kind in LISTS.items())
+    parts.extend(
+        _group(f"{section} ({(config.__doc__ or '').splitlines()[0]})", section, config)
+        for section, config in sections.items()
+    )
+    return "\n\n".join(parts)
+
+
+def _slot(host: PluginHost, slot: str, name: str | None) -> str:
+    option = slot.replace("_", "-")
+    installed = ", ".join(offer.component.name for offer in host.offers(slot)) or "none"
+    if name is None:
+        return f"--{option} NAME (required)\n  installed: {installed}; add --help to one to see its options"
+    offer = host.get(slot, name)
+    title = f"--{option} {offer.component.name}: {offer.component.summary} (from {offer.plugin.label}; installed: {installed})"
+    text = _group(title, slot, offer.component.config)
+    if isinstance(offer.component, ModelFamily):
+        sizes = f"  sizes: {', '.join(offer.component.variants)} (default {offer.component.default_variant})"
+        text = "\n".join([text, sizes, *options(slot, ModelOptions)])
+    return text
+
+
+def _several(host: PluginHost, key: str, kind: str, given: Any) -> str:
+    """Those that are named, with their options, and the names of the others."""
+    installed = ", ".join(offer.component.name for offer in host.offers(kind)) or "none"
+    named = merge({}, {key: given or {}})[key]
+    lines = [f"--{key} NAME,NAME (installed: {installed}; name some to see their options)"]
+    for name in named if isinstance(named, dict) else ():
+        component = host.get(kind, str(name)).component
+        lines += [f"  {component.name}: {component.summary}", *options(f"{key}.{component.name}", component.config)]
+    return "\n".join(lines)
+
+
+def _group(title: str, prefix: str, config: type[MtConfig]) -> str:
+    return "\n".join([title, *options(prefix, config)])
+
+
+def options(prefix: str, config: type[MtConfig]) -> list[str]:
+    """One line an option, nested ones too: flag, description, default."""
+    lines: list[str] = []
+    for name, field in config.model_fields.items():
+        nested = nested_config(field.annotation)
+        lines += [_option(prefix, name, field), *(options(f"{prefix}.{name}", nested) if nested else ())]
+    return lines
+
+
+def _option(prefix: str, name: str, field: FieldInfo) -> str:
+    flag = f"--{prefix}.{name}".replace("_", "-")
+    default = "" if field.is_required() else f" (default: {_shown(field.get_default(call_default_factory=True))})"
+    return f"  {flag:<34} {field.description or ''}{default}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, MtConfig):
+        return (
+            ", ".join(f"{key}: {_shown(item)}" for key, item in value.model_dump(exclude_defaults=True).items())
+            or "none"
+        )
+    return (
+        "none" if value is None or value in ((), {}) else str(value).lower() if isinstance(value, bool) else str(value)
+    )

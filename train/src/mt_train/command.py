@@ -1,0 +1,36 @@
+"""For commands of plugins: how ours read a command line, write files, hold a folder and end. Importing this imports no torch."""
+
+from mt_core.cli.guard import guarded
+from mt_core.config.faults import faults_of
+from mt_core.config.terminal import drawn_on, visible
+from mt_core.hookspecs import SLOTS
+from mt_core.tracking.logs import notice
+from mt_train.assemble.stopping import SIGNALS, signals_taken
+from mt_train.checkpoint.files import replace_text
+from mt_train.checkpoint.folder import next_run_folder
+from mt_train.checkpoint.lock import held
+from mt_train.config.commandline import CommandLine, merge, parse
+from mt_train.config.files import read_config, write_yaml
+from mt_train.config.names import expand
+from mt_train.tracking.console import duration
+
+__all__ = [
+    "SIGNALS",
+    "SLOTS",
+    "CommandLine",
+    "drawn_on",
+    "duration",
+    "expand",
+    "faults_of",
+    "guarded",
+    "held",
+    "merge",
+    "next_run_folder",
+    "notice",
+    "parse",
+    "read_config",
+    "replace_text",
+    "signals_taken",
+    "visible",
+    "write_yaml",
+]

@@ -1,0 +1,113 @@
+"""A run as one frozen object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, SerializeAsAny, ValidationError
+
+from mt_core.config.base import ModelConfig, MtConfig, Patterns
+from mt_core.config.faults import faults_of
+from mt_core.errors import ConfigError
+from mt_train.config.sections import (
+    CheckpointConfig,
+    DataConfig,
+    EvalConfig,
+    LogConfig,
+    ParallelConfig,
+    TrainConfig,
+)
+
+SLOTS: dict[str, str | None] = {
+    "model": None,
+    "tokenizer": "byte",
+    "dataset": "demo",
+    "objective": "pretrain",
+    "quantizer": "none",
+    "adapter": "full",
+    "optimizer": "adamw",
+    "schedule": "cosine",
+    "task_print": "loss",
+}
+"""Slot → the component that it takes when none is named. The slot's name is also the kind of its component."""
+
+LISTS: dict[str, str] = {"callbacks": "callback", "trackers": "tracker"}
+"""Key under which a run may name several components → their kind."""
+
+SECTIONS: dict[str, type[MtConfig]] = {
+    "data": DataConfig,
+    "train": TrainConfig,
+    "parallel": ParallelConfig,
+    "eval": EvalConfig,
+    "checkpoint": CheckpointConfig,
+    "log": LogConfig,
+}
+
+
+class SlotRef(MtConfig):
+    """A chosen component and its validated options."""
+
+    name: str
+    options: SerializeAsAny[MtConfig]
+
+    def as_raw(self) -> dict[str, Any]:
+        """As it is written in YAML: the name and the options side by side."""
+        return {"name": self.name, **self.options.model_dump(mode="json")}
+
+
+class ModelOptions(MtConfig):
+    """The keys of the model slot that belong to the core."""
+
+    variant: str | None = Field(None, description="named size of the family")
+    weights: str | None = Field(
+        None, description="folder, file or Hub name (org/name@revision) of weights; the shape comes from its config"
+    )
+    overlay: str | None = Field(None, description="safetensors file or folder of a trained part, put on top; it wins")
+    allow_missing: Patterns = Field((), description="patterns (* and ?) of parameters that weights may lack")
+    allow_unexpected: Patterns = Field((), description="patterns (* and ?) of left-over weights to ignore")
+
+
+class ModelRef(SlotRef):
+    """The model: its family, where its weights come from, and its shape."""
+
+    options: SerializeAsAny[ModelConfig]
+    source: ModelOptions = ModelOptions()
+
+    def as_raw(self) -> dict[str, Any]:
+        core = {key: value for key, value in self.source.model_dump(mode="json").items() if value not in (None, [], ())}
+        return {"name": self.name, **core, **self.options.model_dump(mode="json")}
+
+
+class RunConfig(MtConfig):
+    """Everything that defines a run. ``output`` and ``resume`` say where it goes and are never part of ``run.yaml``."""
+
+    model: ModelRef
+    tokenizer: SlotRef
+    dataset: SlotRef
+    objective: SlotRef
+    quantizer: SlotRef
+    adapter: SlotRef
+    optimizer: SlotRef
+    schedule: SlotRef
+    task_print: SlotRef
+    callbacks: tuple[SlotRef, ...] = ()
+    trackers: tuple[SlotRef, ...] = ()
+    data: DataConfig = DataConfig()
+    train: TrainConfig = TrainConfig()
+    parallel: ParallelConfig = ParallelConfig()
+    eval: EvalConfig = EvalConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    log: LogConfig = LogConfig()
+
+    def __init__(self, /, **values: Any) -> None:
+        """Fill every slot and section. Raises ``ConfigError`` with every fault; ``load_config`` makes one of plain data."""
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(faults_of(error, RunConfig, "")) from error
+
+    def as_raw(self) -> dict[str, Any]:
+        """The nested mapping that resolves to this config again: the content of ``run.yaml``."""
+        raw: dict[str, Any] = {slot: getattr(self, slot).as_raw() for slot in SLOTS}
+        raw |= {key: [each.as_raw() for each in getattr(self, key)] for key in LISTS if getattr(self, key)}
+        return raw | {section: getattr(self, section).model_dump(mode="json") for section in SECTIONS}

@@ -1,0 +1,106 @@
+"""From rows to samples: columns renamed, encoded by the objective, fitted to the longest length, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Literal
+
+from mt_core.data.shapes import fields_of
+from mt_core.data.spelled import speller
+from mt_core.errors import DataError, did_you_mean
+from mt_core.protocols import Dataset, Objective, Rejected, Row, Sample
+from mt_train.data.encoded import EncodedSamples
+from mt_train.data.lengths import Lengths, fit
+from mt_train.data.measures import measure
+from mt_train.data.outcomes import Outcome, outcomes
+from mt_train.data.report import NO_TRAINED_TOKEN, DataReport
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules(Lengths):
+    """What holds for every row, whatever its source and objective (the ``data`` section)."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    on_bad_row: Literal["error", "skip"] = "error"
+    max_bad_rows: int = 100
+    special_texts: tuple[str, ...] = ()
+    """Special tokens that are read as text where a row spells them."""
+
+
+def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules: Rules) -> EncodedSamples:
+    """Encode the rows at ``indices``; a pure function, whose reports add up. Raises ``DataError`` for a bad row, or too many."""
+    samples, spells = EncodedSamples(), speller(rules.special_texts)
+
+    def read(index: int) -> Row:
+        row = renamed(dataset.row(index), rules.columns)
+        if spells(row):
+            samples.report.spells(row["id"])
+        return row
+
+    for outcome in outcomes(read, indices, objective):
+        samples.report.rows_read += 1
+        try:
+            _add(samples, outcome, rules)
+        except DataError as error:
+            if rules.on_bad_row == "error":
+                raise
+            samples.report.bad_row(str(error))
+            refuse_bad_rows(samples.report, rules)
+    measure(samples, rules)
+    return samples
+
+
+def refuse_bad_rows(report: DataReport, rules: Rules) -> None:
+    """Raise ``DataError`` as encoding would have: for the first bad row, or for more of them than ``data.max_bad_rows``."""
+    most = rules.max_bad_rows
+    if report.bad_rows and rules.on_bad_row == "error":
+        raise DataError(report.bad_rows[0])
+    if len(report.bad_rows) > most:
+        first = "\n  ".join(report.bad_rows[:5])
+        raise DataError(
+            f"{len(report.bad_rows)} bad rows exceed data.max_bad_rows={most}; repair them, or raise --data.max-bad-rows."
+            f" The first of them:\n  {first}"
+        )
+
+
+def _add(samples: EncodedSamples, encoded: Outcome, rules: Rules) -> None:
+    """Keep what becomes of one row, and count it. Raises ``DataError`` for one that cannot be used."""
+    if isinstance(encoded, DataError):
+        raise encoded
+    if isinstance(encoded, Sample) and not any(islice(encoded.trained, 1, None)):
+        encoded = Rejected(NO_TRAINED_TOKEN, encoded.row_id)
+    pieces = encoded if isinstance(encoded, Rejected) else fit(encoded, rules)
+    report = samples.report
+    if isinstance(pieces, Rejected):
+        report.drop(pieces.reason, pieces.row_id)
+        return
+    assert isinstance(encoded, Sample), "what is rejected has returned"
+    report.rows_kept += 1
+    if len(pieces) > 1:
+        report.rows_split += 1
+    elif len(pieces[0].ids) < len(encoded.ids):
+        report.truncate(encoded, pieces[0])
+    for piece in pieces:
+        samples.add(piece)
+
+
+def renamed(row: Row, columns: Mapping[str, str]) -> Row:
+    """The row under our field names; ``columns`` maps ours to theirs. Raises ``DataError`` for a name that is not there."""
+    if not columns:
+        return row
+    if "id" in columns or "id" in columns.values():
+        raise DataError(
+            f"{row['id']}: data.columns names 'id', which is the place of a row. Rename that field in the file."
+        )
+    values: dict[str, Any] = {key: value for key, value in row.items() if key not in columns.values()}
+    for ours, theirs in columns.items():
+        if theirs not in row:
+            fields = [key for key in row if key != "id"]
+            raise DataError(
+                f"{row['id']}: data.columns maps {ours!r} to {theirs!r}, which the row does not have."
+                f" {did_you_mean(theirs, fields)}Its fields: {fields_of(row)}."
+            )
+        values[ours] = row[theirs]
+    return values

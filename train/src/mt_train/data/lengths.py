@@ -1,0 +1,117 @@
+"""Lengths of samples, and what happens to one that is too long.
+
+A sample is its source, the untrained tokens before the first trained one (the prompt), and its target, everything after.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mt_core.errors import DataError
+from mt_core.protocols import Rejected, Sample
+from mt_train.config.sections import Truncation
+
+NOTHING_LEFT = "data.truncation leaves nothing trained but the stop token"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """The longest sample, source and target (tokens), what happens to a longer one, and what a cut keeps: begin and stop.
+
+    A sample begins with ``bos_id`` where ``begins``, and ends with one of ``stop_ids``, or with a stop of ``stop_tokens`` tokens.
+    """
+
+    max_len: int
+    truncation: Truncation
+    max_source_len: int | None = None
+    max_target_len: int | None = None
+    bos_id: int | None = None
+    begins: bool = True
+    stop_ids: frozenset[int] = frozenset()
+    stop_tokens: int = 0
+
+
+def fit(sample: Sample, lengths: Lengths) -> list[Sample] | Rejected:
+    """The sample as it is, cut, or in pieces, or why it is dropped. Raises ``DataError`` under ``truncation=error``."""
+    too_long = list(_excesses(sample, lengths))
+    if not too_long:
+        return [sample]
+    key, problem = too_long[0]
+    if lengths.truncation == "error":
+        more = " and --train.sequence-len" if key == "max_len" else ""
+        raise DataError(
+            f"{sample.row_id}: {problem}; raise --data.{key.replace('_', '-')}{more}, shorten the row, or choose what happens to it:"
+            " --data.truncation drop, left, right, middle or split"
+        )
+    if lengths.truncation == "drop":
+        return Rejected(f"longer than data.{key}", sample.row_id)
+    return split(sample, lengths.max_len) if lengths.truncation == "split" else _cut(sample, lengths)
+
+
+def _excesses(sample: Sample, lengths: Lengths) -> Iterator[tuple[str, str]]:
+    """Key and problem of each limit that the sample breaks."""
+    length = len(sample.ids)
+    if length > lengths.max_len:
+        yield "max_len", f"{length} tokens exceed data.max_len={lengths.max_len}"
+    if lengths.max_source_len is None and lengths.max_target_len is None:
+        return
+    source = list(sample.trained).index(True)
+    if lengths.max_source_len is not None and source > lengths.max_source_len:
+        yield "max_source_len", f"{source} tokens of the prompt exceed data.max_source_len={lengths.max_source_len}"
+    if lengths.max_target_len is not None and length - source > lengths.max_target_len:
+        problem = f"{length - source} tokens of the trained part exceed data.max_target_len={lengths.max_target_len}"
+        yield "max_target_len", problem
+
+
+def split(sample: Sample, max_len: int) -> list[Sample]:
+    """Pieces of ``max_len`` tokens at most.
+
+    They overlap by one token, which is context in the second piece, so that every trained token is predicted once.
+    """
+    starts = range(0, len(sample.ids) - 1, max_len - 1)
+    pieces = (range(start, min(start + max_len, len(sample.ids))) for start in starts)
+    return [_picked(sample, places) for places in pieces if any(sample.trained[place] for place in places[1:])]
+
+
+def _cut(sample: Sample, lengths: Lengths) -> list[Sample] | Rejected:
+    """Source and target to their own limits, then both to theirs."""
+    trained = [place for place, on in enumerate(sample.trained) if on]
+    places = list(range(len(sample.ids)))
+    source = _shortened(places[: trained[0]], lengths.max_source_len, sample, trained[-1], lengths)
+    target = _shortened(places[trained[0] :], lengths.max_target_len, sample, trained[-1], lengths)
+    kept = _shortened(source + target, lengths.max_len, sample, trained[-1], lengths)
+    left = [place for place in kept[1:] if sample.trained[place]]
+    stop = _stop(sample, trained[-1], lengths)
+    if not left or (len(left) <= stop and left == trained[-len(left) :] != trained):
+        return Rejected(NOTHING_LEFT, sample.row_id)
+    return [_picked(sample, kept)]
+
+
+def _shortened(places: list[int], limit: int | None, sample: Sample, last: int, lengths: Lengths) -> list[int]:
+    """``limit`` of the places at most. What follows the ``last`` trained token goes first; begin and stop token stay."""
+    if limit is None or len(places) <= limit:
+        return places
+    spare = len(places) - bisect_right(places, last)
+    places = places[: max(limit, len(places) - spare)]
+    begin = int(places[0] == 0 and sample.ids[0] == lengths.bos_id)
+    end = min(limit, _stop(sample, last, lengths)) if places[-1] == last else 0
+    if lengths.truncation == "right":
+        back = end
+    elif lengths.truncation == "left":
+        back = limit - min(begin, limit - end)
+    else:
+        back = max(end, limit // 2)
+    return places[: limit - back] + places[len(places) - back :]
+
+
+def _stop(sample: Sample, last: int, lengths: Lengths) -> int:
+    """Tokens of the stop that the trained part ends with."""
+    return lengths.stop_tokens or int(int(sample.ids[last]) in lengths.stop_ids)
+
+
+def _picked(sample: Sample, places: Sequence[int]) -> Sample:
+    weights = None if sample.weights is None else [sample.weights[place] for place in places]
+    ids, trained = [sample.ids[place] for place in places], [sample.trained[place] for place in places]
+    return Sample(ids, trained, sample.row_id, weights)

@@ -1,0 +1,233 @@
+"""Rows to batches: the same global sequence of rows for any number of ranks, and an exact position to resume from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mt_core.protocols import Objective
+from mt_train.config.sections import PAD_MULTIPLE, Packing
+from mt_train.data.encoded import EncodedSamples, SampleRows
+from mt_train.data.epoch import EpochRows, Group
+from mt_train.data.order import as_written, permutation
+from mt_train.data.packing import WINDOW, group_by_length, pack_window, padded
+
+if TYPE_CHECKING:
+    from mt_core.nn import Batch
+
+T = TypeVar("T")
+
+GROUPED_STEPS = 50
+"""Steps whose rows ``data.group_by_length`` sorts together, as many as transformers does."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where the next optimizer step begins: an epoch, and a row of its global sequence.
+
+    Of a stream: a row of a ``block`` that begins behind ``read`` rows of the source, whose own ``state`` was this there.
+    """
+
+    epoch: int = 0
+    row: int = 0
+    block: int = 0
+    read: int = 0
+    state: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Window:
+    """The rows of one optimizer step, as this rank's micro-batches, and where the next one begins."""
+
+    batches: list[Batch]
+    names: Sequence[str]
+    after: Position
+
+    @property
+    def row_ids(self) -> tuple[str, ...]:
+        """The id of each row, once. They are read when somebody asks."""
+        return tuple(dict.fromkeys(self.names))
+
+
+class NoMoreWaiting(Exception):  # noqa: N818 - no error: a wish to stop came while the source of a stream was waited for
+    """The next window has not come, and is not wanted any more."""
+
+
+class Loader:
+    """Training rows in order. Every rank gets equally many micro-batches of each step; a short last one has empty rows.
+
+    ``rank`` and ``world`` count those that have rows of their own; ``part`` is the share of each row's tokens. ``fit`` says how rows
+    are packed, ``pad_multiple`` (tokens) how long padded ones are.
+    """
+
+    def __init__(
+        self,
+        samples: EncodedSamples,
+        objective: Objective,
+        *,
+        sequence_len: int,
+        packing: bool,
+        micro_batch_size: int,
+        global_batch_size: int,
+        rank: int,
+        world: int,
+        seed: int,
+        shuffle: bool = True,
+        group_by_length: bool = False,
+        part: tuple[int, int] = (0, 1),
+        fit: Packing = "best_fit",
+        pad_multiple: int = PAD_MULTIPLE,
+    ) -> None:
+        self.samples = samples
+        self.objective = objective
+        self.sequence_len = sequence_len
+        self.packing = packing
+        self.micro_batch_size = micro_batch_size
+        self.global_batch_size = global_batch_size
+        self.rank = rank
+        self.world = world
+        self.seed = seed
+        self.shuffle = shuffle
+        self.part = part
+        self.group_by_length = group_by_length
+        self.fit = fit
+        self.pad_multiple = pad_multiple
+        self._epoch: tuple[int, EpochRows] | None = None
+
+    def rows(self, epoch: int) -> EpochRows:
+        """The global sequence of rows of one epoch."""
+        if self._epoch is None or self._epoch[0] != epoch:
+            order = permutation(len(self.samples), seed=self.seed, epoch=epoch, shuffle=self.shuffle)
+            window = GROUPED_STEPS * self.global_batch_size if self._sorts else WINDOW
+            self._epoch = epoch, EpochRows(order, partial(self._grouped, epoch), window)
+        return self._epoch[1]
+
+    @property
+    def _sorts(self) -> bool:
+        return self.group_by_length and not self.packing
+
+    def _grouped(self, epoch: int, numbers: NDArray[np.int64], start: int) -> list[Group]:
+        seed = [self.seed, epoch, start]
+        if self.packing:
+            return _packed(self.samples, numbers, self.sequence_len, seed, self.fit)
+        if self._sorts:
+            lengths = self.samples.lengths_of(numbers).tolist()
+            return group_by_length(numbers.tolist(), lengths, self.global_batch_size, seed=seed)
+        return [(number,) for number in numbers.tolist()]
+
+    def steps_in(self, epochs: float) -> int:
+        """Optimizer steps of so many epochs, in exact arithmetic."""
+        exact = as_written(epochs)
+        whole = math.floor(exact)
+        steps = sum(-(-len(self.rows(epoch)) // self.global_batch_size) for epoch in range(whole))
+        if exact > whole:
+            steps += math.ceil((exact - whole) * len(self.rows(whole)) / self.global_batch_size)
+        return max(1, steps)
+
+    def has(self, position: Position) -> bool:
+        """Whether an optimizer step can begin there."""
+        return position.row == 0 or self.rows(position.epoch).has(position.row)
+
+    def windows(self, position: Position, stop: Callable[[], bool] = lambda: False) -> Iterator[Window]:
+        """Optimizer steps from ``position`` on, without end. A step never crosses an epoch.
+
+        Rows that are waited for end with ``NoMoreWaiting`` once ``stop`` says so; those in files are there.
+        """
+        while True:
+            rows = self.rows(position.epoch)
+            step = rows.cut(position.row, self.global_batch_size)
+            end = position.row + len(step)
+            position = Position(position.epoch, end) if rows.has(end) else Position(position.epoch + 1)
+            names = self.samples.row_ids.of(np.fromiter(chain.from_iterable(step), np.int64))
+            yield Window([self._batch(part) for part in self._share(step)], names, position)
+
+    def _share(self, rows: Sequence[T]) -> list[Sequence[T]]:
+        """This rank's rows of each micro-batch."""
+        size, stride = self.micro_batch_size, self.micro_batch_size * self.world
+        starts = range(0, max(len(rows), 1), stride)
+        return [rows[start + self.rank * size : start + (self.rank + 1) * size] for start in starts]
+
+    def _batch(self, rows: Sequence[Group]) -> Batch:
+        return make_batch(self.samples, self.objective, rows, row_length(self, self.samples, rows), self.part)
+
+
+class HeldOut:
+    """The whole held-out part, in order, shared by the ranks."""
+
+    def __init__(
+        self,
+        samples: EncodedSamples,
+        objective: Objective,
+        *,
+        sequence_len: int,
+        packing: bool,
+        batch_size: int,
+        rank: int,
+        world: int,
+        part: tuple[int, int] = (0, 1),
+        fit: Packing = "best_fit",
+        pad_multiple: int = PAD_MULTIPLE,
+    ) -> None:
+        self.samples = samples
+        self.objective = objective
+        self.batch_size = batch_size
+        self.rank = rank
+        self.world = world
+        self.part = part
+        self.sequence_len = sequence_len
+        self.packing = packing
+        self.pad_multiple = pad_multiple
+
+        def grouped(numbers: NDArray[np.int64], start: int) -> list[Group]:
+            if packing:
+                return _packed(samples, numbers, sequence_len, [0, 0, start], fit)
+            return [(number,) for number in numbers.tolist()]
+
+        self.rows = EpochRows(np.arange(len(samples)), grouped, WINDOW)
+
+    def batches(self) -> Iterator[Batch]:
+        """This rank's batches; every rank yields equally many."""
+        size, stride = self.batch_size, self.batch_size * self.world
+        for start in range(0, len(self.rows), stride):
+            rows = self.rows.cut(start + self.rank * size, size)
+            yield make_batch(self.samples, self.objective, rows, row_length(self, self.samples, rows), self.part)
+
+
+def _packed(
+    samples: EncodedSamples, numbers: NDArray[np.int64], capacity: int, seed: list[int], fit: Packing
+) -> list[Group]:
+    return pack_window(numbers.tolist(), samples.lengths_of(numbers).tolist(), capacity, seed=seed, packing=fit)
+
+
+def row_length(source: Loader | HeldOut, samples: EncodedSamples, rows: Sequence[Group]) -> int:
+    """Tokens of each of some rows of ``samples``, which are computed together."""
+    if source.packing:
+        return source.sequence_len
+    numbers = np.array([number for row in rows for number in row], dtype=np.int64)
+    return padded(int(samples.lengths_of(numbers).max(initial=1)), source.pad_multiple, source.sequence_len)
+
+
+def make_batch(
+    samples: EncodedSamples,
+    objective: Objective,
+    rows: Sequence[Group],
+    length: int | None,
+    part: tuple[int, int] = (0, 1),
+) -> Batch:
+    """One batch on the host; without ``length`` as long as its longest row. No rows give one empty row.
+
+    ``part`` (number, of how many) is this rank's share of each row's tokens; rows are padded to divide.
+    """
+    content = SampleRows(samples, rows or [()])
+    if length is None:
+        length = padded(max(1, content.longest), PAD_MULTIPLE)
+    number, parts = part
+    batch = objective.collate(content, length=-(-length // parts) * parts)
+    return (batch if parts == 1 else batch.cut(number, parts)).indexed()

@@ -1,0 +1,189 @@
+"""The rows of a stream in blocks, encoded: what is shuffled and packed together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from threading import Thread
+
+from mt_core.errors import DataError
+from mt_core.protocols import Objective, Row
+from mt_train.data.encoded import EncodedSamples
+from mt_train.data.encoding import Rules, encode, refuse_bad_rows
+from mt_train.data.loader import NoMoreWaiting, Position
+from mt_train.data.report import DataReport
+from mt_train.data.stream.reader import RowsInMemory, StreamReader
+
+BARREN_ROWS = 100_000
+"""Rows of a stream one after another without anything to train on, after which nobody waits any longer."""
+
+REST_SECONDS = 5.0
+"""How long the end of a run waits for a block that is still being read: a thread in native code must not outlive its interpreter."""
+
+
+POLL_SECONDS = 0.1
+"""Between two questions whether the rows that are waited for are still wanted."""
+
+
+def _wait(made: Future[Block | None], stop: Callable[[], bool]) -> None:
+    while not wait([made], timeout=POLL_SECONDS).done:
+        if stop():
+            raise NoMoreWaiting
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows that were read together, encoded. ``begin`` is where they begin, ``end`` where the next block does."""
+
+    begin: Position
+    end: Position
+    samples: EncodedSamples
+
+
+class Blocks:
+    """The blocks of a stream, each read while the one before it is in use. ``check`` may refuse the samples of one.
+
+    ``held_out`` has the samples of the first rows of the stream (so many), which are in no block of any epoch. ``report`` counts
+    the rows of the blocks that were used. Raises ``DataError`` for a stream without rows, and where no row would be left.
+    """
+
+    def __init__(
+        self,
+        reader: StreamReader,
+        objective: Objective,
+        rules: Rules,
+        *,
+        size: int,
+        held_out: int = 0,
+        check: Callable[[EncodedSamples], None] = lambda samples: None,
+    ) -> None:
+        self._reader, self._objective, self._rules, self._size, self._check = reader, objective, rules, size, check
+        self._bad, self._barren = DataReport(), 0
+        self.report, self._counted = DataReport(), (-1, -1)
+        self._ahead: tuple[Position, Future[Block | None]] | None = None
+        reader.go_to(Position())
+        first = reader.take(held_out)
+        self.held_out = self._encoded(first)
+        self._held_ids = self._ids(first)
+        self._latest = self.first = self._first()
+
+    @property
+    def name(self) -> str:
+        """What the stream is called in messages."""
+        return self._reader.name
+
+    def block(self, begin: Position, stop: Callable[[], bool] = lambda: False) -> Block | None:
+        """The block that begins there; ``None`` at the end of the epoch.
+
+        Raises ``DataError`` for a bad row, and ``NoMoreWaiting`` once ``stop`` says so: a source may have no rows for hours.
+        """
+        for known in (self.first, self._latest):
+            if begin == known.begin:
+                return known
+        if self._ahead is not None and self._ahead[0] != begin:
+            _wait(self._ahead[1], stop)  # two at once would read each other's rows
+            self._ahead = None
+        self.prepare(begin)
+        assert self._ahead is not None, "prepare() has begun to read"
+        made = self._ahead[1]
+        _wait(made, stop)
+        self._ahead = None
+        block = made.result()
+        if block is not None:
+            self._latest = block
+        return block
+
+    def prepare(self, begin: Position) -> None:
+        """Read the block that begins there in the background. What goes wrong is raised to whoever asks for it."""
+        if self._ahead is not None:
+            return
+        made: Future[Block | None] = Future()
+
+        def read() -> None:
+            try:
+                made.set_result(self._at(begin))
+            except BaseException as error:  # noqa: BLE001 - it belongs to the thread that waits
+                made.set_exception(error)
+
+        self._ahead = begin, made
+        Thread(target=read, daemon=True).start()  # a daemon: one that waits for rows must not keep a process alive
+
+    def rest(self) -> None:
+        """Let what is read in the background come to an end, within reason."""
+        if self._ahead is not None:
+            wait([self._ahead[1]], timeout=REST_SECONDS)
+
+    def count(self, block: Block) -> None:
+        """Add its rows to the report: once, though its position may be read again."""
+        place = (block.begin.epoch, block.begin.block)
+        if place > self._counted:
+            self._counted = place
+            block.samples.report.hashes = None  # which would grow with the stream
+            self.report = DataReport.total([self.report, block.samples.report])
+            self.report.is_prefix = False
+
+    def _at(self, begin: Position) -> Block | None:
+        self._reader.go_to(begin)
+        block = self._read(begin)
+        for problem in block.samples.report.bad_rows if block is not None else ():
+            self._reader.say(f"warning: passed over a bad row: {problem}")
+        return block
+
+    def _first(self) -> Block:
+        block = self._read(Position())
+        if block is not None:
+            block.samples.report.is_prefix = not self._reader.ended
+            return block
+        if held := self.held_out.report.rows_read:
+            raise DataError(
+                f"data.eval={held} holds out all rows of {self.name} and leaves none to train on; set a smaller"
+                " data.eval, or none"
+            )
+        raise DataError(f"{self.name} has no rows; look at its options (--dataset.…), or choose another --dataset")
+
+    def _ids(self, held: Sequence[Row | DataError]) -> frozenset[str]:
+        rows = [row for row in held if not isinstance(row, DataError)]
+        found = frozenset(str(row["id"]) for row in rows)
+        if len(found) < len(rows):
+            raise DataError(
+                f"the first {len(held):,} rows of {self.name} have only {len(found):,} ids, so that data.eval={len(held)} cannot tell them"
+                " from others; give each row an id of its own, or set data.eval to a path or none"
+            )
+        return found
+
+    def _encoded(self, rows: Sequence[Row | DataError]) -> EncodedSamples:
+        return encode(RowsInMemory(rows), range(len(rows)), self._objective, self._rules)
+
+    def _read(self, begin: Position) -> Block | None:
+        """Rows until there is something to train on, or the epoch ends."""
+        if begin.block == 0:
+            self._bad = DataReport()
+        reports: list[DataReport] = []
+        while True:
+            rows = self._reader.take(self._size)
+            own = [row for row in rows if isinstance(row, DataError) or str(row["id"]) not in self._held_ids]
+            samples = self._encoded(own)
+            reports.append(samples.report)
+            if len(samples) or self._reader.ended:
+                break
+            self._refuse_barren(len(own), DataReport.total(reports))
+        samples.report = DataReport.total(reports)
+        if not len(samples) and not samples.report.rows_read:
+            return None
+        self._barren = 0
+        self._bad.bad_rows += samples.report.bad_rows
+        refuse_bad_rows(self._bad, self._rules)
+        self._check(samples)
+        end = Position(begin.epoch, block=begin.block + 1, read=self._reader.read, state=self._reader.state())
+        return Block(begin, end, samples)
+
+    def _refuse_barren(self, count: int, report: DataReport) -> None:
+        self._barren += count
+        refuse_bad_rows(report, self._rules)
+        if self._barren >= BARREN_ROWS:
+            reasons = ", ".join(f"{number:,} × {reason}" for reason, number in report.rows_dropped.most_common(3))
+            raise DataError(
+                f"{self._barren:,} rows of {self.name} one after another gave nothing to train on ({reasons}); look at them with"
+                " `mt-data inspect`"
+            )

@@ -1,0 +1,145 @@
+"""Conversations as a Jinja template writes them; spans of characters decide which tokens are trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from mt_core.data.tools import texts_in
+from mt_core.errors import DataError
+from mt_core.protocols import Encoded, Message, Tokenizer
+from mt_train.data.templates.additions import Additions
+from mt_train.data.templates.notation import SAID, Notation, Reading
+from mt_train.data.templates.source import TemplateSource
+from mt_train.data.templates.spans import Span, trained_spans
+from mt_train.data.templates.tools import PROBE, PROBES, refuse_tools
+
+
+class ChatTemplate:
+    """A Jinja template with a tokenizer. ``begins`` puts the token that begins a text where the template writes none.
+
+    Without ``tools`` it has no turns for them, whatever it makes of roles that it does not know.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        source: str,
+        additions: Additions,
+        train_on: str,
+        *,
+        name: str = "of the tokenizer",
+        begins: bool = False,
+        tools: bool = True,
+    ) -> None:
+        self._tokenizer, self._train_on, self._name = tokenizer, train_on, name
+        self._notation = Notation(tokenizer)
+        self._source = TemplateSource(source, self._notation.names, name)
+        self._begins = begins or not self._notation.is_native
+        self._writes: dict[str, bool] = {} if tools else dict.fromkeys(PROBES, False)
+        self._additions = additions
+        self.additions = additions.keys
+
+    def encode(self, messages: Sequence[Message]) -> Encoded:
+        """See ``Template``.
+
+        A token is trained on when one of its characters is in a trained span (``trained_spans``), as ``return_assistant_tokens_mask`` of
+        transformers has it.
+        """
+        return self.encode_many([messages])[0]
+
+    def encode_many(self, conversations: Sequence[Sequence[Message]]) -> list[Encoded]:
+        """See ``ManyConversations``."""
+        prepared = [self._prepared(messages) for messages in conversations]
+        for messages in prepared:
+            self._refuse_stops(messages)
+        written = [self._source.write(messages) for messages in prepared]
+        pairs = zip(prepared, written, strict=True)
+        spans = [trained_spans(self._source, messages, each, self._train_on) for messages, each in pairs]
+        readings = self._notation.read([each.text for each in written])
+        return [self._encoded(*each) for each in zip(readings, spans, strict=True)]
+
+    def _encoded(self, reading: Reading, spans: Sequence[Span]) -> Encoded:
+        lead = self._lead(reading.ids)
+        ids = [*lead, *reading.ids] if lead else reading.ids
+        trained = [False] * len(ids)
+        weights = [1.0] * len(ids) if any(span.weight != 1.0 for span in spans) else None
+        for span in spans:
+            first, last = (len(lead) + place for place in reading.tokens_in(span.start, span.end))
+            trained[first:last] = [True] * (last - first)
+            if weights is not None:
+                weights[first:last] = [span.weight] * (last - first)
+        return Encoded(ids, trained, weights)
+
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        """See ``Template``."""
+        ids = self._notation.encode(self._source.render(self._prepared(messages), speak=True))
+        return [*self._lead(ids), *ids]
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """See ``Template``: the first special token after an answer."""
+        return () if self._stop_id is None else (self._stop_id,)
+
+    @cached_property
+    def _stop_id(self) -> int | None:
+        return self._notation.first_special(self._stop)
+
+    @cached_property
+    def stop_text(self) -> str | None:
+        """See ``Template``: what comes after an answer, where no special token does."""
+        return self._stop if self._stop and self._stop_id is None else None
+
+    @cached_property
+    def _stop(self) -> str:
+        asked = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": PROBE}]
+        _, found, after = self._source.render(self._prepared(asked)).rpartition(PROBE)
+        return after.strip() if found else ""
+
+    def _prepared(self, messages: Sequence[Message]) -> list[Message]:
+        refuse_tools(messages, self._name, self._can_write)
+        return self._notation.guarded(self._additions.put(messages))
+
+    def _can_write(self, need: str) -> bool:
+        """Whether the template writes such turns; where it fails with the probe, the row will show."""
+        if need not in self._writes:
+            try:
+                self._writes[need] = PROBE in self._source.render(PROBES[need])
+            except DataError:
+                self._writes[need] = True
+        return self._writes[need]
+
+    def _lead(self, ids: Sequence[int]) -> list[int]:
+        bos = self._tokenizer.bos_id
+        return [] if bos is None or not self._begins or list(ids[:1]) == [bos] else [bos]
+
+    def _refuse_stops(self, messages: Sequence[Message]) -> None:
+        if not self._stop:
+            raise DataError(
+                f"the chat template {self._name} writes nothing after an answer, so a model would never learn to stop; "
+                "write {{ eos_token }} after the assistant's content, or choose another with --data.template"
+            )
+        stop = self.stop_text
+        if stop is None:
+            return
+        for number, message in enumerate(messages, 1):
+            said = texts_in({key: message[key] for key in SAID if key in message})
+            if any(stop in text for text in said):
+                raise DataError(
+                    f"turn {number} contains {stop!r}, which ends a turn in the chat template {self._name} and is no single token of "
+                    "this tokenizer; take it out, or choose a template that ends turns with {{ eos_token }}"
+                )
+
+
+def own_source(tokenizer: Tokenizer) -> str:
+    """The tokenizer's chat template. Raises ``DataError`` when it has none."""
+    template: Any = tokenizer.chat_template
+    if isinstance(template, Mapping):  # transformers keeps several under names
+        template = template.get("default")
+    if not isinstance(template, str):
+        raise DataError(
+            "the tokenizer has no chat template, which says how turns are written down; choose one with --data.template (chatml, "
+            "alpaca for instructions, plain for nothing between turns, a Jinja file …), or for a trained model with --chat-template FILE"
+        )
+    return template

@@ -1,0 +1,136 @@
+"""Conversations without a chat format: what was said, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mt_core.data.spelled import text_encoder
+from mt_core.data.text_ids import begin_ids, continuation_encoder
+from mt_core.protocols import Encoded, ManyTexts, Message, Tokenizer
+from mt_train.data.templates.additions import Additions, trained_turns
+from mt_train.data.templates.tools import refuse_tools
+
+
+class PlainTemplate:
+    """Begin, what was said, and an end after each turn of the assistant. Nothing is put between turns."""
+
+    stop_text = None
+
+    def __init__(self, tokenizer: Tokenizer, additions: Additions, train_on: str) -> None:
+        self._tokenizer, self._additions, self._train_on = tokenizer, additions, train_on
+        self._encode, self._continued = text_encoder(tokenizer), continuation_encoder(tokenizer)
+        self._begin = begin_ids(tokenizer)
+        self.additions = additions.keys
+        self.stop_ids = () if tokenizer.eos_id is None else (tokenizer.eos_id,)
+
+    def encode(self, messages: Sequence[Message]) -> Encoded:
+        """See ``Template``."""
+        return self.encode_many([messages])[0]
+
+    def encode_many(self, conversations: Sequence[Sequence[Message]]) -> list[Encoded]:
+        """See ``ManyConversations``."""
+        stretches = [self._stretches(messages) for messages in conversations]
+        known = self._known(list(dict.fromkeys(text for each in stretches for said in each for text in _asked(said))))
+        return [self._written(each, known).encoded() for each in stretches]
+
+    def _stretches(self, messages: Sequence[Message]) -> list[_Stretch]:
+        """The conversation as stretches of text, and pairs of an answer and what stands in front of it."""
+        refuse_tools(messages, "plain", lambda need: False)
+        messages = self._additions.put(messages)
+        found: list[_Stretch] = []
+        waiting: list[_Said] = []
+        for message, is_trained in zip(messages, trained_turns(messages, self._train_on), strict=True):
+            said = _Said(message["content"], is_trained, message.get("weight", 1.0) if is_trained else 1.0)
+            if message["role"] == "assistant":
+                *earlier, context = waiting or [_Said("", False, 1.0)]
+                found += [*earlier, (context, said)]
+                waiting = []
+            elif waiting and (waiting[-1].trained, waiting[-1].weight) == (said.trained, said.weight):
+                waiting[-1] = _Said(waiting[-1].text + said.text, said.trained, said.weight)
+            else:
+                waiting.append(said)
+        return [*found, *waiting]
+
+    def _known(self, texts: Sequence[str]) -> dict[str, list[int]]:
+        """The ids of texts."""
+        if isinstance(self._tokenizer, ManyTexts):
+            return dict(zip(texts, self._tokenizer.encode_many(texts), strict=True))
+        return {text: self._encode(text) for text in texts}
+
+    def _written(self, stretches: Sequence[_Stretch], known: Mapping[str, list[int]]) -> _Written:
+        written, goes_on = _Written(list(self._begin)), False
+        for said in stretches:
+            if isinstance(said, _Said):
+                written.add(self._continued(said.text) if goes_on else known[said.text], said)
+                goes_on = True
+                continue
+            context, answer = said
+            before, after = self._boundary(context.text, answer.text, known, goes_on=goes_on)
+            written.add(before, context)
+            written.add([*after, *(self.stop_ids if after else ())], answer)
+            goes_on = not self.stop_ids
+        return written
+
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        """See ``Template``."""
+        return self.encode(messages).ids
+
+    def _boundary(
+        self, prompt: str, response: str, known: Mapping[str, list[int]], *, goes_on: bool
+    ) -> tuple[list[int], list[int]]:
+        """Return the ids of the prompt and of the response; ``goes_on`` where the prompt itself follows other text.
+
+        The prompt's ids are those that generation will see, where it stands alone; a token that straddles the boundary
+        would show the model a context that never comes, and leave the start of the response without loss. So the
+        response has the ids that the whole text gives it where these leave the prompt's as they are, and those that it has after
+        another text (no second space) where the tokenizer would merge across the boundary.
+        """
+        if goes_on:
+            context_ids, joint_ids = self._continued(prompt), self._continued(prompt + response)
+        else:
+            context_ids, joint_ids = known[prompt], known[prompt + response]
+        if joint_ids[: len(context_ids)] == context_ids:
+            return context_ids, joint_ids[len(context_ids) :]
+        return context_ids, self._continued(response)
+
+
+@dataclass(frozen=True)
+class _Said:
+    """A stretch of text whose tokens are all trained on, or none, and how much each counts."""
+
+    text: str
+    trained: bool
+    weight: float
+
+
+_Stretch = _Said | tuple[_Said, _Said]
+
+
+def _asked(said: _Stretch) -> tuple[str, ...]:
+    """The texts whose ids are needed."""
+    if isinstance(said, _Said):
+        return (said.text,)
+    context, answer = said
+    return context.text, context.text + answer.text
+
+
+@dataclass
+class _Written:
+    """Ids so far; the token that begins a text has nothing before it, and is never predicted."""
+
+    ids: list[int]
+    trained: list[bool] = field(init=False)
+    weights: list[float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.trained, self.weights = [False] * len(self.ids), [1.0] * len(self.ids)
+
+    def add(self, ids: Sequence[int], said: _Said) -> None:
+        self.ids += ids
+        self.trained += [said.trained] * len(ids)
+        self.weights += [said.weight] * len(ids)
+
+    def encoded(self) -> Encoded:
+        weighted = any(weight != 1.0 for weight in self.weights)
+        return Encoded(self.ids, self.trained, self.weights if weighted else None)

@@ -1,0 +1,159 @@
+"""Builds a model in place for a plan: every rank holds its share, and every tensor gets the same values on any layout."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+from mt_core.errors import WeightsError
+from mt_core.nn import AdaptedLinear, StoredLinear, TrainModel, tensor_generator
+from mt_core.protocols import Quantizer
+from mt_train.engine.plan import Plan
+from mt_train.engine.processes import Process
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""A plan's precision as torch's."""
+
+TensorSource = Mapping[str, Callable[[], Tensor]]
+"""Parameter name → a function that loads this one tensor."""
+
+
+def build_model(
+    make: Callable[[], TrainModel], *, plan: Plan, settings: dict[str, Any], deepspeed: ModuleType, process: Process
+) -> TrainModel:
+    """The model on its device, values still arbitrary; under ZeRO 3 partitioned layer by layer while it is built.
+
+    ``zero.Init`` gets no ``dtype``: with ``torch.float32`` it silently builds bf16 on a CPU.
+    """
+    if plan.zero_stage == 3:
+        with deepspeed.zero.Init(config_dict_or_path=settings):
+            model = make()
+        wanted = DTYPES[plan.dtype]
+        found = {parameter.dtype for parameter in model.parameters()}
+        assert found == {wanted}, f"zero.Init built {found}, not {wanted}: its dtype rule has changed"
+        return model
+    with process.device:
+        return make()
+
+
+def build_quantized(make: Callable[[], TrainModel], quantizer: Quantizer, device: torch.device) -> TrainModel:
+    """The model on its device, values still arbitrary, with linear layers that store their weights in fewer bits.
+
+    Every rank has all of it, at stage 3 too: what is quantised is not partitioned.
+    """
+    with without_memory():
+        model = make()
+    with device:
+        quantizer.replace(model)
+    empty = [parameter for parameter in model.parameters() if parameter.is_meta]
+    exchange(model, [(each, nn.Parameter(torch.empty_like(each, device=device))) for each in empty])
+    return model
+
+
+def stored_layers(model: nn.Module) -> Iterator[tuple[str, StoredLinear]]:
+    """Layers whose weights are no parameters, by name, under adapters too."""
+    for name, module in model.named_modules():
+        base = module.base if isinstance(module, AdaptedLinear) else module
+        if isinstance(base, StoredLinear) and "weight" not in base._parameters:
+            yield name, base
+
+
+def weight_names(model: nn.Module) -> list[str]:
+    """The model's parameters, and the weights that it stores in another way: what a folder of weights has."""
+    return [name for name, _ in model.named_parameters()] + [f"{name}.weight" for name, _ in stored_layers(model)]
+
+
+def fill_model(
+    model: TrainModel, source: TensorSource, *, seed: int, process: Process, only: Container[str] | None = None
+) -> None:
+    """Give every parameter its value: from ``source`` where it has the name, else drawn from (seed, name).
+
+    A parameter on the meta device belongs to another pipeline stage, and stays there; ``only`` names those that are meant.
+
+    Raises ``WeightsError`` that lists every tensor whose shape is not its parameter's.
+    """
+    wrong: list[str] = []
+    for name, layer in stored_layers(model):
+        if only is None or f"{name}.weight" in only:
+            shape = torch.Size((layer.out_features, layer.in_features))
+            layer.original = partial(_value, model, f"{name}.weight", shape, source, seed)
+            value = layer.original()
+            if value.shape == shape:
+                layer.put_dense_weight(value)
+            else:
+                wrong.append(_misfit(f"{name}.weight", value.shape, shape))
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta or (only is not None and name not in only):
+            continue
+        with gathered([parameter], write=True):
+            if process.is_main or not is_partitioned(parameter):
+                value = _value(model, name, parameter.shape, source, seed)
+                if value.shape == parameter.shape:
+                    with torch.no_grad():
+                        parameter.copy_(value)
+                else:
+                    wrong.append(_misfit(name, value.shape, parameter.shape))
+    if wrong:
+        raise WeightsError(f"{len(wrong)} tensors have another shape:\n  " + "\n  ".join(wrong))
+
+
+def _misfit(name: str, found: torch.Size, wanted: torch.Size) -> str:
+    return f"{name} is {tuple(found)} in the weights and {tuple(wanted)} in the model"
+
+
+def _value(model: TrainModel, name: str, shape: torch.Size, source: TensorSource, seed: int) -> Tensor:
+    if name in source:
+        return source[name]()
+    value = torch.empty(shape, dtype=torch.float32)
+    model.init_tensor(name, value, tensor_generator(seed, name))
+    return value
+
+
+def is_partitioned(parameter: nn.Parameter) -> bool:
+    """Whether ZeRO 3 holds only a slice of it here."""
+    return hasattr(parameter, "ds_id")
+
+
+@contextlib.contextmanager
+def gathered(parameters: list[nn.Parameter], *, write: bool = False) -> Iterator[None]:
+    """Whole parameters inside; with ``write``, what rank 0 wrote reaches every rank. All ranks must enter."""
+    partitioned = [parameter for parameter in parameters if is_partitioned(parameter)]
+    if not partitioned:
+        yield
+        return
+    import deepspeed
+
+    with deepspeed.zero.GatheredParameters(partitioned, modifier_rank=0 if write else None):
+        yield
+
+
+@contextlib.contextmanager
+def without_memory() -> Iterator[None]:
+    """Modules built inside have parameters on the meta device; buffers and other tensors are real."""
+
+    def to_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
+        if parameter is None or parameter.is_meta:
+            return None  # kept as it is, and a tied one stays tied
+        return nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
+
+    hook = register_module_parameter_registration_hook(to_meta)  # type: ignore[arg-type]  # torch's own says None
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def exchange(model: nn.Module, parameters: Sequence[tuple[nn.Parameter, nn.Parameter]]) -> None:
+    """Put the second of each pair wherever the first is. By identity, so all of the old ones must be alive until the end."""
+    new = {id(old): real for old, real in parameters}
+    for part in model.modules():
+        for name, parameter in list(part.named_parameters(recurse=False, remove_duplicate=False)):
+            if new.get(id(parameter), parameter) is not parameter:
+                setattr(part, name, new[id(parameter)])

@@ -1,0 +1,295 @@
+"""One optimizer step on DeepSpeed, with one owner of the loss denominator and one host synchronisation.
+
+W is the number of ranks that share parameters, N the trained tokens of the whole optimizer step, each counted as much as it
+weighs. Each micro-batch's
+loss sum is scaled by W/N before its backward; DeepSpeed then averages gradients over the W ranks. Splitting the same
+rows differently into micro-batches or ranks therefore gives the same gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from mt_core.adapters.base import Adapter
+from mt_core.groups import group_sizes
+from mt_core.nn import Batch
+from mt_core.nn.batch import mean_of
+from mt_core.protocols import GradientTransform
+from mt_train.engine.averaging import Averaging, averaged_weights
+from mt_train.engine.build import gathered
+from mt_train.engine.gathering import forget_modules, gather_around_loss
+from mt_train.engine.norms import settle_norm
+from mt_train.engine.plan import Plan
+from mt_train.engine.processes import Process, agree, all_reduce, kept_quiet
+from mt_train.engine.stages import UNUSED
+from mt_train.engine.step import Trained
+from mt_train.engine.transform import Directions, transformed
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """What came of one optimizer step.
+
+    ``applied`` is false when nothing was updated; ``stop`` says that some rank wants to stop.
+    """
+
+    loss: float
+    grad_norm: float
+    tokens: int
+    applied: bool
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    stop: bool = False
+
+    @property
+    def finite(self) -> bool:
+        """Whether loss and norm are numbers."""
+        return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
+
+
+class StepSize(NamedTuple):
+    """How much a whole optimizer step is over: ``weight`` (N) divides its loss, and ``tokens`` are those that have a label."""
+
+    weight: float
+    tokens: int
+
+
+class Engine:
+    """A model, its optimizer and DeepSpeed."""
+
+    def __init__(
+        self,
+        deepspeed: ModuleType,
+        module: Trained,
+        optimizer: torch.optim.Optimizer | GradientTransform,
+        *,
+        plan: Plan,
+        process: Process,
+        settings: dict[str, Any],
+        adapter: Adapter | None = None,
+    ) -> None:
+        self.plan = plan
+        self.process = process
+        self.module = module
+        self.before_update: Callable[[], object] = lambda: None
+        self.adapter = adapter or Adapter()
+        transform = None if isinstance(optimizer, torch.optim.Optimizer) else optimizer
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            optimizer = optimizer.optimizer
+        chosen, names = transformed(optimizer.param_groups), {id(each): name for name, each in self.named_parameters()}
+        used = [group for group in optimizer.param_groups if group.get("name") != UNUSED]
+        self.members = [
+            [names[id(each)] for each in group["params"] if id(each) in names] for group in optimizer.param_groups
+        ]
+        self.groups = group_sizes(used)  # before ZeRO puts flat pieces into them
+        self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
+        self.current_rate = self.rate = float(optimizer.defaults.get("lr", self.base_rates[0]))
+        with kept_quiet():
+            self._engine, self.optimizer, _, _ = deepspeed.initialize(
+                model=module, optimizer=optimizer, config=settings, dist_init_required=False
+            )
+        if plan.zero_stage == 0 and process.world == 1:
+            # Alone there is nothing to reduce, and DeepSpeed would still copy all gradients into a flat buffer and back.
+            self._engine.enable_backward_allreduce = False
+        if plan.zero_stage == 3:
+            gather_around_loss(deepspeed, module.loss_head, self.zero_optimizer)
+        if hasattr(self._engine.optimizer, "unscale_and_clip_grads"):
+            settle_norm(self._engine.optimizer)
+        self.directions = None if transform is None else Directions(self, transform, chosen)
+
+    @property
+    def objective(self) -> Any:
+        """The objective of the run, which counts and collates."""
+        return self.module.loss_head.objective
+
+    @property
+    def zero_optimizer(self) -> Any:
+        """DeepSpeed's optimizer (at stage 0 the plain one)."""
+        return self._engine.optimizer
+
+    def set_rate(self, factor: float) -> float:
+        """Set every group to ``factor`` times its base rate; returns that of groups without a rate of their own."""
+        for group, base in zip(self._engine.optimizer.param_groups, self.base_rates, strict=True):
+            group["lr"] = base * factor
+        self.current_rate = self.rate * factor
+        return self.current_rate
+
+    # ------------------------------------------------------------------------------------------------------- training
+
+    def train_step(self, window: Sequence[Batch], stop: Callable[[], bool] = lambda: False) -> StepResult:
+        """One optimizer step over this rank's micro-batches; every rank brings equally many.
+
+        A loss or gradient that is not finite leaves parameters and moments as they were. What ``stop`` says after the
+        last backward travels with the sums, so that all ranks hear of it in the same step.
+        """
+        size = self._size(window)
+        scale = self._factor(size)
+        sums: Tensor | None = None
+        for index, batch in enumerate(window):
+            last = index == len(window) - 1
+            self._engine.set_gradient_accumulation_boundary(last)
+            outputs = self._engine(batch.to(self.process.device))
+            loss_sum = outputs[0]
+            # A loss that is infinite may still have finite gradients; this makes them refuse the step too.
+            guard = torch.where(torch.isfinite(loss_sum.detach()), scale, math.nan)
+            self._engine.backward(loss_sum * guard, scale_wrt_gas=False)
+            detached = torch.stack([output.detach().float() for output in outputs])
+            sums = detached if sums is None else sums + detached
+            if not last:
+                self._engine.step()
+        assert sums is not None, "an optimizer step needs at least one micro-batch on every rank"
+        self.before_update()
+        wish = torch.full((1,), float(stop()), device=sums.device)
+        return self._update(all_reduce(torch.cat([sums, wish])), size)
+
+    def _factor(self, size: StepSize) -> float:
+        """W/N. Terms that a layer adds by itself are sums over tokens without weights, and are told W over these.
+
+        In fp16 their gradients do not pass the scaler.
+        """
+        ranks = self.plan.sharing_ranks
+        scaler = self.zero_optimizer.loss_scaler.cur_scale if self.plan.scales_loss else 1.0
+        self.module.model.loss_factor.value = mean_of(ranks, size.tokens) * scaler
+        return mean_of(ranks, size.weight)
+
+    def _size(self, window: Sequence[Batch]) -> StepSize:
+        """Over all micro-batches and ranks. Where an objective has no labels, its counts are all that there is to report."""
+        weight = float(sum(self.objective.count(batch) for batch in window))
+        tokens = float(sum(batch.trained_tokens for batch in window))
+        if self.process.world > 1:
+            here = torch.tensor([weight, tokens], dtype=torch.float64, device=self.process.device)
+            weight, tokens = all_reduce(here).tolist()
+        return StepSize(weight, round(tokens or weight))
+
+    def _update(self, sums: Tensor, size: StepSize) -> StepResult:
+        if self.plan.zero_stage == 0:
+            return self._update_whole(sums, size)
+        if self.directions is not None:
+            self.directions.clip_and_take()
+        self._engine.step()
+        norm = self._norm()
+        applied = bool(self._engine.was_step_applied())
+        values = torch.cat([sums, torch.as_tensor(norm, dtype=torch.float32, device=sums.device).reshape(1)]).tolist()
+        if not applied and math.isfinite(values[-1]):
+            values[-1] = math.nan  # DeepSpeed reports an overflow as a norm of -1 or 0
+        return self._result(values, size, applied=applied)
+
+    def _norm(self) -> Any:
+        """Of the gradients of the last step, before they were clipped. DeepSpeed's own may be that of directions."""
+        return self._engine.get_global_grad_norm() if self.directions is None else self.directions.norm
+
+    def _update_whole(self, sums: Tensor, size: StepSize) -> StepResult:
+        """Stage 0 has neither norm nor finite check of its own: both come here, before the update."""
+        gradients = [parameter.grad for parameter in self.module.parameters() if parameter.grad is not None]
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))).float()
+        values = torch.cat([sums, norm.reshape(1)]).tolist()
+        if not (math.isfinite(values[0]) and math.isfinite(values[-1])):
+            self._engine.zero_grad()
+            return self._result(values, size, applied=False)
+        clip = self.plan.clip_norm
+        if clip and values[-1] > clip:
+            torch._foreach_mul_(gradients, clip / (values[-1] + 1e-6))
+        del gradients
+        if self.directions is not None:
+            self.directions.take()
+        self._engine.step()
+        return self._result(values, size, applied=True)
+
+    def _result(self, values: list[float], size: StepSize, *, applied: bool) -> StepResult:
+        """``values``: loss sum, token count, the metrics' pairs, the wishes to stop, and the norm."""
+        return StepResult(
+            loss=mean_of(values[0], size.weight),
+            grad_norm=values[-1],
+            tokens=size.tokens,
+            applied=applied,
+            metrics=self._metrics(values[2:-2]),
+            stop=values[-2] > 0,
+        )
+
+    def _metrics(self, pairs: Sequence[float]) -> dict[str, float]:
+        return self._means(self.module.loss_head.metric_names, pairs)
+
+    def _means(self, names: Sequence[str], pairs: Sequence[float]) -> dict[str, float]:
+        return {name: mean_of(pairs[2 * i], pairs[2 * i + 1]) for i, name in enumerate(names)}
+
+    # ----------------------------------------------------------------------------------------------------- evaluation
+
+    @torch.no_grad()
+    def evaluate(self, batches: Iterable[Batch], stop: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
+        """Loss in nats per trained token (and the objective's metrics) over all batches of all ranks.
+
+        Every rank brings equally many batches. ``None`` when some rank wanted to stop before the end.
+        """
+        with self.averaged():
+            return self._evaluate(batches, stop)
+
+    def _evaluate(self, batches: Iterable[Batch], stop: Callable[[], bool]) -> dict[str, float] | None:
+        self._engine.eval()
+        sums: Tensor | None = None
+        for batch in batches:
+            if not agree(not stop()):
+                self._engine.train()
+                return None
+            outputs = torch.stack([output.double() for output in self._engine(batch.to(self.process.device))])
+            sums = outputs if sums is None else sums + outputs
+        self._engine.train()
+        assert sums is not None, "an evaluation needs at least one batch on every rank"
+        return self._evaluation(all_reduce(sums).tolist())
+
+    def _evaluation(self, values: Sequence[float]) -> dict[str, float]:
+        metrics = {f"eval_{name}": value for name, value in self._metrics(values[2:]).items()}
+        return {"eval_loss": mean_of(values[0], values[1]), **metrics}
+
+    # ------------------------------------------------------------------------------------------------------ parameters
+
+    @property
+    def sharing(self) -> Any:
+        """The process group of the ranks that share parameters; ``None`` is that of all."""
+        return None
+
+    @property
+    def inner_optimizer(self) -> torch.optim.Optimizer:
+        """The optimizer that we made, under DeepSpeed's wrapper."""
+        return self.zero_optimizer if self.plan.zero_stage == 0 else self.zero_optimizer.optimizer  # type: ignore[no-any-return]
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Inside, the weights to use where those that are trained are others; every rank must enter and leave."""
+        return averaged_weights(self.zero_optimizer, self.inner_optimizer)
+
+    def named_parameters(self) -> Iterable[tuple[str, nn.Parameter]]:
+        """The model's parameters under its own names."""
+        return self.module.model.named_parameters()
+
+    def saved_names(self) -> set[str]:
+        """What a trained-only checkpoint needs: trained weights, and what else the adapter cannot make again."""
+        model = self.module.model
+        trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        return trained | set(self.adapter.saved_state(model))
+
+    def whole_weights(self, *, only: Container[str] | None = None) -> Iterator[tuple[str, Tensor]]:
+        """Live weights by name, one at a time, perhaps only some; every rank must walk through all of them."""
+        passing = isinstance(self.inner_optimizer, Averaging)  # whoever keeps them would find others there
+        with self.averaged():
+            for name, parameter in self.named_parameters():
+                if only is None or name in only:
+                    with gathered([parameter]):
+                        yield name, parameter.detach().clone() if passing else parameter.detach()
+
+    def close(self) -> None:
+        """Give the memory back, once nobody refers to this engine either: hooks and a cache of DeepSpeed's would keep all of it."""
+        with kept_quiet():
+            self._engine.destroy()
+        if self.plan.zero_stage == 3:
+            forget_modules()
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """What each stage of a pipeline has, for people; empty without one."""
+        return ()

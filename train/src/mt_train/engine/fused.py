@@ -1,0 +1,79 @@
+"""Updates while gradients arrive, so that there is never more than one of them (LOMO, https://arxiv.org/abs/2306.09782).
+
+What an engine promises holds here too: a step that is not finite changes nothing, and the norm of all gradients bounds each of
+them. Neither is known before the last gradient, so each step computes its rows twice, as in the paper (section 3.3.1): for the
+norm, and for the updates. Random numbers are the same both times. DeepSpeed has no part in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from mt_core.nn import Batch
+from mt_train.engine.engine import Engine, StepResult, StepSize
+from mt_train.engine.processes import all_reduce
+
+
+class FusedEngine(Engine):
+    """ZeRO 0, with an optimizer that has ``step_of(parameter, group)``."""
+
+    def __init__(self, *positional: Any, **named: Any) -> None:
+        super().__init__(*positional, **named)
+        self._use: Callable[[nn.Parameter], object] = lambda parameter: None
+        self._group_of = {id(each): group for group in self.inner_optimizer.param_groups for each in group["params"]}
+        for parameter in self.module.parameters():
+            if id(parameter) in self._group_of:
+                parameter.register_post_accumulate_grad_hook(self._arrived)  # type: ignore[no-untyped-call]
+
+    def train_step(self, window: Sequence[Batch], stop: Callable[[], bool] = lambda: False) -> StepResult:
+        """See ``Engine``."""
+        assert len(window) == 1, "the plan refuses several micro-batches: they would have to be added up"
+        size, batch = self._size(window), window[0].to(self.process.device)
+        squares: list[Tensor] = []
+        device = self.process.device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            sums = self._pass(batch, size, lambda each: squares.append(_square(each)))
+        norm = torch.stack(squares).sum().sqrt()
+        wish = torch.full((1,), float(stop()), device=device)
+        values = torch.cat([all_reduce(torch.cat([sums, wish])), norm.float().reshape(1)]).tolist()
+        if not (math.isfinite(values[0]) and math.isfinite(values[-1])):
+            return self._result(values, size, applied=False)
+        self.before_update()
+        clip, norm_now = self.plan.clip_norm, values[-1]
+        factor = clip / (norm_now + 1e-6) if clip and norm_now > clip else 1.0
+        self._pass(batch, size, lambda each: self._update_one(each, factor))
+        return self._result(values, size, applied=True)
+
+    def _pass(self, batch: Batch, size: StepSize, use: Callable[[nn.Parameter], object]) -> Tensor:
+        """Forward and backward; ``use`` is called with each parameter when its gradient is complete."""
+        self._use = use
+        outputs = self.module(batch)  # type: ignore[operator]
+        (outputs[0] * self._factor(size)).backward()
+        return torch.stack([output.detach().float() for output in outputs])
+
+    @torch.no_grad()
+    def _arrived(self, parameter: nn.Parameter) -> None:
+        assert parameter.grad is not None, "torch calls this when there is a gradient"
+        if self.process.world > 1:
+            dist.all_reduce(parameter.grad)
+            parameter.grad.div_(self.process.world)
+        self._use(parameter)
+        parameter.grad = None
+
+    def _update_one(self, parameter: nn.Parameter, factor: float) -> None:
+        assert parameter.grad is not None, "see _arrived"
+        parameter.grad.mul_(factor)
+        optimizer: Any = self.inner_optimizer
+        optimizer.step_of(parameter, self._group_of[id(parameter)])
+
+
+def _square(parameter: nn.Parameter) -> Tensor:
+    assert parameter.grad is not None, "see FusedEngine._arrived"
+    norm: Tensor = torch.linalg.vector_norm(parameter.grad, dtype=torch.float64)
+    return norm.square()

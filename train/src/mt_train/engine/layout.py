@@ -1,0 +1,94 @@
+"""What is wrong with the keys of a layout, each by itself: precision, offload, pipeline, sequence. Imports no torch."""
+
+from __future__ import annotations
+
+from mt_core.errors import Fault
+from mt_train.config.run import RunConfig
+
+
+def wrong_precision(config: RunConfig, dtype: str, device: str) -> list[Fault]:
+    """What a device cannot compute in, and loss scales of a precision that needs none."""
+    faults, scale = [], config.parallel.deepspeed.fp16
+    if dtype == "fp16" and device == "cpu":
+        problem, fix = "fp16 does not train on a CPU.", "Set --train.dtype fp32 or bf16."
+        faults.append(Fault(key="train.dtype", problem=problem, fix=fix))
+    if config.train.tf32 and device == "cpu":
+        faults.append(Fault(key="train.tf32", problem="a CPU has no TensorFloat-32.", fix="Set it to false."))
+    if dtype != "fp16" and scale.model_dump(exclude_none=True):
+        key, problem = "parallel.deepspeed.fp16", "only fp16 scales its loss, and the run trains in another precision."
+        faults.append(Fault(key=key, problem=problem, fix="Leave it out, or set --train.dtype fp16."))
+    return faults
+
+
+def wrong_offload(config: RunConfig) -> list[Fault]:
+    """Why what is offloaded does not go with the stage."""
+    offload, stage, key = config.parallel.offload, config.parallel.zero_stage, "parallel.offload"
+    if offload == "optimizer" and stage == 0:
+        problem, fix = (
+            "optimizer needs ZeRO, got zero_stage=0.",
+            "Set --parallel.zero-stage 1, 2 or 3, or leave it auto.",
+        )
+        return [Fault(key=key, problem=problem, fix=fix)]
+    if offload == "parameters" and stage not in ("auto", 3):
+        problem = f"parameters needs ZeRO 3, got zero_stage={stage}."
+        return [Fault(key=key, problem=problem, fix="Set --parallel.zero-stage 3, or leave it auto.")]
+    return []
+
+
+def too_many_stages(stages: int, layers: int) -> Fault:
+    """Said on paper where the number of layers is known, else when the model is there."""
+    return Fault(
+        key="parallel.pipeline",
+        problem=f"the model has {layers} layers (embedding, blocks, norm and head), too few for {stages} stages.",
+        fix=f"Set --parallel.pipeline {layers} or less.",
+    )
+
+
+def wrong_pipeline(config: RunConfig, world: int, dtype: str) -> list[Fault]:
+    """Why ``parallel.pipeline`` does not fit the ranks, the model, or the rest of the layout."""
+    stages, parallel = config.parallel.pipeline, config.parallel
+    if stages == 1:
+        return []
+    faults = []
+    if world % stages:
+        possible = ", ".join(str(n) for n in range(1, world + 1) if world % n == 0)
+        start = f"start {stages} processes or a multiple of them (--nproc-per-node {stages})"
+        fix = f"Set --parallel.pipeline to one of {possible}, or {start}."
+        what = "1 rank does" if world == 1 else f"{world} ranks do"
+        faults.append(Fault(key="parallel.pipeline", problem=f"{what} not divide into {stages} stages.", fix=fix))
+    blocks = getattr(config.model.options, "n_layers", None)
+    if blocks is not None and stages > blocks + 3:
+        faults.append(too_many_stages(stages, blocks + 3))
+    # ZeRO 0 would clip by the first stage's norm only, and let infinities through; 2 and 3 cut what a stage accumulates.
+    if parallel.zero_stage not in ("auto", 1):
+        problem = f"{parallel.zero_stage} does not go with a pipeline, which runs ZeRO 1."
+        faults.append(Fault(key="parallel.zero-stage", problem=problem, fix="Set 1, or leave it auto."))
+    refused = [
+        ("parallel.offload", parallel.offload, parallel.offload != "none", "none"),
+        ("train.compile", "compiling blocks", config.train.compile, "false"),
+        ("train.dtype", dtype, dtype == "fp16", "bf16 or fp32"),
+        # A stage that is out of memory would leave the others waiting, and none can try by itself.
+        ("train.micro-batch-size", "auto", config.train.micro_batch_size == "auto", "8 or another number"),
+    ]
+    for key, what, given, instead in refused:
+        if given:
+            problem, fix = (
+                f"{what} does not work in a pipeline yet.",
+                f"Set --{key} {instead}, or --parallel.pipeline 1.",
+            )
+            faults.append(Fault(key=key, problem=problem, fix=fix))
+    return faults
+
+
+def wrong_sequence(config: RunConfig, world: int) -> Fault | None:
+    """Why the ranks or the heads cannot be divided as ``parallel.sequence`` says."""
+    size, heads = config.parallel.sequence, getattr(config.model.options, "n_heads", None)
+    possible = [n for n in range(1, world + 1) if world % n == 0 and (heads is None or heads % n == 0)]
+    if size in possible:
+        return None
+    what = f"{world} ranks" + (f" and {heads} heads" if heads is not None else "")
+    return Fault(
+        key="parallel.sequence",
+        problem=f"{what} do not divide by {size}.",
+        fix=f"Set --parallel.sequence to one of {', '.join(map(str, possible))}, or start another number of processes.",
+    )

@@ -1,0 +1,56 @@
+"""Norms of the gradient that are the same on every layout, put in the place of DeepSpeed's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mt_train.engine.processes import all_reduce
+
+
+def settle_norm(optimizer: Any) -> None:
+    """Clip by one norm at every ZeRO stage: summed in fp64, rounded to fp32.
+
+    DeepSpeed's own sums differ between stages in the last bit, and so would the weights from the first clipped step on.
+    """
+    clip = optimizer.unscale_and_clip_grads
+
+    def norm_of(gradients: Sequence[Tensor], params: Any, norm_type: float = 2) -> Tensor:
+        squares = [torch.linalg.vector_norm(gradient, dtype=torch.float64).square() for gradient in gradients]
+        return all_reduce(torch.stack(squares).sum().to(params[0].device)).sqrt()
+
+    def clip_by(gradients: Any, norm: Any) -> None:
+        clip(gradients, torch.as_tensor(norm).float())
+
+    optimizer.get_grad_norm_direct = norm_of
+    optimizer.unscale_and_clip_grads = clip_by
+
+
+def pipeline_norm(zero: Any) -> Tensor:
+    """The norm of the whole gradient, summed in fp64 over all stages at once, however many groups each has.
+
+    A weight that several stages share has the same gradient on each, and counts once.
+    """
+    squares = [torch.zeros((), dtype=torch.float64, device=zero.device)]
+    for group, parameters in enumerate(zero.params_in_partition):
+        real = [each for each in zero.averaged_gradients[group] if not getattr(each, "_zero_padding", False)]
+        for gradient, parameter in zip(real, parameters, strict=False):  # the last gradient may be padding too
+            if not parameter.ds_pipe_replicated:
+                squares.append(torch.linalg.vector_norm(gradient, dtype=torch.float64).square())
+    return all_reduce(torch.stack(squares).sum()).sqrt()
+
+
+def never_empty(zero: Any) -> None:
+    """DeepSpeed's optimizer for bf16 adds up the norm by itself, and fails on a stage with nothing but a shared weight."""
+    gradients = zero.get_grads_for_norm
+
+    def at_least_one(for_clipping: bool = False) -> Any:
+        if for_clipping:
+            return gradients(for_clipping=True)
+        dense, experts = gradients()
+        return dense or [torch.zeros(1, device=zero.fp32_groups_flat_partition[0].device)], experts
+
+    zero.get_grads_for_norm = at_least_one

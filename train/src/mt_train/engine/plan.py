@@ -1,0 +1,223 @@
+"""From a config and a number of ranks to a layout, or to every reason why there is none. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
+
+from mt_core.components import OptimizerComponent
+from mt_core.config.base import ZERO, Layout
+from mt_core.errors import ConfigError, Fault
+from mt_core.plugins.host import Offer
+from mt_train.config.run import RunConfig
+from mt_train.engine import layout
+from mt_train.nearest import suggestion
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is settled before anything is built."""
+
+    world: int
+    device: str
+    dtype: str
+    zero_stage: int
+    offload: str
+    micro_batch_size: int
+    global_batch_size: int
+    clip_norm: float | None
+    pipeline: int = 1
+    sequence: int = 1
+    notices: tuple[str, ...] = ()
+
+    @property
+    def sharing_ranks(self) -> int:
+        """W: ranks that have the same parameters, all of them or those of a pipeline stage."""
+        return self.world // self.pipeline
+
+    @property
+    def data_ranks(self) -> int:
+        """Ranks, or groups of ranks, that have rows of their own."""
+        return self.sharing_ranks // self.sequence
+
+    def data_rank(self, rank: int) -> int:
+        """Which of them a rank is in: those that share rows are neighbours, and each stage has its ranks in a block."""
+        return rank % self.sharing_ranks // self.sequence
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of a full optimizer step, on each rank."""
+        return self.global_batch_size // (self.micro_batch_size * self.data_ranks)
+
+    def part(self, rank: int) -> tuple[int, int]:
+        """(number, of how many): which share of each row's tokens a rank has."""
+        return rank % self.sequence, self.sequence
+
+    @property
+    def scales_loss(self) -> bool:
+        """Whether some steps are passed over while a scale is found that keeps gradients from overflowing."""
+        return self.dtype == "fp16"
+
+    @property
+    def forward_alone(self) -> bool:
+        """Whether a rank can run the model without the others: it has all weights, and whole rows."""
+        return self.zero_stage < 3 and self.sequence == 1 and self.pipeline == 1
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether gradients travel while the backward goes on. In a pipeline they are complete after the last one only,
+        and shared weights' even later."""
+        return self.device == "cuda" and self.world > 1 and self.pipeline == 1
+
+    @property
+    def layouts(self) -> set[Layout]:
+        """The layouts that every chosen component has to support."""
+        stages: dict[int, Layout] = {0: "zero0", 1: "zero1", 2: "zero2", 3: "zero3"}
+        offload: set[Layout] = {"offload"} if self.offload != "none" else set()
+        sequence: set[Layout] = {"sequence"} if self.sequence > 1 else set()
+        pipeline: set[Layout] = {"pipeline"} if self.pipeline > 1 else set()
+        return {stages[self.zero_stage]} | offload | sequence | pipeline
+
+    def describe(self) -> str:
+        """For people: ``2 ranks × 8 rows × 4 micro-batches = 64 rows a step, ZeRO 1, bf16``."""
+        ranks = "1 rank" if self.data_ranks == 1 else f"{self.data_ranks} ranks"
+        if self.sequence > 1:
+            ranks = f"{self.data_ranks} × {self.sequence} ranks that share a row"
+        if self.pipeline > 1:
+            ranks = f"{self.pipeline} stages × {ranks}"
+        offload = "" if self.offload == "none" else f", {self.offload} offloaded"
+        return (
+            f"{ranks} × {self.micro_batch_size} rows × {self.micro_batches} micro-batches = {self.global_batch_size} rows"
+            f" a step, ZeRO {self.zero_stage}, {self.dtype}{offload}"
+        )
+
+
+DEVICES = ("cpu", "cuda")
+"""What a run may be on; which one it is, only torch knows."""
+
+
+def make_plan(config: RunConfig, *, world: int, device: str, offers: Iterable[Offer]) -> Plan:
+    """Settle every ``auto``. Raises ``ConfigError`` with all faults of the layout at once, and the nearest that has none."""
+    offers = tuple(offers)
+    plan, faults = _settled(config, world, device, offers)
+    if faults:
+        raise _refused(faults, config, world, (device,), offers)
+    return plan
+
+
+def check_layout(config: RunConfig, *, world: int, offers: Iterable[Offer]) -> None:
+    """Refuse what fails on every device, before torch is loaded and any process starts. Raises as ``make_plan``."""
+    offers = tuple(offers)
+    if faults := layout_faults(config, world, DEVICES, offers):
+        raise _refused(faults, config, world, DEVICES, offers)
+
+
+def _refused(
+    faults: Sequence[Fault], config: RunConfig, world: int, devices: Sequence[str], offers: Sequence[Offer]
+) -> ConfigError:
+    def works(changed: RunConfig, ranks: int) -> bool:
+        return not layout_faults(changed, ranks, devices, offers)
+
+    return ConfigError(faults, nearest=str(suggestion(config, world, works)))
+
+
+def layout_faults(config: RunConfig, world: int, devices: Sequence[str], offers: Sequence[Offer]) -> list[Fault]:
+    """The rules: what is wrong with a layout on each of the devices alike."""
+    found = [_settled(config, world, device, offers)[1] for device in devices]
+    return [fault for fault in found[0] if all(fault in others for others in found[1:])]
+
+
+def _settled(config: RunConfig, world: int, device: str, offers: Sequence[Offer]) -> tuple[Plan, list[Fault]]:
+    """The plan, and what is wrong with it; a part that is wrong counts as 1 for what comes after it."""
+    train, parallel = config.train, config.parallel
+    dtype = train.dtype if train.dtype != "auto" else ("bf16" if device == "cuda" else "fp32")
+    faults = [*layout.wrong_precision(config, dtype, device), *layout.wrong_offload(config)]
+    stage, notices = _stage(config, world, dtype)
+    if train.micro_batch_size == "auto":
+        notices += ("how many rows a rank computes at a time is found before the first step; on paper it is one",)
+    pipeline, sequence = parallel.pipeline, parallel.sequence
+    if wrong := layout.wrong_pipeline(config, world, dtype):
+        faults.extend(wrong)
+        stage, pipeline = 1, pipeline if world % pipeline == 0 else 1
+    if fault := layout.wrong_sequence(config, world // pipeline):
+        faults.append(fault)
+        sequence = 1
+    data_ranks = world // (pipeline * sequence)
+    plan = Plan(
+        world=world,
+        device=device,
+        dtype=dtype,
+        zero_stage=stage,
+        offload=parallel.offload,
+        micro_batch_size=train.rows_at_a_time,
+        global_batch_size=train.global_batch_size or train.rows_at_a_time * data_ranks,
+        clip_norm=train.clip_norm,
+        pipeline=pipeline,
+        sequence=sequence,
+        notices=notices,
+    )
+    faults.extend(_wrong_batch(plan))
+    layouts = plan.layouts
+    faults.extend(fault for offer in offers for fault in _unsupported(offer, plan, layouts))
+    return plan, list(dict.fromkeys(faults))
+
+
+def _wrong_batch(plan: Plan) -> list[Fault]:
+    """Why the rows of a step do not divide into micro-batches."""
+    total, rows = plan.global_batch_size, plan.micro_batch_size * plan.data_ranks
+    if total % rows == 0:
+        return []
+    near = max(rows, total // rows * rows)
+    return [
+        Fault(
+            key="train.global-batch-size",
+            problem=f"{total} rows do not divide into {plan.data_ranks} ranks × {plan.micro_batch_size} rows.",
+            fix=f"Set --train.global-batch-size {near}, or another --train.micro-batch-size.",
+        )
+    ]
+
+
+def _stage(config: RunConfig, world: int, dtype: str) -> tuple[int, tuple[str, ...]]:
+    wanted, offload = config.parallel.zero_stage, config.parallel.offload
+    if config.parallel.pipeline > 1 and wanted == "auto":
+        return 1, ()
+    if offload == "parameters":
+        return 3, ()
+    if wanted == "auto":
+        return (0 if world == 1 and dtype == "fp32" and offload == "none" else 1), ()
+    if wanted == 0 and dtype != "fp32":
+        return 1, (
+            f"ZeRO 0 in {dtype} runs as ZeRO 1: DeepSpeed's own {dtype} optimizer takes a step before the first one",
+        )
+    return wanted, ()
+
+
+_CONCERNED: dict[str, frozenset[str]] = {
+    "pipeline": frozenset({"train_model", "objective", "quantizer", "adapter", "optimizer", "callback"}),
+    "sequence": frozenset({"train_model", "objective", "quantizer", "adapter", "callback"}),
+    "offload": frozenset({"optimizer", "callback"}),
+}
+"""Layouts that only some kinds of component take notice of; every other layout concerns all."""
+
+
+def _unsupported(offer: Offer, plan: Plan, layouts: Set[Layout]) -> Iterator[Fault]:
+    component = offer.component
+    needed = {layout for layout in layouts if offer.kind in _CONCERNED.get(layout, {offer.kind})}
+    form = component.form if isinstance(component, OptimizerComponent) else None
+    if form == "whole_parameter" and plan.zero_stage > 0:
+        problem = f"{component.name} needs whole parameters, and ZeRO {plan.zero_stage} shows it flat pieces."
+        yield Fault(key="optimizer", problem=problem, fix="Set --parallel.zero-stage 0.")
+        needed -= ZERO  # which it lacks for this reason
+    if missing := needed - component.layouts:
+        problem = f"{component.name} does not support {', '.join(sorted(missing))}."
+        yield Fault(key="parallel", problem=problem, fix=f"It supports {', '.join(sorted(component.layouts))}.")
+    if plan.device not in component.devices:
+        problem = f"{component.name} does not run on {plan.device}; it runs on {', '.join(sorted(component.devices))}."
+        yield Fault(key="", problem=problem)
+    if form == "fused" and plan.micro_batches > 1:
+        problem = f"{component.name} keeps no gradients, which {plan.micro_batches} micro-batches a step would be added up in."
+        rows = plan.global_batch_size // plan.data_ranks
+        yield Fault(key="optimizer", problem=problem, fix=f"Set --train.micro-batch-size {rows}, or fewer rows a step.")
+    if form == "gradient_transform" and plan.scales_loss:
+        problem = f"{component.name} makes directions of gradients, which fp16 would have to scale."
+        yield Fault(key="train.dtype", problem=problem, fix="Set --train.dtype bf16.")

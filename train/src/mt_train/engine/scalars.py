@@ -1,0 +1,51 @@
+"""Numbers in an optimizer's state that are no tensors of a parameter, such as Adam's step count."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from mt_train.engine.fragments import flat_parameters, title_of
+
+if TYPE_CHECKING:
+    from mt_train.engine.engine import Engine
+
+
+def scalars(engine: Engine) -> dict[str, dict[str, float]]:
+    """Zero-dimensional optimizer state (Adam's step count) of each group: that of the parameter that is furthest."""
+    found: dict[str, dict[str, float]] = {}
+    for number, group in enumerate(engine.inner_optimizer.param_groups):
+        furthest: dict[str, float] = {}
+        for parameter in flat_parameters(engine, number):
+            for key, value in _scalars_of(engine, parameter).items():
+                furthest[key] = max(value, furthest.get(key, value))
+        found[title_of(group, number)] = furthest
+    return found
+
+
+def own_scalars(engine: Engine) -> dict[str, dict[str, float]]:
+    """Those of each parameter that differ from its group's, by name.
+
+    Where parameters are whole, an optimizer leaves alone what has no gradient: a head that the objective does not use has no
+    state, and a layer that some steps leave out is behind the others.
+    """
+    if engine.plan.zero_stage > 0:
+        return {}
+    of_group = scalars(engine)
+    names = {parameter: name for name, parameter in engine.named_parameters()}
+    return {
+        names[parameter]: own
+        for number, group in enumerate(engine.inner_optimizer.param_groups)
+        for parameter in group["params"]
+        if (own := _scalars_of(engine, parameter)) != of_group[title_of(group, number)]
+    }
+
+
+def _scalars_of(engine: Engine, parameter: Tensor) -> dict[str, float]:
+    state = engine.inner_optimizer.state.get(parameter, {})
+    return {
+        key: value if isinstance(value, int) else float(value)
+        for key, value in state.items()
+        if isinstance(value, int | float) or (isinstance(value, Tensor) and value.dim() == 0)
+    }

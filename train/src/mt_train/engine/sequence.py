@@ -1,0 +1,75 @@
+"""Sequence parallelism (Ulysses, https://arxiv.org/abs/2309.14509): ranks share the rows, each has a part of their tokens.
+
+To DeepSpeed these are plain data-parallel ranks: gradients are averaged over all of them, and the loss is scaled for that
+(``Engine``). Its own ways of being told of sequence ranks give wrong gradients at one stage or another. Only attention has
+to see whole rows, and for that each rank has some of the heads.
+
+Shapes: B rows, T tokens of a row, S ranks that share it, N query heads, K key/value heads, H head width.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mt_train.engine.processes import Process
+
+if TYPE_CHECKING:
+    from mt_core.nn import AttentionFn, BlockContext
+
+
+def sequence_group(process: Process, size: int) -> Any:
+    """The group of this rank: neighbours, which on a machine with several devices are the fast links. Collective."""
+    groups = [dist.new_group(list(range(start, start + size))) for start in range(0, process.world, size)]
+    return groups[process.rank // size]
+
+
+class UlyssesAttention:
+    """Attention over whole rows for ranks that hold parts of them, by DeepSpeed's all-to-all.
+
+    With fewer key/value heads than ranks, heads are repeated until each rank has one.
+    """
+
+    def __init__(self, whole: AttentionFn, group: Any, size: int) -> None:
+        self.whole = whole
+        self._group = group
+        self._size = size
+
+    def __repr__(self) -> str:
+        return f"{self.whole!r}, rows shared by {self._size} ranks"
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def __call__(
+        self,
+        q_BTNH: Tensor,
+        k_BTKH: Tensor,
+        v_BTKH: Tensor,
+        context: BlockContext,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
+    ) -> Tensor:
+        """T/S tokens of all heads in, and out again; ``context.document_ids_BT`` are those of the whole rows."""
+        from deepspeed.sequence.layer import DistributedAttention
+
+        def core(q: Tensor, k: Tensor, v: Tensor, *rest: Any, **named: Any) -> Tensor:
+            return self.whole(q, k, v, context, scale=scale, window=window, softcap=softcap)
+
+        times = math.lcm(k_BTKH.shape[2], self._size) // k_BTKH.shape[2]
+        if times > 1:
+            k_BTKH, v_BTKH = (x.repeat_interleave(times, 2) for x in (k_BTKH, v_BTKH))
+        exchange = DistributedAttention(core, self._group, scatter_idx=2, gather_idx=1)
+        out: Tensor = exchange(q_BTNH.contiguous(), k_BTKH.contiguous(), v_BTKH.contiguous(), batch_dim_idx=0)
+        return out
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def over_row(self, value: Tensor) -> Tensor:
+        """Added up over the ranks that share the rows; see ``BlockContext``."""
+        whole = value.clone()
+        dist.all_reduce(whole, group=self._group)
+        return whole

@@ -1,0 +1,222 @@
+"""What an engine puts into a checkpoint and takes out of it.
+
+``model/`` holds the live weights by name, written by rank 0; ``state/rank-NNNN.*`` hold each rank's slices of optimizer
+state, and its random generators. Any number of ranks, at any ZeRO stage, reads the slices that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mt_core.errors import CheckpointError
+from mt_train.checkpoint.tensors import ModelWriter, open_model, open_tensors, read_json, write_json, write_tensors
+from mt_train.engine import fragments
+from mt_train.engine.engine import Engine
+from mt_train.engine.processes import Process
+from mt_train.engine.random_state import random_numbers, random_tensors, restore_random
+from mt_train.engine.scalars import own_scalars, scalars
+from mt_train.engine.transform import PREFIX
+
+OTHERS = "callbacks"
+"""Folder of a checkpoint with the tensors that callbacks keep, one folder each."""
+
+_NUMBERS = {"fragments", "scalars", "loss_scale", "random"}
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One rank's part of a checkpoint. Live ones change with the next step, and ``weights`` is walked once, by all ranks."""
+
+    process: Process
+    weights: Iterable[tuple[str, Tensor]]
+    state: Mapping[str, Tensor]
+    numbers: Mapping[str, Any]
+    others: Mapping[str, Iterable[tuple[str, Tensor]]] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write this rank's files; every rank must call it. Returns their paths."""
+        files = self._write_whole(folder / "model", self.weights)
+        for name, tensors in self.others.items():
+            files += self._write_whole(folder / OTHERS / name, tensors)
+        stem = folder / "state" / f"rank-{self.process.rank:04d}"
+        stem.parent.mkdir(exist_ok=True)
+        write_tensors(stem.with_suffix(".safetensors"), self.state)
+        write_json(stem.with_suffix(".json"), self.numbers)
+        return [*files, stem.with_suffix(".safetensors"), stem.with_suffix(".json")]
+
+    def _write_whole(self, folder: Path, tensors: Iterable[tuple[str, Tensor]]) -> list[Path]:
+        writer = ModelWriter(folder) if self.process.is_main else None
+        for name, tensor in tensors:
+            if writer is not None:
+                writer.add(name, tensor.cpu())
+        return [] if writer is None else writer.close()
+
+
+def take_snapshot(
+    engine: Engine,
+    *,
+    copied: bool = False,
+    only: Container[str] | None = None,
+    others: Mapping[str, Iterable[tuple[str, Tensor]]] | None = None,
+) -> Snapshot:
+    """What this rank would write now. ``copied``: into host memory, so that training may go on; all ranks must call it.
+
+    ``only``: the names of the weights that are wanted. ``others`` are whole tensors beside the model's, by the name of their folder.
+    """
+    process = engine.process
+    weights: Iterable[tuple[str, Tensor]] = engine.whole_weights(only=only)
+    others = dict(others or {})
+    if copied:
+        weights = _kept(weights, process)
+        others = {name: _kept(tensors, process) for name, tensors in others.items()}
+    state, places = random_tensors(process.device), {}
+    taken: set[int] = set()
+    for fragment in fragments.fragments(engine):
+        places[fragment.name] = [fragment.start, fragment.length]
+        for key, value in fragment.tensors.items():
+            alone = not copied and value.data_ptr() not in taken  # several parameters may share one table
+            taken.add(value.data_ptr())
+            state[f"{key}::{fragment.name}"] = value.detach().cpu().contiguous() if alone else _host_copy(value)
+    if engine.directions is not None:
+        state |= {name: _host_copy(value) for name, value in engine.directions.tensors().items()}
+    numbers = {
+        "fragments": places,
+        "scalars": scalars(engine),
+        "own_scalars": own_scalars(engine),
+        "loss_scale": fragments.loss_scale(engine),
+        "random": random_numbers(),
+    }
+    return Snapshot(process, weights, state, numbers, others)
+
+
+def _kept(tensors: Iterable[tuple[str, Tensor]], process: Process) -> list[tuple[str, Tensor]]:
+    """Every rank takes part in gathering, and only the first keeps what it sees."""
+    kept = [(name, _host_copy(tensor)) if process.is_main else None for name, tensor in tensors]
+    return [each for each in kept if each is not None]
+
+
+def _host_copy(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True).contiguous()
+
+
+def read_snapshot(engine: Engine, folder: Path) -> bool:
+    """Restore optimizer state and random generators. Returns whether the generators could be restored too.
+
+    They can when this rank existed in the run that saved. Raises ``CheckpointError`` when slices are missing.
+    """
+    saved = SavedState(folder / "state")
+    fragments.restore(engine, saved, saved.scalars)
+    if engine.directions is not None:
+        engine.directions.restore(saved)
+    fragments.restore_loss_scale(engine, saved.content[0]["loss_scale"])
+    rank = engine.process.rank
+    if rank >= len(saved.content) or len(saved.content) != engine.process.world:
+        return False
+    tensors = {name: saved.tensor(rank, name) for name in saved.names(rank) if name.startswith("rng::")}
+    restore_random(tensors, saved.content[rank]["random"], engine.process.device)
+    return True
+
+
+def kept_tensors(folder: Path) -> dict[str, Mapping[str, Callable[[], Tensor]]]:
+    """What callbacks kept in a checkpoint: name → tensor → a function that reads it."""
+    places = sorted((folder / OTHERS).glob("*/index.json"))
+    return {place.parent.name: open_model(place.parent) for place in places}
+
+
+def _numbers(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    if not isinstance(content, dict) or not content.keys() >= _NUMBERS:
+        raise CheckpointError(f"{path} lacks {', '.join(sorted(_NUMBERS))}; it is damaged or not ours")
+    return content
+
+
+class SavedState:
+    """The slices of all ranks of a checkpoint, read on demand."""
+
+    def __init__(self, folder: Path) -> None:
+        stems = sorted(path.with_suffix("") for path in folder.glob("rank-*.json"))
+        if not stems:
+            raise CheckpointError(
+                f"{folder} holds no optimizer state; resume from a checkpoint that this command wrote"
+            )
+        self.content: list[dict[str, Any]] = [_numbers(stem.with_suffix(".json")) for stem in stems]
+        self._tensors = [open_tensors(stem.with_suffix(".safetensors")) for stem in stems]
+        self._index: dict[str, list[tuple[int, int, int]]] = {}
+        for rank, content in enumerate(self.content):
+            for name, (start, length) in content["fragments"].items():
+                self._index.setdefault(name, []).append((start, length, rank))
+        self._keys_of: dict[str, set[str]] = {name: set() for name in self._index}
+        for key, _, name in (full.partition("::") for rank in range(len(self.content)) for full in self.names(rank)):
+            if name in self._keys_of:
+                self._keys_of[name].add(key)
+
+    @property
+    def scalars(self) -> dict[str, Any]:
+        """Of all groups, whichever stage of a pipeline has them."""
+        return {name: value for content in self.content for name, value in content["scalars"].items()}
+
+    @property
+    def own_scalars(self) -> dict[str, dict[str, Any]]:
+        """Of parameters that differ from their group; checkpoints of earlier versions have none."""
+        return {name: value for content in self.content for name, value in content.get("own_scalars", {}).items()}
+
+    def holds(self, name: str) -> bool:
+        """Whether some rank had a slice of this parameter."""
+        return name in self._index
+
+    def keys(self, parameters: Sequence[str] | None) -> list[str]:
+        """Keys of the saved state of these parameters (``None``: of all) that has a number for each weight, such as ``exp_avg``."""
+        wanted = self._keys_of if parameters is None else parameters
+        return sorted(set().union(*(self._keys_of.get(name, ()) for name in wanted)))
+
+    def directions(self) -> dict[str, dict[str, Callable[[], Tensor]]]:
+        """What a gradient transform kept: parameter → key → a function that reads it."""
+        found: dict[str, dict[str, Callable[[], Tensor]]] = {}
+        for tensors in self._tensors:
+            for full in tensors:
+                kind, _, rest = full.partition("::")
+                if kind == PREFIX:
+                    name, _, key = rest.rpartition("::")
+                    found.setdefault(name, {})[key] = tensors[full]
+        return found
+
+    def whole(self, parameter: str) -> dict[str, Tensor]:
+        """All tensors of a parameter: flat where they have a number for each weight, else as they were."""
+        _, length, rank = self._index[parameter][0]
+        size = max(start + length for start, length, _ in self._index[parameter])
+        found = {key: self.tensor(rank, f"{key}::{parameter}") for key in self._keys_of[parameter]}
+        return {
+            key: self.read(parameter, key, 0, size) if value.shape == (length,) else value
+            for key, value in found.items()
+        }
+
+    def names(self, rank: int) -> list[str]:
+        """Names of one rank's tensors."""
+        return list(self._tensors[rank])
+
+    def tensor(self, rank: int, name: str) -> Tensor:
+        """One tensor of one rank's file."""
+        return self._tensors[rank][name]()
+
+    def read(self, name: str, key: str, start: int, length: int) -> Tensor:
+        """The values of a parameter's state in [start, start + length), from whichever ranks hold them."""
+        pieces = sorted(self._index.get(name, []))
+        out: list[Tensor] = []
+        position = start
+        for begin, count, rank in pieces:
+            if begin <= position < begin + count and position < start + length:
+                end = min(begin + count, start + length)
+                out.append(self.tensor(rank, f"{key}::{name}").reshape(-1)[position - begin : end - begin])
+                position = end
+        if position != start + length:
+            raise CheckpointError(
+                f"the checkpoint holds {key} of {name} only up to element {position} of {start + length}; it was saved"
+                " from another model, or with other parameters trained"
+            )
+        return torch.cat(out) if len(out) != 1 else out[0]

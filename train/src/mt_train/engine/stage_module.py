@@ -1,0 +1,181 @@
+"""The layers of a stage as DeepSpeed's ``PipelineModule`` runs them. Imported once DeepSpeed may be: see ``processes``.
+
+Hidden states are all that travels between stages: every stage reads the same batches itself, as the loader gives them.
+
+Shapes: B rows, T tokens, D model width.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from deepspeed.pipe import PipelineModule
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from mt_core.nn import Batch, BlockContext, TrainModel
+from mt_train.engine.stages import Stage
+from mt_train.engine.step import LossHead
+
+
+class Feed:
+    """The micro-batches of a step on this stage, which sees them in order, and what its loss came to."""
+
+    def __init__(self, model: TrainModel, device: torch.device) -> None:
+        self.model = model
+        self._device = device
+        self._waiting: Iterator[Batch] = iter(())
+        self._batch: Batch | None = None
+        self.context: BlockContext | None = None
+        self.scale = 1.0
+        self.sums: Tensor | None = None
+
+    def fill(self, batches: Sequence[Batch], scale: float = 1.0) -> Iterator[tuple[Tensor, tuple[()]]]:
+        """Begin a step, whose losses are multiplied by ``scale``; returns what DeepSpeed reads: inputs, and no labels."""
+        self._waiting, self.scale, self.sums = iter(batches), scale, None
+        return iter([(batch.input_ids, ()) for batch in batches])
+
+    def advance(self) -> None:
+        """Go on to the next micro-batch."""
+        self._batch = batch = next(self._waiting).to(self._device)
+        self.context = BlockContext(
+            positions_BT=batch.positions,
+            document_ids_BT=batch.document_ids,
+            attention=self.model.attention,
+            document_lengths=batch.document_lengths,
+            labels_BT=batch.labels,
+            lengths_BT=batch.lengths,
+        )
+
+    @property
+    def batch(self) -> Batch:
+        """The present micro-batch."""
+        assert self._batch is not None, "DeepSpeed runs a forward only in a step"
+        return self._batch
+
+    def add(self, outputs: Sequence[Tensor]) -> None:
+        """Count the sums of one micro-batch."""
+        values = torch.stack([output.detach().double() for output in outputs])
+        self.sums = values if self.sums is None else self.sums + values
+
+
+class StageModule(PipelineModule):  # type: ignore[misc]
+    """A ``PipelineModule`` whose layers, partition and shared weights are those of ``Stage``."""
+
+    def __init__(self, stage: Stage, loss_head: LossHead, device: torch.device) -> None:
+        feed = Feed(stage.model, device)
+        layers: list[Any] = [None] * stage.bounds[-1]
+        for number in stage.layers:
+            layers[number] = _wrapped(stage, number, loss_head, feed)
+        self._bounds = list(stage.bounds)
+        with contextlib.redirect_stdout(io.StringIO()):
+            super().__init__(layers, num_stages=len(stage.bounds) - 1, dynamic_shape=True)
+        # Beside torch's registry: parts of other stages are on the meta device, and DeepSpeed must not see them.
+        self.__dict__ |= {"stage": stage, "feed": feed, "model": stage.model, "loss_head": loss_head}
+        self._shared = self._share(stage)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(B, T) ids on the first stage, (B, T, D) on the others -> (B, T, D), and a scalar on the last."""
+        self.feed.advance()
+        return super().forward(inputs)  # type: ignore[no-any-return]
+
+    def _partition_layers(self, method: str = "") -> None:
+        self.parts = self._bounds
+        self._set_bounds(self.parts[self.stage_id], self.parts[self.stage_id + 1])
+
+    def _share(self, stage: Stage) -> list[tuple[nn.Parameter, Any]]:
+        """Parameters that other stages have too, each with the group of ranks that add up its gradient. Collective.
+
+        Any parameter may be shared, while DeepSpeed knows shared layers only. The first stage that has it counts it.
+        """
+        parameters = dict(stage.model.named_parameters())
+        found = []
+        for name, stages in stage.shared().items():
+            for data in range(self._grid.data_parallel_size):
+                ranks = [self._grid.stage_to_global(stage_id=each, data=data) for each in stages]
+                group = dist.new_group(ranks)
+                if self.global_rank in ranks:
+                    parameters[name].ds_pipe_replicated = stage.index != stages[0]  # type: ignore[attr-defined]
+                    found.append((parameters[name], group))
+        return found
+
+    def get_tied_weights_and_groups(self) -> list[tuple[nn.Parameter, Any]]:
+        """See ``_share``."""
+        return self._shared
+
+
+def _wrapped(stage: Stage, number: int, loss_head: LossHead, feed: Feed) -> nn.Module:
+    last = stage.bounds[-1] - 1
+    if number == last:
+        return Head(loss_head, feed)
+    module = stage.model.layers()[number].module
+    if number == 0:
+        return Embed(module)
+    return Norm(module) if number == last - 1 else Block(module, feed)
+
+
+class Embed(nn.Module):
+    """The first layer."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, input_ids_BT: Tensor) -> Tensor:
+        """(B, T) -> (B, T, D), which needs a gradient also where the embedding is frozen: the stages expect one."""
+        hidden_BTD: Tensor = self.module(input_ids_BT)
+        if torch.is_grad_enabled() and not hidden_BTD.requires_grad:
+            hidden_BTD.requires_grad_(True)
+        return hidden_BTD.contiguous()
+
+
+class Block(nn.Module):
+    """A block, recomputed in the backward where the run says so."""
+
+    def __init__(self, module: nn.Module, feed: Feed) -> None:
+        super().__init__()
+        self.module = module
+        self._feed = feed
+
+    def forward(self, hidden_BTD: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        context = self._feed.context
+        if self._feed.model.checkpoint_blocks and self.training and torch.is_grad_enabled():
+            hidden_BTD = checkpoint(self.module, hidden_BTD, context, use_reentrant=False)
+        else:
+            hidden_BTD = self.module(hidden_BTD, context)
+        return hidden_BTD.contiguous()  # what is sent must lie in order
+
+
+class Norm(nn.Module):
+    """The norm before the head."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, hidden_BTD: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        return self.module(hidden_BTD).contiguous()  # type: ignore[no-any-return]
+
+
+class Head(nn.Module):
+    """Head and loss."""
+
+    def __init__(self, loss_head: LossHead, feed: Feed) -> None:
+        super().__init__()
+        self.loss_head = loss_head
+        self._feed = feed
+
+    def forward(self, hidden_BTD: Tensor) -> Tensor:
+        """(B, T, D) -> the scaled sum of losses, whose backward DeepSpeed runs."""
+        outputs = self.loss_head(hidden_BTD, self._feed.batch)
+        self._feed.add(outputs)
+        loss_sum: Tensor = outputs[0]
+        # A loss that is infinite may still have finite gradients; this makes them refuse the step too.
+        return loss_sum * torch.where(torch.isfinite(loss_sum.detach()), self._feed.scale, torch.nan)

@@ -1,0 +1,211 @@
+"""The layers of one pipeline stage: every parameter of the model has a name and a shape here, and only its own have values.
+
+A layer's parameters keep the names of the whole model's ``state_dict``, so that checkpoints and initial weights are those
+of any other layout. The parameters of other stages are on torch's meta device and take no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import nn
+
+from mt_core.errors import ComponentError, ConfigError
+from mt_core.nn import Layer, LayerSpec, TrainModel
+from mt_train.engine.build import exchange, without_memory
+from mt_train.engine.layout import too_many_stages
+from mt_train.engine.partition import partition
+from mt_train.engine.plan import Plan
+from mt_train.engine.processes import Process
+
+UNUSED = "unused"
+"""The parameter group of a stage that trains nothing. It is no parameter of the model, so it is neither saved nor counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """What this rank has of the model. ``bounds`` are those of ``partition``; ``holders`` say who has each parameter."""
+
+    model: TrainModel
+    index: int
+    bounds: tuple[int, ...]
+    holders: dict[str, tuple[int, ...]]
+    titles: tuple[str, ...]
+
+    @property
+    def layers(self) -> range:
+        """Numbers of the own layers, in ``model.layers()``."""
+        return range(self.bounds[self.index], self.bounds[self.index + 1])
+
+    @property
+    def is_last(self) -> bool:
+        """Whether head and loss are here."""
+        return self.index == len(self.bounds) - 2
+
+    def shared(self) -> dict[str, tuple[int, ...]]:
+        """Parameters that several stages have (tied embeddings), and which."""
+        return {name: stages for name, stages in self.holders.items() if len(stages) > 1}
+
+    def own_groups(self, groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Parameter groups of the whole model without what other stages have; empty ones are left out.
+
+        Where nothing of this stage is trained there is one with a parameter that nothing uses: DeepSpeed asks for some.
+        """
+        mine = [{**group, "params": [p for p in group["params"] if not p.is_meta]} for group in groups]
+        mine = [group for group in mine if group["params"]]
+        unused = {"name": UNUSED, "params": [nn.Parameter(torch.zeros(1))], "weight_decay": 0.0}
+        return mine or [unused]
+
+
+def settled(stage: Stage, device: torch.device) -> Stage:
+    """The stage once an adapter is in its model: parameters that layers share are on the stages that have such a layer."""
+    holders = _holders(stage.model, stage.bounds)
+    pairs = []
+    for name, parameter in stage.model.named_parameters():
+        if parameter.is_meta == (stage.index in holders[name]):
+            place = device if parameter.is_meta else torch.device("meta")
+            moved = nn.Parameter(torch.empty_like(parameter, device=place))
+            moved.__dict__ |= parameter.__dict__  # what its layers have agreed on
+            pairs.append((parameter, moved))
+    exchange(stage.model, pairs)
+    return replace(stage, holders=holders)
+
+
+def build_stage(
+    make: Callable[[], TrainModel], offered: Sequence[LayerSpec] | None, *, plan: Plan, process: Process
+) -> Stage:
+    """The model with this rank's layers on its device, values still arbitrary.
+
+    ``offered`` are a plugin's layers; without them they are taken from the model, with their parameters as costs.
+    """
+    parts = cut(make, offered, plan.pipeline)
+    model, bounds = parts.model, parts.bounds
+    index = process.rank // plan.sharing_ranks
+    own = parts.specs[bounds[index] : bounds[index + 1]]
+    with process.device:
+        _place(model, {spec.prefix: spec.build() for spec in own}, process.device)
+    titles = tuple(_title(model.layers()[start:end]) for start, end in pairwise(bounds))
+    return Stage(model=model, index=index, bounds=bounds, holders=parts.holders, titles=titles)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """A model without memory, and where it is cut into stages."""
+
+    model: TrainModel
+    specs: list[LayerSpec]
+    bounds: tuple[int, ...]
+    holders: dict[str, tuple[int, ...]]
+
+
+def cut(make: Callable[[], TrainModel], offered: Sequence[LayerSpec] | None, stages: int) -> Cut:
+    """The best cut. Raises ``ConfigError`` for too many stages, ``ComponentError`` for a model that cannot be cut."""
+    with without_memory():
+        model = make()
+    if offered is None and type(model).forward is not TrainModel.forward:
+        raise ComponentError(
+            f"{type(model).__name__} has a forward of its own, which a pipeline of its layers() would leave out; move what"
+            " it does into the layers, or offer them through mt_pipeline_layers"
+        )
+    specs = list(offered) if offered is not None else derived_layers(model)
+    if stages > len(specs):
+        raise ConfigError([too_many_stages(stages, len(specs))])
+    if offered is not None:
+        _check_offered(model, specs)
+    bounds = partition([spec.cost for spec in specs], stages)
+    return Cut(model=model, specs=specs, bounds=tuple(bounds), holders=_holders(model, bounds))
+
+
+def derived_layers(model: TrainModel) -> list[LayerSpec]:
+    """The model's own layers; what one costs is the number of its parameters, a shared one counted wherever it is used."""
+    keys = _tie_keys(model)
+    return [
+        LayerSpec(
+            prefix=layer.prefix,
+            build=partial(nn.Module.get_submodule, model, layer.prefix),
+            cost=float(sum(parameter.numel() for parameter in layer.module.parameters())),
+            tie_key=keys[number],
+        )
+        for number, layer in enumerate(model.layers())
+    ]
+
+
+def _tie_keys(model: TrainModel) -> list[str | None]:
+    """For each layer the first name of a parameter that another layer has too."""
+    layers = [{id(parameter) for parameter in layer.module.parameters()} for layer in model.layers()]
+    names = [(id(parameter), name) for name, parameter in model.named_parameters()]
+    often = {key for key, _ in names if sum(key in layer for layer in layers) > 1}
+    return [next((name for key, name in names if key in often and key in layer), None) for layer in layers]
+
+
+def _check_offered(model: TrainModel, specs: Sequence[LayerSpec]) -> None:
+    """Raises ``ComponentError`` when a plugin's layers are not those of its model."""
+    prefixes, keys = [layer.prefix for layer in model.layers()], _tie_keys(model)
+    if [spec.prefix for spec in specs] != prefixes:
+        raise ComponentError(
+            f"mt_pipeline_layers gives the layers {', '.join(spec.prefix for spec in specs)}, and the model has"
+            f" {', '.join(prefixes)}; give the same prefixes in the same order"
+        )
+
+    def alike(found: Sequence[str | None]) -> list[int | None]:
+        return [None if key is None else found.index(key) for key in found]
+
+    if alike([spec.tie_key for spec in specs]) != alike(keys):
+        raise ComponentError(
+            "the tie_key of the layers that mt_pipeline_layers gives does not say what the model shares:"
+            f" {[spec.tie_key for spec in specs]} beside {keys}; equal keys where layers share a weight, else None"
+        )
+
+
+def _holders(model: TrainModel, bounds: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """For each parameter the stages that have it, in the order of the model. Raises ``ComponentError`` for one that none has."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    found: dict[str, set[int]] = {name: set() for name in names.values()}
+    layers = model.layers()
+    for stage, (start, end) in enumerate(pairwise(bounds)):
+        for layer in layers[start:end]:
+            for parameter in layer.module.parameters():
+                found[names[id(parameter)]].add(stage)
+    if lost := [name for name, stages in found.items() if not stages]:
+        raise ComponentError(
+            f"{', '.join(lost)} belong to no layer of the model, so no pipeline stage would have them; every parameter"
+            " belongs into one of layers()"
+        )
+    return {name: tuple(sorted(stages)) for name, stages in found.items()}
+
+
+def _place(model: TrainModel, built: dict[str, nn.Module], device: torch.device) -> None:
+    """Put the built layers into the model, and their parameters wherever the model shares them.
+
+    Raises ``ComponentError`` when a layer has other parameters than the model has there.
+    """
+    exchanged: list[tuple[nn.Parameter, nn.Parameter]] = []
+    taken: dict[int, nn.Parameter] = {}
+    for prefix, module in built.items():
+        before = model.get_submodule(prefix)
+        wanted, found = (dict(each.named_parameters(remove_duplicate=False)) for each in (before, module))
+        if {name: p.shape for name, p in wanted.items()} != {name: p.shape for name, p in found.items()}:
+            raise ComponentError(
+                f"the layer {prefix} that mt_pipeline_layers builds has other parameters than the model:"
+                f" {', '.join(sorted(found))} beside {', '.join(sorted(wanted))}"
+            )
+        for name, parameter in wanted.items():
+            own = found[name]
+            if id(parameter) not in taken:
+                taken[id(parameter)] = nn.Parameter(torch.empty_like(own, device=device)) if own.is_meta else own
+                exchanged.append((parameter, taken[id(parameter)]))
+            exchanged.append((own, taken[id(parameter)]))
+        model.set_submodule(prefix, module)
+    exchange(model, exchanged)
+
+
+def _title(layers: Sequence[Layer]) -> str:
+    """For people: ``model.embed_tokens … model.layers.3, 1,234,567 parameters``."""
+    ends = " … ".join(dict.fromkeys([layers[0].prefix, layers[-1].prefix]))
+    parameters = sum(parameter.numel() for layer in layers for parameter in layer.module.parameters())
+    return f"{ends}, {parameters:,} parameters"

@@ -1,0 +1,107 @@
+"""What layers keep for their backward, counted without computing: each runs once on tensors that have a shape and no memory.
+
+Shapes: B rows, T tokens, S key tokens (here T), D model width, N query heads, K key/value heads, H head width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd.graph import saved_tensors_hooks
+from torch.func import functional_call
+
+from mt_core.nn import BlockContext, Layer
+from mt_train.planning.memory import LayerActivations
+
+
+def layer_activations(
+    layers: Sequence[Layer], *, rows: int, tokens: int, dtype: torch.dtype
+) -> list[LayerActivations] | None:
+    """For embedding, blocks and norm; the head is ``memory.head_activations``. Layers of equal shapes are counted once.
+
+    ``None`` for a model whose forward looks at values, which these tensors do not have.
+    """
+    found: dict[Any, LayerActivations] = {}
+    counted = []
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            hidden = torch.zeros(rows, tokens, dtype=torch.long)
+            for number, layer in enumerate(layers[:-1]):
+                is_block = 0 < number < len(layers) - 2
+                context = _context(rows, tokens) if is_block else None
+                key = (is_block, *((name, p.shape, p.requires_grad) for name, p in layer.module.named_parameters()))
+                if key not in found or number == 0:
+                    found[key], hidden = _count(layer.module, hidden, context, dtype)
+                counted.append(found[key])
+    except (RuntimeError, NotImplementedError):  # how fake tensors refuse what needs values
+        return None
+    return counted
+
+
+def _count(
+    module: nn.Module, hidden: Tensor, context: BlockContext | None, dtype: torch.dtype
+) -> tuple[LayerActivations, Tensor]:
+    weights = {
+        name: torch.empty(p.shape, dtype=dtype, requires_grad=p.requires_grad) for name, p in module.named_parameters()
+    }
+    if hidden.is_floating_point():
+        hidden = hidden.detach().requires_grad_()
+    with _kept(list(weights.values())) as sizes:
+        out = functional_call(module, weights, (hidden, context) if context is not None else (hidden,))
+    return LayerActivations(kept=sum(sizes.values()), entering=_bytes(hidden)), out
+
+
+@contextmanager
+def _kept(weights: list[Tensor]) -> Iterator[dict[int, int]]:
+    """Bytes of each storage that autograd keeps, weights apart."""
+    own = {_storage(weight) for weight in weights}
+    sizes: dict[int, int] = {}
+    alive: list[Tensor] = []  # so that no storage takes another one's number
+
+    def pack(tensor: Tensor) -> Tensor:
+        alive.append(tensor)
+        if _storage(tensor) not in own:
+            sizes[_storage(tensor)] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield sizes
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.untyped_storage().nbytes()
+
+
+def _context(rows: int, tokens: int) -> BlockContext:
+    """Rows of one document each."""
+    positions_BT = torch.zeros(rows, tokens, dtype=torch.long)
+    documents_BT = torch.zeros(rows, tokens, dtype=torch.long)
+    return BlockContext(
+        positions_BT=positions_BT,
+        document_ids_BT=documents_BT,
+        attention=_attention,
+        document_lengths=((tokens,),) * rows,
+    )
+
+
+def _attention(q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, context: BlockContext, **named: float | None) -> Tensor:
+    return _FlashAttention.apply(q_BTNH, k_BSKH, v_BSKH)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _FlashAttention(torch.autograd.Function):
+    """Keeps what flash attention does (https://arxiv.org/abs/2205.14135): its inputs, its output, a number a query."""
+
+    @staticmethod
+    def forward(ctx: Any, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor) -> Tensor:
+        out_BTNH = torch.empty_like(q_BTNH)
+        ctx.save_for_backward(q_BTNH, k_BSKH, v_BSKH, out_BTNH, q_BTNH.new_empty(q_BTNH.shape[:3], dtype=torch.float32))
+        return out_BTNH

@@ -1,0 +1,274 @@
+"""A run on paper: everything is read and checked, nothing is started, and no weight takes memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from mt_core.errors import ConfigError, Fault, MtError
+from mt_core.groups import group_sizes
+from mt_core.nn import Layer, TrainModel
+from mt_core.nn.loss import CHUNK_TOKENS
+from mt_core.protocols import Quantizer
+from mt_train.assemble.adapted import inject
+from mt_train.assemble.data import RunData, build_data, make_loader
+from mt_train.assemble.model import parameter_groups, pipeline_layers
+from mt_train.assemble.own_files import files_of_components
+from mt_train.assemble.report import example, model_title, warnings
+from mt_train.assemble.run import RunOptions
+from mt_train.assemble.weights import adapter_weights, weights_of
+from mt_train.checkpoint.folder import check_usable
+from mt_train.data.packing import padded
+from mt_train.engine.build import DTYPES, build_quantized, stored_layers, without_memory
+from mt_train.engine.plan import Plan, make_plan
+from mt_train.engine.processes import Process
+from mt_train.engine.stages import cut
+from mt_train.planning import memory
+from mt_train.planning.activations import layer_activations
+from mt_train.planning.memory import Content, LayerActivations
+from mt_train.planning.moments import state_bytes
+from mt_train.planning.rates import shown_rates
+from mt_train.plugins.resolve import Resolved
+
+
+def dry_run(resolved: Resolved, options: RunOptions, *, world: int) -> dict[str, Any]:
+    """What a run on ``world`` ranks would do and hold, as plain data; ``--json`` prints it, bytes and counts.
+
+    Raises ``ConfigError`` with every fault of folder, layout, rows, tokenizer, model and weights; alone, a fault is raised as it is.
+    """
+    faults = _Faults()
+    plan = data = drawn = None
+    with faults.kept():
+        if options.output is not None:
+            replaces = options.overwrite or options.anew
+            resume, own = options.checkpoint is not None, files_of_components(resolved)
+            check_usable(options.output, overwrite=replaces, resume=resume, own=own)
+    with faults.kept():
+        plan = make_plan(resolved.config, world=world, device=_device(), offers=resolved.offers.values())
+    with faults.kept():
+        data = build_data(resolved)
+    with faults.kept():
+        drawn = draw(resolved, plan.pipeline if plan is not None else 1, options.checkpoint)
+    faults.raise_all()
+    assert plan is not None, "what is missing has left a fault"
+    assert data is not None, "what is missing has left a fault"
+    assert drawn is not None, "what is missing has left a fault"
+    return _about(resolved, plan, data, drawn)
+
+
+class _Faults:
+    """Errors that are collected, so that all of them are said at once."""
+
+    def __init__(self) -> None:
+        self._errors: list[MtError] = []
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        try:
+            yield
+        except MtError as error:
+            self._errors.append(error)
+
+    def raise_all(self) -> None:
+        if len(self._errors) == 1:
+            raise self._errors[0]
+        if self._errors:
+            configs = [error for error in self._errors if isinstance(error, ConfigError)]
+            faults = [fault for error in configs for fault in error.faults]
+            others = [Fault(key="", problem=str(error)) for error in self._errors if error not in configs]
+            raise ConfigError([*faults, *others], nearest="".join(error.nearest for error in configs))
+
+
+def _device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+# ------------------------------------------------------------------------------------------------------------ the model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """A model without memory, cut into stages, and what of it is trained. ``quantized``: bytes of weights by name, once they are."""
+
+    model: TrainModel
+    bounds: tuple[int, ...]
+    groups: list[dict[str, Any]]
+    quantized: Mapping[str, int]
+
+    def stages(self) -> list[list[Layer]]:
+        """The layers of each stage."""
+        layers = list(self.model.layers())
+        return [layers[start:end] for start, end in pairwise(self.bounds)]
+
+
+def draw(resolved: Resolved, stages: int, checkpoint: Path | None = None) -> Drawing:
+    """The model with its adapter. Raises ``MtError`` for weights with other names and for a model that cannot be cut."""
+    make = partial(resolved.build, "train_model", resolved.config.model.options)
+    if stages > 1:
+        parts = cut(make, pipeline_layers(resolved), stages)
+        model, bounds = parts.model, parts.bounds
+    else:
+        with without_memory():
+            model = make()
+        bounds = (0, len(model.layers()))
+    names = [name for name, _ in model.named_parameters()]
+    weights_of(resolved, names, lambda text: None, checkpoint, adapted=True)
+    with torch.device("meta"):
+        adapter = inject(resolved, model, checkpoint=checkpoint)
+    own = [name for name, _ in model.named_parameters() if name not in set(names)]
+    adapter_weights(resolved, model, adapter, names, own, checkpoint)
+    groups = parameter_groups(resolved, model, adapter)
+    return Drawing(model=model, bounds=bounds, groups=groups, quantized=_quantized(resolved, make))
+
+
+def _quantized(resolved: Resolved, make: Callable[[], TrainModel]) -> dict[str, int]:
+    """Found on a model of its own: the activations are those of the dense layers, which fake tensors can run."""
+    quantizer: Quantizer | None = resolved.build("quantizer", resolved.config.quantizer.options)
+    if quantizer is None:
+        return {}
+    layers = stored_layers(build_quantized(make, quantizer, torch.device("meta")))
+    return {f"{name}.weight": layer.stored_bytes for name, layer in layers}
+
+
+def contents(resolved: Resolved, plan: Plan, drawn: Drawing) -> list[Content]:
+    """What the ranks of each stage have."""
+    make = partial(resolved.build, "optimizer", resolved.config.optimizer.options)
+    kept = state_bytes(make, drawn.groups, flat=plan.zero_stage > 0)
+    dense = {id(parameter) for name, parameter in drawn.model.named_parameters() if name not in drawn.quantized}
+    quantized = sum(drawn.quantized.values())  # all on one stage: no quantizer goes with a pipeline
+    return [_content(layers, drawn.groups, kept, dense, quantized) for layers in drawn.stages()]
+
+
+def _content(
+    layers: Sequence[Layer], groups: Sequence[dict[str, Any]], kept: Sequence[float], dense: Set[int], quantized: int
+) -> Content:
+    own = [parameter for parameter in _distinct(layers) if id(parameter) in dense]
+    here = {id(parameter) for parameter in own}
+    return Content(
+        quantized=quantized,
+        parameters=tuple(parameter.numel() for parameter in own),
+        groups=tuple(tuple(p.numel() for p in group["params"] if id(p) in here) for group in groups),
+        state_bytes=tuple(kept),
+        largest=max(sum(p.numel() for p in layer.module.parameters() if id(p) in dense) for layer in layers),
+    )
+
+
+def _distinct(layers: Sequence[Layer]) -> list[nn.Parameter]:
+    """Their parameters, a shared one once."""
+    return list({id(parameter): parameter for layer in layers for parameter in layer.module.parameters()}.values())
+
+
+# ------------------------------------------------------------------------------------------------------------- the plan
+
+
+def _about(resolved: Resolved, plan: Plan, data: RunData, drawn: Drawing) -> dict[str, Any]:
+    config = resolved.config
+    loader = make_loader(config, data, plan, Process(0, plan.world, 0, torch.device("cpu")))
+    steps = config.train.steps or loader.steps_in(config.train.epochs or 1.0)
+    schedule = resolved.build("schedule", config.schedule.options, total_steps=steps)  # which may refuse so few
+    rate = float(getattr(config.optimizer.options, "lr", 0.0))
+    row_tokens = _row_tokens(resolved, data)
+    parameters = list(drawn.model.parameters())
+    return {
+        "schema": 1,
+        "model": model_title(resolved),
+        "parameters": {
+            "total": sum(parameter.numel() for parameter in parameters),
+            "trained": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+        },
+        "groups": [asdict(group) for group in group_sizes(drawn.groups, lr=rate)],
+        "rates": shown_rates(schedule, rate, steps),
+        "data": {
+            "train": data.train.report.as_dict(),
+            "held_out": data.held_out.report.as_dict() if len(data.held_out) else None,
+        },
+        "warnings": warnings(config, data, plan),
+        "training": data.train.report.describe(),
+        "held_out": data.held_out.report.describe() if len(data.held_out) else "nothing",
+        "example": example(data),
+        "ranks": plan.world,
+        "layout": plan.describe(),
+        "plan": asdict(plan),
+        "batch": {
+            "data_ranks": plan.data_ranks,
+            "micro_batches": plan.micro_batches,
+            "rows": plan.global_batch_size,
+            "row_tokens": row_tokens,
+            "tokens": plan.global_batch_size * row_tokens,
+        },
+        "steps": steps,
+        "epochs": None if data.stream else config.train.epochs or steps / loader.steps_in(1.0),
+        "stages": _stages(resolved, plan, drawn, row_tokens),
+    }
+
+
+def _row_tokens(resolved: Resolved, data: RunData) -> int:
+    """Tokens of the longest row, padding included."""
+    config = resolved.config
+    if config.data.batching == "packing":
+        return config.train.sequence_len
+    return padded(int(data.train.lengths.max()), config.data.pad_multiple, config.train.sequence_len)
+
+
+def _stages(resolved: Resolved, plan: Plan, drawn: Drawing, row_tokens: int) -> list[dict[str, Any]]:
+    tokens = -(-row_tokens // plan.sequence)
+    counted = layer_activations(
+        drawn.model.layers(), rows=plan.micro_batch_size, tokens=tokens, dtype=DTYPES[plan.dtype]
+    )
+    ranks = plan.sharing_ranks
+    return [
+        {
+            "ranks": [number * ranks, (number + 1) * ranks - 1],
+            "first_layer": start,
+            "layers": _named(start, end, drawn.bounds[-1]),
+            "parameters": sum(parameter.numel() for parameter in _distinct(layers)),
+            "memory": {
+                "weights": asdict(memory.weights(plan, content)),
+                "gradients": asdict(memory.gradients(plan, content)),
+                "optimizer": asdict(memory.optimizer_state(plan, content)),
+                "buffers": asdict(memory.buffers(plan, content)),
+                "activations": _activations(resolved, plan, number, counted, (start, end), tokens),
+            },
+        }
+        for number, ((start, end), layers, content) in enumerate(
+            zip(pairwise(drawn.bounds), drawn.stages(), contents(resolved, plan, drawn), strict=True)
+        )
+    ]
+
+
+def _activations(
+    resolved: Resolved,
+    plan: Plan,
+    stage: int,
+    counted: Sequence[LayerActivations] | None,
+    bounds: tuple[int, int],
+    tokens: int,
+) -> dict[str, int] | None:
+    if counted is None:
+        return None
+    rows, width = plan.micro_batch_size, counted[-1].entering
+    head = 0
+    if bounds[1] > len(counted):
+        width = counted[-1].entering // (memory.BYTES[plan.dtype] * rows * tokens)
+        vocabulary = resolved.config.model.options.vocab_size
+        head = memory.head_activations(
+            plan, tokens=rows * tokens, width=width, vocabulary=vocabulary, chunk=CHUNK_TOKENS
+        )
+    recompute = resolved.config.train.activation_checkpointing
+    return asdict(memory.activations(plan, stage, counted[slice(*bounds)], head, recompute=recompute))
+
+
+def _named(start: int, end: int, layers: int) -> str:
+    """``embedding, blocks 0–3, norm, head``: the layers from ``start`` up to ``end``."""
+    first, last = max(start, 1) - 1, min(end, layers - 2) - 2
+    blocks = [] if last < first else [f"block {first}" if first == last else f"blocks {first}–{last}"]
+    ends = [name for number, name in ((layers - 2, "norm"), (layers - 1, "head")) if start <= number < end]
+    return ", ".join([*(["embedding"] if start == 0 else []), *blocks, *ends])

@@ -1,0 +1,178 @@
+"""What one rank holds, in bytes, before anything is built. Imports no torch.
+
+Weights, gradients and optimizer state are what DeepSpeed 0.19 really keeps, read from its code and compared with the live
+tensors of real steps (tests/train/planning/test_memory.py): beside the sums of the ZeRO paper (https://arxiv.org/abs/1910.02054)
+there are fp32 masters also in fp32, gradients that are flattened into a copy for the update, and buckets.
+
+Letters: n trained numbers of a rank's layers, W ranks that share them, g those of the largest parameter group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mt_train.engine.plan import Plan
+from mt_train.engine.settings import BUCKET_ELEMENTS
+
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+"""Bytes of a number in a plan's precision."""
+ACCUMULATED = {"fp32": 4, "bf16": 4, "fp16": 2}
+"""Bytes of a gradient that is added up over micro-batches."""
+REDUCED_AT_ONCE = 500_000_000
+"""Numbers that stage 0 flattens at once to reduce them (``allreduce_bucket_size`` of DeepSpeed)."""
+SUB_GROUP = 1_000_000_000
+"""Numbers that stage 3 updates at once (``sub_group_size`` of DeepSpeed)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """The numbers of a rank's layers: of each parameter, and of each trained one by parameter group.
+
+    ``state_bytes`` is what the optimizer keeps for each number of a group; ``largest`` the numbers of the largest layer;
+    ``quantized`` the bytes of weights that are no parameters.
+    """
+
+    parameters: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
+    state_bytes: tuple[float, ...]
+    largest: int
+    quantized: int = 0
+
+    @property
+    def trained(self) -> int:
+        """n."""
+        return sum(map(sum, self.groups))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """Bytes on the device, and in the host's memory beside it where something is offloaded."""
+
+    device: int
+    host: int = 0
+
+    @property
+    def total(self) -> int:
+        """Both, which on a CPU are the same memory."""
+        return self.device + self.host
+
+
+def weights(plan: Plan, content: Content) -> Held:
+    """All of them at stages 0 to 2; at 3 a piece of each, rounded up. What is quantized is on every rank."""
+    ranks = plan.sharing_ranks if plan.zero_stage == 3 else 1
+    size = BYTES[plan.dtype] * sum(-(-number // ranks) for number in content.parameters)
+    if plan.offload == "parameters":
+        return Held(device=content.quantized, host=size)
+    return Held(device=size + content.quantized)
+
+
+def optimizer_state(plan: Plan, content: Content) -> Held:
+    """What the optimizer keeps, and from stage 1 on fp32 masters: flat copies that it updates, in fp32 as well."""
+    master = 4 if plan.zero_stage > 0 else 0
+    size = sum((master + kept) * share for kept, share in zip(content.state_bytes, _shares(plan, content), strict=True))
+    return Held(device=round(size)) if plan.offload == "none" else Held(device=0, host=round(size))
+
+
+def gradients(plan: Plan, content: Content) -> Held:
+    """At their largest: in the last backward of a step, or when the update has flattened a group into a copy.
+
+    ========  ===========================  ===========================================
+    stage     in the backward              in the update
+    ========  ===========================  ===========================================
+    0         4n                           4n
+    1, fp32   4n                           4 (n + g) / W
+    1, bf16   6n: bf16, and fp32 sums      6n
+    2         4n / W, and one bucket       4 (n + g) / W, in bf16 4n / W
+    3         4n / W, and one bucket       4 (n + g) / W
+    ========  ===========================  ===========================================
+
+    With an offloaded optimizer the update has a flat fp32 copy of the rank's share in the host's memory, 4n / W; stage 1
+    adds up on the device, 4n, stage 2 on the host where a step has several micro-batches, and stage 3 always there.
+    """
+    size, added, stage = BYTES[plan.dtype], ACCUMULATED[plan.dtype], plan.zero_stage
+    whole, shares = content.trained, _shares(plan, content)
+    share, largest = sum(shares), max(shares, default=0)
+    if stage == 3:
+        largest = min(largest, SUB_GROUP)
+    if plan.offload != "none":
+        waiting = added * whole if stage == 1 else 0
+        adds_up = stage == 3 or (stage == 2 and plan.micro_batches > 1)
+        return Held(device=waiting, host=4 * share + (added * share if adds_up else 0))
+    if stage == 0:
+        return Held(device=size * whole)
+    if stage == 1 and plan.dtype == "bf16":
+        return Held(device=size * whole + added * sum(_padded(plan, content)))
+    copied = 0 if stage == 2 and plan.dtype == "bf16" else 4 * largest
+    return Held(device=max(size * whole if stage == 1 else 0, added * share + copied))
+
+
+def buffers(plan: Plan, content: Content) -> Held:
+    """What DeepSpeed sets aside to reduce and gather: buckets, which do not shrink with a small model.
+
+    Stage 3 also has the layer at work whole, and the next ones up to a bucket.
+    """
+    size, stage = BYTES[plan.dtype], plan.zero_stage
+    if stage == 0:
+        return Held(device=size * min(content.trained, REDUCED_AT_ONCE) if plan.world > 1 else 0)
+    if plan.dtype == "bf16" and stage == 1 and plan.offload == "none":
+        return Held(device=0)  # it reduces its flat fp32 sums in place
+    twice = 2 if stage < 3 and (plan.pipeline > 1 or plan.overlaps) else 1
+    bucket = twice * BUCKET_ELEMENTS * (ACCUMULATED[plan.dtype] if stage == 1 else size)
+    gathered = size * (content.largest + min(BUCKET_ELEMENTS, sum(content.parameters) - content.largest))
+    copies = size * sum(_shares(plan, content)) if plan.offload != "none" and stage < 3 else 0
+    return Held(device=bucket + (gathered if stage == 3 else 0), host=copies)
+
+
+def _shares(plan: Plan, content: Content) -> list[int]:
+    """Numbers of each group that a rank updates."""
+    ranks = plan.sharing_ranks
+    if plan.zero_stage == 0:
+        return [sum(group) for group in content.groups]
+    if plan.zero_stage == 3:
+        return [sum(-(-number // ranks) for number in group) for group in content.groups]
+    return [padded // ranks for padded in _padded(plan, content)]
+
+
+def _padded(plan: Plan, content: Content) -> list[int]:
+    """Numbers of each flat group at stages 1 and 2, filled up so that every rank's piece is even."""
+    unit = 2 * plan.sharing_ranks
+    return [-(-sum(group) // unit) * unit for group in content.groups]
+
+
+# ---------------------------------------------------------------------------------------------------------- activations
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerActivations:
+    """Bytes of one micro-batch: what a layer keeps for its backward, and what reaches it."""
+
+    kept: int
+    entering: int
+
+
+def activations(plan: Plan, stage: int, layers: Sequence[LayerActivations], head: int, *, recompute: bool) -> Held:
+    """An estimate for a stage of a pipeline (0 without one), whose ``layers`` come in order; ``head`` bytes on the last.
+
+    What a layer keeps is counted (``planning/activations.py``) where Korthikanti et al. 2022 (https://arxiv.org/abs/2205.05198)
+    have 34 · s · b · h for theirs. As there, recomputing leaves what reaches each layer, and one layer whole; and a stage
+    of P has min(P - stage, micro-batches) of them at a time (one forward, one backward; section 4.2.3).
+    """
+    in_flight = min(plan.pipeline - stage, max(1, plan.micro_batches))
+    if recompute:
+        kept = in_flight * sum(min(layer.entering, layer.kept) for layer in layers)
+        kept += max((layer.kept for layer in layers), default=0)
+    else:
+        kept = in_flight * sum(layer.kept for layer in layers)
+    return Held(device=kept + head)
+
+
+def head_activations(plan: Plan, *, tokens: int, width: int, vocabulary: int, chunk: int) -> int:
+    """Bytes of the head and its loss: hidden states and their gradient, the weight's gradient in fp32, and one chunk of logits.
+
+    ``tokens`` of a micro-batch, all of them trained. The head never has the logits of a whole batch (``nn/loss.py``).
+    """
+    size = BYTES[plan.dtype]
+    hidden, gradient = 2 * size * tokens * width, 4 * vocabulary * width
+    half = 2 * size if size < 4 else 0  # the chunk's logits and their gradient once more, in half precision
+    return hidden + gradient + (4 + half) * min(tokens, chunk) * vocabulary

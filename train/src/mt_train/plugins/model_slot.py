@@ -1,0 +1,130 @@
+"""The model slot: its family's shape, from a named size or from the weights' own config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mt_core.components import ModelFamily, TokenizerComponent
+from mt_core.errors import MtError, did_you_mean
+from mt_core.hookspecs import SLOTS
+from mt_train.config.run import ModelOptions, ModelRef
+from mt_train.plugins.draft import Draft
+from mt_train.plugins.hub import located
+
+
+def locate_weights(draft: Draft) -> None:
+    """Find ``model.weights`` here or on the Hub, before anything looks into it."""
+    given = draft.raw.get("model", {}).get("weights")
+    if not isinstance(given, str):
+        return  # absent, or a fault that validation names
+    try:
+        draft.weights_path = located(given)
+    except MtError as error:
+        draft.fault("model.weights", str(error))
+
+
+def tokenizer_beside_weights(folder: Path | None) -> tuple[str, dict[str, Any]]:
+    """The tokenizer of the weights' folder where there is one, else bytes."""
+    if folder is not None and (folder / "tokenizer.json").is_file():
+        return "huggingface", {"path": str(folder)}
+    if folder is not None and (folder / "tokenizer.model").is_file():
+        return "sentencepiece", {"path": str(folder / "tokenizer.model")}
+    return str(SLOTS["tokenizer"]), {}
+
+
+def fill_model(draft: Draft) -> None:
+    """Settle family, size, shape and where the weights come from."""
+    offer = draft.offers.get("model")
+    if offer is None:
+        return
+    family = offer.component
+    assert isinstance(family, ModelFamily), "the host checks what mt_model_configs returns"
+    given = {key: value for key, value in draft.raw["model"].items() if key != "name"}
+    core = {key: given.pop(key) for key in list(given) if key in ModelOptions.model_fields}
+    source = draft.validated(ModelOptions, core, "model")
+    if source is None:
+        return
+    shape = _shape(draft, family, source)
+    if shape is None:
+        return
+    extra = set(ModelOptions.model_fields)
+    options = draft.validated(family.config, {**shape, **given}, "model", extra)
+    if options is not None:
+        draft.values["model"] = ModelRef(name=draft.raw["model"]["name"], options=options, source=source)
+
+
+def fit_vocabulary(draft: Draft) -> None:
+    """Rows for the tokens that the tokenizer's config adds, unless the user has said how many rows there are."""
+    offer, model, tokenizer = draft.offers.get("tokenizer"), draft.values.get("model"), draft.values.get("tokenizer")
+    if offer is None or model is None or tokenizer is None or not isinstance(offer.component, TokenizerComponent):
+        return
+    try:
+        size = offer.component.size(tokenizer.options)
+    except MtError as error:
+        draft.fault("tokenizer", str(error))
+        return
+    if size is None or size <= model.options.vocab_size or "vocab_size" in draft.raw["model"]:
+        return
+    draft.origins["model.vocab_size"] = f"new tokens of tokenizer {offer.component.name}"
+    options = model.options.model_copy(update={"vocab_size": size})
+    draft.values["model"] = model.model_copy(update={"options": options})
+
+
+def _shape(draft: Draft, family: ModelFamily, source: ModelOptions) -> Mapping[str, Any] | None:
+    """Values of the chosen size, or of the weights' own config; ``None`` after a fault."""
+    variant = source.variant or family.default_variant
+    if variant not in family.variants:
+        hint = did_you_mean(variant, list(family.variants))
+        draft.fault(
+            "model.variant", f"{family.name} has no size {variant!r}.", f"{hint}Sizes: {', '.join(family.variants)}."
+        )
+        return None
+    if source.weights is None:
+        _mark(draft, family.variants[variant], f"variant {variant}")
+        return family.variants[variant]
+    if draft.weights_path is None:
+        return None
+    return _shape_of_weights(draft, family, source.variant, draft.weights_path)
+
+
+def _shape_of_weights(draft: Draft, family: ModelFamily, variant: str | None, path: Path) -> Mapping[str, Any] | None:
+    if not path.exists():
+        draft.fault("model.weights", f"{path} does not exist.", "Give a folder or file of weights.")
+        return None
+    reader = next((candidate for candidate in family.formats if candidate.matches(path)), None)
+    if reader is None:
+        formats = ", ".join(candidate.name for candidate in family.formats) or "none"
+        run = (
+            f" It is a run: `mt-convert {path} FOLDER` writes what can be read."
+            if (path / "run.yaml").is_file()
+            else ""
+        )
+        draft.fault("model.weights", f"{path} is in no format that {family.name} reads.", f"It reads: {formats}.{run}")
+        return None
+    try:
+        values = reader.values(path)
+    except MtError as error:
+        draft.fault("model.weights", str(error))
+        return None
+    draft.weights_format = reader
+    _mark(draft, values, f"{reader.name} config of {path}")
+    if variant is not None:
+        named = family.variants[variant]
+        differ = [
+            f"{key} ({named[key]!r} / {values[key]!r})" for key in named if key in values and named[key] != values[key]
+        ]
+        if differ:
+            draft.fault(
+                "model.variant",
+                f"{variant!r} disagrees with the weights in {path} on {', '.join(differ)}.",
+                "Leave out the variant: the shape comes from the weights.",
+            )
+            return None
+    return values
+
+
+def _mark(draft: Draft, values: Mapping[str, Any], source: str) -> None:
+    for key in values:
+        draft.origins.setdefault(f"model.{key}", source)

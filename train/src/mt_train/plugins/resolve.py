@@ -1,0 +1,303 @@
+"""From a raw mapping to a ``RunConfig``: every slot filled with its plugin's typed config, every fault reported at once.
+
+Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+from mt_core.components import AdapterComponent, ModelFamily, ObjectiveComponent, WeightsFormat
+from mt_core.config.base import NOTHING
+from mt_core.config.faults import HINTED
+from mt_core.config.secrets import secret_keys
+from mt_core.errors import ComponentError, ConfigError, did_you_mean, shown
+from mt_core.hookspecs import LISTS, SLOTS
+from mt_core.plugins.host import Offer, PluginHost
+from mt_core.plugins.metadata import canonical
+from mt_train.config.commandline import merge
+from mt_train.config.names import expand
+from mt_train.config.plain import check_plain
+from mt_train.config.run import SECTIONS, RunConfig, SlotRef
+from mt_train.config.sections import LEVEL_VARIABLE, Level
+from mt_train.plugins.draft import Draft, Origins
+from mt_train.plugins.model_slot import fill_model, fit_vocabulary, locate_weights, tokenizer_beside_weights
+from mt_train.plugins.parts import Part, parts_of, with_parts
+
+__all__ = ["Origins", "Resolved", "resolve"]
+
+
+@dataclass
+class Resolved:
+    """A config, the components that it names, and where each value came from."""
+
+    config: RunConfig
+    offers: dict[str, Offer]
+    weights_format: WeightsFormat | None
+    weights_path: Path | None
+    origins: Origins
+    parts: Mapping[str, tuple[Part, ...] | None] = field(default_factory=dict)
+
+    def build(self, kind: str, *arguments: Any, **keywords: Any) -> Any:
+        """What the chosen component of a kind builds, its parts first."""
+        return self.offers[kind].component.build(*arguments, **with_parts(self.parts.get(kind), keywords))
+
+    @property
+    def stem(self) -> str:
+        """What a run's folder is called by default: the model and its size."""
+        model = self.config.model
+        default = getattr(self.offers["model"].component, "default_variant", "")
+        name = model.name.rpartition("/")[2]
+        return name if model.source.weights else f"{name}-{model.source.variant or default}"
+
+
+def resolve(raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = None) -> Resolved:
+    """Fill, check and freeze. Raises ``ConfigError`` with every fault."""
+    check_plain(raw)
+    draft = Draft(merge({}, expand(raw)), host, dict(origins or {}))
+    _refuse_secrets(draft)
+    _unknown_keys(draft)
+    locate_weights(draft)
+    _pick_components(draft)
+    _apply_run_defaults(draft)
+    fill_model(draft)
+    _fill_slots(draft)
+    fit_vocabulary(draft)
+    parts = _parts(draft)
+    for key, kind in LISTS.items():
+        _fill_list(draft, key, kind)
+    _fill_sections(draft)
+    if not draft.faults:
+        _cross_checks(draft)
+    if draft.faults:
+        raise ConfigError(draft.faults)
+    return Resolved(
+        RunConfig(**draft.values), draft.offers, draft.weights_format, draft.weights_path, draft.origins, parts
+    )
+
+
+def _refuse_secrets(draft: Draft) -> None:
+    """A config is saved and shown, so nothing secret may be in it."""
+    for key in secret_keys(draft.raw):
+        draft.fault(key, "looks like a secret, and configs are saved.", "Put it into the environment, e.g. HF_TOKEN.")
+    if draft.faults:  # before anything is looked up, fetched or repeated in a message
+        raise ConfigError(draft.faults)
+
+
+def _unknown_keys(draft: Draft) -> None:
+    known = [*SLOTS, *SECTIONS, *LISTS]
+    for number, key in enumerate([key for key in draft.raw if key not in known]):
+        hint = did_you_mean(key, known).replace("_", "-") if number < HINTED else ""
+        draft.fault(key or "''", "no such slot or section.", f"{hint}Known: {', '.join(known).replace('_', '-')}.")
+        del draft.raw[key]
+    for key, value in draft.raw.items():
+        if key not in LISTS and not isinstance(value, dict):
+            what = "a name or a mapping of keys" if key in SLOTS else "a mapping of keys"
+            draft.fault(key, f"must be {what}, got {shown(value)}.")
+            draft.raw[key] = {}
+
+
+def _pick_components(draft: Draft) -> None:
+    for slot, default in SLOTS.items():
+        given = draft.raw.get(slot, {})
+        if given.get("name") is None:
+            given.pop("name", None)
+        name = given.get("name", default)
+        if slot == "tokenizer" and "name" not in given:
+            name, options = tokenizer_beside_weights(draft.weights_path)
+            draft.raw[slot] = {**options, **given}
+        if name is None:
+            installed = ", ".join(offer.component.name for offer in draft.host.offers("model"))
+            draft.fault(
+                slot,
+                "is required.",
+                f"Name an installed one, for instance --model NAME; installed: {installed or 'none'}.",
+            )
+            continue
+        try:
+            draft.offers[slot] = draft.host.get(slot, str(name))
+        except ComponentError as error:
+            draft.fault(slot, str(error))
+    if "model" in draft.offers:
+        family = draft.offers["model"].qualified
+        try:
+            draft.offers["train_model"] = draft.host.get("train_model", family)
+        except ComponentError as error:
+            draft.fault("model", f"{family} offers a config but nothing to train: {error}")
+        for offer in draft.host.offers("pipeline_layers"):
+            if offer.qualified == family:
+                draft.offers["pipeline_layers"] = offer
+        size = str(draft.raw.get("model", {}).get("variant", ""))
+        if adding := draft.host.adder(draft.offers["model"], size):
+            draft.offers[adding.kind] = adding
+
+
+def _apply_run_defaults(draft: Draft) -> None:
+    """Values that a component knows better than the core; whatever the user wrote wins."""
+    suggestions: list[tuple[str, Mapping[str, Any]]] = []
+    for offer in draft.offers.values():
+        suggestions.append((offer.component.name, offer.component.run_defaults))
+        if isinstance(offer.component, ModelFamily) and "weights" not in draft.raw.get("model", {}):
+            variant = str(draft.raw["model"].get("variant") or offer.component.default_variant)
+            suggestions.append((f"variant {variant}", offer.component.variant_defaults.get(variant, {})))
+    for source, values in suggestions:
+        for dotted, value in values.items():
+            section, _, key = dotted.partition(".")
+            if section in SLOTS and draft.raw.get(section, {}).get("name", SLOTS[section]) != SLOTS[section]:
+                continue  # the suggestion is for the default component of that slot
+            given = draft.raw.setdefault(section, {})
+            if key in given or (dotted == "train.steps" and "epochs" in given):
+                continue
+            given[key] = value
+            draft.origins[dotted] = source
+
+
+def _fill_slots(draft: Draft) -> None:
+    for slot in SLOTS:
+        offer = draft.offers.get(slot)
+        if slot == "model" or offer is None:
+            continue
+        given = {key: value for key, value in draft.raw.get(slot, {}).items() if key != "name"}
+        options = draft.validated(offer.component.config, given, slot)
+        if options is not None:
+            name = str(draft.raw.get(slot, {}).get("name", offer.component.name))
+            draft.values[slot] = SlotRef(name=name, options=options)
+
+
+def _parts(draft: Draft) -> dict[str, tuple[Part, ...] | None]:
+    filled = [slot for slot in SLOTS if slot != "model" and slot in draft.values]
+    return {slot: parts_of(draft, draft.offers[slot], draft.values[slot].options, slot) for slot in filled}
+
+
+def _fill_list(draft: Draft, key: str, kind: str) -> None:
+    """``[name, …]``, ``[{name: …, option: …}]`` or ``{name: {option: …}}``."""
+    chosen = []
+    for entry in _entries(draft, key):
+        try:
+            name = str(entry.pop("name"))
+            offer = draft.host.get(kind, name)
+        except ComponentError as error:
+            draft.fault(key, str(error))
+            continue
+        name = offer.qualified if "/" in name else offer.component.name  # DISTRIBUTION/NAME stays unambiguous
+        if f"{kind}:{name}" in draft.offers:
+            draft.fault(key, f"{name} is named twice.", "Name it once.")
+            continue
+        options = draft.validated(offer.component.config, entry, f"{key}.{offer.component.name}")
+        if options is not None:
+            chosen.append(SlotRef(name=name, options=options))
+            draft.offers[f"{kind}:{name}"] = offer
+    draft.values[key] = tuple(chosen)
+
+
+def _entries(draft: Draft, key: str) -> Iterator[dict[str, Any]]:
+    """Name and options of each component that a list has; whatever has no such shape is a fault."""
+    given = draft.raw.get(key)
+    if given in NOTHING:
+        return
+    if isinstance(given, dict):
+        for name, options in given.items():
+            if isinstance(options, dict):
+                yield {**options, "name": name}
+            else:
+                draft.fault(
+                    f"{key}.{name}", f"must be a mapping of its options, got {shown(options)}.", _SEVERAL.format(key)
+                )
+        return
+    for item in given if isinstance(given, list | tuple) else [given]:
+        if isinstance(item, str):
+            yield {"name": item}
+        elif isinstance(item, dict) and isinstance(item.get("name"), str):
+            yield dict(item)
+        else:
+            draft.fault(key, f"must be names, or mappings with a name, got {shown(item)}.", _SEVERAL.format(key))
+
+
+_SEVERAL = "Write {0}: [NAME, NAME], or {0}: {{NAME: {{OPTION: VALUE}}}}."
+
+
+def _fill_sections(draft: Draft) -> None:
+    objective = draft.offers.get("objective")
+    for section, config in SECTIONS.items():
+        given = {key: None if value in NOTHING else value for key, value in draft.raw.get(section, {}).items()}
+        if section == "data" and objective is not None and isinstance(objective.component, ObjectiveComponent):
+            default = SECTIONS["train"].model_fields["sequence_len"].default
+            length = draft.raw.get("train", {}).get("sequence_len", default)
+            own = {
+                "batching": objective.component.batching,
+                "truncation": objective.component.truncation,
+                "max_len": length if isinstance(length, int) and length > 1 else default,  # else a fault of its own
+            }
+            for key, value in own.items():
+                if given.get(key) is None:
+                    given[key] = value
+                    draft.origins[f"data.{key}"] = f"objective {objective.component.name}"
+        if section == "log" and "console_level" not in given:
+            given |= _level_of_the_environment(draft)
+        if section == "train" and given.get("steps") is None and given.get("epochs") is None:
+            given["epochs"] = 1.0
+        options = draft.validated(config, given, section)
+        if options is not None:
+            draft.values[section] = options
+
+
+def _level_of_the_environment(draft: Draft) -> dict[str, str]:
+    """``log.console_level`` where only the environment has one."""
+    level = os.environ.get(LEVEL_VARIABLE)
+    if not level:
+        return {}
+    levels = get_args(Level)
+    if level not in levels:
+        problem = f"is {level!r}, from the environment variable {LEVEL_VARIABLE}."
+        draft.fault("log.console_level", problem, f"Set that to one of {', '.join(levels)}, or unset it.")
+        return {}
+    draft.origins["log.console_level"] = LEVEL_VARIABLE
+    return {"console_level": level}
+
+
+def _cross_checks(draft: Draft) -> None:
+    """What no single config can know."""
+    train, model = draft.values["train"], draft.values["model"].options
+    data = draft.values["data"]
+    if train.sequence_len > model.max_seq_len:
+        draft.fault(
+            "train.sequence-len",
+            f"{train.sequence_len} tokens exceed the model's max_seq_len of {model.max_seq_len}.",
+            f"Set --train.sequence-len {model.max_seq_len} or less.",
+        )
+    if data.max_len > train.sequence_len:
+        draft.fault(
+            "data.max-len",
+            f"{data.max_len} tokens exceed a row of train.sequence_len={train.sequence_len}.",
+            f"Set --data.max-len {train.sequence_len} or less.",
+        )
+    dataset = draft.values["dataset"]
+    if isinstance(data.eval, str) and "path" not in type(dataset.options).model_fields:
+        draft.fault(
+            "data.eval",
+            f"{data.eval!r} is a path, and dataset {dataset.name} has no option path that it could stand for.",
+            "Set --data.eval to a share below 1, a number of rows or none.",
+        )
+    chosen = {
+        f"{canonical(offer.kind)}:{canonical(name)}"
+        for offer in draft.offers.values()
+        for name in (offer.component.name, offer.qualified)
+    }
+    for offer in draft.offers.values():
+        here = f"{offer.kind} {offer.component.name}"
+        for needed in offer.component.requires:
+            if canonical(needed) not in chosen:
+                draft.fault(offer.kind, f"{here} requires {needed}, which this run does not have.", f"Choose {needed}.")
+        for enemy in offer.component.conflicts:
+            if canonical(enemy) in chosen:
+                draft.fault(
+                    offer.kind, f"{here} conflicts with {enemy}.", "Choose another in the place of one of them."
+                )
+    adapter, quantizer = draft.offers["adapter"].component, draft.offers["quantizer"].component
+    if quantizer.name != SLOTS["quantizer"] and isinstance(adapter, AdapterComponent) and not adapter.on_quantized:
+        problem = f"{adapter.name} does not work on a quantized base"
+        draft.fault("adapter", f"{problem}, and the quantizer is {quantizer.name}.", "Choose another adapter, or none.")
