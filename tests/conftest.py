@@ -1,14 +1,15 @@
-"""Rows to train on, launches of several processes that train them, how far families are from their references, and the order of
-tests that workers share."""
+"""Rows and tokenizers to train on, launches of several processes that train them, how far families are from their references, and the
+order of tests that workers share."""
 
 from __future__ import annotations
 
 import gc
+import io
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ WORDS = [
 
 
 ALONE = "MT_ALONE"
-"""Environment variable: set where only one plugin is installed beside the core, on purpose (tests/alone). There, tests that need
+"""Environment variable: set where only one plugin is installed beside ours, on purpose (tests/alone). There, tests that need
 another one are skipped; anywhere else they fail."""
 
 KIT = {
@@ -207,6 +208,30 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines.append(json.dumps({"prompt": " ".join(prompt), "response": " ".join(response), "text": text}))
     path.write_text("\n".join(lines))
     return path
+
+
+@pytest.fixture(scope="session")
+def train_sentencepiece() -> Any:
+    """``train_sentencepiece(file, texts, size)``: a model as Llama's: byte fallback, nothing normalised away, no padding token."""
+
+    def train(file: Path, texts: Iterable[str], size: int) -> Path:
+        import sentencepiece
+
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=size,
+            byte_fallback=True,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            minloglevel=2,
+        )
+        file.write_bytes(model.getvalue())
+        return file
+
+    return train
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "core" / "engine"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "train" / "engine"))
 
 from layout_worker import Bench, main
 

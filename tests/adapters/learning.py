@@ -24,7 +24,7 @@ import torch
 from catalogue import TINY, host_of, modules, said, small
 from torch import Tensor
 
-from mt_conformance.adapter import ALONE
+from mt_conformance.adapter import alone
 from mt_conformance.forward import mean_loss, rows_of
 from mt_conformance.layouts import small_run
 from mt_conformance.plain_training import PlainTraining
@@ -172,7 +172,7 @@ class TaughtRows:
 
 def probe_of_rows(task: Task, model: TrainModel, seed: int) -> ModelProbe:
     """What looks at them."""
-    return ModelProbe(model, TokenObjective(), TaughtRows(task, seed), ALONE)  # type: ignore[arg-type]
+    return ModelProbe(model, TokenObjective(), TaughtRows(task, seed), alone())  # type: ignore[arg-type]
 
 
 def begun(
@@ -183,7 +183,7 @@ def begun(
     model = frozen_base(task, resolved)
     names = [each for each, _ in model.named_parameters()]
     adapter: Adapter = inject(resolved, model, probe=lambda: probe_of_rows(task, model, seed))
-    start(resolved, model, adapter, names, process=ALONE)
+    start(resolved, model, adapter, names, process=alone())
     factor = resolved.build("schedule", resolved.config.schedule.options, total_steps=STEPS)
     return PlainTraining(resolved, model, adapter, rate=rate, steps=STEPS, schedule=factor)
 

@@ -15,6 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 OURS = ("mt_", "__editable__.mt_", "__editable___mt_")
 """How everything begins that an installation of ours leaves in a folder of packages."""
+BESIDE = ("core", "train", "tools", "conformance", "plugins/standard")
+"""Beside which every plugin is tested."""
 PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
 
 
@@ -62,9 +64,9 @@ def share_bytecode(place: Path, links: Path) -> None:
 
 
 def core_from_wheel(folder: Path) -> Path:
-    """The folder of packages that all environments share: the core."""
-    built = wheel(ROOT / "core", folder)
-    said(*PIP, "install", "--no-deps", "--no-index", "--no-compile", "--target", folder / "core", built, timeout=120)
+    """The folder of packages that all environments share: the core, and what trains and tests."""
+    built = [wheel(ROOT / part, folder) for part in BESIDE]
+    said(*PIP, "install", "--no-deps", "--no-index", "--no-compile", "--target", folder / "core", *built, timeout=120)
     return folder / "core"
 
 
@@ -92,7 +94,9 @@ class Environment:
         """Nothing but what pip brings for the core's and the plugin's wheels, and these tools; torch as it is here."""
         made = cls(folder / "environment")
         venv.create(made.folder, symlinks=True)
-        wheels = [str(wheel(source, folder)) for source in (ROOT / "core", ROOT / "plugins" / plugin)]
+        wheels = [
+            str(wheel(source, folder)) for source in (*(ROOT / part for part in BESIDE), ROOT / "plugins" / plugin)
+        ]
         torch = f"torch=={version('torch').partition('+')[0]}"
         said(*PIP, "--python", str(made.python), "install", "pip", torch, *wheels, *tools, timeout=1500)
         return made

@@ -16,6 +16,7 @@ from mt_train.tracking.metrics import MetricsFile
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = os.environ["MT_ALONE"]
+BESIDE = {"mt-core", "mt-train", "mt-tools", "mt-conformance", "mt-plugin-standard"}
 KIT = ["--model", "kit-tiny"]
 SMALL = ["--model.n-layers", "1", "--model.dim", "32", "--model.n-heads", "2", "--model.n-kv-heads", "1"]
 RUNS = {
@@ -33,11 +34,11 @@ RUNS = {
 """Words of a run with what the plugin brings; the rest of it is the core's, the kit's tiny model where it brings none."""
 
 
-def test_nothing_of_ours_is_there_but_the_core_and_the_plugin() -> None:
+def test_nothing_of_ours_is_there_but_what_every_plugin_is_tested_beside() -> None:
     ours = {each.name for each in distributions() if each.name.startswith("mt-")}
-    assert ours == {"mt-core", f"mt-plugin-{PLUGIN}"}
-    assert {point.name for point in entry_points(group="mt_core.plugins")} == {"core", PLUGIN}
-    modules = [f"mt_plugin_{path.name}" for path in (ROOT / "plugins").iterdir()]
+    assert ours == {*BESIDE, f"mt-plugin-{PLUGIN}"}
+    assert {point.name for point in entry_points(group="mt_core.plugins")} == {"standard", "train", PLUGIN}
+    modules = {f"mt_plugin_{path.name}" for path in (ROOT / "plugins").iterdir()} - {"mt_plugin_standard"}
     assert [name for name in modules if PathFinder.find_spec(name)] == [f"mt_plugin_{PLUGIN}"]
     assert not Path(mt_core.__file__).is_relative_to(ROOT), "from the wheel, not from the sources"
 

@@ -18,7 +18,7 @@ from mt_core.scaffold import KINDS
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = [
-    ROOT / "core",
+    *sorted(path.parent for path in ROOT.glob("*/pyproject.toml")),
     *sorted(path.parent for part in ("plugins", "examples") for path in ROOT.glob(f"{part}/*/pyproject.toml")),
 ]
 FROM = {
@@ -35,6 +35,9 @@ NAMED_BY = ("import_module", "package")
 """Functions that import what their first argument names; the second is that of the trackers."""
 
 WITHOUT_AN_IMPORT = {
+    "mt-plugin-standard": "what a run takes where it names nothing; found as any plugin is",
+    "mt-tools": "the commands come with a model",
+    "mt-train": "an extra, for whoever has no model yet",
     "pytest": "runs the tests",
     "protobuf": "what a SentencePiece model is written in: transformers reads one with it",
     "tensorboard": "torch.utils.tensorboard writes with it",

@@ -62,7 +62,7 @@ class SameModel(nn.Module):
     def __init__(self, factor: float) -> None:
         super().__init__()
         self.factor = factor
-        from mt_conformance.tiny import TinyConfig
+        from mt_conformance.tiny_config import TinyConfig
         from mt_conformance.tiny_model import Tiny
 
         self.inner = Tiny(TinyConfig(vocab_size=60, max_seq_len=64))

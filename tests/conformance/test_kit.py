@@ -42,7 +42,7 @@ class TestShort(BaseTaskPrintConformance):
     plugin, name = plugin, "short"
 
 def test_the_host_finds_nothing_by_itself(mt_host):
-    assert [each.info.distribution for each in mt_host.plugins] == ["mt-core", "{distribution}"]
+    assert [each.info.distribution for each in mt_host.plugins] == ["mt-plugin-standard", "{distribution}"]
 """
 
 
@@ -100,13 +100,13 @@ def test_a_hermetic_host_has_the_built_ins_and_what_it_is_given(monkeypatch: pyt
     host = hermetic_host(tiny)
     assert [each.status for each in host.plugins] == ["loaded", "loaded"]
     assert {offer.component.name for offer in host.offers("model")} == {tiny.NAME}
-    assert host.get("optimizer", "adamw").plugin.distribution == "mt-core"
+    assert host.get("optimizer", "adamw").plugin.distribution == "mt-plugin-standard"
 
 
 def test_without_pytest_the_kit_says_what_to_install() -> None:
     code = "import sys; sys.modules['pytest'] = None; from mt_conformance import BaseModelConformance"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert "needs pytest, which is not installed. Install it: pip install 'mt-core[testing]'" in done.stderr
+    assert "needs pytest, which is not installed. Install it: pip install mt-conformance" in done.stderr
 
 
 def test_every_public_class_is_a_conformance_class_and_the_page_lists_every_check() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mt_conformance import hermetic_host, tiny
-from mt_conformance.adapter import ALONE
+from mt_conformance.adapter import alone
 from mt_conformance.forward import rows_of
 from mt_conformance.layouts import small_run
 from mt_conformance.plain_training import PlainTraining
@@ -26,7 +26,7 @@ def small_training(**options: Any) -> PlainTraining:
     model = filled(resolved.build("train_model", resolved.config.model.options))
     names = weight_names(model)
     adapter = inject(resolved, model)
-    start(resolved, model, adapter, names, process=ALONE)
+    start(resolved, model, adapter, names, process=alone())
     return PlainTraining(resolved, model, adapter, rate=0.5, steps=3, **options)
 
 

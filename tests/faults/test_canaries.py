@@ -340,7 +340,13 @@ def begin(runs: Any, scene: Scene, case: Case, watches: ExitStack) -> tuple[Scen
     module, words = COMMANDS[case[1]](scene)
     if scene.outside.exists():
         watches.enter_context(unopened(scene.outside, case[0]))
-    return scene, case, runs.start(words, module=f"mt_core.cli.{module}", folder=str(scene.folder))
+    return (
+        scene,
+        case,
+        runs.start(
+            words, module=f"{'mt_train' if module == 'train' else 'mt_tools'}.cli.{module}", folder=str(scene.folder)
+        ),
+    )
 
 
 def judge(scene: Scene, case: Case, code: int, attempt: Any) -> None:

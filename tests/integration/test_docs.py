@@ -44,7 +44,7 @@ from mt_train.config.run import SECTIONS, ModelOptions
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 GUIDES = sorted(path for path in DOCS.rglob("*.md") if path.name not in ("architecture.md", "log.md"))
-PAGES = [ROOT / "README.md", ROOT / "core/README.md", *sorted(ROOT.glob("plugins/*/README.md")), *GUIDES]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("[!d]*/README.md")), *sorted(ROOT.glob("plugins/*/README.md")), *GUIDES]
 TABLES = [DOCS / "from-trainer.md", DOCS / "from-llama-factory.md"]
 SKIPPED = {
     "sets-up": "installs packages; .ci/run and test_first_run.py follow the same lines",

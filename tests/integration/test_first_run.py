@@ -18,6 +18,8 @@ from mt_train.tracking.metrics import MetricsFile
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(sys.executable).parent
+TAKING = {"mt-core", "mt-plugin-llama", "mt-plugin-standard", "mt-train"}
+"""Distributions that take part in such a run."""
 GOAL = 1.9
 """Nats per byte on held-out text; a model that knows only how often each byte occurs has about 3."""
 
@@ -59,7 +61,7 @@ def test_the_run_folder_is_complete(first_run: tuple[Path, subprocess.CompletedP
     }
     assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert verify(find(folder))["step"] == 400
-    assert json.loads((folder / "plugins.lock.json").read_text())["plugins"].keys() == {"mt-core", "mt-plugin-llama"}
+    assert json.loads((folder / "plugins.lock.json").read_text())["plugins"].keys() == TAKING
 
 
 def test_it_says_what_it_trained_on_and_what_to_do_next(
@@ -119,7 +121,18 @@ def test_wheels_alone_give_the_same_command(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip"]
     build = [*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(wheels)]
     subprocess.run(
-        [*build, *(str(ROOT / part) for part in ("core", "plugins/gemma", "plugins/llama", "plugins/qwen"))],
+        [
+            *build,
+            *(
+                str(ROOT / part)
+                for part in (
+                    "core",
+                    "train",
+                    "tools",
+                    *(f"plugins/{name}" for name in ("standard", "gemma", "llama", "qwen")),
+                )
+            ),
+        ],
         check=True,
         timeout=120,
     )

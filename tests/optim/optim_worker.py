@@ -9,7 +9,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "core" / "engine"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "train" / "engine"))
 
 from layout_worker import Bench, Losses, main, state_hash
 

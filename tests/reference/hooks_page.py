@@ -53,9 +53,11 @@ PARTS: dict[str, list[tuple[str, list[str]]]] = {
                 "Stream",
             ],
         ),
-        ("protocols.py", ["Objective"]),
-        ("data/outcomes.py", ["EncodesMany"]),
-        ("protocols.py", ["HasFlat", "Quantizer", "GradientTransform", "Schedule", "TaskPrint"]),
+        ("model_protocols.py", ["Objective"]),
+        ("../../../train/src/mt_train/data/outcomes.py", ["EncodesMany"]),
+        ("protocols.py", ["HasFlat"]),
+        ("model_protocols.py", ["Quantizer"]),
+        ("protocols.py", ["GradientTransform", "Schedule", "TaskPrint"]),
     ],
     "Rows, samples, records": [
         ("protocols.py", ["Row", "Sample", "FlatRows", "Message", "Encoded", "Rejected", "StepRecord"])
@@ -67,7 +69,8 @@ PARTS: dict[str, list[tuple[str, list[str]]]] = {
         ("nn/adapted.py", ["AdaptedLinear", "StoredLinear"]),
     ],
     "Models and losses": [
-        ("nn/model.py", ["TrainModel", "Layer", "LayerSpec", "BlockContext", "KVCache"]),
+        ("nn/model.py", ["TrainModel", "Layer", "LayerSpec"]),
+        ("nn/context.py", ["BlockContext", "KVCache"]),
         ("nn/batch.py", ["Batch", "LossSums"]),
         ("nn/objective.py", ["TokenObjective"]),
     ],
@@ -108,7 +111,7 @@ def _hooks() -> str:
         if isinstance(node, ast.FunctionDef):
             assert node.returns is not None, f"{node.name} says what it returns"
             returns = in_cell(_code(node.returns))
-            chosen = options.get(HOOKS[node.name], "the family's name")
+            chosen = options.get(HOOKS[node.name], "the family's name") if node.name in HOOKS else "`mt-plugins doctor`"
             lines.append(f"| `{node.name}` | {returns} | {chosen} | {prose(ast.get_docstring(node) or '')} |")
     return "\n".join([*lines, ""])
 

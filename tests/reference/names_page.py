@@ -11,7 +11,6 @@ from pathlib import Path
 import hooks_page
 
 PAGE = hooks_page.ROOT / "docs" / "reference" / "names.md"
-SOURCE = hooks_page.CORE.parent
 
 HEAD = """# Public names
 
@@ -26,7 +25,9 @@ MODULES = {
     "mt_core.adapters": "What adapters for linear layers are made of. Taking a name from here imports torch.",
     "mt_core.files": "Rows in files, for datasets, and files that a run writes. Imports no torch.",
     "mt_core.weights": "Folders of weights, for families. Imports no torch.",
+    "mt_train": "Training from Python. Imports no torch.",
     "mt_train.command": "For commands of plugins. Imports no torch.",
+    "mt_tools": "What the commands around training do, from Python. Imports no torch.",
     "mt_conformance": "The [conformance kit](../testing_a_plugin.md).",
 }
 
@@ -59,7 +60,8 @@ def _homes(name: str) -> dict[str, str]:
 
 
 def _file(module: str) -> Path:
-    path = SOURCE.joinpath(*module.split("."))
+    top = module.partition(".")[0].removeprefix("mt_")
+    path = (hooks_page.ROOT / top / "src").joinpath(*module.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 

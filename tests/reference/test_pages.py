@@ -70,7 +70,7 @@ def test_every_public_name_says_what_it_is() -> None:
 
 
 def test_every_command_that_is_installed_is_on_the_page_of_commands() -> None:
-    files = [ROOT / "core/pyproject.toml", *ROOT.glob("plugins/*/pyproject.toml")]
+    files = [*ROOT.glob("*/pyproject.toml"), *ROOT.glob("plugins/*/pyproject.toml")]
     scripts = {name for file in files for name in tomllib.loads(file.read_text())["project"].get("scripts", {})}
     titles = re.findall(r"^## (.*)$", commands_page.PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert set(titles) == scripts

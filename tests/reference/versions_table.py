@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "compatibility.md"
 BEGIN, END = "<!-- versions: begin -->", "<!-- versions: end -->"
-PROJECTS = [ROOT / "core" / "pyproject.toml", *sorted(ROOT.glob("plugins/*/pyproject.toml"))]
+PROJECTS = [*sorted(ROOT.glob("*/pyproject.toml")), *sorted(ROOT.glob("plugins/*/pyproject.toml"))]
 
 
 def ranges() -> dict[tuple[str, str], list[str]]:

@@ -10,10 +10,6 @@ from typing import get_origin
 import pytest
 from annotated_types import Ge, Gt, MinLen
 
-import mt_core.adapters
-import mt_core.files
-import mt_core.nn
-import mt_core.weights
 import mt_plugin_standard
 from mt_plugin_standard import plugin
 

@@ -64,7 +64,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'mt_conformance' has no public name {name!r}; it has {', '.join(__all__)}")
     if find_spec("pytest") is None:
         raise UsageError(
-            f"mt_conformance.{name} needs pytest, which is not installed. Install it: pip install 'mt-core[testing]'"
+            f"mt_conformance.{name} needs pytest, which is not installed. Install it: pip install mt-conformance"
         )
     value = getattr(import_module(f"mt_conformance.{_PUBLIC[name]}"), name)
     globals()[name] = value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mt_conformance import tiny
+from mt_conformance import tiny, trainer
 from mt_conformance.forward import EXACT, changed, difference, gradients_of, mean_loss, outputs, rows_of
 from mt_conformance.host import hermetic_host
 from mt_conformance.layouts import LayoutConformance, small_run
@@ -23,18 +23,17 @@ from mt_core.adapters import adapted_layers, merge, unmerge
 from mt_core.adapters.base import Adapter
 from mt_core.components import AdapterComponent
 from mt_core.errors import ConfigError, UsageError
+from mt_core.model_protocols import Quantizer
 from mt_core.nn import Batch, TrainModel
 from mt_core.plugins.host import PluginHost
-from mt_core.protocols import Quantizer
-from mt_train.assemble.adapted import inject, start
-from mt_train.assemble.data import build_data
-from mt_train.assemble.probe import probe_of
-from mt_train.engine.build import build_quantized, fill_model, weight_names
-from mt_train.engine.plan import make_plan
-from mt_train.engine.processes import Process
-from mt_train.plugins.resolve import Resolved, resolve
 
-ALONE = Process(0, 1, 0, torch.device("cpu"))
+
+@cache
+def alone() -> trainer.Process:
+    """One process on the CPU."""
+    return trainer.Process(0, 1, 0, torch.device("cpu"))
+
+
 TOKENS = 24
 
 
@@ -69,32 +68,32 @@ class BaseAdapterConformance(LayoutConformance):
         assert isinstance(component, AdapterComponent), "the host checks what mt_adapters returns"
         return component
 
-    def resolved(self, host: PluginHost, folder: Path, *, quantized: bool = False) -> Resolved:
+    def resolved(self, host: PluginHost, folder: Path, *, quantized: bool = False) -> trainer.Resolved:
         """The config of a run with it. Raises ``ConfigError`` where it does not go with the quantizer."""
         run = self.run(host, folder)
-        return resolve({**run, "quantizer": dict(self.quantizer)} if quantized else run, self.world(host))
+        return trainer.resolve({**run, "quantizer": dict(self.quantizer)} if quantized else run, self.world(host))
 
-    def base(self, resolved: Resolved) -> TrainModel:
+    def base(self, resolved: trainer.Resolved) -> TrainModel:
         """The model without it, every weight moved away from zero and one."""
         make = partial(resolved.build, "train_model", resolved.config.model.options)
         quantizer: Quantizer | None = resolved.build("quantizer", resolved.config.quantizer.options)
         plain = filled(make(), wide=True)
         if quantizer is None:
             return plain
-        model = build_quantized(make, quantizer, ALONE.device)
+        model = trainer.build_quantized(make, quantizer, alone().device)
         source = {name: each.detach().clone for name, each in plain.named_parameters()}
-        fill_model(model, source, seed=0, process=ALONE)
+        trainer.fill_model(model, source, seed=0, process=alone())
         return model
 
-    def adapted(self, resolved: Resolved) -> tuple[TrainModel, Adapter]:
+    def adapted(self, resolved: trainer.Resolved) -> tuple[TrainModel, Adapter]:
         """The model with it, as a run begins."""
         model = self.base(resolved)
-        names = weight_names(model)
-        adapter = inject(resolved, model, probe=lambda: probe_of_run(resolved, model))
-        start(resolved, model, adapter, names, process=ALONE)
+        names = trainer.weight_names(model)
+        adapter = trainer.inject(resolved, model, probe=lambda: probe_of_run(resolved, model))
+        trainer.start(resolved, model, adapter, names, process=alone())
         return model, adapter
 
-    def resumed(self, resolved: Resolved, plan: Mapping[str, Any], saved: Mapping[str, Tensor]) -> TrainModel:
+    def resumed(self, resolved: trainer.Resolved, plan: Mapping[str, Any], saved: Mapping[str, Tensor]) -> TrainModel:
         """The model with it as a checkpoint of trained weights gives it: nothing begins anew."""
         model = self.base(resolved)
         adapter = resolved.build("adapter", resolved.config.adapter.options)
@@ -109,11 +108,11 @@ class BaseAdapterConformance(LayoutConformance):
         ids = torch.randint(min(200, model.config.vocab_size), (count, 4, TOKENS), generator=generator)
         return [rows_of(each, TOKENS) for each in ids]
 
-    def training(self, resolved: Resolved, model: TrainModel, adapter: Adapter, steps: int) -> PlainTraining:
+    def training(self, resolved: trainer.Resolved, model: TrainModel, adapter: Adapter, steps: int) -> PlainTraining:
         """Its steps in this process."""
         return PlainTraining(resolved, model, adapter, rate=self.rate, steps=steps)
 
-    def trained(self, resolved: Resolved, steps: int = 3) -> tuple[TrainModel, Adapter]:
+    def trained(self, resolved: trainer.Resolved, steps: int = 3) -> tuple[TrainModel, Adapter]:
         """After some steps, ready to look at."""
         torch.manual_seed(0)
         model, adapter = self.adapted(resolved)
@@ -153,7 +152,7 @@ class BaseAdapterConformance(LayoutConformance):
         model, adapter = self.adapted(resolved)
         before = {name: each.detach().clone() for name, each in model.named_parameters()}
         allowed = set(adapter.trainable_parameters(model)) | self._rewritten(mt_host, model)
-        own = set(before) - set(weight_names(self.base(resolved)))
+        own = set(before) - set(trainer.weight_names(self.base(resolved)))
         self.training(resolved, model, adapter, 3).run(self.batches(model, 3))
         changed = {name for name, each in model.named_parameters() if not torch.equal(each, before[name])}
         assert changed, "three steps changed nothing; trainable_parameters names what is trained"
@@ -210,7 +209,7 @@ class BaseAdapterConformance(LayoutConformance):
         model, adapter = self.trained(resolved)
         values = dict(model.named_parameters())
         saved = set(adapter.saved_state(model))
-        brought = set(values) - set(weight_names(self.base(resolved)))
+        brought = set(values) - set(trainer.weight_names(self.base(resolved)))
         missing = sorted((brought | set(adapter.trainable_parameters(model))) - saved)
         assert not missing, f"saved_state leaves out {', '.join(missing[:3])}, which base and seed cannot give again"
         again = self.resumed(resolved, adapter.plan, {name: values[name] for name in saved})
@@ -294,7 +293,7 @@ class BaseAdapterConformance(LayoutConformance):
             raise AssertionError(f"it declares mergeable=False, and {name} merges; raise UsageError in merged_weight")
 
 
-def probe_of_run(resolved: Resolved, model: TrainModel) -> Any:
+def probe_of_run(resolved: trainer.Resolved, model: TrainModel) -> Any:
     """What looks at the rows of the run."""
-    plan = make_plan(resolved.config, world=1, device="cpu", offers=resolved.offers.values())
-    return probe_of(resolved.config, build_data(resolved), plan, ALONE, model)
+    plan = trainer.make_plan(resolved.config, world=1, device="cpu", offers=resolved.offers.values())
+    return trainer.probe_of(resolved.config, trainer.build_data(resolved), plan, alone(), model)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from mt_conformance import trainer
 from mt_conformance.launch import Case
 from mt_conformance.listing import HEAVY, listing_of
 from mt_core.components import Component, ModelFamily
@@ -17,8 +18,6 @@ from mt_core.config.base import MtConfig
 from mt_core.errors import ConfigError
 from mt_core.hookspecs import HOOKS
 from mt_core.plugins.host import Offer, PluginHost
-from mt_train.plugins.draft import Draft
-from mt_train.plugins.parts import Part, parts_of
 
 MOST_MILLISECONDS = 1000
 """Processor time that importing a plugin may take. A good one takes 10 to 50; the rest is for slow machines."""
@@ -65,13 +64,13 @@ class BasePluginConformance:
         """The component itself."""
         return self.offer(host).component
 
-    def part(self, host: PluginHost, folder: Path) -> Part:
+    def part(self, host: PluginHost, folder: Path) -> trainer.Part:
         """The component with its validated options, and what it is made of."""
-        offer, draft = self.offer(host), Draft({}, host, {})
+        offer, draft = self.offer(host), trainer.Draft({}, host, {})
         options = draft.validated(offer.component.config, self.values_in(host, folder), self.kind)
-        parts = None if options is None else parts_of(draft, offer, options, self.kind)
+        parts = None if options is None else trainer.parts_of(draft, offer, options, self.kind)
         assert not draft.faults, f"the options of {type(self).__name__} are not valid: {ConfigError(draft.faults)}"
-        return Part(offer, options, parts)
+        return trainer.Part(offer, options, parts)
 
     def values_in(self, host: PluginHost, folder: Path) -> Mapping[str, Any]:
         """What the config is made from."""
@@ -134,6 +133,7 @@ class BasePluginConformance:
 
     def test_help_shows_every_option_on_a_line(self, mt_host: PluginHost) -> None:
         """``mt-train --help`` with this component."""
+        trainer.require()
         config, page = (
             self.component(mt_host).config,
             listing_of(self.plugin.__name__).helps[f"{self.kind}/{self.name}"],

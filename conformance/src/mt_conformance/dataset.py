@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from mt_conformance import tiny
+from mt_conformance import tiny, trainer
 from mt_conformance.base import BasePluginConformance
 from mt_conformance.host import hermetic_host
 from mt_conformance.layouts import small_run
@@ -20,12 +20,6 @@ from mt_core.errors import DataError
 from mt_core.nn import NOT_TRAINED, Batch
 from mt_core.plugins.host import PluginHost
 from mt_core.protocols import Dataset, Repeating, Row, Stream
-from mt_train.assemble.data import build_data, make_loader
-from mt_train.data.chunks import can_fork
-from mt_train.data.loader import Position, Window
-from mt_train.engine.plan import make_plan
-from mt_train.engine.processes import Process
-from mt_train.plugins.resolve import resolve
 
 MOST = 40
 """Rows that are looked at."""
@@ -77,8 +71,15 @@ class BaseDatasetConformance(BasePluginConformance):
         return [found[index] for index in indices]
 
     def steps(
-        self, folder: Path, *, at: Position | None = None, seed: int = 0, rank: int = 0, world: int = 1, **data: Any
-    ) -> Iterator[tuple[Seen, Window]]:
+        self,
+        folder: Path,
+        *,
+        at: trainer.Position | None = None,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        **data: Any,
+    ) -> Iterator[tuple[Seen, trainer.Window]]:
         """The optimizer steps of one epoch, of ``world`` rows each, as a run reads them."""
         host = hermetic_host(tiny, self.plugin)
         options = dict(self.options_in(folder))
@@ -89,11 +90,11 @@ class BaseDatasetConformance(BasePluginConformance):
             data={**keys, "truncation": "right", "columns": self.columns, **data},
             train={"steps": 4, "sequence_len": 256, "micro_batch_size": 1, "global_batch_size": world, "seed": seed},
         )
-        resolved = resolve(raw, host)
-        plan = make_plan(resolved.config, world=world, device="cpu", offers=resolved.offers.values())
-        process = Process(rank, world, rank, torch.device("cpu"))
-        loader = make_loader(resolved.config, build_data(resolved), plan, process)
-        place = at or Position()
+        resolved = trainer.resolve(raw, host)
+        plan = trainer.make_plan(resolved.config, world=world, device="cpu", offers=resolved.offers.values())
+        process = trainer.Process(rank, world, rank, torch.device("cpu"))
+        loader = trainer.make_loader(resolved.config, trainer.build_data(resolved), plan, process)
+        place = at or trainer.Position()
         for window in islice(loader.windows(place), 3 * MOST):
             ended = window.after.epoch > place.epoch
             if ended and (window.after.row or window.after.block):
@@ -195,7 +196,7 @@ class BaseDatasetConformance(BasePluginConformance):
     def test_it_goes_on_exactly_from_every_row(self, tmp_path: Path) -> None:
         """A run that stopped after any row of the first epoch, or after some of the second one, goes on with the next one."""
         for epoch, each in ((0, 1), (1, 4)):
-            steps = list(islice(self.steps(tmp_path, at=Position(epoch)), 12))
+            steps = list(islice(self.steps(tmp_path, at=trainer.Position(epoch)), 12))
             for number in range(1, len(steps), each):
                 after = steps[number - 1][1].after
                 rest = [seen for seen, _ in islice(self.steps(tmp_path, at=after), len(steps) - number)]
@@ -211,7 +212,7 @@ class BaseDatasetConformance(BasePluginConformance):
         component, config = self.component(mt_host), self.config(mt_host, tmp_path)
         if not isinstance(component, DatasetComponent) or component.parts or component.files(config, "train") is None:
             pytest.skip("it names no files, so its rows are encoded in the process that trains")
-        if not can_fork():
+        if not trainer.can_fork():
             pytest.skip("rows are encoded by several processes on Linux only, and where no other thread runs")
         with patch("mt_train.data.chunks.CHUNK_ROWS", CHUNK):
             alone, shared = (

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
+from mt_conformance import trainer
 from mt_conformance.forward import rows_of
 from mt_conformance.layouts import LayoutConformance, small_run
 from mt_conformance.weights import filled
 from mt_core.components import ModelFamily
 from mt_core.nn import Batch, LayerSpec, TrainModel
 from mt_core.plugins.host import Offer, PluginHost
-from mt_train.engine.stages import derived_layers
 
 
 class FamilyConformance(LayoutConformance):
@@ -76,4 +76,4 @@ class FamilyConformance(LayoutConformance):
         for offer in host.plugins[-1].offers:
             if offer.kind == "pipeline_layers" and offer.component.name == self.name:
                 return list(offer.component.build(self.config(host, folder)))
-        return derived_layers(model)
+        return trainer.derived_layers(model)

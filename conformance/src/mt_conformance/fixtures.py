@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mt_conformance import trainer
 from mt_conformance.host import hermetic_host
 from mt_conformance.launch import Case, Result, launched
 
@@ -51,6 +52,7 @@ def mt_launched(
     key = (type(instance), instance.name)
     if key not in _mt_launches:
         folder = tmp_path_factory.mktemp("launch")
+        trainer.require()
         cases: dict[str, Case] = instance.launch_cases(mt_host, folder)
         _mt_launches[key] = launched(cases, folder, plugin=instance.plugin) if cases else {}
     return _mt_launches[key]

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from mt_conformance import trainer
 from mt_core.nn import Batch, BlockContext, KVCache, TokenObjective, TrainModel
-from mt_train.generation.decode import Continuation, decode
-from mt_train.generation.rules import SamplingRules
 
 EXACT = 1e-5
 """How far two ways of computing the same may be apart, as a share of the outputs: another order of summation."""
@@ -74,8 +73,8 @@ def mean_loss(model: TrainModel, batch: Batch) -> Tensor:
 
 def continued(model: TrainModel, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
     """Eight greedy tokens after each."""
-    rows = [Continuation(prompt, 8) for prompt in prompts]
-    decode(model, rows, rules=SamplingRules(greedy=True))
+    rows = [trainer.Continuation(prompt, 8) for prompt in prompts]
+    trainer.decode(model, rows, rules=trainer.SamplingRules(greedy=True))
     return [row.new for row in rows]
 
 

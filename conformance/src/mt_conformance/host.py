@@ -1,19 +1,18 @@
-"""A host that discovers nothing: the core's built-ins, and the plugins that it is given."""
+"""A host that discovers nothing: the built-ins, and the plugins that it is given."""
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, PackageNotFoundError, version
 from types import ModuleType
 
-from mt_core import __version__
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.metadata import CORE, GROUP, Installed, canonical
+from mt_core.plugins.metadata import BUILT_IN, GROUP, Installed, canonical
 
-BUILTIN = "mt_plugin_standard.plugin"
+STANDARD = "mt_plugin_standard.plugin"
 
 
 def hermetic_host(*plugins: ModuleType) -> PluginHost:
-    """The built-ins and these modules of hooks, whatever else is installed, blocked or allowed here.
+    """The built-ins, where they are installed, and these modules of hooks, whatever else is installed, blocked or allowed here.
 
     A plugin that does not load is in it all the same, with its error; so is one that no distribution offers.
     """
@@ -22,8 +21,14 @@ def hermetic_host(*plugins: ModuleType) -> PluginHost:
 
 def named_host(*modules: str) -> PluginHost:
     """The same by the names of the modules, which are imported here."""
-    found = [_installed(name) for name in modules if name != BUILTIN]
-    return PluginHost.of([_described("core", CORE, __version__, BUILTIN), *found])
+    return PluginHost.of([*_built_in(), *(_installed(name) for name in modules if name != STANDARD)])
+
+
+def _built_in() -> list[Installed]:
+    try:
+        return [_described("standard", BUILT_IN, version(BUILT_IN), STANDARD)]
+    except PackageNotFoundError:  # beside mt-core and the kit alone
+        return []
 
 
 def _installed(module: str) -> Installed:

@@ -17,11 +17,11 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from mt_conformance import trainer
 from mt_conformance.host import named_host
-from mt_core.errors import MtError
+from mt_core.errors import OURS, MtError
 from mt_core.hookspecs import LISTS, SLOTS
 from mt_core.plugins.host import Offer, PluginHost
-from mt_train.cli.train_help import help_text
 
 HEAVY = frozenset(
     {
@@ -80,20 +80,20 @@ def main(module: str) -> None:
     plugin = host.plugins[-1]
     helps = {f"{offer.kind}/{offer.component.name}": _help(host, offer) for offer in plugin.offers}
     loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
-    own = {*sys.stdlib_module_names, "mt_core", module.partition(".")[0]}
+    own = {*sys.stdlib_module_names, *OURS, module.partition(".")[0]}
     packages = sorted(loaded - own)
     report = Listing(milliseconds=milliseconds, packages=packages, heavy=watch.heavy, helps=helps, error=plugin.error)
     print(json.dumps(asdict(report)))
 
 
 def _help(host: PluginHost, offer: Offer) -> str:
-    """The page as a user asks for it; empty for what is no choice of a run, such as pipeline layers."""
+    """The page as a user asks for it; empty for what is no choice of a run, such as pipeline layers, and without mt-train."""
     name = offer.qualified if offer.component.replaces else offer.component.name
     keys = {**{slot: slot for slot in SLOTS}, **{kind: key for key, kind in LISTS.items()}}
-    if offer.kind not in keys:
+    if offer.kind not in keys or not trainer.is_installed():
         return ""
     chosen: dict[str, Any] = {name: {}} if offer.kind in LISTS.values() else {"name": name}
     try:
-        return help_text(host, {keys[offer.kind]: chosen})
+        return trainer.help_text(host, {keys[offer.kind]: chosen})
     except MtError as error:
         return f"error: {error}"

@@ -16,15 +16,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from mt_conformance import tiny
+from mt_conformance import tiny, trainer
 from mt_conformance.host import hermetic_host
 from mt_conformance.layouts import LayoutConformance
+from mt_conformance.tiny_config import TinyConfig
 from mt_conformance.weights import filled
 from mt_core.components import ObjectiveComponent
+from mt_core.model_protocols import Objective
 from mt_core.nn import NOT_TRAINED, Batch, TrainModel
 from mt_core.plugins.host import PluginHost
-from mt_core.protocols import Objective, Rejected, Sample
-from mt_train.data.templates import build_template
+from mt_core.protocols import Rejected, Sample
 
 ROWS: tuple[Mapping[str, Any], ...] = (
     {"prompt": "2 + 2 = ", "response": "4", "text": "2 + 2 = 4"},
@@ -61,7 +62,7 @@ class BaseObjectiveConformance(LayoutConformance):
         """As a run builds it, over bytes and the default template."""
         tokenizer = host.get("tokenizer", "byte").component
         bytes_ = tokenizer.build(tokenizer.config())
-        built: Objective = self.part(host, folder).build(tokenizer=bytes_, template=build_template(bytes_))
+        built: Objective = self.part(host, folder).build(tokenizer=bytes_, template=trainer.build_template(bytes_))
         return built
 
     def run(self, host: PluginHost, folder: Path) -> dict[str, Any]:
@@ -185,4 +186,4 @@ def gradients(objective: Objective, batches: Sequence[Batch]) -> Gradients:
 def tiny_model() -> TrainModel:
     """The kit's model, with values that are far from each other."""
     component = hermetic_host(tiny).get("train_model", tiny.NAME).component
-    return filled(component.build(tiny.TinyConfig(vocab_size=272, max_seq_len=256)), wide=True)
+    return filled(component.build(TinyConfig(vocab_size=272, max_seq_len=256)), wide=True)

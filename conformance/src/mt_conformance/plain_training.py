@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from mt_conformance import trainer
 from mt_core.adapters.base import Adapter
 from mt_core.errors import ComponentError
 from mt_core.nn import Batch, TokenObjective, TrainModel
-from mt_train.assemble.model import parameter_groups
-from mt_train.plugins.resolve import Resolved
 
 
 class PlainTraining:
@@ -22,7 +21,7 @@ class PlainTraining:
 
     def __init__(
         self,
-        resolved: Resolved,
+        resolved: trainer.Resolved,
         model: TrainModel,
         adapter: Adapter,
         *,
@@ -33,7 +32,7 @@ class PlainTraining:
         self.model, self.adapter, self.steps, self.done = model, adapter, steps, 0
         self.peak = rate
         self.factor = schedule or (lambda k: 1.0)
-        groups = parameter_groups(resolved, model, adapter)
+        groups = trainer.parameter_groups(resolved, model, adapter)
         own = float(getattr(resolved.config.optimizer.options, "lr", rate))
         for group in groups:  # a group with a rate of its own keeps its share of it
             group["lr"] = rate * group.get("lr", own) / own

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from mt_core import ANY, Component, ModelConfig, ModelFamily, MtConfig, hookimpl
+from mt_conformance.tiny_config import TinyConfig
+from mt_core import ANY, Component, ModelFamily, MtConfig, hookimpl
 
 if TYPE_CHECKING:
+    from mt_core.model_protocols import Quantizer
     from mt_core.nn import TrainModel
-    from mt_core.protocols import Quantizer
 
 NAME = "kit-tiny"
 EIGHT_BITS = "kit-eight-bits"
-
-
-class TinyConfig(ModelConfig):
-    """The shape."""
-
-    dim: int = Field(16, gt=0, le=1_048_576, multiple_of=4, description="width of the hidden states (channels)")
-    n_layers: int = Field(2, gt=0, le=10_000, description="blocks, one on top of the other")
 
 
 @hookimpl

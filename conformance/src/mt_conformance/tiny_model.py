@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from mt_conformance.tiny_config import TinyConfig
 from mt_core.nn import BlockContext, Layer, RMSNorm, TrainModel, swiglu
-
-if TYPE_CHECKING:
-    from mt_conformance.tiny import TinyConfig
 
 HEADS = 2
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from mt_conformance import trainer
 from mt_core.nn import TrainModel
-from mt_train.engine.build import fill_model
-from mt_train.engine.processes import Process
 
 
 def filled(model: TrainModel, *, seed: int = 0, wide: bool = False) -> TrainModel:
     """Its own initial values of this seed; ``wide`` moves all of them, so that whatever is left out or mixed up shows."""
-    fill_model(model, {}, seed=seed, process=Process(0, 1, 0, torch.device("cpu")))
+    trainer.fill_model(model, {}, seed=seed, process=trainer.Process(0, 1, 0, torch.device("cpu")))
     if wide:
         generator = torch.Generator().manual_seed(seed + 1)
         with torch.no_grad():

@@ -1,7 +1,7 @@
-"""The core of the framework: what plugins and users import. Importing it imports no torch.
+"""The core of the framework: what plugins import. Importing it imports no torch.
 
-Everything public is here, in ``mt_core.nn`` and ``mt_core.adapters`` (torch), ``mt_core.files``, ``mt_core.weights``,
-``mt_train.command`` or ``mt_conformance``; the rest is private and may change.
+Everything public is here, in ``mt_core.nn`` and ``mt_core.adapters`` (torch), ``mt_core.files`` or ``mt_core.weights``; the rest is
+private and may change.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mt_core.deprecation import current
-
-__version__ = "0.1.0"
-API_VERSION = 1
-"""Number of the contract with plugins: it grows when something public goes, never when something comes."""
+from mt_core.version import API_VERSION as API_VERSION
+from mt_core.version import __version__ as __version__
 
 _PUBLIC = {
     "ANY": "mt_core.config.base",
@@ -44,7 +42,6 @@ _PUBLIC = {
     "MtConfig": "mt_core.config.base",
     "MtDeprecationWarning": "mt_core.deprecation",
     "MtError": "mt_core.errors",
-    "Outcome": "mt_train.assemble.outcome",
     "Patterns": "mt_core.config.base",
     "DatasetComponent": "mt_core.components",
     "ManyConversations": "mt_core.protocols",
@@ -54,11 +51,10 @@ _PUBLIC = {
     "ManyTexts": "mt_core.protocols",
     "ObjectiveComponent": "mt_core.components",
     "OptimizerComponent": "mt_core.components",
-    "Quantizer": "mt_core.protocols",
+    "Quantizer": "mt_core.model_protocols",
     "Rejected": "mt_core.protocols",
     "RopeScaling": "mt_core.config.rope",
     "Row": "mt_core.protocols",
-    "RunConfig": "mt_train.config.run",
     "Sample": "mt_core.protocols",
     "Schedule": "mt_core.protocols",
     "StepLines": "mt_core.tracking.step_lines",
@@ -84,17 +80,12 @@ _PUBLIC = {
     "peak_update": "mt_core.warmup",
     "preference": "mt_core.data.shapes",
     "hookimpl": "mt_core.hookspecs",
-    "check_config": "mt_train.api",
-    "generate": "mt_train.api",
-    "load_adapters": "mt_train.api",
-    "load_config": "mt_train.api",
-    "load_run": "mt_train.api",
+    "notice": "mt_core.tracking.logs",
     "text_encoder": "mt_core.data.spelled",
     "begin_ids": "mt_core.data.text_ids",
     "continuation_encoder": "mt_core.data.text_ids",
     "text_field": "mt_core.data.shapes",
-    "train": "mt_train.api",
-    "renamed": "mt_train.data.encoding",
+    "renamed": "mt_core.data.shapes",
     "split_decay": "mt_core.groups",
     "warmed": "mt_core.warmup",
     "whole_shape": "mt_core.groups",
@@ -133,14 +124,12 @@ __all__ = [
     "MtError",
     "ObjectiveComponent",
     "OptimizerComponent",
-    "Outcome",
     "Patterns",
     "Probe",
     "Quantizer",
     "Rejected",
     "RopeScaling",
     "Row",
-    "RunConfig",
     "Sample",
     "Schedule",
     "StepLines",
@@ -161,18 +150,14 @@ __all__ = [
     "WeightsFormat",
     "begin_ids",
     "block_number",
-    "check_config",
     "continuation_encoder",
     "conversation",
     "did_you_mean",
     "first_line",
-    "generate",
     "hookimpl",
     "is_conversation",
-    "load_adapters",
-    "load_config",
-    "load_run",
     "matching",
+    "notice",
     "peak_update",
     "preference",
     "renamed",
@@ -180,7 +165,6 @@ __all__ = [
     "split_decay",
     "text_encoder",
     "text_field",
-    "train",
     "warmed",
     "whole_shape",
 ]
@@ -221,6 +205,7 @@ if TYPE_CHECKING:
     from mt_core.events import CallbackContext, Control, TrackedRun, Tracker, TrainedWeights
     from mt_core.groups import GroupOptions, block_number, matching, require_matches, split_decay, whole_shape
     from mt_core.hookspecs import hookimpl
+    from mt_core.model_protocols import Quantizer
     from mt_core.protocols import (
         Dataset,
         Encoded,
@@ -229,7 +214,6 @@ if TYPE_CHECKING:
         ManyOffsets,
         ManyTexts,
         Message,
-        Quantizer,
         Rejected,
         Row,
         Sample,
@@ -240,12 +224,9 @@ if TYPE_CHECKING:
         Template,
         Tokenizer,
     )
+    from mt_core.tracking.logs import notice
     from mt_core.tracking.step_lines import StepLines
     from mt_core.warmup import WarmupOptions, peak_update, warmed
-    from mt_tools.api import generate
-    from mt_train.api import check_config, load_adapters, load_config, load_run, train
-    from mt_train.assemble.outcome import Outcome
-    from mt_train.config.run import RunConfig
 
 
 def __getattr__(name: str) -> Any:

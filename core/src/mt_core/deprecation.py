@@ -30,12 +30,26 @@ DEPRECATED: Mapping[str, Replaced] = {}
 
 REMOVED: Mapping[str, Replaced] = {}
 
+MOVED: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("Outcome", "RunConfig", "check_config", "load_adapters", "load_config", "load_run", "train"), "mt_train"
+    ),
+    "generate": "mt_tools",
+}
+"""Public name that was here → the package that has it, whose distribution has its name."""
+
 
 def current(name: str) -> str:
     """The public name that an old one stands for, with a warning; any other name as it is.
 
-    Raises ``ImportError`` for one that is gone: an ``AttributeError`` would lose its message in ``from mt_core import …``.
+    Raises ``ImportError`` for one that is gone or elsewhere: an ``AttributeError`` would lose its message in ``from mt_core import …``.
     """
+    if name in MOVED:
+        package = MOVED[name]
+        raise ImportError(
+            f"mt_core.{name} is in {package} now: write from {package} import {name} (pip install {package.replace('_', '-')})",
+            name="mt_core",
+        )
     if name in REMOVED:
         gone = REMOVED[name]
         raise ImportError(f"mt_core.{name} went in mt-core {gone.gone_in}; write mt_core.{gone.now}", name="mt_core")

@@ -28,6 +28,9 @@ from traceback import walk_tb
 from types import FrameType
 from typing import NoReturn
 
+OURS = frozenset({"mt_core", "mt_train", "mt_tools", "mt_conformance", "mt_plugin_standard"})
+"""Packages whose code is no stranger's."""
+
 STOPPED = 75
 """Exit code of a run that stopped early and can be resumed: ``EX_TEMPFAIL`` of sysexits.h, as requeueing schedulers expect."""
 
@@ -160,7 +163,7 @@ def refuse_exit(error: BaseException, owners: Mapping[str, str] | None = None) -
 
 def _is_foreign(frame: FrameType) -> bool:
     """Whether a frame is neither ours nor Python's own."""
-    return _package(frame) not in {"mt_core", *sys.stdlib_module_names}
+    return _package(frame) not in OURS | sys.stdlib_module_names
 
 
 def _package(frame: FrameType) -> str:

@@ -6,6 +6,9 @@ installed but not named by a run cannot change that run.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pluggy
 
 from mt_core.components import (
@@ -88,6 +91,11 @@ def mt_trackers() -> list[Component]:  # type: ignore[empty-body]
     """Offer trackers. ``build(config, *, run)`` returns a ``Tracker``; one that fails is warned of, and left out."""
 
 
+@hookspec
+def mt_doctor() -> Mapping[str, Mapping[str, Any]]:  # type: ignore[empty-body]
+    """Offer sections of ``mt-plugins doctor``, which alone calls it: title → facts; ``error`` among them is a problem."""
+
+
 HOOKS: dict[str, str] = {
     "mt_model_configs": "model",
     "mt_train_models": "train_model",
@@ -103,4 +111,20 @@ HOOKS: dict[str, str] = {
     "mt_callbacks": "callback",
     "mt_trackers": "tracker",
 }
-"""Hook → kind of what it offers."""
+"""Hook → kind of what it offers; ``mt_doctor`` offers no component."""
+
+SLOTS: dict[str, str | None] = {
+    "model": None,
+    "tokenizer": "byte",
+    "dataset": "demo",
+    "objective": "pretrain",
+    "quantizer": "none",
+    "adapter": "full",
+    "optimizer": "adamw",
+    "schedule": "cosine",
+    "task_print": "loss",
+}
+"""Slot → the component that it takes when none is named. The slot's name is also the kind of its component."""
+
+LISTS: dict[str, str] = {"callbacks": "callback", "trackers": "tracker"}
+"""Key under which a run may name several components → their kind."""

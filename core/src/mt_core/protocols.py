@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from torch import Tensor, nn
+    from torch import Tensor
     from torch.optim import Optimizer
 
     from mt_core.errors import DataError
-    from mt_core.nn import Batch, LossSums, TrainModel
 
 Row = Mapping[str, Any]
 """A plain row with an ``id`` (file and line) and the fields of one documented shape, such as ``text``."""
@@ -234,41 +233,6 @@ class Stream(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next call of ``rows`` goes on from this state."""
-        ...
-
-
-class Objective(Protocol):
-    """What is learned from a row. ``mt_core.nn.TokenObjective`` implements all but ``encode`` for token losses.
-
-    ``loss_unit`` says what the loss is counted in (``nats per token`` there); of one without it no perplexity is made."""
-
-    def encode(self, row: Row) -> Sample | Rejected:
-        """The sample of a row, or why there is none. Raises ``DataError`` for a row of no shape that it knows."""
-        ...
-
-    def collate(self, rows: Sequence[Sequence[Sample]], *, length: int) -> Batch:
-        """One batch of ``len(rows)`` rows of ``length`` tokens; several samples in a row are packed."""
-        ...
-
-    def count(self, batch: Batch) -> float:
-        """What the loss sum of this batch is divided by, before any forward: the engine adds it over the whole step."""
-        ...
-
-    def modules(self, model_config: Any) -> nn.Module | None:
-        """Modules beside the model, ``None`` for none. Nothing trains or saves them yet: a run with any is refused."""
-        ...
-
-    def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
-        """(B, T, D) -> the sum of the losses of the batch, and what it is a sum over; ``head(hidden_ND)`` gives logits."""
-        ...
-
-
-class Quantizer(Protocol):
-    """Stores frozen linear layers in fewer bits, as they are read: no rank ever holds such a weight dense for longer than that."""
-
-    def replace(self, model: TrainModel) -> None:
-        """Put ``mt_core.nn.StoredLinear`` layers in the place of linear ones. The model is on torch's meta device; what is put
-        there takes memory on the device that is torch's default one here."""
         ...
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from mt_conformance.tiny import TinyConfig
+from mt_conformance.tiny_config import TinyConfig
 from mt_conformance.tiny_model import Tiny
 from mt_core.nn import Batch, BlockContext, KVCache
 

@@ -45,7 +45,7 @@ def test_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_missing_package_and_a_foreign_system_are_problems_with_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     report = doctor.examine(PluginHost.discover())
-    report["packages"]["deepspeed"] = "not installed"
+    report["packages"]["safetensors"] = "not installed"
     report["deepspeed"] = {"error": "ImportError: no"}
     report["plugins"]["mt-plugin-x 1.0"] = "failed: ImportError: y"
     monkeypatch.setattr("sys.platform", "win32")

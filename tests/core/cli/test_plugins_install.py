@@ -72,7 +72,8 @@ def test_uninstall_takes_a_plugin_by_either_of_its_names_once(started: list[list
     ("words", "said"),
     [
         (["uninstall", "lama"], "no installed plugin is named 'lama'. Did you mean 'llama'?"),
-        (["uninstall", "core"], "is the core itself, without which no plugin works"),
+        (["uninstall", "standard"], "'standard' is of mt-plugin-standard, without which no plugin works"),
+        (["uninstall", "mt-train"], "'mt-train' is of mt-train, without which no plugin works"),
         (["install"], "nothing to install"),
     ],
 )
@@ -94,10 +95,10 @@ def test_freeze_pins_each_plugin_once_and_a_folder_as_such(capsys: Captured, mon
     monkeypatch.setenv("MT_PLUGINS", "llama")
     assert main(["freeze"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2, "the core and the one that is allowed"
+    assert len(lines) == 3, "what is built in, and the one that is allowed"
     known = {plugin.name: plugin for plugin in installed(Selection())}
-    assert lines == [pin(known["core"]), pin(known["llama"])]
-    core = replace(known["core"], editable=False, origin="")
+    assert lines == [pin(known[name]) for name in ("llama", "standard", "train")]
+    core = replace(known["standard"], distribution="mt-core", editable=False, origin="")
     assert pin(core) == f"mt-core=={__version__}"
     assert pin(replace(core, editable=True)) == f"-e {core.location}  # mt-core=={__version__}"
     assert pin(replace(core, origin="git+https://x.org/core@abc")) == "mt-core @ git+https://x.org/core@abc"

@@ -46,7 +46,7 @@ def test_list_shows_what_is_blocked_and_by_which_ways(
     found = {plugin["distribution"]: plugin["status"] for plugin in envelope(capsys, "list", "--block-plugin", "good")}
     assert found["acme-good"] == found["acme-second"] == "blocked"
     assert found["mt-plugin-llama"] == "blocked", "MT_PLUGINS allows only what it names"
-    assert found["acme-first"] == found["mt-core"] == "installed"
+    assert found["acme-first"] == found["mt-plugin-standard"] == found["mt-train"] == "installed"
 
 
 @pytest.mark.parametrize("words", [["list"], ["list", "--components"], ["check"], ["info", "good"]], ids=" ".join)
@@ -68,10 +68,10 @@ def test_components_are_a_sorted_table_and_failures_come_with_their_cause(instal
     head, *rows = table.splitlines()
     assert head.split() == ["kind", "name", "plugin", "status", "summary"]
     assert [row.split()[:2] for row in rows] == sorted(row.split()[:2] for row in rows)
-    assert "schedule    steady         acme-good  loaded  a schedule" in rows
+    assert ["schedule", "steady", "acme-good", "loaded", "a", "schedule"] in [row.split() for row in rows]
     assert absent == (
         "failed   import (acme-import 1.1): ModuleNotFoundError: No module named 'a_module_that_nobody_has'\n"
-        + "".join(f"blocked  {name} (mt-plugin-{name} 0.1.0)\n" for name in OURS)
+        + "".join(f"blocked  {name} (mt-plugin-{name} 0.1.0)\n" for name in OURS if name != "standard")
     )
 
 
@@ -148,9 +148,9 @@ def test_an_unknown_name_ends_with_2_and_the_nearest(
     assert main(words) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    known = ", ".join(["exit", "good", "core", *OURS])
+    known = ", ".join(["exit", "good", *OURS, "train"])
     assert f"is named {words[1]!r}. Did you mean {near!r}? Installed plugins: {known}." in printed.err
-    blocked = ", ".join(f"{name} (mt-plugin-{name} 0.1.0)" for name in OURS)
+    blocked = ", ".join(f"{name} (mt-plugin-{name} 0.1.0)" for name in OURS if name != "standard")
     assert f"Failed or blocked: exit (acme-exit 1.2), {blocked}." in printed.err
 
 
@@ -182,9 +182,9 @@ def test_check_prints_one_line_a_plugin_and_its_problems(installs: Install, caps
     assert "problem: schedule 'twice' is also offered by acme-second 1.9; name it as acme-first/twice\n" in printed
     assert "failed   typo (acme-typo 1.3)\n         problem: it implements the hook 'mt_schedule', which" in printed
     assert "size 'one' of model 'shrunk' is refused by its own config: model.vocab-size:" in printed
-    assert "\nok       core (mt-core 0.1.0): 1" in printed
+    assert "\nok       standard (mt-plugin-standard 0.1.0): 1" in printed
     problems = {plugin["name"]: plugin["problems"] for plugin in envelope(capsys, "check")}
-    assert problems["core"] == []
+    assert problems["standard"] == []
     assert len(problems["first"]) == len(problems["second"]) == len(problems["size"]) == 1
 
 

@@ -15,6 +15,8 @@ from mt_core.plugins.lock import locked
 from mt_train.plugins.resolve import resolve
 
 Hosts = Callable[..., PluginHost]
+OURS = {"mt-core", "mt-plugin-standard", "mt-train"}
+"""Distributions that take part in every run that names nothing else."""
 
 FAMILY = """
 from pydantic import Field
@@ -93,10 +95,10 @@ def test_a_plugin_adds_sizes_to_the_family_of_another_and_takes_part_where_one_i
     large = resolve({"model": {"name": "verse", "variant": "large"}}, host)
     assert large.config.model.options.dim == 16
     assert large.config.optimizer.options.lr == 0.5
-    assert locked(large.offers.values())["plugins"].keys() == {"acme-family", "acme-sizes", "mt-core"}
+    assert locked(large.offers.values())["plugins"].keys() == {"acme-family", "acme-sizes", *OURS}
     small = resolve({"model": "verse"}, host)
     assert small.config.model.options.dim == 8
-    assert locked(small.offers.values())["plugins"].keys() == {"acme-family", "mt-core"}, "installed is not active"
+    assert locked(small.offers.values())["plugins"].keys() == {"acme-family", *OURS}, "installed is not active"
 
 
 def test_sizes_of_a_family_that_is_not_installed_wait_for_it(hosts: Hosts) -> None:
@@ -135,13 +137,15 @@ def test_a_subclass_of_a_familys_config_is_a_family_with_new_options(hosts: Host
 
 def test_a_stand_in_acts_only_when_it_is_chosen_by_its_distribution(hosts: Hosts) -> None:
     host = hosts(acme_family=FAMILY, acme_stand_in=schedule("cosine", replaces="cosine"))
-    assert resolve({"model": "verse"}, host).offers["schedule"].plugin.distribution == "mt-core"
+    assert resolve({"model": "verse"}, host).offers["schedule"].plugin.distribution == "mt-plugin-standard"
     chosen = resolve({"model": "verse", "schedule": "acme-stand-in/cosine"}, host)
     assert chosen.offers["schedule"].plugin.distribution == "acme-stand-in"
     assert chosen.config.as_raw()["schedule"] == {"name": "acme-stand-in/cosine"}, "so that run.yaml means it, too"
 
 
-@pytest.mark.parametrize("needed", ["task_print:other", "task-print:other", "task-print:mt-core/other", "optimizer:x"])
+@pytest.mark.parametrize(
+    "needed", ["task_print:other", "task-print:other", "task-print:mt-plugin-standard/other", "optimizer:x"]
+)
 def test_what_a_component_requires_is_asked_for_on_paper(needed: str, hosts: Hosts) -> None:
     host = hosts(acme_family=FAMILY, acme_wants=schedule("wants", requires=(needed,)))
     with pytest.raises(ConfigError) as caught:
@@ -151,20 +155,20 @@ def test_what_a_component_requires_is_asked_for_on_paper(needed: str, hosts: Hos
     )
 
 
-@pytest.mark.parametrize("needed", ["task_print:loss", "task-print:LOSS".lower(), "optimizer:mt-core/adamw"])
+@pytest.mark.parametrize("needed", ["task_print:loss", "task-print:LOSS".lower(), "optimizer:mt-plugin-standard/adamw"])
 def test_a_requirement_is_met_by_any_spelling_of_what_was_chosen(needed: str, hosts: Hosts) -> None:
     host = hosts(acme_family=FAMILY, acme_wants=schedule("wants", requires=(needed,)))
     assert resolve({"model": "verse", "schedule": "wants"}, host).config.schedule.name == "wants"
 
 
 def test_what_a_component_conflicts_with_is_refused_on_paper(hosts: Hosts) -> None:
-    code = schedule("alone", conflicts=("task-print:loss", "optimizer:mt-core/adamw", "optimizer:other"))
+    code = schedule("alone", conflicts=("task-print:loss", "optimizer:mt-plugin-standard/adamw", "optimizer:other"))
     host = hosts(acme_family=FAMILY, acme_alone=code)
     with pytest.raises(ConfigError) as caught:
         resolve({"model": "verse", "schedule": "alone"}, host)
     assert [fault.problem for fault in caught.value.faults] == [
         "schedule alone conflicts with task-print:loss.",
-        "schedule alone conflicts with optimizer:mt-core/adamw.",
+        "schedule alone conflicts with optimizer:mt-plugin-standard/adamw.",
     ]
 
 

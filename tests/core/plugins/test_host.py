@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 Environment = Callable[..., dict[str, str]]
+HOME = {"plugins": "mt_core", "train": "mt_train"}
+"""Where a command is."""
 
 
 def command(module: str, *words: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", f"mt_core.cli.{module}", *words]
+    line = [sys.executable, "-m", f"{HOME[module]}.cli.{module}", *words]
     return subprocess.run(line, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -146,7 +148,8 @@ class Poison:
 sys.meta_path.insert(0, Poison())
 import importlib
 module, *words = sys.argv[1:]
-sys.exit(importlib.import_module(f'mt_core.cli.{module}').main(words))
+home = 'mt_train' if module == 'train' else 'mt_core'
+sys.exit(importlib.import_module(f'{home}.cli.{module}').main(words))
 """
 
 

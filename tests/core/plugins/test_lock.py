@@ -17,7 +17,7 @@ import pytest
 from mt_core.errors import CheckpointError
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.lock import code_hash, compared, distribution_hash, locked
-from mt_core.plugins.metadata import FILE, FOLDER, Selection, installed, origin_of
+from mt_core.plugins.metadata import FILE, FOLDER, Selection, origin_of
 
 Install = Callable[..., Path]
 
@@ -31,7 +31,8 @@ def lock(installs: Install) -> dict[str, Any]:
 
 
 def test_the_lock_has_version_and_hash_of_every_distribution_that_takes_part(lock: dict[str, Any]) -> None:
-    assert lock["plugins"] == {"acme-good": "1.0", "mt-core": importlib.metadata.version("mt-core")}
+    ours = ("mt-core", "mt-plugin-standard", "mt-train")
+    assert lock["plugins"] == {"acme-good": "1.0", **{name: importlib.metadata.version(name) for name in ours}}
     assert lock["sha256"].keys() == lock["plugins"].keys()
     assert all(len(value) == 64 for value in lock["sha256"].values())
     assert lock["libraries"] == {name: importlib.metadata.version(name) for name in ("deepspeed", "torch")}
@@ -39,8 +40,8 @@ def test_the_lock_has_version_and_hash_of_every_distribution_that_takes_part(loc
     assert compared(lock, "the run x") == ""
 
 
-def test_the_core_takes_part_whatever_is_chosen() -> None:
-    assert locked([])["plugins"] == {"mt-core": importlib.metadata.version("mt-core")}
+def test_the_core_and_training_take_part_whatever_is_chosen() -> None:
+    assert locked([])["plugins"] == {name: importlib.metadata.version(name) for name in ("mt-core", "mt-train")}
 
 
 def test_a_plugin_that_is_gone_is_refused_with_the_pip_line_of_all_that_differs(lock: dict[str, Any]) -> None:
@@ -92,8 +93,8 @@ def test_an_origin_is_what_pip_says_without_a_password(
 
 def test_the_lock_has_the_origin_of_what_no_index_has(lock: dict[str, Any]) -> None:
     assert "acme-good" not in lock["origins"], "a wheel that was unpacked, of which nobody has said it"
-    core = next(each for each in installed(Selection()) if each.distribution == "mt-core")
-    assert lock["origins"].get("mt-core", "") == core.origin
+    for name in ("mt-core", "mt-train", "mt-plugin-standard"):
+        assert lock["origins"].get(name, "") == origin_of(importlib.metadata.distribution(name))
 
 
 def test_a_plugin_of_a_folder_or_an_address_has_no_line_for_an_index(lock: dict[str, Any]) -> None:

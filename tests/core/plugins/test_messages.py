@@ -40,11 +40,11 @@ def test_an_unknown_name_gets_the_nearest_what_is_installed_and_what_failed(inst
     installs("acme-exit", "acme-good")
     error = refusal("schedule", "stedy")
     ours = sorted(folder.name for folder in (Path(__file__).parents[3] / "plugins").iterdir())
-    blocked = ", ".join(f"{name!r} (mt-plugin-{name} 0.1.0)" for name in ours)
+    blocked = ", ".join(f"{name!r} (mt-plugin-{name} 0.1.0)" for name in ours if name != "standard")
     assert type(error) is UnknownComponentError
     assert str(error) == (
-        "no schedule named 'stedy'. Did you mean 'steady'? Installed: steady (acme-good 1.0), constant (mt-core 0.1.0),"
-        " cosine (mt-core 0.1.0). Plugin 'exit' (acme-exit 1.2) failed to load and may offer it: SystemExit: bye."
+        "no schedule named 'stedy'. Did you mean 'steady'? Installed: steady (acme-good 1.0), constant (mt-plugin-standard 0.1.0),"
+        " cosine (mt-plugin-standard 0.1.0). Plugin 'exit' (acme-exit 1.2) failed to load and may offer it: SystemExit: bye."
         f" Blocked: {blocked}."
         " `mt-plugins list --components` shows what each distribution offers."
     )
@@ -106,7 +106,7 @@ def test_every_broken_plugin_at_once_stops_nobody(installs: Install, monkeypatch
     monkeypatch.delenv("MT_PLUGINS")
     monkeypatch.setenv("CANARY", "/dev/null")
     host = PluginHost.discover()
-    assert host.get("schedule", "cosine").plugin.distribution == "mt-core"
+    assert host.get("schedule", "cosine").plugin.distribution == "mt-plugin-standard"
     assert host.get("schedule", "steady").plugin.distribution == "acme-good"
     failed = {plugin.info.distribution for plugin in host.plugins if plugin.status == "failed"}
     whole = {"good", "first", "second", "replaces", "canary", "wave", "size", "poems"}

@@ -97,7 +97,10 @@ def test_nothing_is_overwritten_and_nothing_is_left_of_what_could_not_be_written
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["schedule", "cosine"], "schedule 'cosine' is offered by mt-core 0.1.0 already; choose another name"),
+        (
+            ["schedule", "cosine"],
+            "schedule 'cosine' is offered by mt-plugin-standard 0.1.0 already; choose another name",
+        ),
         (["schedule", "llama"], "mt-plugin-llama 0.1.0 is installed already, and pip would replace it; choose another"),
         (["adaptor", "x"], "no template for 'adaptor'"),
     ],

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from mt_core.errors import MtError
 from mt_core.files.native import native_faults, panics
-from mt_plugin_standard.tokenizers import trial as native
+from mt_plugin_standard.tokenizers import trial
 from mt_plugin_standard.tokenizers.trial import tried
 
 SECONDS = 10
@@ -168,8 +168,8 @@ def test_a_sound_file_is_tried_once_and_again_when_it_changes(
 ) -> None:
     path = written(tmp_path / "tokenizer.json")
     begun = []
-    start = native._try
-    monkeypatch.setattr(native, "_try", lambda *given: (begun.append(given[1]), start(*given)))
+    start = trial._try
+    monkeypatch.setattr(trial, "_try", lambda *given: (begun.append(given[1]), start(*given)))
     tried([path], "tokenizer.json", path)
     tried([path], "tokenizer.json", path)
     copied = tmp_path / "copy" / "tokenizer.json"

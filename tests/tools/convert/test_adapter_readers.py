@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from mt_core.adapters.peft import PeftForm
+from mt_core.adapters.base import PeftForm
 from mt_tools.convert.adapter_readers import base_keys, missing_in_base, say_readers, say_vllm
 
 

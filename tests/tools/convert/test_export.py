@@ -196,13 +196,13 @@ def test_what_peft_has_no_place_for_is_written_under_our_names_and_reads_back(
     assert "has also trained model.norm.weight" in export("--run", run, "--output", tmp_path / "a")
     config = json.loads((tmp_path / "a/adapter_config.json").read_text())
     written = config["mt_adapter"]
-    assert (written["name"], written["plugin"], written["options"]["rank"]) == ("lora", "mt-core", 8)
+    assert (written["name"], written["plugin"], written["options"]["rank"]) == ("lora", "mt-plugin-standard", 8)
     assert "peft_type" not in config
     assert "model.layers.0.mlp.up_proj.lora_A" in load_file(tmp_path / "a/adapter_model.safetensors")
     assert torch.equal(of_folder(pretrained, tmp_path / "a"), of_run(run))
     config["mt_adapter"]["name"] = "lora-xy"
     (tmp_path / "a/adapter_config.json").write_text(json.dumps(config))
-    with pytest.raises(WeightsError, match="holds an adapter lora-xy of mt-core"):
+    with pytest.raises(WeightsError, match="holds an adapter lora-xy of mt-plugin-standard"):
         of_folder(pretrained, tmp_path / "a")
 
 

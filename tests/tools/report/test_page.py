@@ -225,8 +225,8 @@ def test_a_page_of_the_longest_run_stays_under_two_megabytes(make_run: MakeRun, 
 
 def test_the_script_and_the_style_are_declared_as_package_data() -> None:
     tomllib = pytest.importorskip("tomllib")
-    project = tomllib.loads((Path(__file__).parents[3] / "core/pyproject.toml").read_text())
-    assert "report/assets/*" in project["tool"]["setuptools"]["package-data"]["mt_core"]
+    project = tomllib.loads((Path(__file__).parents[3] / "tools/pyproject.toml").read_text())
+    assert "report/assets/*" in project["tool"]["setuptools"]["package-data"]["mt_tools"]
     assert project["project"]["scripts"]["mt-report"] == "mt_tools.cli.report:main"
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -317,3 +321,19 @@ def test_mt_data_build_makes_what_a_run_uses(
     reads.clear()
     run()
     assert not reads
+
+
+@pytest.mark.parametrize(("package", "file"), [("mt_core", "data/shapes.py"), ("mt_train", "data/encoding.py")])
+def test_changed_code_of_the_core_and_of_training_encodes_anew(
+    package: str, file: str, run: Run, reads: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run()
+    reads.clear()
+    run()
+    assert reads == []
+    code = import_module(package)
+    copy = shutil.copytree(Path(*code.__path__), tmp_path / package)
+    (copy / file).write_text((copy / file).read_text() + "\n# changed\n")
+    monkeypatch.setitem(sys.modules, package, SimpleNamespace(__path__=[str(copy)]))
+    run()
+    assert sorted(reads) == list(range(40))

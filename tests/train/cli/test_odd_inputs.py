@@ -1,6 +1,7 @@
 """Damaged configs and odd command lines of every command: one message, exit code 0, 1 or 2, and an end within seconds.
 
-The sample is fast; ``pytest -m soak`` runs ten thousand, and ``python tests/train/cli/odd_inputs.py lines:mt-eval 500`` as many as you like.
+The sample is fast; ``pytest -m soak`` runs ten thousand, and ``python tests/train/cli/odd_inputs.py lines:mt-eval 500`` as many as you
+like.
 """
 
 from __future__ import annotations

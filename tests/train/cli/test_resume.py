@@ -143,7 +143,11 @@ def test_the_config_in_a_run_repeats_it_bit_for_bit_and_other_code_is_told(
 ) -> None:
     path = run / "plugins.lock.json"
     lock = json.loads(path.read_text())
-    assert lock["sha256"].keys() == lock["plugins"].keys() == {"mt-core", "mt-plugin-llama"}
+    assert (
+        lock["sha256"].keys()
+        == lock["plugins"].keys()
+        == {"mt-core", "mt-plugin-llama", "mt-plugin-standard", "mt-train"}
+    )
     lock["sha256"]["mt-core"] = "0" * 64
     path.write_text(json.dumps(lock))
     again = run.parent / "again"

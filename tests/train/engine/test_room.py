@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from mt_conformance.tiny import TinyConfig
+from mt_conformance.tiny_config import TinyConfig
 from mt_conformance.tiny_model import Tiny
 from mt_core.errors import ConfigError
 from mt_train.engine import room

@@ -13,10 +13,10 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mt_core.model_protocols import Objective
 from mt_core.nn import Batch, LossSums
 from mt_core.nn.loss import token_scores
 from mt_core.plugins.host import PluginHost
-from mt_core.protocols import Objective
 from mt_train.assemble.data import build_evaluation
 from mt_train.assemble.load import load
 from mt_train.data.encoded import EncodedSamples

@@ -6,11 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _MODULES = {
+    "base": ("PeftForm",),
     "config": ("names",),
     "linear": ("LinearAdapter", "Place", "adapted_layers", "device_of", "merge", "read_base", "unmerge", "write_base"),
     "lora": ("LoraLinear", "LowRankLinear", "uniform"),
     "peft": (
-        "PeftForm",
         "lora_form",
         "lora_options",
         "low_rank_options",
@@ -58,6 +58,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from mt_core.adapters.base import PeftForm
     from mt_core.adapters.config import names
     from mt_core.adapters.linear import (
         LinearAdapter,
@@ -71,7 +72,6 @@ if TYPE_CHECKING:
     )
     from mt_core.adapters.lora import LoraLinear, LowRankLinear, uniform
     from mt_core.adapters.peft import (
-        PeftForm,
         lora_form,
         lora_options,
         low_rank_options,

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from mt_core.adapters.peft import PeftForm
     from mt_core.nn import Batch, TrainModel
 
 Part = Literal["weight", "gradient"] | str
 """What of a parameter is meant: its value in fp32, its gradient, or a key of the optimizer's state (``exp_avg``)."""
+
+
+@dataclass(frozen=True)
+class PeftForm:
+    """An adapter as peft writes it.
+
+    ``config`` is what ``adapter_config.json`` says of the method; ``names`` are our parameters' → their tensors', all of them.
+
+    ``shapes`` are those of their tensors where ours have others (of as many numbers); ``repeated`` are tensors in their files that
+    say again what is in another one; ``beside`` are ours that it has no place for and an output does not need, which go into a file
+    of their own; ``training`` are keys of their config that say how it is trained, and change no output.
+    """
+
+    config: Mapping[str, Any]
+    names: Mapping[str, str]
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    repeated: frozenset[str] = frozenset()
+    beside: frozenset[str] = frozenset()
+    training: frozenset[str] = frozenset()
+    defaults: Mapping[str, Callable[[], Tensor]] = field(default_factory=dict)
 
 
 class AdapterContext(Protocol):

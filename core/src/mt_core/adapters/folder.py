@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from mt_core.adapters.peft import PREFIX, PeftForm, contradictions
+from mt_core.adapters.base import PeftForm
+from mt_core.adapters.peft import PREFIX, contradictions
 from mt_core.adapters.portable import unfold
 from mt_core.errors import WeightsError
 from mt_core.weights import Loaders, check_file, open_pickle, open_safetensors, read_json

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mt_core.adapters.base import PeftForm
 from mt_core.adapters.config import LowRankConfig
 from mt_core.adapters.config import names as fits
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from mt_core.nn import TrainModel
 
 PREFIX = "base_model.model."
@@ -64,24 +62,6 @@ _NARROWING = ("exclude_modules", "layers_pattern", "layers_to_transform", "modul
 """Keys that leave some of its ``target_modules`` as they are."""
 _REWRITING = ("pissa", "olora", "corda", "loftq", "lora_ga")
 """Beginnings of ``init_lora_weights`` that change the base's weights."""
-
-
-@dataclass(frozen=True)
-class PeftForm:
-    """``config`` is what ``adapter_config.json`` says of the method; ``names`` are our parameters' → their tensors', all of them.
-
-    ``shapes`` are those of their tensors where ours have others (of as many numbers); ``repeated`` are tensors in their files that
-    say again what is in another one; ``beside`` are ours that it has no place for and an output does not need, which go into a file
-    of their own; ``training`` are keys of their config that say how it is trained, and change no output.
-    """
-
-    config: Mapping[str, Any]
-    names: Mapping[str, str]
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    repeated: frozenset[str] = frozenset()
-    beside: frozenset[str] = frozenset()
-    training: frozenset[str] = frozenset()
-    defaults: Mapping[str, Callable[[], Tensor]] = field(default_factory=dict)
 
 
 def lora_form(

@@ -14,7 +14,8 @@ from functools import partial
 from math import frexp, sqrt
 from typing import TYPE_CHECKING, Any
 
-from mt_core.adapters.peft import PREFIX, PeftForm, value_for
+from mt_core.adapters.base import PeftForm
+from mt_core.adapters.peft import PREFIX, value_for
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,9 +11,9 @@ import sysconfig
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mt_core import __version__
 from mt_core.config.secrets import HIDDEN, is_secret, redact
 from mt_core.plugins.host import PluginHost
+from mt_core.version import __version__
 
 PACKAGES = (
     "torch",
@@ -45,6 +45,8 @@ VARIABLES = (
 )
 
 Section = dict[str, Any]
+_OWN = ("system", "packages", "devices", "plugins", "environment")
+"""Sections that are no plugin's."""
 
 
 def examine(host: PluginHost) -> dict[str, Section]:
@@ -54,7 +56,7 @@ def examine(host: PluginHost) -> dict[str, Section]:
         "system": _system(),
         "packages": {name: _version(name) for name in PACKAGES},
         "devices": _devices(),
-        "deepspeed": _deepspeed(),
+        **_of_plugins(host),
         "plugins": {plugin.info.label: _state(plugin) for plugin in host.plugins},
         "environment": environment,
     }
@@ -64,15 +66,14 @@ def problems(report: Mapping[str, Section]) -> list[str]:
     """What keeps a run from starting, with the fix."""
     found = [
         f"{name} is not installed: pip install mt-core"
-        for name in ("torch", "deepspeed", "pydantic", "safetensors")
+        for name in ("torch", "pydantic", "safetensors")
         if report["packages"][name] == "not installed"
     ]
     if sys.platform == "win32":
         found.append("Windows: training runs in WSL 2; mt-plugins and mt-report run here too")
     found += [f"plugin {name}: {state}" for name, state in report["plugins"].items() if state.startswith("failed")]
-    if "error" in report["deepspeed"]:
-        found.append(f"deepspeed cannot be imported: {report['deepspeed']['error']}")
-    return found
+    own = [title for title in report if title not in _OWN and "error" in report[title]]
+    return found + [f"{title} cannot be imported: {report[title]['error']}" for title in own]
 
 
 def lines(report: Mapping[str, Section]) -> Iterator[str]:
@@ -124,13 +125,15 @@ def _devices() -> Section:
     return facts
 
 
-def _deepspeed() -> Section:
-    try:
-        from mt_train.engine.operators import operators
-
-        return operators()
-    except Exception as error:  # noqa: BLE001 - a broken installation is what the doctor is asked about
-        return {"error": f"{type(error).__name__}: {error}"}
+def _of_plugins(host: PluginHost) -> dict[str, Section]:
+    """What plugins say of the machine (``mt_doctor``)."""
+    found: dict[str, Section] = {}
+    for name, hook in host.doctors():
+        try:
+            found |= {title: dict(facts) for title, facts in hook().items() if title not in _OWN}
+        except Exception as error:  # noqa: BLE001 - a broken installation is what the doctor is asked about
+            found[name] = {"error": f"{type(error).__name__}: {error}"}
+    return found
 
 
 def _state(plugin: Any) -> str:

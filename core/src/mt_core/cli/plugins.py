@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from mt_core import __version__
 from mt_core.cli import plugins_install, plugins_new
 from mt_core.cli.guard import parsed
 from mt_core.cli.plugins_report import Report, described, loaded, metadata, problems
@@ -19,6 +18,7 @@ from mt_core.cli.plugins_text import check_lines, component_lines, installed_lin
 from mt_core.config.secrets import redact, redacted
 from mt_core.errors import UsageError, did_you_mean
 from mt_core.plugins.metadata import Selection, canonical, installed, without_effect
+from mt_core.version import __version__
 
 if TYPE_CHECKING:
     from mt_core.plugins.host import Offer, Plugin, PluginHost

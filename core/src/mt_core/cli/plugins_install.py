@@ -12,11 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mt_core import __version__
 from mt_core.config.secrets import redact, redacted
 from mt_core.errors import MtError, UsageError, did_you_mean
-from mt_core.plugins.metadata import CORE, Installed, Selection, canonical, installed
+from mt_core.plugins.metadata import OWN, Installed, Selection, canonical, installed
 from mt_core.plugins.pins import FILE, FOLDER, indexes, is_name, pins, unfit, unpinned
+from mt_core.version import __version__
 
 SCHEMA = 1
 """Version of the JSON envelope."""
@@ -149,9 +149,9 @@ def _distribution(name: str, found: list[Installed]) -> str:
     if distribution is None:
         hint = did_you_mean(canonical(name), sorted(known))
         raise UsageError(f"no installed plugin is named {name!r}. {hint}`mt-plugins list` shows what is installed.")
-    if canonical(distribution) == CORE:
+    if canonical(distribution) in OWN:
         raise UsageError(
-            f"{name!r} is the core itself, without which no plugin works; remove it with pip uninstall {CORE}"
+            f"{name!r} is of {distribution}, without which no plugin works; remove it with pip uninstall {distribution}"
         )
     if not is_name(distribution):  # pip would read an option out of it
         raise UsageError(

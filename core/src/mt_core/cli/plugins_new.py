@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mt_core import __version__
 from mt_core.errors import UsageError
 from mt_core.plugins.metadata import Selection, canonical
+from mt_core.version import __version__
 
 if TYPE_CHECKING:
     from mt_core.plugins.host import PluginHost

@@ -5,14 +5,14 @@ Fields that a shape does not know are ignored, as ``source`` and ``id`` are in m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from mt_core.data.tools import declared, shortened
 from mt_core.data.turns import content, pairs, turns
-from mt_core.errors import DataError
+from mt_core.errors import DataError, did_you_mean
 from mt_core.protocols import Message, Row
 
 _NAMED = 12
@@ -259,3 +259,23 @@ SHAPES = (
     Shape(("prompt", "response", "chosen", "rejected"), ("system", "history"), _prompt_response),
 )
 """Every shape of a conversation; ``text`` is the other one. Where one's fields include another's, the larger is meant."""
+
+
+def renamed(row: Row, columns: Mapping[str, str]) -> Row:
+    """The row under our field names; ``columns`` maps ours to theirs. Raises ``DataError`` for a name that is not there."""
+    if not columns:
+        return row
+    if "id" in columns or "id" in columns.values():
+        raise DataError(
+            f"{row['id']}: data.columns names 'id', which is the place of a row. Rename that field in the file."
+        )
+    values: dict[str, Any] = {key: value for key, value in row.items() if key not in columns.values()}
+    for ours, theirs in columns.items():
+        if theirs not in row:
+            fields = [key for key in row if key != "id"]
+            raise DataError(
+                f"{row['id']}: data.columns maps {ours!r} to {theirs!r}, which the row does not have."
+                f" {did_you_mean(theirs, fields)}Its fields: {fields_of(row)}."
+            )
+        values[ours] = row[theirs]
+    return values

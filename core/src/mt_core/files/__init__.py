@@ -5,6 +5,7 @@ Importing this imports no torch.
 Every fault is a ``DataError`` that names the file, the line where there is one, and what to do.
 """
 
+from mt_core.config.cache import cache_root
 from mt_core.files.arrays import array_elements
 from mt_core.files.compressed import pieces_of, plain
 from mt_core.files.config import FileConfig
@@ -25,7 +26,6 @@ from mt_core.files.spans import (
 )
 from mt_core.files.strict_json import json_object, json_value
 from mt_core.files.writing import make_folder, open_regular, replaced
-from mt_plugin_standard.tokenizers.trial import tried
 
 __all__ = [
     "MOST_ROW_BYTES",
@@ -36,6 +36,7 @@ __all__ = [
     "SpanIndex",
     "array_elements",
     "bounded_lines",
+    "cache_root",
     "files_of",
     "json_object",
     "json_value",
@@ -52,6 +53,5 @@ __all__ = [
     "suffix_of",
     "text_start",
     "too_long",
-    "tried",
     "whole",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mt_core.errors import MtError, first_line
+from mt_core.errors import MtError
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def native_faults(what: str) -> Iterator[None]:
 
 def panicked(what: str, error: BaseException) -> MtError:
     """What is said of a panic; ``what`` had the fault."""
-    said = first_line(error)[:300]
+    said = next(iter(str(error).strip().splitlines()), "it says nothing")[:300]
     return MtError(f"{what} has a fault that its library does not survive: {said}. Fetch or make its file anew")
 
 

@@ -9,12 +9,13 @@ from mt_core.nn.adapted import (
     shared_of,
     with_loss,
 )
-from mt_core.nn.attention import AttentionFn, SdpaAttention
+from mt_core.nn.attention import SdpaAttention
 from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums, document_lengths
+from mt_core.nn.context import AttentionFn, BlockContext, KVCache
 from mt_core.nn.fused import RMSNorm, geglu, swiglu
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
 from mt_core.nn.low_rank import linear_with_low_rank, low_rank
-from mt_core.nn.model import BlockContext, KVCache, Layer, LayerSpec, TrainModel, tensor_generator
+from mt_core.nn.model import Layer, LayerSpec, TrainModel, tensor_generator
 from mt_core.nn.objective import TokenObjective
 from mt_core.nn.rotary import Rotary, rotate
 from mt_core.nn.scores import TokenScores

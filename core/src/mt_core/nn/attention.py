@@ -6,7 +6,6 @@ Shapes: B rows, T query tokens, S key tokens (T plus what a cache holds), N quer
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -16,41 +15,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from mt_core.errors import UsageError
 from mt_core.nn.batch import DocumentLengths, document_lengths
 from mt_core.nn.blocks import Form, blockwise
+from mt_core.nn.context import BlockContext
 from mt_core.nn.flex import softcapped
 from mt_core.nn.varlen import varlen
-
-if TYPE_CHECKING:
-    from mt_core.nn.model import BlockContext
 
 BACKENDS: dict[str, list[SDPBackend]] = {
     "math": [SDPBackend.MATH],
     "efficient": [SDPBackend.EFFICIENT_ATTENTION],
     "flash": [SDPBackend.FLASH_ATTENTION],
 }
-
-
-class AttentionFn(Protocol):
-    """Attention as a block calls it; the engine passes it in through ``BlockContext``."""
-
-    def __call__(
-        self,
-        q_BTNH: Tensor,
-        k_BSKH: Tensor,
-        v_BSKH: Tensor,
-        context: BlockContext,
-        *,
-        scale: float | None = None,
-        window: int | None = None,
-        softcap: float | None = None,
-    ) -> Tensor:
-        """(B, T, N, H), (B, S, K, H), (B, S, K, H) -> (B, T, N, H).
-
-        A token sees the tokens before it in its own document, and itself; never the padding that ``context.cache``
-        names. N is a multiple of K. ``scale`` defaults to 1/sqrt(H). With a ``window`` (tokens) a token sees itself and
-        the ``window - 1`` before it (https://arxiv.org/abs/2004.05150); with a ``softcap`` c a score x counts as
-        c · tanh(x / c) (https://arxiv.org/abs/2408.00118, section 2).
-        """
-        ...
 
 
 class SdpaAttention:

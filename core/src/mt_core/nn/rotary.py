@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mt_core.config.rope import RopeScaling
-from mt_core.nn.model import BlockContext
+from mt_core.nn.context import BlockContext
 
 
 class RotaryTables(NamedTuple):

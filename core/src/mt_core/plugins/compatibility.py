@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib.metadata import Distribution
 
-from mt_core import __version__
 from mt_core.plugins.metadata import CORE, Installed, canonical
+from mt_core.version import __version__
 
 
 def out_of_range(plugin: Installed) -> str:

@@ -6,7 +6,8 @@ plugin that fails and drops the second of two with one name (see DESIGN in docs/
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pluggy
 
@@ -21,7 +22,7 @@ from mt_core.errors import (
 from mt_core.hookspecs import LISTS, PROJECT
 from mt_core.plugins.extension import adder, extend
 from mt_core.plugins.loading import COMPONENT_CLASS, Offer, Plugin, guard_builtins, load, words
-from mt_core.plugins.metadata import Installed, Selection, canonical, installed, without_effect
+from mt_core.plugins.metadata import BUILT_IN, CORE, Installed, Selection, canonical, installed, without_effect
 
 __all__ = ["COMPONENT_CLASS", "Offer", "Plugin", "PluginHost"]
 
@@ -29,9 +30,12 @@ __all__ = ["COMPONENT_CLASS", "Offer", "Plugin", "PluginHost"]
 class PluginHost:
     """The plugins of one run. There is no global one."""
 
-    def __init__(self, plugins: list[Plugin], unused_names: list[str]) -> None:
+    def __init__(
+        self, plugins: list[Plugin], unused_names: list[str], manager: pluggy.PluginManager | None = None
+    ) -> None:
         self.plugins = plugins
         self.unused_names = unused_names
+        self._manager = manager
 
     @classmethod
     def discover(cls, selection: Selection | None = None) -> PluginHost:
@@ -48,7 +52,7 @@ class PluginHost:
         plugins = [load(manager, info) for info in found]
         guard_builtins(plugins)
         extend(plugins)
-        return cls(plugins, list(unused_names))
+        return cls(plugins, list(unused_names), manager)
 
     @property
     def notices(self) -> list[str]:
@@ -70,6 +74,8 @@ class PluginHost:
         ``DuplicateComponentError``.
         """
         distribution, _, short = name.rpartition("/")
+        if canonical(distribution) == CORE:  # where the built-ins were, in configs of then
+            distribution = BUILT_IN
         matches = [offer for offer in self.offers(kind) if canonical(offer.component.name) == canonical(short)]
         if distribution:
             matches = [offer for offer in matches if canonical(offer.plugin.distribution) == canonical(distribution)]
@@ -83,6 +89,12 @@ class PluginHost:
         if len(matches) > 1:
             raise _duplicate(kind, short, matches)
         return matches[0]
+
+    def doctors(self) -> Iterator[tuple[str, Callable[[], Mapping[str, Mapping[str, Any]]]]]:
+        """Each implementation of ``mt_doctor``, with ``DISTRIBUTION:NAME`` of its plugin."""
+        for implementation in self._manager.hook.mt_doctor.get_hookimpls() if self._manager is not None else ():
+            hook: Any = implementation.function
+            yield str(implementation.plugin_name), hook
 
     def adder(self, family: Offer, size: str) -> Offer | None:
         """Who adds a size to a family; ``None`` where it is the family's own."""

@@ -26,7 +26,7 @@ from mt_core.deprecation import MtDeprecationWarning
 from mt_core.errors import ComponentError, MtError, did_you_mean
 from mt_core.hookspecs import HOOKS, PROJECT
 from mt_core.plugins.compatibility import out_of_range
-from mt_core.plugins.metadata import CORE, Installed, canonical
+from mt_core.plugins.metadata import BUILT_IN, Installed, canonical
 
 SIZES = "model_sizes"
 """Kind of what ``mt_model_configs`` adds to another plugin's family: no slot, so no name that a run could choose."""
@@ -176,6 +176,8 @@ def _check_hooks(manager: pluggy.PluginManager, module: ModuleType) -> None:
 
 def _collect(manager: pluggy.PluginManager, module: ModuleType, info: Installed) -> Iterator[Offer]:
     for caller in manager.get_hookcallers(module) or []:
+        if caller.name not in HOOKS:
+            continue  # mt_doctor, which is called when somebody asks
         kind = HOOKS[caller.name]
         seen: set[str] = set()
         for implementation in caller.get_hookimpls():
@@ -205,18 +207,18 @@ def _components(hook: str, kind: str, returned: Any) -> list[Component]:
 
 def guard_builtins(plugins: list[Plugin]) -> None:
     """Names of built-ins are reserved: a plugin that takes one without ``replaces`` does not load."""
-    builtin = [offer for plugin in plugins if _is_core(plugin) for offer in plugin.offers]
+    builtin = [offer for plugin in plugins if _is_built_in(plugin) for offer in plugin.offers]
     reserved = {(offer.kind, canonical(offer.component.name)) for offer in builtin}
     for plugin in plugins:
-        if _is_core(plugin):
+        if _is_built_in(plugin):
             continue
         faults = [fault for offer in plugin.offers if (fault := _trespass(offer, reserved))]
         if faults:
             plugin.error, plugin.offers = faults[0], []
 
 
-def _is_core(plugin: Plugin) -> bool:
-    return canonical(plugin.info.distribution) == CORE
+def _is_built_in(plugin: Plugin) -> bool:
+    return canonical(plugin.info.distribution) == BUILT_IN
 
 
 def _trespass(offer: Offer, reserved: set[tuple[str, str]]) -> str:

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mt_core import __version__
 from mt_core.errors import CheckpointError
 from mt_core.plugins.host import Offer
-from mt_core.plugins.metadata import CORE, GROUP, Selection, canonical, installed
+from mt_core.plugins.metadata import CORE, GROUP, TRAINING, Installed, origin_of, sources_of
 from mt_core.plugins.pins import FOLDER, pip_line
+from mt_core.version import __version__
 
 LIBRARIES = ("deepspeed", "torch")
 """What computes beside the core and its plugins."""
 
+ALWAYS = (CORE, TRAINING)
+"""Whose code every run is made of; what else is, offers a component."""
+
 
 def locked(offers: Iterable[Offer]) -> dict[str, Any]:
-    """The content of ``plugins.lock.json``: every distribution that takes part, the core always.
+    """The content of ``plugins.lock.json``: every distribution that takes part, ``ALWAYS`` among them.
 
     A hash is of the files that are imported, so that a wheel and a folder that is worked on (``editable``) have the same one.
     """
-    core = [plugin for plugin in installed(Selection()) if canonical(plugin.distribution) == CORE]
-    taking = {plugin.distribution: plugin for plugin in (*core, *(offer.plugin for offer in offers))}
+    taking = _always() | {offer.plugin.distribution: offer.plugin for offer in offers}
     return {
         "core": __version__,
         "plugins": {name: taking[name].version for name in sorted(taking)},
@@ -37,12 +41,35 @@ def locked(offers: Iterable[Offer]) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class _Distribution:
+    """What a lock says of a distribution that offers no component."""
+
+    version: str
+    module: str
+    origin: str
+    editable: bool
+
+
+def _always() -> dict[str, _Distribution | Installed]:
+    """What each run takes; nothing of what is not installed, as where a test has but the sources on its path."""
+    found: dict[str, _Distribution | Installed] = {}
+    for name in ALWAYS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            each = importlib.metadata.distribution(name)
+            module = name.replace("-", "_")
+            found[name] = _Distribution(each.version, module, origin_of(each), bool(sources_of(each)))
+    return found
+
+
 def distribution_hash(name: str, module: str = "") -> str:
     """SHA-256 of the packages that a distribution's plugins are in; of ``module`` where a test offers what none installed."""
     try:
         points = importlib.metadata.distribution(name).entry_points.select(group=GROUP)
     except importlib.metadata.PackageNotFoundError:
         return code_hash(module)
+    if name in ALWAYS:  # mt-core is no plugin; that of mt-train is for the doctor
+        return code_hash(name.replace("-", "_"))
     return code_hash(*sorted({point.value.partition(":")[0] for point in points}))
 
 

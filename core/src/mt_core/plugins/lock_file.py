@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mt_core.config.strict import strict_json
 from mt_core.errors import CheckpointError
 from mt_core.plugins.lock import compared
 from mt_core.plugins.pins import UNKNOWN, unfit, unfit_origin
-from mt_train.checkpoint.tensors import read_json
 
 LOCK_FILE = "plugins.lock.json"
 RUN_FILE = "run.yaml"
@@ -32,7 +32,7 @@ def read_lock(folder: Path) -> dict[str, Any]:
     Lines for pip are made of what it says (``plugins/pins.py``): a name or version that is none refuses it whole.
     """
     path = folder / LOCK_FILE
-    lock = read_json(path) if path.exists() else {"plugins": {}}
+    lock = _read(path) if path.exists() else {"plugins": {}}
     if not isinstance(lock, dict) or not isinstance(lock.get("plugins"), dict) or not _is_whole(lock):
         raise CheckpointError(f"{path} does not list plugins and their versions; it is damaged: remove it")
     for key in ("plugins", "libraries", "sha256"):
@@ -47,6 +47,15 @@ def read_lock(folder: Path) -> dict[str, Any]:
             f"{path} says where a distribution came from in a way that mt-train does not: {found}; remove it"
         )
     return lock
+
+
+def _read(path: Path) -> Any:
+    if path.is_symlink() or not path.is_file():
+        raise CheckpointError(f"{path} is not a regular file; remove it or choose another folder")
+    try:
+        return strict_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"cannot read {path}: {error}; the file is missing or damaged") from error
 
 
 def _is_whole(lock: Mapping[str, Any]) -> bool:

@@ -15,7 +15,9 @@ from mt_core.errors import did_you_mean
 from mt_core.plugins.pins import FILE, FOLDER, UNKNOWN
 
 GROUP = "mt_core.plugins"
-CORE = "mt-core"
+CORE, TRAINING, BUILT_IN = "mt-core", "mt-train", "mt-plugin-standard"
+OWN = frozenset({CORE, TRAINING, BUILT_IN})
+"""Distributions without which no plugin works: they cannot be blocked."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Installed:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which plugins may be imported: all but ``blocked``, or only ``allowed``. The core itself always may."""
+    """Which plugins may be imported: all but ``blocked``, or only ``allowed``. What is built in always may."""
 
     blocked: frozenset[str] = frozenset()
     allowed: frozenset[str] | None = None
@@ -56,7 +58,7 @@ class Selection:
     def blocks(self, name: str, distribution: str) -> bool:
         """Whether a plugin stays unimported; it is named by its entry point or its distribution."""
         names = {canonical(name), canonical(distribution)}
-        if canonical(distribution) == CORE:
+        if canonical(distribution) in OWN:
             return False
         return bool(names & self.blocked) or (self.allowed is not None and not names & self.allowed)
 
@@ -90,7 +92,7 @@ def without_effect(selection: Selection, found: Iterable[Installed]) -> list[str
 def _describe(point: EntryPoint, selection: Selection) -> Installed:
     distribution = point.dist
     assert distribution is not None, "an installed entry point belongs to a distribution"
-    sources = _sources(distribution)
+    sources = sources_of(distribution)
     name = distribution.name or point.name  # a damaged dist-info has neither name nor version
     return Installed(
         name=point.name,
@@ -122,7 +124,7 @@ def _direct_url(distribution: Distribution) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _sources(distribution: Distribution) -> str:
+def sources_of(distribution: Distribution) -> str:
     """The folder of an editable install's sources (PEP 610); empty for any other, which is where its metadata is."""
     origin = _direct_url(distribution)
     return unquote(urlparse(origin["url"]).path) if origin.get("dir_info", {}).get("editable") else ""

@@ -13,9 +13,9 @@ from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
 from string import Template
 
-from mt_core import __version__
 from mt_core.errors import OutputError, UsageError, did_you_mean
-from mt_core.scaffold.kinds import KINDS, Kind
+from mt_core.scaffold.kinds import KINDS, WITH_COMMANDS, Kind
+from mt_core.version import __version__
 
 PREFIX = "mt-plugin-"
 LONGEST = 30
@@ -92,8 +92,10 @@ def _checked(given: str) -> str:
 
 def _values(kind: str, own: Kind, name: str) -> dict[str, str]:
     major, minor = map(int, __version__.split(".")[:2])
+    release = f">={major}.{minor},<{major}.{minor + 1}"
     needs = [
-        f"mt-core>={major}.{minor},<{major}.{minor + 1}",
+        f"mt-core{release}",
+        *([f"mt-tools{release}"] if own.kind in WITH_COMMANDS else []),
         *(["torch>=2.9,<3"] if own.imports_torch else []),
         "pydantic>=2.11,<3",
     ]
@@ -106,6 +108,7 @@ def _values(kind: str, own: Kind, name: str) -> dict[str, str]:
         "camel": _camel(name).removesuffix(_camel(kind)) or _camel(name),  # my-model gives MyModel, not MyModelModel
         "words": kind.replace("-", " "),
         "summary": own.summary,
+        "extras": "" if own.kind in WITH_COMMANDS else f'train = ["mt-train{release}"]\n',
         "dependencies": ", ".join(f'"{need}"' for need in sorted(needs)),
         "files": "\n".join(f"| `src/{package}/{file}` | {what} |" for file, what in own.modules.items()),
         "try_it": own.try_it.format(name=name),

@@ -10,6 +10,9 @@ FAMILY, FAMILY_PLUGIN = "llama", "mt-plugin-llama"
 
 _FAMILY = f"--model {FAMILY}"
 
+WITH_COMMANDS = ("model",)
+"""Kinds whose distribution brings the commands (mt-tools), so that to install it is enough to train; the others have an extra."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:

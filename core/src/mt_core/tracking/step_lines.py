@@ -1,4 +1,4 @@
-"""Lines of JSON with a step each, beside the figures of a run."""
+"""Lines of JSON with a step each, which are cut back when a run goes on from an earlier one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from mt_core.errors import OutputError
+from mt_core.files.writing import replaced
 from mt_core.tracking.appender import Appender
-from mt_core.tracking.step_lines import cut_back
+from mt_core.tracking.logs import notice
+
+DAMAGED = ".damaged"
+"""What the name of a file ends in that holds damaged lines of another."""
 
 
 class StepLines:
@@ -43,3 +48,50 @@ def _line(row: Mapping[str, Any]) -> bytes:
         return json.dumps(dict(row), ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:  # half of a character; it has to read back as it was
         return json.dumps(dict(row)).encode() + b"\n"
+
+
+def cut_back(path: Path, step: int) -> list[int]:
+    """Drop the lines after ``step``, atomically, and one that a crash cut short: a resumed run writes them again.
+
+    Returns the steps of all lines, those that go as well. A line that is none goes to a file beside it, with a warning. Raises
+    ``OutputError`` when the file cannot be read or replaced.
+    """
+    try:
+        lines = whole_lines(path)
+        steps = [step_of(line) for line in lines]
+        damaged = [line for line, number in zip(lines, steps, strict=True) if number is None]
+        if damaged:
+            _set_aside(path, damaged)
+        with replaced(path) as file:
+            file.writelines(line for line, n in zip(lines, steps, strict=True) if n is not None and n <= step)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be cut back to step {step}: {error.strerror or error}") from error
+    return [number for number in steps if number is not None]
+
+
+def _set_aside(path: Path, damaged: list[bytes]) -> None:
+    aside = path.with_name(f"{path.name}{DAMAGED}")
+    Appender(aside).append(b"".join(damaged))
+    notice(
+        f"warning: {len(damaged)} line(s) of {path} are no records, and are now in {aside.name}; the run goes on"
+        " without them"
+    )
+
+
+def whole_lines(path: Path) -> list[bytes]:
+    """The lines of a file, without a last one that a crash cut short; none where there is no file."""
+    if not path.exists() and not path.is_symlink():
+        return []
+    if path.is_symlink() or not path.is_file():
+        raise OutputError(f"{path} is not a regular file; remove it")
+    # Not splitlines(): a text may hold line separators of Unicode, which JSON need not escape.
+    return [line + b"\n" for line in path.read_bytes().split(b"\n")[:-1]]
+
+
+def step_of(line: bytes) -> int | None:
+    """The step of a record; nothing where the line is damaged."""
+    try:
+        step = json.loads(line)["step"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return step if type(step) is int else None

@@ -1,8 +1,9 @@
 """Random conversations through chat templates: ours beside ``apply_chat_template`` of transformers.
 
-``python tests/train/data/templates/fuzz_templates.py FOLDER … [--rows 60] [--seed 0]`` takes every ``*.jinja`` in the folders (``published``
-beside this file; those of an installed TRL are in ``trl/chat_templates``), prints what became of the pairs, and exits 1 where one was
-written differently, or trained where the template's ``{% generation %}`` (of ``NAME_training.jinja`` beside ``NAME.jinja``) does not.
+``python tests/train/data/templates/fuzz_templates.py FOLDER … [--rows 60] [--seed 0]`` takes every ``*.jinja`` in the folders
+(``published`` beside this file; those of an installed TRL are in ``trl/chat_templates``), prints what became of the pairs, and
+exits 1 where one was written differently, or trained where the template's ``{% generation %}`` (of ``NAME_training.jinja`` beside
+``NAME.jinja``) does not.
 """
 
 from __future__ import annotations

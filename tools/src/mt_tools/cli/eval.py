@@ -28,7 +28,8 @@ from mt_train.config.names import expand
 from mt_train.plugins.resolve import Resolved, resolve
 
 if TYPE_CHECKING:
-    from mt_core.protocols import Objective, Tokenizer
+    from mt_core.model_protocols import Objective
+    from mt_core.protocols import Tokenizer
     from mt_train.data.encoded import EncodedSamples
     from mt_train.evaluate.figures import Figures
 

@@ -16,8 +16,7 @@ from mt_tools.convert.source import Say, Source, drawn
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from mt_core.adapters.base import Adapter
-    from mt_core.adapters.peft import PeftForm
+    from mt_core.adapters.base import Adapter, PeftForm
 
 
 def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True) -> str:

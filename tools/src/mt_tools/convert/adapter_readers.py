@@ -8,7 +8,7 @@ from math import isclose, sqrt
 from pathlib import Path
 from typing import Any
 
-from mt_core.adapters.peft import PeftForm
+from mt_core.adapters.base import PeftForm
 from mt_core.adapters.portable import is_lora, module_of, rank_and_scale
 from mt_core.weights import check_file
 from mt_tools.convert.source import Say, Source

@@ -8,7 +8,8 @@ from functools import cache, partial
 from mt_core.data.spelled import spelled_by
 from mt_core.data.text_ids import begin_ids, continuation_encoder
 from mt_core.errors import ComponentError, ConfigError, DataError, Fault
-from mt_core.protocols import Objective, Stream, Template, Tokenizer
+from mt_core.model_protocols import Objective
+from mt_core.protocols import Stream, Template, Tokenizer
 from mt_core.tracking.logs import first_notice
 from mt_train.assemble.encoder import Encoder, cached_files
 from mt_train.assemble.sources import evaluation_of, first_rows, rows_of, source_of, whole

@@ -14,7 +14,8 @@ from pathlib import Path
 from mt_core.config.cache import cache_root
 from mt_core.config.terminal import drawn_on
 from mt_core.errors import DataError
-from mt_core.protocols import Objective, Tokenizer
+from mt_core.model_protocols import Objective
+from mt_core.protocols import Tokenizer
 from mt_core.tracking.logs import first_notice, notice
 from mt_train.assemble.identity import AUTO_BYTES, MEMORY, Files, Identity, identity, sizes, source_files
 from mt_train.data.cache import Open, TokenCache, UnusableCacheError

@@ -44,6 +44,9 @@ BESIDE_TOKENS |= {"batching", "packing", "pad_multiple", "group_by_length"}
 LIBRARIES = ("jinja2", "sentencepiece", "tiktoken", "tokenizers", "transformers")
 """What reads texts and renders templates beside the core and its plugins."""
 
+CODE = ("mt_core", "mt_train")
+"""Packages whose code reads, shapes and encodes rows, whoever offers the components."""
+
 _SETTLED_SECONDS = 2.0
 """A file that changed later than so long ago may change again within the resolution of its time, so its hash is not remembered."""
 
@@ -155,7 +158,7 @@ def identity(resolved: Resolved, tokenizer: Tokenizer, rules: Rules, files: File
         "rules": {**kept, "stop_ids": sorted(rules.stop_ids)},
         "components": {kind: slot.as_raw() for kind, slot in slots.items()},
         "code": {name: hashed(_package_of(offer.component.build)) for name, offer in sorted(_makers(resolved, kinds))}
-        | {"core": hashed(__name__.partition(".")[0])},
+        | {"core": code_hash(*CODE)},
         "libraries": {name: installed_version(name) for name in LIBRARIES},
         "read": _hashes(read, memory),
         "tokenizer": [tokenizer_digest(tokenizer), tokenizer.chat_template],

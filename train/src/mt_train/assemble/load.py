@@ -11,8 +11,9 @@ from pathlib import Path
 import torch
 
 from mt_core.errors import MtError, WeightsError
+from mt_core.model_protocols import Quantizer
 from mt_core.nn import TrainModel
-from mt_core.protocols import Quantizer, Tokenizer
+from mt_core.protocols import Tokenizer
 from mt_train.assemble.adapted import inject, start
 from mt_train.assemble.data import build_tokenizer
 from mt_train.assemble.weights import averaged_of, pretrained, weights_of

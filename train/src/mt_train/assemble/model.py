@@ -12,8 +12,8 @@ from mt_core.adapters.base import Adapter, Probe
 from mt_core.components import OptimizerComponent
 from mt_core.errors import ComponentError, UsageError
 from mt_core.groups import matching, require_matches
+from mt_core.model_protocols import Objective, Quantizer
 from mt_core.nn import LayerSpec, SdpaAttention, TrainModel
-from mt_core.protocols import Objective, Quantizer
 from mt_train.assemble.adapted import inject, start
 from mt_train.assemble.weights import Say, weights_of
 from mt_train.engine.build import build_model, build_quantized, fill_model, weight_names

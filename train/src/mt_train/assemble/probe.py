@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from mt_core.errors import UsageError
+from mt_core.model_protocols import Objective
 from mt_core.nn import NOT_TRAINED, Batch, TrainModel
 from mt_core.nn.batch import mean_of
-from mt_core.protocols import Objective
 from mt_train.assemble.data import RunData, make_loader
 from mt_train.config.run import RunConfig
 from mt_train.data.loader import Loader, Position

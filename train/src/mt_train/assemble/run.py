@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mt_core import __version__
-from mt_core.errors import StopNow, StoppedError, UsageError, WorkerError, refuse_exit
+from mt_core.errors import OURS, StopNow, StoppedError, UsageError, WorkerError, refuse_exit
 from mt_core.tracking.logs import RunLog, for_the_file, logged, notice
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.stopping import Stopper
@@ -85,7 +85,7 @@ def _owners(resolved: Resolved) -> dict[str, str]:
         package = offer.plugin.module.partition(".")[0]
         kind = slot.partition(":")[0].replace("_", " ")
         found.setdefault(package, []).append(f"{kind} {offer.component.name} of {offer.plugin.label}")
-    return {package: " or ".join(names) for package, names in found.items() if package != "mt_core"}
+    return {package: " or ".join(names) for package, names in found.items() if package not in OURS}
 
 
 def _consequence(error: RuntimeError, rank: int) -> WorkerError | None:

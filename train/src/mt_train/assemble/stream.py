@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from mt_core.errors import ConfigError, Fault
-from mt_core.protocols import Objective, Stream
+from mt_core.model_protocols import Objective
+from mt_core.protocols import Stream
 from mt_core.tracking.logs import first_notice
 from mt_train.config.run import RunConfig
 from mt_train.data.encoded import EncodedSamples

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +13,28 @@ from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import show
 from mt_train.checkpoint.files import replace_text
 from mt_train.checkpoint.folder import next_run_folder
-from mt_train.cli.train import Request, train_once
 from mt_train.plugins.resolve import resolve
 from mt_train.tracking.metrics import MetricsFile
 
 SUMMARY = "seeds.json"
 
 
-def train_seeds(request: Request, host: PluginHost) -> int:
+Train = Callable[[Mapping[str, Any], dict[str, Any]], int]
+"""One run, of flags and the keys of a run; returns its exit code."""
+
+
+def train_seeds(flags: Mapping[str, Any], asked: Mapping[str, Any], host: PluginHost, train_once: Train) -> int:
     """One run a seed, in ``OUTPUT/seed-N``; ends at the first that does not finish, with its code."""
-    flags, train = request.flags, dict(request.raw["train"])
+    train = dict(asked["train"])
     seeds = parse_seeds(train.pop("seeds"))
-    raw = {**request.raw, "train": train}
+    raw = {**asked, "train": train}
     if "seed" in train:
         raise UsageError(f"train.seed and train.seeds are both set ({train['seed']} and {seeds}); keep one")
     if flags.get("output") == "none" or flags.get("resume", "auto") != "auto":
         raise UsageError("train.seeds makes one run a seed in --output: it takes no --output none and no --resume RUN")
 
     def with_seed(seed: int, folder: Mapping[str, str]) -> int:
-        asked = replace(request, flags={**flags, **folder}, raw={**raw, "train": {**train, "seed": seed}})
-        return train_once(asked, host)
+        return train_once({**flags, **folder}, {**raw, "train": {**train, "seed": seed}})
 
     if "print_config" in flags or "dry_run" in flags:
         return with_seed(seeds[0], {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +74,10 @@ def _train(words: list[str]) -> int:
     if isinstance(train, dict) and "seeds" in train:
         from mt_train.cli.seeds import train_seeds
 
-        return train_seeds(request, host)
+        def once(flags: Mapping[str, Any], raw: dict[str, Any]) -> int:
+            return train_once(replace(request, flags=flags, raw=raw), host)
+
+        return train_seeds(request.flags, request.raw, host, once)
     return train_once(request, host)
 
 

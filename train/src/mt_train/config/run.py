@@ -9,6 +9,7 @@ from pydantic import Field, SerializeAsAny, ValidationError
 from mt_core.config.base import ModelConfig, MtConfig, Patterns
 from mt_core.config.faults import faults_of
 from mt_core.errors import ConfigError
+from mt_core.hookspecs import LISTS, SLOTS
 from mt_train.config.sections import (
     CheckpointConfig,
     DataConfig,
@@ -17,22 +18,6 @@ from mt_train.config.sections import (
     ParallelConfig,
     TrainConfig,
 )
-
-SLOTS: dict[str, str | None] = {
-    "model": None,
-    "tokenizer": "byte",
-    "dataset": "demo",
-    "objective": "pretrain",
-    "quantizer": "none",
-    "adapter": "full",
-    "optimizer": "adamw",
-    "schedule": "cosine",
-    "task_print": "loss",
-}
-"""Slot → the component that it takes when none is named. The slot's name is also the kind of its component."""
-
-LISTS: dict[str, str] = {"callbacks": "callback", "trackers": "tracker"}
-"""Key under which a run may name several components → their kind."""
 
 SECTIONS: dict[str, type[MtConfig]] = {
     "data": DataConfig,

@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt_core.errors import DataError
-from mt_core.protocols import Dataset, Objective
+from mt_core.model_protocols import Objective
+from mt_core.protocols import Dataset
 from mt_train.data.chunks import Progress, Work, encode_chunks, read_chunk
 from mt_train.data.encoded import COLUMNS, ENDS, EncodedSamples, dtype_of
 from mt_train.data.encoding import Rules, refuse_bad_rows

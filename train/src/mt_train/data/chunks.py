@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt_core.errors import DataError, refuse_exit
-from mt_core.protocols import Dataset, Objective
+from mt_core.model_protocols import Objective
+from mt_core.protocols import Dataset
 from mt_train.data.encoded import COLUMNS, EncodedSamples
 from mt_train.data.encoding import Rules, encode
 from mt_train.data.report import DataReport

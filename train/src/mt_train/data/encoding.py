@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal
+from typing import Literal
 
-from mt_core.data.shapes import fields_of
+from mt_core.data.shapes import renamed
 from mt_core.data.spelled import speller
-from mt_core.errors import DataError, did_you_mean
-from mt_core.protocols import Dataset, Objective, Rejected, Row, Sample
+from mt_core.errors import DataError
+from mt_core.model_protocols import Objective
+from mt_core.protocols import Dataset, Rejected, Row, Sample
 from mt_train.data.encoded import EncodedSamples
 from mt_train.data.lengths import Lengths, fit
 from mt_train.data.measures import measure
@@ -84,23 +85,3 @@ def _add(samples: EncodedSamples, encoded: Outcome, rules: Rules) -> None:
         report.truncate(encoded, pieces[0])
     for piece in pieces:
         samples.add(piece)
-
-
-def renamed(row: Row, columns: Mapping[str, str]) -> Row:
-    """The row under our field names; ``columns`` maps ours to theirs. Raises ``DataError`` for a name that is not there."""
-    if not columns:
-        return row
-    if "id" in columns or "id" in columns.values():
-        raise DataError(
-            f"{row['id']}: data.columns names 'id', which is the place of a row. Rename that field in the file."
-        )
-    values: dict[str, Any] = {key: value for key, value in row.items() if key not in columns.values()}
-    for ours, theirs in columns.items():
-        if theirs not in row:
-            fields = [key for key in row if key != "id"]
-            raise DataError(
-                f"{row['id']}: data.columns maps {ours!r} to {theirs!r}, which the row does not have."
-                f" {did_you_mean(theirs, fields)}Its fields: {fields_of(row)}."
-            )
-        values[ours] = row[theirs]
-    return values

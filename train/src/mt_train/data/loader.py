@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mt_core.protocols import Objective
+from mt_core.model_protocols import Objective
 from mt_train.config.sections import PAD_MULTIPLE, Packing
 from mt_train.data.encoded import EncodedSamples, SampleRows
 from mt_train.data.epoch import EpochRows, Group

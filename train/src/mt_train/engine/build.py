@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from mt_core.errors import WeightsError
+from mt_core.model_protocols import Quantizer
 from mt_core.nn import AdaptedLinear, StoredLinear, TrainModel, tensor_generator
-from mt_core.protocols import Quantizer
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
 

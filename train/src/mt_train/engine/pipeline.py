@@ -18,8 +18,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mt_core.adapters.base import Adapter
+from mt_core.model_protocols import Objective
 from mt_core.nn import Batch
-from mt_core.protocols import GradientTransform, Objective
+from mt_core.protocols import GradientTransform
 from mt_train.engine.build import DTYPES
 from mt_train.engine.engine import Engine, StepResult, StepSize
 from mt_train.engine.norms import never_empty, pipeline_norm

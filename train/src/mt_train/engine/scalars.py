@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
 from mt_train.engine.fragments import flat_parameters, title_of
-
-if TYPE_CHECKING:
-    from mt_train.engine.engine import Engine
+from mt_train.engine.held import HoldsState
 
 
-def scalars(engine: Engine) -> dict[str, dict[str, float]]:
+def scalars(engine: HoldsState) -> dict[str, dict[str, float]]:
     """Zero-dimensional optimizer state (Adam's step count) of each group: that of the parameter that is furthest."""
     found: dict[str, dict[str, float]] = {}
     for number, group in enumerate(engine.inner_optimizer.param_groups):
@@ -24,7 +20,7 @@ def scalars(engine: Engine) -> dict[str, dict[str, float]]:
     return found
 
 
-def own_scalars(engine: Engine) -> dict[str, dict[str, float]]:
+def own_scalars(engine: HoldsState) -> dict[str, dict[str, float]]:
     """Those of each parameter that differ from its group's, by name.
 
     Where parameters are whole, an optimizer leaves alone what has no gradient: a head that the objective does not use has no
@@ -42,7 +38,7 @@ def own_scalars(engine: Engine) -> dict[str, dict[str, float]]:
     }
 
 
-def _scalars_of(engine: Engine, parameter: Tensor) -> dict[str, float]:
+def _scalars_of(engine: HoldsState, parameter: Tensor) -> dict[str, float]:
     state = engine.inner_optimizer.state.get(parameter, {})
     return {
         key: value if isinstance(value, int) else float(value)

@@ -113,7 +113,7 @@ def read_snapshot(engine: Engine, folder: Path) -> bool:
     saved = SavedState(folder / "state")
     fragments.restore(engine, saved, saved.scalars)
     if engine.directions is not None:
-        engine.directions.restore(saved)
+        engine.directions.restore(saved.directions())
     fragments.restore_loss_scale(engine, saved.content[0]["loss_scale"])
     rank = engine.process.rank
     if rank >= len(saved.content) or len(saved.content) != engine.process.world:

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
+from mt_core.model_protocols import Objective
 from mt_core.nn import Batch, TrainModel
-from mt_core.protocols import Objective
 
 MODEL_PREFIX = "model."
 

@@ -8,9 +8,9 @@ among the ranks at every ZeRO stage. Clipping comes first, by the norm of all gr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -20,11 +20,8 @@ from mt_core.errors import ComponentError
 from mt_core.groups import whole_shape
 from mt_core.protocols import GradientTransform
 from mt_train.engine.fragments import gradient_slice
+from mt_train.engine.held import HoldsState
 from mt_train.engine.processes import all_reduce
-
-if TYPE_CHECKING:
-    from mt_train.engine.engine import Engine
-    from mt_train.engine.snapshot import SavedState
 
 PREFIX = "transform"
 """Of the names of a transform's tensors in a checkpoint: ``transform::model.layers.0.mlp.up_proj.weight::momentum_buffer``."""
@@ -42,7 +39,7 @@ class Part:
 class Directions:
     """A ``GradientTransform`` at work on the gradients of an engine; ``norm`` is that of the last step's, before they were clipped."""
 
-    def __init__(self, engine: Engine, transform: GradientTransform, chosen: set[int]) -> None:
+    def __init__(self, engine: HoldsState, transform: GradientTransform, chosen: set[int]) -> None:
         self.norm = math.nan
         self.state: dict[str, dict[str, Tensor]] = {}
         self._engine, self._transform = engine, transform
@@ -138,9 +135,9 @@ class Directions:
         """The state of this rank's parameters, by its name in a checkpoint."""
         return {f"{PREFIX}::{name}::{key}": value for name, state in self.state.items() for key, value in state.items()}
 
-    def restore(self, saved: SavedState) -> None:
-        """Take the state of this rank's parameters, whichever ranks had it."""
-        kept, device = saved.directions(), self._engine.process.device
+    def restore(self, kept: Mapping[str, Mapping[str, Callable[[], Tensor]]]) -> None:
+        """Take the state of this rank's parameters, whichever ranks had it: parameter → key → a function that reads it."""
+        device = self._engine.process.device
         for part in self._parts:
             if part.owner == self._place and part.name in kept:
                 self.state[part.name] = {key: read().to(device) for key, read in kept[part.name].items()}

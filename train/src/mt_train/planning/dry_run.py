@@ -15,9 +15,9 @@ from torch import nn
 
 from mt_core.errors import ConfigError, Fault, MtError
 from mt_core.groups import group_sizes
+from mt_core.model_protocols import Quantizer
 from mt_core.nn import Layer, TrainModel
 from mt_core.nn.loss import CHUNK_TOKENS
-from mt_core.protocols import Quantizer
 from mt_train.assemble.adapted import inject
 from mt_train.assemble.data import RunData, build_data, make_loader
 from mt_train.assemble.model import parameter_groups, pipeline_layers

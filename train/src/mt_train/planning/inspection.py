@@ -9,7 +9,7 @@ from mt_core import __version__
 from mt_core.components import Component, ModelFamily
 from mt_core.config.base import ModelConfig
 from mt_core.plugins.host import Offer, PluginHost
-from mt_core.plugins.metadata import CORE
+from mt_core.plugins.metadata import BUILT_IN
 from mt_train.assemble.data import RunData
 from mt_train.data.rendering import examples
 from mt_train.data.report import DataReport
@@ -26,13 +26,13 @@ def resolve_rows(raw: Mapping[str, Any], host: PluginHost) -> Resolved:
     """The config; without a model the tokenizer alone says which ids there are. Raises ``ConfigError`` with every fault."""
     if "model" in raw:
         return resolve(raw, host)
-    core = next(plugin for plugin in host.plugins if plugin.info.distribution == CORE)
+    built_in = next(plugin for plugin in host.plugins if plugin.info.distribution == BUILT_IN)
     size = {"vocab_size": _BOUND, "max_seq_len": _BOUND}
     family = ModelFamily(
         name=ANY_MODEL, config=ModelConfig, summary="no model", variants={"any": size}, default_variant="any"
     )
-    core.offers.append(Offer("model", family, core.info))
-    core.offers.append(Offer("train_model", Component(name=ANY_MODEL, summary="no model"), core.info))
+    built_in.offers.append(Offer("model", family, built_in.info))
+    built_in.offers.append(Offer("train_model", Component(name=ANY_MODEL, summary="no model"), built_in.info))
     found = resolve({**raw, "model": {"name": ANY_MODEL}}, host)
     tokenizer = found.build("tokenizer", found.config.tokenizer.options)
     return resolve({**raw, "model": {"name": ANY_MODEL, "vocab_size": tokenizer.size}}, host)

@@ -1,7 +1,4 @@
-"""``metrics.jsonl``: one record of every optimizer step, flushed, with floats that read back bit for bit.
-
-And what it shares with other files that have lines by step, and are cut back when a run goes on from an earlier one.
-"""
+"""``metrics.jsonl``: one record of every optimizer step, flushed, with floats that read back bit for bit."""
 
 from __future__ import annotations
 
@@ -12,15 +9,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from mt_core.errors import OutputError
-from mt_core.files.writing import replaced
 from mt_core.protocols import StepRecord
 from mt_core.tracking.appender import Appender
 from mt_core.tracking.logs import notice
+from mt_core.tracking.step_lines import cut_back, step_of, whole_lines
 
 _SHOWN = 5
-DAMAGED = ".damaged"
-"""What the name of a file ends in that holds damaged lines of another."""
 
 
 class MetricsFile:
@@ -40,7 +34,7 @@ class MetricsFile:
 
     def read(self) -> list[dict[str, Any]]:
         """All whole records; a last line that a crash cut short is left out."""
-        return [json.loads(line) for line in _whole_lines(self.path) if _step_of(line) is not None]
+        return [json.loads(line) for line in whole_lines(self.path) if step_of(line) is not None]
 
     def cut_back(self, step: int) -> list[int]:
         """Drop the records after ``step``, and say which of those before it are missing; returns the steps that were dropped."""
@@ -56,52 +50,6 @@ class MetricsFile:
 def without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
     """The same with null for a number that is none, since JSON has no word for it."""
     return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
-
-
-def cut_back(path: Path, step: int) -> list[int]:
-    """Drop the lines after ``step``, atomically, and one that a crash cut short: a resumed run writes them again.
-
-    Returns the steps of all lines, those that go as well. A line that is none goes to a file beside it, with a warning. Raises
-    ``OutputError`` when the file cannot be read or replaced.
-    """
-    try:
-        lines = _whole_lines(path)
-        steps = [_step_of(line) for line in lines]
-        damaged = [line for line, number in zip(lines, steps, strict=True) if number is None]
-        if damaged:
-            _set_aside(path, damaged)
-        with replaced(path) as file:
-            file.writelines(line for line, n in zip(lines, steps, strict=True) if n is not None and n <= step)
-    except OSError as error:
-        raise OutputError(f"{path} cannot be cut back to step {step}: {error.strerror or error}") from error
-    return [number for number in steps if number is not None]
-
-
-def _set_aside(path: Path, damaged: list[bytes]) -> None:
-    aside = path.with_name(f"{path.name}{DAMAGED}")
-    Appender(aside).append(b"".join(damaged))
-    notice(
-        f"warning: {len(damaged)} line(s) of {path} are no records, and are now in {aside.name}; the run goes on"
-        " without them"
-    )
-
-
-def _whole_lines(path: Path) -> list[bytes]:
-    if not path.exists() and not path.is_symlink():
-        return []
-    if path.is_symlink() or not path.is_file():
-        raise OutputError(f"{path} is not a regular file; remove it")
-    # Not splitlines(): a text may hold line separators of Unicode, which JSON need not escape.
-    return [line + b"\n" for line in path.read_bytes().split(b"\n")[:-1]]
-
-
-def _step_of(line: bytes) -> int | None:
-    """The step of a record; nothing where the line is damaged."""
-    try:
-        step = json.loads(line)["step"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
-    return step if type(step) is int else None
 
 
 def spans(numbers: list[int]) -> str:

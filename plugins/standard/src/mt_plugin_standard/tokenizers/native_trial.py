@@ -1,4 +1,4 @@
-"""A process of its own that reads a tokenizer and a few short texts with it, under limits: see ``native.py``.
+"""A process of its own that reads a tokenizer and a few short texts with it, under limits: see ``trial.py``.
 
 Run as a script, without anything of ours: ``native_trial.py KIND PATH``. Ends with 0, or with 1 and a line that says why.
 """

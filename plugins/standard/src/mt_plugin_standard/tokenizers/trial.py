@@ -13,15 +13,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
-from mt_core.config.cache import cache_root
-from mt_core.errors import MtError
+from mt_core import MtError
+from mt_core.files import cache_root
 
 Kind = Literal["tokenizer.json", "folder", "sentencepiece"]
 """How the files are read: one ``tokenizer.json``, a folder of a tokenizer without one, or a SentencePiece model."""
@@ -40,27 +39,6 @@ _FATES = {
     "SIGXCPU": "reading it, or a few short texts with it, does not come to an end",
     "SIGKILL": "reading it, or a few short texts with it, does not come to an end, or takes too much memory",
 }
-
-
-@contextmanager
-def native_faults(what: str) -> Iterator[None]:
-    """Raise ``MtError`` where native code panics; ``what`` had the fault."""
-    try:
-        yield
-    except panics() as error:
-        raise panicked(what, error) from error
-
-
-def panicked(what: str, error: BaseException) -> MtError:
-    """What is said of a panic; ``what`` had the fault."""
-    return MtError(
-        f"{what} has a fault that its library does not survive: {_first(str(error))}. Fetch or make its file anew"
-    )
-
-
-def panics() -> tuple[type[BaseException], ...]:
-    """The classes of panics: each library in Rust makes one of its own, when the first of its panics comes."""
-    return tuple(kind for kind in BaseException.__subclasses__() if kind.__module__ == "pyo3_runtime")
 
 
 def tried(files: Sequence[Path], kind: Kind, place: Path, *, named: Path | None = None) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from threading import Thread
 
 from mt_core.errors import DataError
-from mt_core.protocols import Objective, Row
+from mt_core.model_protocols import Objective
+from mt_core.protocols import Row
 from mt_train.data.encoded import EncodedSamples
 from mt_train.data.encoding import Rules, encode, refuse_bad_rows
 from mt_train.data.loader import NoMoreWaiting, Position

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mt_core.errors import DataError
-from mt_core.protocols import Objective
+from mt_core.model_protocols import Objective
 from mt_train.data.encoded import EncodedSamples
 from mt_train.data.epoch import EpochRows, Group
 from mt_train.data.loader import Loader, Position, Window, make_batch, row_length

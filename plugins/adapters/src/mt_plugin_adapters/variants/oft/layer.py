@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from mt_core import UsageError
+from mt_core import UsageError, notice
 from mt_core.adapters import LinearAdapter, PeftForm, Place, targets_of, typed_form
 from mt_core.nn import TrainModel
 from mt_plugin_adapters.added import SeriesLinear
 from mt_plugin_adapters.rotations import block_product, cayley, cayley_neumann
-from mt_train.command import notice
 
 from .config import OftConfig
 

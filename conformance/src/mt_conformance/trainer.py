@@ -1,0 +1,82 @@
+"""What the checks take of mt-train, which need not be installed: a check that uses it is skipped then, and says so."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+_HOMES = {
+    "Continuation": "mt_train.generation.decode",
+    "Draft": "mt_train.plugins.draft",
+    "Part": "mt_train.plugins.parts",
+    "Position": "mt_train.data.loader",
+    "Process": "mt_train.engine.processes",
+    "Resolved": "mt_train.plugins.resolve",
+    "SamplingRules": "mt_train.generation.rules",
+    "Window": "mt_train.data.loader",
+    "build_data": "mt_train.assemble.data",
+    "build_quantized": "mt_train.engine.build",
+    "build_template": "mt_train.data.templates",
+    "can_fork": "mt_train.data.chunks",
+    "decode": "mt_train.generation.decode",
+    "derived_layers": "mt_train.engine.stages",
+    "fill_model": "mt_train.engine.build",
+    "help_text": "mt_train.cli.train_help",
+    "inject": "mt_train.assemble.adapted",
+    "make_loader": "mt_train.assemble.data",
+    "make_plan": "mt_train.engine.plan",
+    "parameter_groups": "mt_train.assemble.model",
+    "parts_of": "mt_train.plugins.parts",
+    "probe_of": "mt_train.assemble.probe",
+    "resolve": "mt_train.plugins.resolve",
+    "start": "mt_train.assemble.adapted",
+    "weight_names": "mt_train.engine.build",
+}
+
+if TYPE_CHECKING:
+    from mt_train.assemble.adapted import inject as inject
+    from mt_train.assemble.adapted import start as start
+    from mt_train.assemble.data import build_data as build_data
+    from mt_train.assemble.data import make_loader as make_loader
+    from mt_train.assemble.model import parameter_groups as parameter_groups
+    from mt_train.assemble.probe import probe_of as probe_of
+    from mt_train.cli.train_help import help_text as help_text
+    from mt_train.data.chunks import can_fork as can_fork
+    from mt_train.data.loader import Position as Position
+    from mt_train.data.loader import Window as Window
+    from mt_train.data.templates import build_template as build_template
+    from mt_train.engine.build import build_quantized as build_quantized
+    from mt_train.engine.build import fill_model as fill_model
+    from mt_train.engine.build import weight_names as weight_names
+    from mt_train.engine.plan import make_plan as make_plan
+    from mt_train.engine.processes import Process as Process
+    from mt_train.engine.stages import derived_layers as derived_layers
+    from mt_train.generation.decode import Continuation as Continuation
+    from mt_train.generation.decode import decode as decode
+    from mt_train.generation.rules import SamplingRules as SamplingRules
+    from mt_train.plugins.draft import Draft as Draft
+    from mt_train.plugins.parts import Part as Part
+    from mt_train.plugins.parts import parts_of as parts_of
+    from mt_train.plugins.resolve import Resolved as Resolved
+    from mt_train.plugins.resolve import resolve as resolve
+
+
+def require() -> None:
+    """Skip the check that runs, where mt-train is not installed."""
+    import pytest
+
+    if not is_installed():
+        pytest.skip("needs mt-train, which is not installed: pip install 'mt-conformance[train]'")
+
+
+def is_installed() -> bool:
+    """Whether there is mt-train."""
+    return find_spec("mt_train") is not None
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mt_conformance.trainer' has no name {name!r}")
+    require()
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,47 @@
+"""What components build that speaks of batches and models: an objective, and a quantizer. Torch is imported for type checkers only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from mt_core.nn import Batch, LossSums, TrainModel
+    from mt_core.protocols import Rejected, Row, Sample
+
+
+class Objective(Protocol):
+    """What is learned from a row. ``mt_core.nn.TokenObjective`` implements all but ``encode`` for token losses.
+
+    ``loss_unit`` says what the loss is counted in (``nats per token`` there); of one without it no perplexity is made."""
+
+    def encode(self, row: Row) -> Sample | Rejected:
+        """The sample of a row, or why there is none. Raises ``DataError`` for a row of no shape that it knows."""
+        ...
+
+    def collate(self, rows: Sequence[Sequence[Sample]], *, length: int) -> Batch:
+        """One batch of ``len(rows)`` rows of ``length`` tokens; several samples in a row are packed."""
+        ...
+
+    def count(self, batch: Batch) -> float:
+        """What the loss sum of this batch is divided by, before any forward: the engine adds it over the whole step."""
+        ...
+
+    def modules(self, model_config: Any) -> nn.Module | None:
+        """Modules beside the model, ``None`` for none. Nothing trains or saves them yet: a run with any is refused."""
+        ...
+
+    def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
+        """(B, T, D) -> the sum of the losses of the batch, and what it is a sum over; ``head(hidden_ND)`` gives logits."""
+        ...
+
+
+class Quantizer(Protocol):
+    """Stores frozen linear layers in fewer bits, as they are read: no rank ever holds such a weight dense for longer than that."""
+
+    def replace(self, model: TrainModel) -> None:
+        """Put ``mt_core.nn.StoredLinear`` layers in the place of linear ones. The model is on torch's meta device; what is put
+        there takes memory on the device that is torch's default one here."""
+        ...
