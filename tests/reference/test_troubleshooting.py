@@ -16,7 +16,7 @@ from mt_core.errors import MtError
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-SOURCES = [*(ROOT / "core/src").rglob("*.py"), *ROOT.glob("plugins/*/src/**/*.py")]
+SOURCES = sorted([*(ROOT / "core/src").rglob("*.py"), *ROOT.glob("plugins/*/src/**/*.py")])
 SAID = [
     message
     for head, *rows in (table.splitlines() for table in re.findall(r"^\| it says .*\n(?:\|.*\n)+", TEXT, re.MULTILINE))

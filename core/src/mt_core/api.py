@@ -11,12 +11,14 @@ from mt_core.assemble.choice import chosen
 from mt_core.assemble.discovery import discovered
 from mt_core.assemble.resume import describe_finished, is_finished, resolve_resumed
 from mt_core.assemble.run_file import run_config
+from mt_core.checkpoint.fields import LARGEST
 from mt_core.checkpoint.folder import next_run_folder
 from mt_core.config import arguments
 from mt_core.config.commandline import merge
 from mt_core.config.files import read_config
 from mt_core.config.names import expand
 from mt_core.config.plain import check_plain
+from mt_core.config.ranks import MOST_PROCESSES
 from mt_core.config.run import RunConfig
 from mt_core.engine.plan import check_layout
 from mt_core.errors import DataError, UsageError, did_you_mean
@@ -48,7 +50,7 @@ def check_config(source: Config, *, processes: int = 1) -> RunConfig:
 
     Raises ``ConfigError`` with every fault. Imports no torch.
     """
-    world = arguments.whole_number("check_config", "processes", processes, 1)
+    world = arguments.whole_number("check_config", "processes", processes, 1, MOST_PROCESSES)
     resolved = resolve(_raw("check_config", "source", source), discovered())
     check_layout(resolved.config, world=world, offers=resolved.offers.values())
     return resolved.config
@@ -102,8 +104,8 @@ def load_run(run: str | Path, *, checkpoint: str | int = "last", averaged: str |
     from mt_core.assemble.load import load
 
     folder = Path(expand(arguments.path("load_run", "run", run)))
-    is_step = isinstance(checkpoint, int) and not isinstance(checkpoint, bool)
-    which = arguments.text("load_run", "checkpoint", str(checkpoint) if is_step else checkpoint, _WHICH)
+    is_step = type(checkpoint) is int and 0 <= checkpoint <= LARGEST
+    which = str(checkpoint) if is_step else arguments.text("load_run", "checkpoint", checkpoint, _WHICH)
     if which == "all" or "," in which:
         raise arguments.refuse("load_run", "checkpoint", checkpoint, _WHICH)
     if averaged is not None:

@@ -19,7 +19,7 @@ from mt_core.components import AdapterComponent, TokenizerComponent
 from mt_core.config.run import ModelRef
 from mt_core.engine.build import TensorSource
 from mt_core.engine.snapshot import kept_tensors
-from mt_core.errors import CheckpointError, WeightsError
+from mt_core.errors import CheckpointError, WeightsError, shown
 from mt_core.nn import TrainModel
 from mt_core.plugins.resolve import Resolved
 from mt_core.weights import NewRows
@@ -97,7 +97,7 @@ def averaged_of(checkpoint: Path | None, name: str) -> TensorSource:
     if not kept.get(name):
         known = ", ".join(key for key, tensors in kept.items() if tensors) or "none"
         raise CheckpointError(
-            f"{checkpoint or 'weights that are no checkpoint'} has no averaged weights named {name!r}; there are: {known}."
+            f"{checkpoint or 'weights that are no checkpoint'} has no averaged weights named {shown(name)}; there are: {known}."
             " Train with --callbacks ema or swa"
         )
     return kept[name]
