@@ -26,6 +26,7 @@ from mt_core.engine.step import TrainStep
 from mt_core.errors import ComponentError, UsageError
 from mt_core.groups import matching, require_matches
 from mt_core.nn import LayerSpec, SdpaAttention, TrainModel
+from mt_core.nn.compilation import disable_excluded
 from mt_core.plugins.resolve import Resolved
 from mt_core.protocols import Objective, Quantizer
 
@@ -67,6 +68,7 @@ def build_engine(
         stage = settled(stage, process.device)
     start(resolved, model, adapter, names, process=process, checkpoint=checkpoint)
     if config.train.compile:
+        disable_excluded()
         for layer in model.layers()[1:-2]:
             layer.module.compile(dynamic=False)
     groups = parameter_groups(resolved, model, adapter)

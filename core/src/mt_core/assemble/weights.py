@@ -7,7 +7,6 @@ from fnmatch import fnmatchcase
 from os.path import expanduser
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from mt_core.adapters.base import Adapter
@@ -21,6 +20,7 @@ from mt_core.engine.build import TensorSource
 from mt_core.engine.snapshot import kept_tensors
 from mt_core.errors import CheckpointError, WeightsError, shown
 from mt_core.nn import TrainModel
+from mt_core.nn.meta import on_meta
 from mt_core.plugins.resolve import Resolved
 from mt_core.weights import NewRows
 
@@ -203,7 +203,7 @@ def _per_token(resolved: Resolved, model: ModelRef) -> list[str]:
     shapes = []
     for more in (0, 1):
         options = model.options.model_copy(update={"vocab_size": model.options.vocab_size + more})
-        with torch.device("meta"):
+        with on_meta():
             built = resolved.build("train_model", options)
         shapes.append({name: parameter.shape for name, parameter in built.named_parameters()})
     return [name for name, shape in shapes[0].items() if shapes[1][name] != shape]

@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from mt_core.engine.processes import Process
+from mt_core.nn.compilation import exclude_from_compile
 
 if TYPE_CHECKING:
     from mt_core.nn import AttentionFn, BlockContext
@@ -42,7 +42,7 @@ class UlyssesAttention:
     def __repr__(self) -> str:
         return f"{self.whole!r}, rows shared by {self._size} ranks"
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @exclude_from_compile
     def __call__(
         self,
         q_BTNH: Tensor,
@@ -67,7 +67,7 @@ class UlyssesAttention:
         out: Tensor = exchange(q_BTNH.contiguous(), k_BTKH.contiguous(), v_BTKH.contiguous(), batch_dim_idx=0)
         return out
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @exclude_from_compile
     def over_row(self, value: Tensor) -> Tensor:
         """Added up over the ranks that share the rows; see ``BlockContext``."""
         whole = value.clone()

@@ -11,6 +11,7 @@ from mt_core.nn.adapted import (
 )
 from mt_core.nn.attention import AttentionFn, SdpaAttention
 from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums, document_lengths
+from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.fused import RMSNorm, geglu, swiglu
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
 from mt_core.nn.low_rank import linear_with_low_rank, low_rank
@@ -42,6 +43,7 @@ __all__ = [
     "TrainModel",
     "chunked_loss",
     "document_lengths",
+    "exclude_from_compile",
     "geglu",
     "linear_with_low_rank",
     "low_rank",
