@@ -55,7 +55,7 @@ class User:
     def run(self, command: str, *words: str) -> str:
         line = [sys.executable, "-m", f"mt_core.cli.{command}", *words]
         done = subprocess.run(
-            line, cwd=self.folder, env=self._environment, capture_output=True, timeout=280, check=False
+            line, cwd=self.folder, env=self._environment, capture_output=True, timeout=1500, check=False
         )
         self.said += done.stdout + done.stderr
         assert done.returncode == 0, done.stderr.decode("ascii")

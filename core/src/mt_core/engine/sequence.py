@@ -46,8 +46,8 @@ class UlyssesAttention:
     def __call__(
         self,
         q_BTNH: Tensor,
-        k_BTKH: Tensor,
-        v_BTKH: Tensor,
+        k_BSKH: Tensor,
+        v_BSKH: Tensor,
         context: BlockContext,
         *,
         scale: float | None = None,
@@ -60,11 +60,11 @@ class UlyssesAttention:
         def core(q: Tensor, k: Tensor, v: Tensor, *rest: Any, **named: Any) -> Tensor:
             return self.whole(q, k, v, context, scale=scale, window=window, softcap=softcap)
 
-        times = math.lcm(k_BTKH.shape[2], self._size) // k_BTKH.shape[2]
+        times = math.lcm(k_BSKH.shape[2], self._size) // k_BSKH.shape[2]
         if times > 1:
-            k_BTKH, v_BTKH = (x.repeat_interleave(times, 2) for x in (k_BTKH, v_BTKH))
+            k_BSKH, v_BSKH = (x.repeat_interleave(times, 2) for x in (k_BSKH, v_BSKH))
         exchange = DistributedAttention(core, self._group, scatter_idx=2, gather_idx=1)
-        out: Tensor = exchange(q_BTNH.contiguous(), k_BTKH.contiguous(), v_BTKH.contiguous(), batch_dim_idx=0)
+        out: Tensor = exchange(q_BTNH.contiguous(), k_BSKH.contiguous(), v_BSKH.contiguous(), batch_dim_idx=0)
         return out
 
     @exclude_from_compile
