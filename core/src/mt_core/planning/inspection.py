@@ -31,11 +31,16 @@ def resolve_rows(raw: Mapping[str, Any], host: PluginHost) -> Resolved:
     family = ModelFamily(
         name=ANY_MODEL, config=ModelConfig, summary="no model", variants={"any": size}, default_variant="any"
     )
-    core.offers.append(Offer("model", family, core.info))
-    core.offers.append(Offer("train_model", Component(name=ANY_MODEL, summary="no model"), core.info))
-    found = resolve({**raw, "model": {"name": ANY_MODEL}}, host)
-    tokenizer = found.build("tokenizer", found.config.tokenizer.options)
-    return resolve({**raw, "model": {"name": ANY_MODEL, "vocab_size": tokenizer.size}}, host)
+    train_model = Component(name=ANY_MODEL, summary="no model")
+    own = [Offer("model", family, core.info), Offer("train_model", train_model, core.info)]
+    core.offers.extend(own)
+    try:
+        found = resolve({**raw, "model": {"name": ANY_MODEL}}, host)
+        tokenizer = found.build("tokenizer", found.config.tokenizer.options)
+        return resolve({**raw, "model": {"name": ANY_MODEL, "vocab_size": tokenizer.size}}, host)
+    finally:
+        for offer in own:  # the host is the caller's
+            core.offers.remove(offer)
 
 
 def describe_rows(resolved: Resolved, data: RunData, *, count: int) -> dict[str, Any]:
