@@ -238,7 +238,7 @@ def train_sentencepiece() -> Any:
 def launch(rows: Path) -> Callable[..., dict[str, Any]]:
     """``launch(worker, world, folder, cases)``: a worker (its path below tests) in so many processes, and what it wrote."""
 
-    def launched(worker: str, world: int, folder: Path, cases: dict[str, Any], timeout: int = 560) -> dict[str, Any]:
+    def launched(worker: str, world: int, folder: Path, cases: dict[str, Any], timeout: int = 1700) -> dict[str, Any]:
         out, script = folder / f"results-{world}.json", Path(__file__).parent / worker
         command = [sys.executable, str(script), json.dumps(cases), str(rows), str(out)]
         base = {**os.environ, "WORLD_SIZE": str(world), "MT_STORE": str(folder / f"store-{world}")}

@@ -19,14 +19,14 @@ from mt_plugin_adapters.probed import ProbedAdapter
 from mt_plugin_llama import plugin as llama
 from mt_plugin_llama.model import Llama
 
-ASKS = {"bitfit": r"no bias among its 7 linear layers; --adapter\.add true gives its projections some"}
+ASKS = {"bitfit": r"no bias among its 14 linear layers; --adapter\.add true gives its projections some"}
 """Those that have nothing to train in a model without biases."""
 
 
 def default_model() -> Llama:
-    """One block of what ``--model llama`` trains, with values."""
+    """Two blocks of what ``--model llama`` trains, with values."""
     family = next(each for each in llama.mt_model_configs() if each.name == "llama")
-    shape = {**family.variants[family.default_variant], "n_layers": 1}
+    shape = {**family.variants[family.default_variant], "n_layers": 2}
     model = Llama(family.config(**shape))
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -14,7 +14,6 @@ from learning import learn
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", modules())
 def test_two_hundred_steps_end_under_the_frozen_base_by_more_than_three_deviations(
     name: str, request: pytest.FixtureRequest

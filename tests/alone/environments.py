@@ -36,7 +36,7 @@ def wheel(source: Path, folder: Path) -> Path:
     left = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
     copy = shutil.copytree(source, folder / "sources" / source.name, ignore=left)
     made = folder / "wheels" / source.name
-    said(*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", made, copy, timeout=120)
+    said(*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", made, copy, timeout=600)
     return next(made.glob("*.whl"))
 
 
@@ -66,7 +66,7 @@ def share_bytecode(place: Path, links: Path) -> None:
 def core_from_wheel(folder: Path) -> Path:
     """The folder of packages that all environments share: the core, and what trains and tests."""
     built = [wheel(ROOT / part, folder) for part in BESIDE]
-    said(*PIP, "install", "--no-deps", "--no-index", "--no-compile", "--target", folder / "core", *built, timeout=120)
+    said(*PIP, "install", "--no-deps", "--no-index", "--no-compile", "--target", folder / "core", *built, timeout=600)
     return folder / "core"
 
 
@@ -86,7 +86,7 @@ class Environment:
         (packages / "core.pth").write_text(str(core))
         built = wheel(ROOT / "plugins" / plugin, folder)
         install = [*PIP, "--python", str(made.python), "install", "--no-deps", "--no-index", "--no-compile"]
-        said(*install, built, timeout=120)
+        said(*install, built, timeout=600)
         return made
 
     @classmethod

@@ -97,7 +97,7 @@ def two(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[str], None]) 
         subprocess.Popen(command, env={**base, "RANK": str(r), "LOCAL_RANK": str(r)}, stderr=subprocess.PIPE)
         for r in range(2)
     ]
-    said = [process.communicate(timeout=250)[1].decode()[-3000:] for process in processes]
+    said = [process.communicate(timeout=1500)[1].decode()[-3000:] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], "\n".join(said)
     return folder
 

@@ -171,6 +171,18 @@ CAUGHT = [
     ),
     Bad(
         TOKENIZER,
+        "test_what_stands_in_front_of_a_text_are_ids_that_give_no_text",
+        "too-large-begin",
+        r"begin_ids has \[259\]; ids are int, from 0 to size - 1 = 258",
+    ),
+    Bad(
+        TOKENIZER,
+        "test_what_stands_in_front_of_a_text_are_ids_that_give_no_text",
+        "shown-begin",
+        r"decode shows begin_ids \[65\] as text: 'Aa b'",
+    ),
+    Bad(
+        TOKENIZER,
         "test_any_part_of_a_text_can_be_decoded",
         "strict",
         r"UnicodeDecodeError for the first 1 ids .* U\+FFFD",

@@ -105,7 +105,7 @@ def test_a_hermetic_host_has_the_built_ins_and_what_it_is_given(monkeypatch: pyt
 
 def test_without_pytest_the_kit_says_what_to_install() -> None:
     code = "import sys; sys.modules['pytest'] = None; from mt_conformance import BaseModelConformance"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert "needs pytest, which is not installed. Install it: pip install mt-conformance" in done.stderr
 
 

@@ -19,7 +19,6 @@ from mt_train.plugins.resolve import Resolved, resolve
 HOST = hermetic_host(plugin, tiny)
 
 
-@pytest.mark.timeout(120)
 def test_cached_rows_of_each_format_are_those_in_memory_and_are_not_read_again(
     made: tuple[str, Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +82,6 @@ MADE: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", MADE)
-@pytest.mark.timeout(120)
 def test_rows_that_come_from_other_files_are_cached_until_one_of_these_changes(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

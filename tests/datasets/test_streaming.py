@@ -103,7 +103,6 @@ def test_a_state_of_files_that_are_gone_or_shorter_is_refused(folder: Path) -> N
         open_dataset("stream", path=folder).load_state_dict(state)
 
 
-@pytest.mark.timeout(60)
 def test_a_pipe_is_read_as_it_comes_and_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "pipe")
     seen = threading.Event()

@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the site has been built."""
     out = tmp_path_factory.mktemp("site").resolve()
     command = [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going", "-c", str(DOCS), str(ROOT), str(out)]
-    built = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    built = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)
     assert built.returncode == 0, built.stderr
     return out
 

@@ -30,5 +30,5 @@ def test_a_run_prints_the_line_of_the_plugin(
 
 def test_the_examples_own_tests_pass() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(SOURCE.parent)]
-    result = subprocess.run(command, cwd=SOURCE.parent, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(command, cwd=SOURCE.parent, capture_output=True, text=True, timeout=600, check=False)
     assert result.returncode == 0, result.stdout[-3000:]

@@ -364,14 +364,12 @@ def test_there_are_canaries_enough() -> None:
     assert len({what + command for what, command, _, _ in CASES}) == len(CASES)
 
 
-@pytest.mark.timeout(300)
 def test_no_canary_sings(runs: Any, template: Path, tmp_path: Path) -> None:
     """Every third, which takes all kinds; the soak has all."""
     check(runs, tmp_path, template, CASES[::3])
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
 def test_no_canary_sings_at_all(runs: Any, template: Path, tmp_path: Path) -> None:
     check(runs, tmp_path, template, CASES)
 

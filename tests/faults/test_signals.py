@@ -68,7 +68,6 @@ def test_a_signal_at_a_random_moment_saves_and_the_resumed_run_equals_an_undistu
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
 def test_forty_signals_at_random_moments(
     runs: Any, often_evaluated: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

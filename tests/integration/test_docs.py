@@ -180,7 +180,7 @@ class Reader:
         """Into a folder of the test, from which this process and those that it starts import; edits of an editable one count."""
         site, package = str(Path(SITE).absolute()), place.partition("[")[0]
         pip = [sys.executable, "-m", "pip", "-q", "install", "--no-deps", "--no-build-isolation", "--no-index"]
-        subprocess.run([*pip, "--upgrade", "--target", site, package], check=True, timeout=120)
+        subprocess.run([*pip, "--upgrade", "--target", site, package], check=True, timeout=600)
         for name, module in list(sys.modules.items()):  # of the same package, installed earlier on the page
             if (getattr(module, "__file__", None) or "").startswith(site):
                 del sys.modules[name]
@@ -279,7 +279,6 @@ def folder(tmp_path: Path, pretrained: Path, monkeypatch: pytest.MonkeyPatch) ->
     return tmp_path
 
 
-@pytest.mark.timeout(600)  # the tutorial runs two plugins' own tests twice
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_can_be_followed(
     page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -25,16 +25,16 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         EXAMPLE, folder / "source", ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
     )
     build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(folder), str(source)]
-    subprocess.run(build, check=True, timeout=120)
+    subprocess.run(build, check=True, timeout=600)
     site = str(folder / "site")
     install = [*PIP, "install", "--no-deps", "--no-index", "--target", site, str(next(folder.glob("*.whl")))]
-    subprocess.run(install, check=True, timeout=60)
+    subprocess.run(install, check=True, timeout=300)
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [site, os.environ.get("PYTHONPATH")]))}
 
 
 def said(environment: dict[str, str], *command: str, cwd: Path) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", *command], env=environment, cwd=cwd, capture_output=True, text=True, timeout=280
+        [sys.executable, "-m", *command], env=environment, cwd=cwd, capture_output=True, text=True, timeout=1500
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -26,7 +26,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     leftovers = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
     source = shutil.copytree(ROOT / "examples/hello_plugin", folder / "source", ignore=leftovers)
     build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(folder), str(source)]
-    subprocess.run(build, check=True, timeout=120)
+    subprocess.run(build, check=True, timeout=600)
     return next(folder.glob("*.whl"))
 
 
@@ -34,13 +34,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def environment(wheel: Path) -> dict[str, str]:
     target = wheel.parent / "site"
     install = [*PIP, "install", "--no-deps", "--no-index", "--target", str(target), str(wheel)]
-    subprocess.run(install, check=True, timeout=60)
+    subprocess.run(install, check=True, timeout=300)
     return {**os.environ, "PYTHONPATH": str(target)}
 
 
 def train(folder: Path, environment: dict[str, str], *words: str) -> list[dict[str, float]]:
     command = [sys.executable, "-m", "mt_train.cli.train", "--model", "gated-conv", *words, "--output", str(folder)]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1500, check=False)
     assert result.returncode == 0, result.stderr
     return MetricsFile(folder / "metrics.jsonl").read()
 
@@ -58,6 +58,6 @@ def test_its_loss_falls_in_fifty_steps(environment: dict[str, str], tmp_path: Pa
     records = train(tmp_path / "run", environment, "--train.steps", "50")
     assert records[-1]["loss"] < records[0]["loss"] - 0.3
     command = [sys.executable, "-m", "mt_tools.cli.generate", "--run", str(tmp_path / "run"), "--prompt", "The "]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip()

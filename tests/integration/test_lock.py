@@ -30,7 +30,7 @@ def test_a_rank_with_other_code_under_the_same_version_ends_the_run_which_names_
         )
         for rank in range(2)
     ]
-    said = [rank.communicate(timeout=280)[1] for rank in ranks]
+    said = [rank.communicate(timeout=1500)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [2, 2], said
     text = " ".join(" ".join(said).split())
     assert "rank 1 would start another run than rank 0" in text

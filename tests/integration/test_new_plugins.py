@@ -76,7 +76,7 @@ def test_new_plugins_are_typed(written: Path) -> None:
     "launches",
     [
         pytest.param("not mt_launch", id="in one process"),
-        pytest.param("mt_launch", id="in many", marks=[pytest.mark.soak, pytest.mark.timeout(1200)]),
+        pytest.param("mt_launch", id="in many", marks=pytest.mark.soak),
     ],
 )
 def test_new_plugins_pass_their_own_tests(launches: str, written: Path, installed: Installed) -> None:

@@ -16,7 +16,7 @@ from mt_train.data.findings import THRESHOLDS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-SOURCES = [*ROOT.glob("*/src/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")]
+SOURCES = sorted([*ROOT.glob("*/src/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")])
 SAID = [
     message
     for head, *rows in (table.splitlines() for table in re.findall(r"^\| it says .*\n(?:\|.*\n)+", TEXT, re.MULTILINE))

@@ -59,7 +59,7 @@ FAULTS: list[tuple[list[str], str]] = [
     ([*LR, "--trials", "many"], "trials: should be a valid integer, got 'many'"),
     ([*LR, "--sampler", "gird"], "sampler: should be 'tpe', 'random' or 'grid', got 'gird'"),
     ([*LR, "--sampler", "grid"], "search.optimizer.lr: log:1e-05..0.1 has no end of values for a grid. Give it a step"),
-    ([*LR, "--nproc-per-node", "-1"], "nproc-per-node: a positive number or auto is needed, got -1"),
+    ([*LR, "--nproc-per-node", "-1"], "nproc-per-node: a number from 1 to 99999, or auto, is needed, got -1"),
     (
         [*LR, "--parallel.pipeline", "3", "--nproc-per-node", "2"],
         "parallel.pipeline: 2 ranks do not divide into 3 stages",
@@ -196,7 +196,7 @@ def test_help_and_faults_import_neither_torch_nor_optuna() -> None:
         "assert codes == [0, 0, 2, 2], codes\n"
         "assert not {'torch', 'optuna', 'numpy', 'rich'} & set(sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "usage: mt-search" in done.stdout
 

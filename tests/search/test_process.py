@@ -58,7 +58,7 @@ def test_a_search_that_was_stopped_goes_on_and_its_best_is_truly_the_best(
     process = started([*WORDS, rates, "--output", "a"], Path("said"))
     wait_for(Path("a/trial-002/metrics.jsonl"), process)
     process.send_signal(number)
-    assert process.wait(timeout=100) == (75 if number == signal.SIGINT else -number)
+    assert process.wait(timeout=500) == (75 if number == signal.SIGINT else -number)
     first = os.stat("a/trial-001/metrics.jsonl")
     wait_until_free(Path("a/trial-002"))
     assert main(["--resume", "a", "--json"]) == 0

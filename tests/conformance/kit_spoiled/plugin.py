@@ -94,6 +94,7 @@ def mt_task_prints() -> list[Component]:
 @hookimpl
 def mt_tokenizers() -> list[Component]:
     names = ("lower", "too-large", "begins", "shows-specials", "strict", "shifted", "hasty", "early")
+    names += ("too-large-begin", "shown-begin")
     return [
         Component(name=name, summary="spoiled", build=_build("tokenizers", name.title().replace("-", "")))
         for name in names

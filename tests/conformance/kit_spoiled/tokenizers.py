@@ -42,6 +42,14 @@ class ShowsSpecials(Bytes):
         return super().decode(ids) + "<end>" * list(ids).count(257)
 
 
+class TooLargeBegin(Bytes):
+    begin_ids = (259,)
+
+
+class ShownBegin(Bytes):
+    begin_ids = (65,)
+
+
 class Strict(Bytes):
     def decode(self, ids: Sequence[int]) -> str:
         return bytes(each for each in ids if each < 256).decode()

@@ -98,7 +98,9 @@ def _written(name: str, options: dict[str, Any]) -> tuple[Any, Any, dict[str, An
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = host().get("train_model", "llama").component.build(family.config(**SMALL))
-        known = {"target_rank": 2, **options} if "target_rank" in component.config.model_fields else options
+        known = (
+            {"target_rank": options["rank"], **options} if "target_rank" in component.config.model_fields else options
+        )
         known = {key: value for key, value in known.items() if key in component.config.model_fields}
         adapter = component.build(component.config(**known))
         adapter.plan, adapter.has_values = (PLAN if "probe_steps" in component.config.model_fields else {}), True

@@ -137,10 +137,10 @@ def installed_plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sources.append(str(source))
     pip = [sys.executable, "-m", "pip", "-q"]
     build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(base / "wheels"), *sources]
-    subprocess.run(build, check=True, timeout=200)
+    subprocess.run(build, check=True, timeout=1500)
     wheels = {dist: next((base / "wheels").glob(f"{dist.replace('-', '_')}-*.whl")) for dist in PLUGINS}
     install = [*pip, "install", "--no-deps", "--no-index", "--target", str(base / "installed" / "all")]
-    subprocess.run([*install, *map(str, wheels.values())], check=True, timeout=200)
+    subprocess.run([*install, *map(str, wheels.values())], check=True, timeout=1500)
     for dist, wheel in wheels.items():  # what pip does with a wheel of pure Python, without half a second for each
         zipfile.ZipFile(wheel).extractall(base / "installed" / dist)
     return base / "installed"

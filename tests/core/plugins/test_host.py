@@ -17,7 +17,7 @@ HOME = {"plugins": "mt_core", "train": "mt_train"}
 
 def command(module: str, *words: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", f"{HOME[module]}.cli.{module}", *words]
-    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_an_installed_plugin_is_listed_and_usable(environment: Environment) -> None:
@@ -169,7 +169,7 @@ sys.exit(importlib.import_module(f'{home}.cli.{module}').main(words))
 )
 def test_no_torch_is_imported_to_list_or_to_help(words: list[str], environment: Environment) -> None:
     line = [sys.executable, "-c", POISON, *words]
-    result = subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=300, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout
 
@@ -177,7 +177,7 @@ def test_no_torch_is_imported_to_list_or_to_help(words: list[str], environment: 
 def test_a_list_of_metadata_needs_neither_pydantic_nor_pluggy_nor_a_plugin(environment: Environment) -> None:
     env = environment("acme-good", POISONED="pydantic pydantic_core pluggy yaml rich acme_good mt_plugin_llama")
     line = [sys.executable, "-c", POISON, "plugins", "list"]
-    result = subprocess.run(line, env=env, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(line, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert result.returncode == 0, result.stderr
     assert "acme-good" in result.stdout
 

@@ -91,6 +91,20 @@ def test_an_origin_is_what_pip_says_without_a_password(
     assert origin_of(importlib.metadata.PathDistribution(tmp_path)) == origin
 
 
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[]", "1", "\x00", '{"url": 1, "dir_info": []}', '{"dir_info": {"editable": true}}', '{"vcs_info": 1}'],
+)
+def test_a_damaged_direct_url_hurts_nobody(tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "acme_hurt-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-hurt\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[mt_core.plugins]\nhurt = acme_hurt\n")
+    (info / "direct_url.json").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "acme-hurt" in {each.distribution for each in installed(Selection())}
+
+
 def test_the_lock_has_the_origin_of_what_no_index_has(lock: dict[str, Any]) -> None:
     assert "acme-good" not in lock["origins"], "a wheel that was unpacked, of which nobody has said it"
     for name in ("mt-core", "mt-train", "mt-plugin-standard"):
@@ -156,9 +170,9 @@ def test_a_folder_that_is_worked_on_has_the_hash_of_its_wheel(tmp_path: Path) ->
         Path(__file__).parents[3] / "plugins/llama", tmp_path / "llama", ignore=shutil.ignore_patterns("*.egg-info")
     )
     build = [sys.executable, "-m", "pip", "-q", "wheel", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*build, "-w", str(tmp_path), str(source)], check=True, timeout=120)
+    subprocess.run([*build, "-w", str(tmp_path), str(source)], check=True, timeout=600)
     zipfile.ZipFile(next(tmp_path.glob("*.whl"))).extractall(tmp_path / "site")
     code = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); from mt_core.plugins.lock import *;"
     code += "print(distribution_hash('mt-plugin-llama'))"
-    said = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
+    said = subprocess.run([sys.executable, "-c", code], check=True, timeout=300, capture_output=True, text=True)
     assert said.stdout.strip() == distribution_hash("mt-plugin-llama")

@@ -28,7 +28,6 @@ def test_what_could_not_be_written_is_written_later_after_one_warning(
     assert capsys.readouterr().err == f"notice: {path} can be written again, and holds what was missing\n"
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
 def test_only_regular_files_are_appended_to(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     path, precious = tmp_path / "lines", tmp_path / "precious"

@@ -209,7 +209,7 @@ def test_help_shows_the_keys_of_the_chosen_dataset_without_torch(tmp_path: Path)
         [sys.executable, "-c", poison, *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         env={**os.environ},
     )

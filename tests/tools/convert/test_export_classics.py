@@ -67,7 +67,10 @@ ALIKE = {"gora", "loftq", "lora-da", "lora-one"}
 def test_peft_loads_it_with_the_logits_of_the_run_and_so_do_we(
     name: str, train: Callable[..., Path], pretrained: Path, export: Callable[..., str], tmp_path: Path
 ) -> None:
-    run = train("--adapter", name, *TRAINED[name], lr="1e-1")
+    rate = (
+        "1e-3" if name == "randlora" else "1e-1"
+    )  # more makes its weights so large that a rounding error grows a hundredfold
+    run = train("--adapter", name, *TRAINED[name], lr=rate)
     assert "(own names)" not in export("--run", run, "--output", tmp_path / "out")
     want = of_run(run)
     assert (want - theirs(pretrained)).abs().max() > 1e-3

@@ -90,9 +90,21 @@ def test_a_value_that_half_precision_cannot_hold_is_refused(pretrained: Path, co
 def test_a_run_comes_out_with_the_weights_that_it_saved_and_what_a_card_says(
     pretrained: Path, convert: Convert, tmp_path: Path
 ) -> None:
-    run, text = tmp_path / "run", tmp_path / "text.txt"
+    run, text, base = tmp_path / "run", tmp_path / "text.txt", tmp_path / "bases" / "my-llama"
     text.write_text("What is the capital of France? Paris.\n\n" * 50)
-    words = ["--model", "llama", "--model.weights", str(pretrained), "--dataset", "text", "--dataset.path", str(text)]
+    shutil.copytree(pretrained, base)
+    words = [
+        "--model",
+        "llama",
+        "--model.weights",
+        str(base),
+        "--tokenizer.path",
+        str(pretrained),
+        "--dataset",
+        "text",
+        "--dataset.path",
+        str(text),
+    ]
     words += ["--train.steps", "2", "--train.sequence-len", "32", "--output", str(run)]
     assert mt_train([*words, "--checkpoint.every-steps", "1", "--data.template", "chatml"]) == 0
     saved = run / "checkpoints/step-00000001"
@@ -110,10 +122,10 @@ def test_a_run_comes_out_with_the_weights_that_it_saved_and_what_a_card_says(
     assert str(tmp_path) not in card
     assert "license: fill in" in card
     # a run whose base is gone is whole by itself
-    (run / "run.yaml").write_text((run / "run.yaml").read_text().replace(str(pretrained), str(tmp_path / "gone"), 1))
+    shutil.rmtree(base)
     convert(run, tmp_path / "again")
     assert_equal(tensors(tmp_path / "last"), tensors(tmp_path / "again"))
-    assert "- base: gone\n" in (tmp_path / "again/README.md").read_text()
+    assert "- base: my-llama\n" in (tmp_path / "again/README.md").read_text()
 
 
 def test_a_run_on_bytes_has_a_tokenizer_that_transformers_reads(convert: Convert, tmp_path: Path) -> None:
@@ -160,7 +172,7 @@ def test_memory_stays_below_the_largest_shard(pretrain: Callable[..., Path], pre
     assert sum(path.stat().st_size for path in source.glob("*.safetensors")) > 3 * largest
     paths = [source, pretrained, tmp_path / "out", tmp_path / "warm"]
     words = [sys.executable, "-c", MEASURED, *map(str, paths)]
-    said = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True).stdout.splitlines()[-1]
+    said = subprocess.run(words, capture_output=True, text=True, timeout=600, check=True).stdout.splitlines()[-1]
     code, grown = map(int, said.split())
     written = max(path.stat().st_size for path in (tmp_path / "out").glob("*.safetensors"))
     assert code == 0

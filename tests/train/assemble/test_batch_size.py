@@ -90,7 +90,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for r in range(2)
     ]
     try:
-        said = [process.communicate(timeout=250)[1].decode()[-3000:] for process in processes]
+        said = [process.communicate(timeout=1500)[1].decode()[-3000:] for process in processes]
     finally:
         for process in processes:
             process.kill()

@@ -8,7 +8,7 @@ import pytest
 
 from mt_core import CheckpointError, UsageError
 from mt_tools.cli.checkpoint import main as checkpoint_command
-from mt_tools.cli.eval import _output
+from mt_tools.cli.eval import _output, _write
 from mt_train.assemble.choice import chosen
 from mt_train.config.commandline import CommandLine
 
@@ -32,3 +32,16 @@ def test_an_evaluation_sees_before_it_begins_that_its_output_is_a_file(tmp_path:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match=r"notes\.txt is a file; name another"):
         _output(CommandLine(flags={"output": str(tmp_path / "notes.txt" / below)}))
+
+
+def test_what_an_evaluation_writes_goes_through_no_link(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "eval").mkdir()
+    (tmp_path / "eval/predictions.jsonl").symlink_to(tmp_path / "mine")
+    _write(tmp_path / "eval", [], [{"id": "a"}], wanted=True)
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert (tmp_path / "eval/predictions.jsonl").read_text() == '{"id": "a"}\n'
+    (tmp_path / "eval/metrics.json").unlink()
+    (tmp_path / "eval/metrics.json").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="holds the metrics of an earlier evaluation"):
+        _output(CommandLine(flags={"output": str(tmp_path / "eval")}))

@@ -210,14 +210,13 @@ def test_a_line_or_a_tracker_that_leaves_is_left_out_as_one_that_fails(
     assert (tmp_path / "run" / "completed").exists()
 
 
-@pytest.mark.timeout(300)
 def test_when_one_of_two_processes_leaves_the_run_fails_and_says_which(site: Path, tmp_path: Path) -> None:
     words = ["--model", "kit-tiny", "--dataset", "quits-rows", "--train.steps", "3", "--train.sequence-len", "32"]
     words += ["--callbacks", "quits", "--callbacks.quits.where", "on_step_end", "--callbacks.quits.rank", "1"]
     command = [sys.executable, "-m", "mt_train.cli.train", *words, "--nproc-per-node", "2", "--output", "run"]
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
     ended = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=250
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=1500
     )
     assert ended.returncode == 1, ended.stderr
     assert (

@@ -304,6 +304,8 @@ class End:
 
     code: Any
     said: str
+    debug: bool = False
+    """Whether tracebacks were asked for."""
 
     @property
     def fault(self) -> str:
@@ -311,7 +313,7 @@ class End:
         if self.code not in (0, 1, 2):
             return f"ended with {self.code!r}"
         if (
-            "Traceback" in self.said
+            ("Traceback" in self.said and not self.debug)
             or "--debug shows where" in self.said
             or re.search(r"unexpected \w+(Error|Exception)\b", self.said)
         ):
@@ -357,7 +359,7 @@ def run(main: Callable[[list[str]], int], words: Sequence[str]) -> End:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
         sys.stdin = stdin
-    return End(code, said.getvalue())
+    return End(code, said.getvalue(), debug="--debug" in words)
 
 
 # Command lines

@@ -61,6 +61,6 @@ def test_so_do_a_hundred_processes(place: Path) -> None:
     for _ in range(100):
         path = odd_inputs.config_file(place, chance, all_of)
         command = [sys.executable, "-m", "mt_train.cli.train", "--config", str(path), "--print-config"]
-        result = subprocess.run(command, capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
+        result = subprocess.run(command, capture_output=True, timeout=300, check=False, stdin=subprocess.DEVNULL)
         end = End(result.returncode, result.stderr.decode("utf-8", "replace"))
         assert not end.fault, f"{end.fault}: {path.read_bytes()[:3000]!r}\n{end.said}"

@@ -116,13 +116,12 @@ def killed_at_random(root: Path, seed: int) -> None:
     time.sleep(chance.uniform(0.2, 1.2))
     victim.kill()
     for process in both:
-        process.wait(timeout=60)
+        process.wait(timeout=300)
     other = next(process for process in both if process is not victim)
     assert other.returncode == 0
 
 
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 24))])
-@pytest.mark.timeout(120)
 def test_two_at_once_with_one_killed_leave_the_same_bytes(seed: int, made: Path, tmp_path: Path) -> None:
     killed_at_random(tmp_path, seed)
     assert content(tmp_path / "key") == content(made)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from mt_core.nn import LossFactor, with_loss
+from mt_train.engine.engine import StepSize
 from mt_train.engine.fused import FusedEngine
 
 
@@ -24,6 +25,6 @@ def test_a_loss_of_a_layer_has_the_factor_of_the_loss_itself(tokens: float) -> N
     module.model = SimpleNamespace(loss_factor=factor)  # type: ignore[attr-defined]
     engine.module = module  # type: ignore[assignment]
     engine.plan = SimpleNamespace(scales_loss=False, sharing_ranks=2)  # type: ignore[assignment]
-    engine._pass(torch.full((3,), 2.0), tokens, lambda parameter: None)
+    engine._pass(torch.full((3,), 2.0), StepSize(tokens, int(tokens)), lambda parameter: None)
     assert weight.grad is not None
     torch.testing.assert_close(weight.grad, torch.full((3,), (2.0 + 5.0) * 2 / tokens))

@@ -295,10 +295,14 @@ SPLIT += ["pipeline-to-0", "pipeline-to-3", "transfer-from-0", "transfer-from-3"
 
 
 def assert_equal(one: dict[str, Any], many: dict[str, Any]) -> None:
-    """Losses, norms and evaluations to 1e-5 of each, and parameters to 1e-5."""
+    """Losses and evaluations to 2e-6 of each (2e-7 was measured), norms to 5e-5, and parameters to 1e-5.
+
+    After 20 steps of Adam in fp32 parameters differ by 1e-6; along that the gradient changes by as much times the curvature,
+    which is some tens: norms were 1.2e-5 apart at worst.
+    """
     assert one["tokens"] == many["tokens"]
-    for key in ("losses", "norms", "eval"):
-        assert close(one[key], many[key], 1e-5), (key, one[key], many[key])
+    for key, tolerance in (("losses", 2e-6), ("norms", 5e-5), ("eval", 2e-6)):
+        assert close(one[key], many[key], tolerance), (key, one[key], many[key])
     assert one["values"].keys() == many["values"].keys()
     for name, values in one["values"].items():
         assert max(abs(a - b) for a, b in zip(values, many["values"][name], strict=True)) < 1e-5, name

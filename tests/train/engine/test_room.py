@@ -57,7 +57,7 @@ def test_a_size_beyond_any_machine_is_one_error_of_the_command() -> None:
         "none",
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "mt_train.cli.train", *words], capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", "mt_train.cli.train", *words], capture_output=True, text=True, timeout=1500
     )
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("error") == 1

@@ -48,7 +48,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         )
         for rank in range(2)
     ]
-    errors = [process.communicate(timeout=250)[1].decode() for process in processes]
+    errors = [process.communicate(timeout=1500)[1].decode() for process in processes]
     assert all(process.returncode == 0 for process in processes), "\n".join(error[-3000:] for error in errors)
     return json.loads(out.read_text())
 

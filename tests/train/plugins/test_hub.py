@@ -42,7 +42,7 @@ def train(home: Path, folder: Path, weights: str) -> subprocess.CompletedProcess
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=500,
         check=False,
     )
 
@@ -118,7 +118,9 @@ def fetch(hub: str, folder: Path, name: str, token: str | None) -> subprocess.Co
     environment |= {"HF_TOKEN": token} if token else {}
     code = f"from mt_train.plugins.hub import located; print(located({name!r}))"
     command = [sys.executable, "-c", code]
-    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 def test_weights_are_fetched_with_the_environments_token_and_no_pickle_among_them(hub: str, tmp_path: Path) -> None:

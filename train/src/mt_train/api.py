@@ -12,12 +12,14 @@ from mt_train.assemble.choice import chosen
 from mt_train.assemble.discovery import discovered
 from mt_train.assemble.resume import describe_finished, is_finished, resolve_resumed
 from mt_train.assemble.run_file import run_config
+from mt_train.checkpoint.fields import LARGEST
 from mt_train.checkpoint.folder import next_run_folder
 from mt_train.config import arguments
 from mt_train.config.commandline import merge
 from mt_train.config.files import read_config
 from mt_train.config.names import expand
 from mt_train.config.plain import check_plain
+from mt_train.config.ranks import MOST_PROCESSES
 from mt_train.config.run import RunConfig
 from mt_train.engine.plan import check_layout
 from mt_train.plugins.resolve import Resolved, resolve
@@ -44,7 +46,7 @@ def check_config(source: Config, *, processes: int = 1) -> RunConfig:
 
     Raises ``ConfigError`` with every fault. Imports no torch.
     """
-    world = arguments.whole_number("check_config", "processes", processes, 1)
+    world = arguments.whole_number("check_config", "processes", processes, 1, MOST_PROCESSES)
     resolved = resolve(_raw("check_config", "source", source), discovered())
     check_layout(resolved.config, world=world, offers=resolved.offers.values())
     return resolved.config
@@ -98,8 +100,8 @@ def load_run(run: str | Path, *, checkpoint: str | int = "last", averaged: str |
     from mt_train.assemble.load import load
 
     folder = Path(expand(arguments.path("load_run", "run", run)))
-    is_step = isinstance(checkpoint, int) and not isinstance(checkpoint, bool)
-    which = arguments.text("load_run", "checkpoint", str(checkpoint) if is_step else checkpoint, _WHICH)
+    is_step = type(checkpoint) is int and 0 <= checkpoint <= LARGEST
+    which = str(checkpoint) if is_step else arguments.text("load_run", "checkpoint", checkpoint, _WHICH)
     if which == "all" or "," in which:
         raise arguments.refuse("load_run", "checkpoint", checkpoint, _WHICH)
     if averaged is not None:

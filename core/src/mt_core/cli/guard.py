@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mt_core.config.secrets import redact
 from mt_core.config.terminal import shown_streams
-from mt_core.errors import MtError, WorkerError, of_system, refuse_exit
+from mt_core.errors import MtError, WorkerError, of_system, refuse_exit, shown
 from mt_core.tracking.streams import make_printable
 
 ERRORS_VARIABLE = "MT_ERRORS"
@@ -61,6 +61,12 @@ def _guarded(action: Callable[[], int], debug: bool) -> int:
             return _report_unexpected(error, debug)
         _report(str(of_system(error)), debug)
         return 1
+    except UnicodeEncodeError as error:  # half of a character, which JSON and Python can have, and no file's name
+        _report(
+            f"{shown(error.object)} cannot be written as {error.encoding}: {error.reason}; take out the character",
+            debug,
+        )
+        return 2
     except Exception as error:  # noqa: BLE001 - the last line of defence; the traceback is in the log and with --debug
         return _report_unexpected(error, debug)
 

@@ -11,6 +11,7 @@ from mt_core.nn.adapted import (
 )
 from mt_core.nn.attention import SdpaAttention
 from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums, document_lengths
+from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import AttentionFn, BlockContext, KVCache
 from mt_core.nn.fused import RMSNorm, geglu, swiglu
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
@@ -43,6 +44,7 @@ __all__ = [
     "TrainModel",
     "chunked_loss",
     "document_lengths",
+    "exclude_from_compile",
     "geglu",
     "linear_with_low_rank",
     "low_rank",

@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from mt_core.errors import UsageError
 from mt_core.nn.batch import DocumentLengths, document_lengths
 from mt_core.nn.blocks import Form, blockwise
+from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import BlockContext
 from mt_core.nn.flex import softcapped
 from mt_core.nn.varlen import varlen
@@ -42,7 +43,7 @@ class SdpaAttention:
     def __repr__(self) -> str:
         return f"sdpa ({self.kernel})"
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @exclude_from_compile
     def __call__(
         self,
         q_BTNH: Tensor,

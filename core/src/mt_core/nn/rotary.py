@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from mt_core.config.rope import RopeScaling
+from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import BlockContext
 
 
@@ -55,7 +56,7 @@ class Rotary:
         assert isinstance(tables, RotaryTables), f"another module wrote context.shared[{self._key!r}]"
         return tables
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @exclude_from_compile
     @torch.no_grad()
     def _compute(self, context: BlockContext) -> RotaryTables:
         angles_BTF = context.positions_BT.unsqueeze(-1).float() * self._frequencies(context)

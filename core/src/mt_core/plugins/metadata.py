@@ -120,14 +120,19 @@ def origin_of(distribution: Distribution) -> str:
 
 
 def _direct_url(distribution: Distribution) -> dict[str, Any]:
-    content = json.loads(distribution.read_text("direct_url.json") or "{}")
-    return content if isinstance(content, dict) else {}
+    """Its ``direct_url.json``; empty without one, and for one that is damaged: it only says where something is from."""
+    try:
+        content = json.loads(distribution.read_text("direct_url.json") or "{}")
+    except (ValueError, OSError):
+        return {}
+    parts = [content, *(content.get(key, {}) for key in ("dir_info", "vcs_info"))] if isinstance(content, dict) else []
+    return content if parts and all(isinstance(part, dict) for part in parts) else {}
 
 
 def sources_of(distribution: Distribution) -> str:
     """The folder of an editable install's sources (PEP 610); empty for any other, which is where its metadata is."""
     origin = _direct_url(distribution)
-    return unquote(urlparse(origin["url"]).path) if origin.get("dir_info", {}).get("editable") else ""
+    return unquote(urlparse(str(origin.get("url", ""))).path) if origin.get("dir_info", {}).get("editable") else ""
 
 
 def _names(text: str) -> set[str]:

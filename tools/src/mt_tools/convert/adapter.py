@@ -26,15 +26,15 @@ def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True
 
     Raises ``UsageError`` for a run that trained all of its model.
     """
-    import torch
 
+    from mt_core.nn.meta import on_meta
     from mt_train.assemble.adapted import inject
     from mt_train.assemble.model import trained_names
     from mt_train.checkpoint.tensors import open_model, write_tensors
 
     assert source.checkpoint is not None, "a run has one"
     model = drawn(source.resolved)
-    with torch.device("meta"):
+    with on_meta():
         adapter = inject(source.resolved, model, checkpoint=source.checkpoint)
     names = {name for name, _ in model.named_parameters()}
     saved = set(adapter.saved_state(model)) | trained_names(source.resolved, model, adapter)

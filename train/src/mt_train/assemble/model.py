@@ -14,6 +14,7 @@ from mt_core.errors import ComponentError, UsageError
 from mt_core.groups import matching, require_matches
 from mt_core.model_protocols import Objective, Quantizer
 from mt_core.nn import LayerSpec, SdpaAttention, TrainModel
+from mt_core.nn.compilation import disable_excluded
 from mt_train.assemble.adapted import inject, start
 from mt_train.assemble.weights import Say, weights_of
 from mt_train.engine.build import build_model, build_quantized, fill_model, weight_names
@@ -67,6 +68,7 @@ def build_engine(
         stage = settled(stage, process.device)
     start(resolved, model, adapter, names, process=process, checkpoint=checkpoint)
     if config.train.compile:
+        disable_excluded()
         for layer in model.layers()[1:-2]:
             layer.module.compile(dynamic=False)
     groups = parameter_groups(resolved, model, adapter)

@@ -171,12 +171,16 @@ def own_torch_settings(config: TrainConfig, device: str) -> Iterator[None]:
     from mt_train.assemble.matmul import matmul_precision
     from mt_train.engine.random_state import kept_random_state
 
+    def set_deterministic(wanted: bool) -> None:
+        if wanted != torch.are_deterministic_algorithms_enabled():  # this imports the compiler, a third of a start
+            torch.use_deterministic_algorithms(wanted)
+
     before = torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision()
-    torch.use_deterministic_algorithms(config.deterministic)
+    set_deterministic(config.deterministic)
     torch.set_float32_matmul_precision(matmul_precision(device, tf32=config.tf32))
     try:
         with kept_random_state():
             yield
     finally:
-        torch.use_deterministic_algorithms(before[0])
+        set_deterministic(before[0])
         torch.set_float32_matmul_precision(before[1])

@@ -7,14 +7,14 @@ from fnmatch import fnmatchcase
 from os.path import expanduser
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from mt_core.adapters.base import Adapter
 from mt_core.adapters.folder import AdapterFolder
 from mt_core.components import AdapterComponent, TokenizerComponent
-from mt_core.errors import CheckpointError, WeightsError
+from mt_core.errors import CheckpointError, WeightsError, shown
 from mt_core.nn import TrainModel
+from mt_core.nn.meta import on_meta
 from mt_core.weights import NewRows
 from mt_train.checkpoint.files import sha256
 from mt_train.checkpoint.manifest import read_manifest
@@ -97,7 +97,7 @@ def averaged_of(checkpoint: Path | None, name: str) -> TensorSource:
     if not kept.get(name):
         known = ", ".join(key for key, tensors in kept.items() if tensors) or "none"
         raise CheckpointError(
-            f"{checkpoint or 'weights that are no checkpoint'} has no averaged weights named {name!r}; there are: {known}."
+            f"{checkpoint or 'weights that are no checkpoint'} has no averaged weights named {shown(name)}; there are: {known}."
             " Train with --callbacks ema or swa"
         )
     return kept[name]
@@ -203,7 +203,7 @@ def _per_token(resolved: Resolved, model: ModelRef) -> list[str]:
     shapes = []
     for more in (0, 1):
         options = model.options.model_copy(update={"vocab_size": model.options.vocab_size + more})
-        with torch.device("meta"):
+        with on_meta():
             built = resolved.build("train_model", options)
         shapes.append({name: parameter.shape for name, parameter in built.named_parameters()})
     return [name for name, shape in shapes[0].items() if shapes[1][name] != shape]

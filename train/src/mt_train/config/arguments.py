@@ -21,10 +21,11 @@ def flag(call: str, parameter: str, value: object) -> bool:
     return value
 
 
-def whole_number(call: str, parameter: str, value: object, least: int) -> int:
-    """A whole number from ``least`` on."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise refuse(call, parameter, value, f"a whole number from {least} on")
+def whole_number(call: str, parameter: str, value: object, least: int, most: int | None = None) -> int:
+    """A whole number from ``least`` on, up to ``most`` where that is given."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
+        allowed = f"from {least} on" if most is None else f"from {least} to {most:,}"
+        raise refuse(call, parameter, value, f"a whole number {allowed}")
     return value
 
 

@@ -9,6 +9,7 @@ import torch
 
 from mt_core.errors import ConfigError, Fault
 from mt_core.nn import TrainModel
+from mt_core.nn.meta import on_meta
 from mt_train.engine.build import DTYPES
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
@@ -43,7 +44,7 @@ def refuse_beyond_memory(make: Callable[[], TrainModel], *, plan: Plan, process:
 def _numbers(make: Callable[[], TrainModel]) -> int | None:
     """Parameters of the model; ``None`` for one that looks at values while it is built, of which there are none here."""
     try:
-        with torch.device("meta"):
+        with on_meta():
             model = make()
     except (RuntimeError, NotImplementedError):
         return None

@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mt_core.nn.compilation import exclude_from_compile
 from mt_train.engine.processes import Process
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ class UlyssesAttention:
     def __repr__(self) -> str:
         return f"{self.whole!r}, rows shared by {self._size} ranks"
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @exclude_from_compile
     def __call__(
         self,
         q_BTNH: Tensor,
-        k_BTKH: Tensor,
-        v_BTKH: Tensor,
+        k_BSKH: Tensor,
+        v_BSKH: Tensor,
         context: BlockContext,
         *,
         scale: float | None = None,
@@ -60,14 +60,14 @@ class UlyssesAttention:
         def core(q: Tensor, k: Tensor, v: Tensor, *rest: Any, **named: Any) -> Tensor:
             return self.whole(q, k, v, context, scale=scale, window=window, softcap=softcap)
 
-        times = math.lcm(k_BTKH.shape[2], self._size) // k_BTKH.shape[2]
+        times = math.lcm(k_BSKH.shape[2], self._size) // k_BSKH.shape[2]
         if times > 1:
-            k_BTKH, v_BTKH = (x.repeat_interleave(times, 2) for x in (k_BTKH, v_BTKH))
+            k_BSKH, v_BSKH = (x.repeat_interleave(times, 2) for x in (k_BSKH, v_BSKH))
         exchange = DistributedAttention(core, self._group, scatter_idx=2, gather_idx=1)
-        out: Tensor = exchange(q_BTNH.contiguous(), k_BTKH.contiguous(), v_BTKH.contiguous(), batch_dim_idx=0)
+        out: Tensor = exchange(q_BTNH.contiguous(), k_BSKH.contiguous(), v_BSKH.contiguous(), batch_dim_idx=0)
         return out
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @exclude_from_compile
     def over_row(self, value: Tensor) -> Tensor:
         """Added up over the ranks that share the rows; see ``BlockContext``."""
         whole = value.clone()

@@ -18,6 +18,7 @@ from mt_core.groups import group_sizes
 from mt_core.model_protocols import Quantizer
 from mt_core.nn import Layer, TrainModel
 from mt_core.nn.loss import CHUNK_TOKENS
+from mt_core.nn.meta import on_meta
 from mt_train.assemble.adapted import inject
 from mt_train.assemble.data import RunData, build_data, make_loader
 from mt_train.assemble.model import parameter_groups, pipeline_layers
@@ -121,7 +122,7 @@ def draw(resolved: Resolved, stages: int, checkpoint: Path | None = None) -> Dra
         bounds = (0, len(model.layers()))
     names = [name for name, _ in model.named_parameters()]
     weights_of(resolved, names, lambda text: None, checkpoint, adapted=True)
-    with torch.device("meta"):
+    with on_meta():
         adapter = inject(resolved, model, checkpoint=checkpoint)
     own = [name for name, _ in model.named_parameters() if name not in set(names)]
     adapter_weights(resolved, model, adapter, names, own, checkpoint)

@@ -31,11 +31,16 @@ def resolve_rows(raw: Mapping[str, Any], host: PluginHost) -> Resolved:
     family = ModelFamily(
         name=ANY_MODEL, config=ModelConfig, summary="no model", variants={"any": size}, default_variant="any"
     )
-    built_in.offers.append(Offer("model", family, built_in.info))
-    built_in.offers.append(Offer("train_model", Component(name=ANY_MODEL, summary="no model"), built_in.info))
-    found = resolve({**raw, "model": {"name": ANY_MODEL}}, host)
-    tokenizer = found.build("tokenizer", found.config.tokenizer.options)
-    return resolve({**raw, "model": {"name": ANY_MODEL, "vocab_size": tokenizer.size}}, host)
+    train_model = Component(name=ANY_MODEL, summary="no model")
+    own = [Offer("model", family, built_in.info), Offer("train_model", train_model, built_in.info)]
+    built_in.offers.extend(own)
+    try:
+        found = resolve({**raw, "model": {"name": ANY_MODEL}}, host)
+        tokenizer = found.build("tokenizer", found.config.tokenizer.options)
+        return resolve({**raw, "model": {"name": ANY_MODEL, "vocab_size": tokenizer.size}}, host)
+    finally:
+        for offer in own:  # the host is the caller's
+            built_in.offers.remove(offer)
 
 
 def describe_rows(resolved: Resolved, data: RunData, *, count: int) -> dict[str, Any]:

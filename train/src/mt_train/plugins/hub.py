@@ -11,7 +11,7 @@ import re
 from os.path import expanduser
 from pathlib import Path
 
-from mt_core.errors import WeightsError, first_line
+from mt_core.errors import WeightsError, first_line, shown
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 _FETCHED = ["*.safetensors", "*.json", "*.model", "*.jinja", "*.txt"]
@@ -21,8 +21,13 @@ _LEFT_OUT = ["original/*", "onnx/*", "*.onnx*", "training_args*"]
 def located(weights: str) -> Path:
     """The file or folder that ``model.weights`` means. Raises ``WeightsError`` when it is nowhere to be had."""
     path = Path(expanduser(weights))
-    if path.exists() or not _NAME.fullmatch(weights):
-        return path
+    try:
+        if path.exists() or not _NAME.fullmatch(weights):
+            return path
+    except OSError as error:  # a name longer than the file system's
+        raise WeightsError(
+            f"model.weights is {shown(weights)}, which is no path: {error.strerror}; check it"
+        ) from error
     return _snapshot(weights)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from mt_core.adapters import LowRankLinear
-from mt_core.nn import low_rank
+from mt_core.nn import exclude_from_compile, low_rank
 
 RESERVED = 1e-5
 """λ of a rank in reserve: its a and b learn, and it adds nothing yet."""
@@ -84,7 +84,7 @@ class IncreLoraLinear(LowRankLinear):
         return delta_FE.mul_(gradient_FE).abs_().sum().div_(delta_FE.numel() ** 0.5).reshape(1)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@exclude_from_compile
 def _watch(added: Tensor, inputs: Tensor, layer: IncreLoraLinear) -> Tensor:
     """``added`` as it is; in the backward ``layer`` gathers. What is saved is saved as autograd does, so that recomputation works."""
     return _Watched.apply(added, inputs, layer)  # type: ignore[no-untyped-call, no-any-return]
