@@ -86,6 +86,7 @@ LONGEST = (
     "quantizers/test_layouts.py",
     "search/test_process.py",
     "optim/test_layouts.py",
+    "integration/test_users_console.py",
     "train/cli/test_pipeline.py",
     "callbacks/test_averaging.py",
     "integration/test_scale_out.py",

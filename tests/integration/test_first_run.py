@@ -76,12 +76,11 @@ def test_it_says_what_it_trained_on_and_what_to_do_next(
 
 
 def test_every_process_count_and_launcher_trains_the_same(tmp_path: Path) -> None:
-    """One launch each; what they compute is compared closely in tests/train/engine."""
+    """One launch each of others; our own is in tests/train/cli. What they compute is compared closely in tests/train/engine."""
     options = ["--model", "llama", "--train.steps", "3", "--train.global-batch-size", "16", "--eval.every-steps", "3"]
     path = f"{SCRIPTS}:{os.environ['PATH']}"
     launchers = {
         "one": [str(SCRIPTS / "mt-train")],
-        "own": [str(SCRIPTS / "mt-train"), "--nproc-per-node", "2"],
         "torchrun": [str(SCRIPTS / "torchrun"), "--nproc-per-node", "2", "-m", "mt_train.cli.train"],
         "deepspeed": [
             *(str(SCRIPTS / "deepspeed"), "--num_accelerators", "2", "--no_local_rank"),

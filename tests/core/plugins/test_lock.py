@@ -17,7 +17,7 @@ import pytest
 from mt_core.errors import CheckpointError
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.lock import code_hash, compared, distribution_hash, locked
-from mt_core.plugins.metadata import FILE, FOLDER, Selection, origin_of
+from mt_core.plugins.metadata import FILE, FOLDER, Selection, installed, origin_of
 
 Install = Callable[..., Path]
 
