@@ -101,6 +101,33 @@ LONGEST = (
 )
 """What takes longest, the longest first: what is begun last should be short. All others follow as they are collected."""
 
+LONG = (
+    *(
+        f"integration/test_docs.py::test_a_page_can_be_followed[docs/{page}.md]"
+        for page in ("add_a_model", "callbacks", "devices", "memory", "scale_out", "search", "tutorial")
+    ),
+    *(
+        f"{APART}::test_a_part_of_its_suite_passes[{name}]"
+        for name in ("callbacks", "datasets", "gemma", "optim", "quantizers", "qwen", "search", "trackers")
+    ),
+    "integration/test_first_run.py::test_every_process_count_and_launcher_trains_the_same",
+    "integration/test_first_run.py::test_a_resumed_command_writes_what_an_uninterrupted_one_writes",
+    "integration/test_scale_out.py::test_the_slurm_script_trains",
+    "train/engine/test_resume.py::test_a_run_goes_on_after_a_rank_was_killed_bit_for_bit",
+    "train/cli/test_stopping.py::test_two_processes_agree_to_leave_an_evaluation",
+    "train/cli/test_stopping.py::test_a_second_signal_stops_at_once",
+    "train/planning/test_memory.py",
+    "train/test_nearest.py::test_every_layout_of_the_grid",
+    "adapters/test_layouts.py",
+    "optim/test_layouts.py",
+    "quantizers/test_layouts.py",
+    "callbacks/test_averaging.py",
+    "search/test_process.py",
+    "faults/test_processes.py",
+    "docs/test_site.py",
+)
+"""Where the ids of tests begin that take a third of the time of all; each has a shorter kin that is always run."""
+
 
 def piece(nodeid: str) -> str:
     """What a test goes to a worker with: its file, so that launches are shared, one of the folders above, or its parameter."""
@@ -121,6 +148,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     config.option.loadscopereorder = False
     return Pieces(config, log)
+
+
+@pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")
+def pytest_mark_long(items: list[pytest.Item]) -> None:
+    """Those of ``LONG`` are marked, before a selection by marks is made."""
+    starts = tuple(f"tests/{name}" for name in LONG)
+    for item in items:
+        if item.nodeid.startswith(starts) and item.get_closest_marker("soak") is None:
+            item.add_marker("long")
 
 
 @pytest.hookimpl(trylast=True)
