@@ -164,8 +164,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Workers collect the longest pieces first."""
     if not hasattr(config, "workerinput"):
         return
-    if gone := [name for name in LONGEST if not (Path(__file__).parent / name).exists()]:
-        raise pytest.UsageError(f"tests/conftest.py puts first what does not exist: {gone}; mend LONGEST")
+    files = {name.partition("::")[0] for name in (*LONGEST, *LONG)}
+    if gone := sorted(name for name in files if not (Path(__file__).parent / name).exists()):
+        raise pytest.UsageError(f"tests/conftest.py names what does not exist: {gone}; mend LONGEST and LONG")
     rank = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(piece(item.nodeid).partition("[")[0], len(rank)))
 
