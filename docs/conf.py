@@ -13,8 +13,23 @@ from sphinx.application import Sphinx
 
 project = html_title = "mt"
 root_doc = "docs/README"
-include_patterns = ["docs/**", "core/README.md", "plugins/*/README.md", "examples/*/README.md"]
-exclude_patterns = [".*", "benchmarks", "core/src", "plugins/*/src", "examples/*/src", "runs", "site", "tests"]
+_DISTRIBUTIONS = ("core", "train", "tools", "conformance")
+include_patterns = [
+    "docs/**",
+    *(f"{name}/README.md" for name in _DISTRIBUTIONS),
+    "plugins/*/README.md",
+    "examples/*/README.md",
+]
+exclude_patterns = [
+    ".*",
+    "benchmarks",
+    *(f"{name}/src" for name in _DISTRIBUTIONS),
+    "plugins/*/src",
+    "examples/*/src",
+    "runs",
+    "site",
+    "tests",
+]
 extensions = ["myst_parser"]
 myst_heading_anchors = 4
 myst_enable_extensions, myst_linkify_fuzzy_links = ["linkify"], False
@@ -36,6 +51,8 @@ def navigate(app: Sphinx, page: str, content: list[str]) -> None:
         for group, items in _GROUP.findall(content[0]):
             entries = (f"{title} <{place}>" for title, place in _PAGE.findall(items))
             content[0] += _TREE.format(group, "\n".join(entries))
+    elif page == "docs/decisions/README":
+        content[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
 
 
 def begin(app: Sphinx, error: Exception | None) -> None:

@@ -91,14 +91,17 @@ def test_the_site_loads_nothing_from_elsewhere(site: dict[Path, Html], folder: P
 def test_every_page_of_the_docs_is_in_the_navigation_once() -> None:
     index = (DOCS / "README.md").read_text(encoding="utf-8")
     items = re.findall(r"^- \[[^]]*\]\(([^):]+\.md)\)", index, re.MULTILINE)
-    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")} - {"README.md"}
+    decisions = {path.name for path in DOCS.glob("decisions/0*.md")}
+    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if path.name not in decisions} - {"README.md"}
     beside = [*ROOT.glob("[!d]*/README.md"), *ROOT.glob("plugins/*/README.md"), *ROOT.glob("examples/*/README.md")]
     readmes = {f"../{path.relative_to(ROOT)}" for path in beside}
     assert sorted(items) == sorted(pages | readmes)
+    table = (DOCS / "decisions/README.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"\((0[^)]+\.md)\)", table)) == sorted(decisions)
 
 
 def test_code_is_shown_as_code_and_tables_as_tables(site: dict[Path, Html]) -> None:
     pages = {path.stem: "".join(page.text) for path, page in site.items()}
     assert "pip install -r requirements.txt" in pages["start"]
     assert [name for name, text in pages.items() if "```" in text or "skip=" in text or "|---" in text] == []
-    assert "encode(row) -> Sample | Rejected" in pages["architecture"]
+    assert "encode(row) -> Sample | Rejected" in pages["contract"]

@@ -43,7 +43,7 @@ from mt_train.config.run import SECTIONS, ModelOptions
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-GUIDES = sorted(path for path in DOCS.rglob("*.md") if path.name not in ("architecture.md", "log.md"))
+GUIDES = sorted(path for path in DOCS.rglob("*.md") if path.name != "log.md")
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("[!d]*/README.md")), *sorted(ROOT.glob("plugins/*/README.md")), *GUIDES]
 TABLES = [DOCS / "from-trainer.md", DOCS / "from-llama-factory.md"]
 SKIPPED = {
@@ -344,7 +344,7 @@ def test_every_option_in_the_second_column_of_a_table_exists(page: Path, capsys:
                 assert option in known.get(command, set()), f"{page.name}: {span}"
 
 
-@pytest.mark.parametrize("page", [*PAGES, DOCS / "architecture.md"], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):

@@ -28,7 +28,7 @@ def test_the_config_file_of_the_readme_resolves(
 
 
 def test_the_reading_order_has_every_package_and_nothing_else() -> None:
-    tree = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").partition("#### The core, in reading order")[2]
+    tree = (ROOT / "docs/design.md").read_text(encoding="utf-8").partition("## The sources, in reading order")[2]
     listed = set(re.findall(r"^  ([\w.]+?)/?  ", tree.split("```")[1], re.MULTILINE))
     places = [ROOT / f"{name}/src/mt_{name}" for name in ("core", "train", "tools")]
     assert {name for name in listed if not any((place / name).exists() for place in places)} == set()

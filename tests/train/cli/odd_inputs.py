@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 SECONDS = int(os.environ.get("MT_ODD_SECONDS", "10"))
 """No command that only checks may take longer; a machine that is busy with other things needs more."""
 
-PAGES = ("README.md", "docs/callbacks.md", "docs/from-llama-factory.md", "docs/architecture.md")
+PAGES = ("README.md", "docs/callbacks.md", "docs/from-llama-factory.md")
 MODEL = {"name": "llama", "n_layers": 1, "dim": 16, "n_heads": 2, "n_kv_heads": 1, "ffn_dim": 32}
 
 VALUES: tuple[Any, ...] = (

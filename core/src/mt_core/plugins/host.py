@@ -1,7 +1,7 @@
 """Loads the installed plugins, one by one, and answers what exists.
 
 Pluggy holds the contract (names and arguments of hooks); its own loader is not used, because it stops at the first
-plugin that fails and drops the second of two with one name (see DESIGN in docs/architecture.md).
+plugin that fails and drops the second of two with one name (docs/decisions/0008-own-loader.md).
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ MAY_CHANGE = (
     "data.workers",
     "data.prove",
 )
-"""Keys that a resumed run may set anew (docs/architecture.md); a trailing dot means a whole section."""
+"""Keys that a resumed run may set anew (docs/resume.md); a trailing dot means a whole section."""
 
 
 def run_config(checkpoint: Path) -> dict[str, Any]:
