@@ -24,10 +24,11 @@ from mt_core.files.scratch import scratch_folder
 with scratch_folder() as folder:
     (folder / "deep").mkdir()
     (folder / "deep" / "config.yaml").write_text("x")
-    print(plain(Path(sys.argv[1])), flush=True)
+    path = plain(Path(sys.argv[1]))
     if "fork" in sys.argv and os.fork() == 0:
         sys.stdin.read()
         os._exit(0)
+    print(path, flush=True)  # the fork is there
     sys.stdin.read()
 """
 
