@@ -10,7 +10,7 @@ import mt_conformance as kit
 from mt_conformance.base import BasePluginConformance
 from mt_conformance.layouts import LayoutConformance
 
-PAGE = Path(__file__).parents[3] / "docs" / "testing_a_plugin.md"
+PAGE = Path(__file__).parents[2] / "docs" / "testing_a_plugin.md"
 BEGIN, END = "<!-- checks: begin -->", "<!-- checks: end -->"
 KINDS = ["Model", "Dataset", "Tokenizer", "Objective", "Optimizer", "Adapter", "Schedule", "TaskPrint", "Callback"]
 
