@@ -79,7 +79,7 @@ def test_windows_and_soft_caps_equal_the_plain_formula(
     torch.testing.assert_close(out, expected.float(), atol=2e-6, rtol=1e-5)
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(
-            mine.grad, other.grad.float(), atol=1e-5, rtol=1e-5
+            mine.grad, other.grad.float(), atol=3e-5, rtol=1e-5
         )  # sums of 160 products of some units
 
 

@@ -93,8 +93,8 @@ def test_logits_of_a_padded_row_are_those_of_the_row_alone(
         later = advance(model, [1] * len(prompts), [len(prompt) for prompt in prompts], cache)
         for row, prompt in enumerate(prompts):
             one, own = prefill(model, [prompt])
-            torch.testing.assert_close(logits[row], one[0], atol=2e-5, rtol=1e-5)
-            torch.testing.assert_close(later[row], advance(model, [1], [len(prompt)], own)[0], atol=2e-5, rtol=1e-5)
+            torch.testing.assert_close(logits[row], one[0], atol=5e-5, rtol=1e-5)
+            torch.testing.assert_close(later[row], advance(model, [1], [len(prompt)], own)[0], atol=5e-5, rtol=1e-5)
 
 
 def test_positions_begin_at_zero_with_the_first_real_token(
