@@ -28,7 +28,7 @@ def write(root: Path, name: str, source: str) -> None:
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("first", "second", "third"):
+    for name in ("first", "second"):
         monkeypatch.syspath_prepend(tmp_path / f"plugins/{name}/src")
     return tmp_path
 
