@@ -93,7 +93,7 @@ def test_every_page_of_the_docs_is_in_the_navigation_once() -> None:
     items = re.findall(r"^- \[[^]]*\]\(([^):]+\.md)\)", index, re.MULTILINE)
     decisions = {path.name for path in DOCS.glob("decisions/0*.md")}
     pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if path.name not in decisions} - {"README.md"}
-    beside = [*ROOT.glob("[!d]*/README.md"), *ROOT.glob("plugins/*/README.md"), *ROOT.glob("examples/*/README.md")]
+    beside = [*ROOT.glob("[!d.]*/README.md"), *ROOT.glob("plugins/*/README.md"), *ROOT.glob("examples/*/README.md")]
     readmes = {f"../{path.relative_to(ROOT)}" for path in beside}
     assert sorted(items) == sorted(pages | readmes)
     table = (DOCS / "decisions/README.md").read_text(encoding="utf-8")
