@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 _HOMES = {
     "Continuation": "mt_train.generation.decode",
     "Draft": "mt_train.plugins.draft",
-    "Part": "mt_train.plugins.parts",
+    "Part": "mt_train.plugins.composition",
     "Position": "mt_train.data.loader",
     "Process": "mt_train.engine.processes",
     "Resolved": "mt_train.plugins.resolve",
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from mt_train.generation.decode import Continuation as Continuation
     from mt_train.generation.decode import decode as decode
     from mt_train.generation.rules import SamplingRules as SamplingRules
+    from mt_train.plugins.composition import Part as Part
     from mt_train.plugins.draft import Draft as Draft
-    from mt_train.plugins.parts import Part as Part
     from mt_train.plugins.parts import parts_of as parts_of
     from mt_train.plugins.resolve import Resolved as Resolved
     from mt_train.plugins.resolve import resolve as resolve

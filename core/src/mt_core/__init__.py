@@ -18,6 +18,8 @@ _PUBLIC = {
     "Adapter": "mt_core.adapters.base",
     "AdapterComponent": "mt_core.components",
     "AdapterContext": "mt_core.adapters.base",
+    "Kind": "mt_core.kinds",
+    "PartChoice": "mt_core.components",
     "LowRankConfig": "mt_core.adapters.config",
     "Probe": "mt_core.adapters.base",
     "TargetConfig": "mt_core.adapters.config",
@@ -110,6 +112,7 @@ __all__ = [
     "Fault",
     "GradientTransform",
     "GroupOptions",
+    "Kind",
     "Layout",
     "LowRankConfig",
     "ManyConversations",
@@ -124,6 +127,7 @@ __all__ = [
     "MtError",
     "ObjectiveComponent",
     "OptimizerComponent",
+    "PartChoice",
     "Patterns",
     "Probe",
     "Quantizer",
@@ -180,6 +184,7 @@ if TYPE_CHECKING:
         ModelSizes,
         ObjectiveComponent,
         OptimizerComponent,
+        PartChoice,
         TokenizerComponent,
         WeightsFormat,
     )
@@ -205,6 +210,7 @@ if TYPE_CHECKING:
     from mt_core.events import CallbackContext, Control, TrackedRun, Tracker, TrainedWeights
     from mt_core.groups import GroupOptions, block_number, matching, require_matches, split_decay, whole_shape
     from mt_core.hookspecs import hookimpl
+    from mt_core.kinds import Kind
     from mt_core.model_protocols import Quantizer
     from mt_core.protocols import (
         Dataset,

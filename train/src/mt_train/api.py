@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core.errors import UsageError
+from mt_core.kinds import Kinds
 from mt_core.tracking.logs import notice
 from mt_train.assemble.choice import chosen
 from mt_train.assemble.discovery import discovered
@@ -38,7 +39,8 @@ def load_config(source: Config, **changes: Any) -> RunConfig:
 
     Raises ``ConfigError`` with every fault. Imports no torch.
     """
-    return resolve(_merged("load_config", source, changes), discovered()).config
+    host = discovered()
+    return resolve(_merged("load_config", source, changes, host.kinds), host).config
 
 
 def check_config(source: Config, *, processes: int = 1) -> RunConfig:
@@ -156,9 +158,9 @@ def _folder(output: str | Path | None, resolved: Resolved) -> Path | None:
     return next_run_folder(resolved.stem) if output == "auto" else Path(expand(str(output)))
 
 
-def _merged(call: str, config: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(call: str, config: Config, changes: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
     check_plain(changes)
-    return merge(_raw(call, "source", config), changes)
+    return merge(_raw(call, "source", config), changes, kinds)
 
 
 def _raw(call: str, parameter: str, config: Config) -> dict[str, Any]:

@@ -26,11 +26,13 @@ ALWAYS = (CORE, TRAINING)
 
 
 def locked(offers: Iterable[Offer]) -> dict[str, Any]:
-    """The content of ``plugins.lock.json``: every distribution that takes part, ``ALWAYS`` among them.
+    """The content of ``plugins.lock.json``: every distribution that takes part, ``ALWAYS`` and who brings a kind among them.
 
     A hash is of the files that are imported, so that a wheel and a folder that is worked on (``editable``) have the same one.
     """
-    taking = _always() | {offer.plugin.distribution: offer.plugin for offer in offers}
+    taking = _always()
+    for offer in offers:
+        taking |= {each.distribution: each for each in (offer.plugin, offer.bringer) if each is not None}
     return {
         "core": __version__,
         "plugins": {name: taking[name].version for name in sorted(taking)},

@@ -13,7 +13,6 @@ from mt_core.cli.guard import guarded
 from mt_core.config.secrets import redacted
 from mt_core.config.strict import whole_number
 from mt_core.errors import DataError, UsageError, did_you_mean, shown
-from mt_core.hookspecs import SLOTS
 from mt_core.tracking.logs import notice
 from mt_tools.report.output import check_output, write_page
 from mt_train.assemble.discovery import discovered
@@ -85,9 +84,16 @@ def _refuse_others_options(name: str, line: CommandLine) -> None:
 def _help(line: CommandLine) -> int:
     from mt_train.cli.train_help import help_text
 
-    slots = {slot: SLOTS[slot] for slot in ("tokenizer", "dataset", "objective")}
     host = discovered(line.flags.get("block_plugin", []))
-    print(help_text(host, raw_of(line), head=HEAD, slots=slots, sections={"data": SECTIONS["data"]}))
+    print(
+        help_text(
+            host,
+            raw_of(line),
+            head=HEAD,
+            slots=("tokenizer", "dataset", "objective"),
+            sections={"data": SECTIONS["data"]},
+        )
+    )
     return 0
 
 

@@ -28,7 +28,7 @@ from mt_train.assemble.resume import tokenizer_digest
 from mt_train.checkpoint.files import replace_text, sha256
 from mt_train.config.run import RunConfig
 from mt_train.data.encoding import Rules
-from mt_train.plugins.parts import Part
+from mt_train.plugins.composition import Part
 from mt_train.plugins.resolve import Resolved
 
 AUTO_BYTES = 50_000_000
@@ -156,8 +156,11 @@ def identity(resolved: Resolved, tokenizer: Tokenizer, rules: Rules, files: File
     hashed = cache(code_hash)  # most parts are in the same package
     of_rules = {
         "rules": {**kept, "stop_ids": sorted(rules.stop_ids)},
-        "components": {kind: slot.as_raw() for kind, slot in slots.items()},
-        "code": {name: hashed(_package_of(offer.component.build)) for name, offer in sorted(_makers(resolved, kinds))}
+        "components": {kind: slot.as_raw() for kind, slot in slots.items()}
+        | {place: resolved.chosen[place].as_raw() for place in _taken(resolved)},
+        "code": {
+            place: hashed(_package_of(offer.component.build)) for place, offer in sorted(_makers(resolved).items())
+        }
         | {"core": code_hash(*CODE)},
         "libraries": {name: installed_version(name) for name in LIBRARIES},
         "read": _hashes(read, memory),
@@ -167,9 +170,24 @@ def identity(resolved: Resolved, tokenizer: Tokenizer, rules: Rules, files: File
     return Identity(config, files, memory, of_rules)
 
 
-def _makers(resolved: Resolved, kinds: Sequence[str]) -> Iterator[tuple[str, Offer]]:
-    """Whose code makes the tokens: that of the dataset and of what it is made of, too."""
-    return ((key, offer) for key, offer in resolved.offers.items() if key in kinds or offer.kind == "dataset")
+def _makers(resolved: Resolved) -> dict[str, Offer]:
+    """Return whose code makes the tokens, by place: dataset, tokenizer and objective, their parts, and what these take of the run."""
+    slots = ("dataset", "tokenizer", "objective")
+    found = {place: offer for place, offer in resolved.offers.items() if place.partition(".")[0] in slots}
+    while more := {
+        place: resolved.offers[place]
+        for kind in {kind for offer in found.values() for kind in offer.component.uses}
+        for place in resolved.chosen
+        if place.partition(":")[0] == kind and place not in found
+    }:
+        found |= more
+    return found
+
+
+def _taken(resolved: Resolved) -> list[str]:
+    """Return the places of what the makers take of the run; it is no option of theirs."""
+    slots = ("dataset", "tokenizer", "objective")
+    return [place for place in _makers(resolved) if place in resolved.chosen and place not in slots]
 
 
 def _files_named(options: MtConfig) -> Iterator[Path]:

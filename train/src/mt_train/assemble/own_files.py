@@ -8,7 +8,6 @@ from pathlib import Path
 from mt_core.components import Component
 from mt_core.config.base import MtConfig
 from mt_core.errors import ComponentError
-from mt_core.hookspecs import LISTS, SLOTS
 from mt_train.checkpoint.folder import RECORD, is_inside, recorded
 from mt_train.plugins.resolve import Resolved
 
@@ -34,9 +33,5 @@ def record_files(resolved: Resolved, output: Path) -> dict[str, list[str]]:
 
 def _chosen(resolved: Resolved) -> Iterator[tuple[Component, MtConfig]]:
     """Every component that takes part, with its options."""
-    config = resolved.config
-    for slot in SLOTS:
-        yield resolved.offers[slot].component, getattr(config, slot).options
-    for key, kind in LISTS.items():
-        for each in getattr(config, key):
-            yield resolved.offers[f"{kind}:{each.name}"].component, each.options
+    for place, reference in resolved.chosen.items():
+        yield resolved.offers[place].component, reference.options

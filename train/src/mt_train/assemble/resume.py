@@ -61,12 +61,12 @@ def resolve_resumed(
     rows = _rows_of_a_step(manifest, checkpoint)
     before = manifest["config"]
     refuse_other_run(_with_rows(before, rows), _with_rows(stored, rows), run_folder)
-    before = merge(before, {"train": {"global_batch_size": rows}})
+    before = merge(before, {"train": {"global_batch_size": rows}}, host.kinds)
     raw = _as_found(raw)
     known = dict.fromkeys(flat(before), f"the run {run_folder}") | (origins or {})
     kept = resolve(before, host, known).config.as_raw()
     refuse_unsaid(before, stored, raw, run_folder, kept)
-    resolved = resolve(merge(before, raw), host, known)
+    resolved = resolve(merge(before, raw, host.kinds), host, known)
     _refuse_changes(kept, resolved.config.as_raw(), run_folder)
     if places := places_outside(before, raw):
         first_notice(f"notice: beside its folder the run writes to what its checkpoint names: {', '.join(places)}")

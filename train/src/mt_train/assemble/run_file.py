@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.errors import ConfigError, Fault
-from mt_core.hookspecs import LISTS, SLOTS
+from mt_core.kinds import CORE_KINDS
 from mt_core.plugins.lock_file import RUN_FILE, check_lock
 from mt_train.checkpoint.files import refuse_special
 from mt_train.checkpoint.manifest import read_manifest
@@ -70,7 +70,7 @@ def flat(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted keys of slots and sections."""
     values: dict[str, Any] = {}
     for key, value in raw.items():
-        if isinstance(value, dict) and (key in SLOTS or key in SECTIONS):
+        if isinstance(value, dict) and (key in CORE_KINDS.slots or key in SECTIONS):
             values |= {f"{key}.{name}": item for name, item in value.items()}
         else:
             values[key] = value
@@ -128,7 +128,7 @@ def refuse_unsaid(
 
 def _settled(raw: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
     """A config with what is asked on top; callbacks or trackers that are named at all are not compared."""
-    return {key: value for key, value in merge(raw, asked).items() if key not in LISTS or key not in asked}
+    return {key: value for key, value in merge(raw, asked).items() if key not in CORE_KINDS.lists or key not in asked}
 
 
 def _value(value: Any) -> Any:
@@ -140,7 +140,7 @@ def _words(key: str, value: Any, than: Any) -> Iterator[str]:
     """What says a value on a command line; of components the options that are not those of ``than``."""
     option = f"--{key.replace('_', '-')}"
     yield option
-    if key not in LISTS or not isinstance(value, dict):
+    if key not in CORE_KINDS.lists or not isinstance(value, dict):
         yield _written(value)
         return
     yield ",".join(name.replace("_", "-") for name in value)
@@ -167,10 +167,25 @@ def places_outside(raw: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str
 def _written_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted keys of what may name a place to write to."""
     found = {"data.cache": raw["data"]["cache"]} if "cache" in (raw.get("data") or {}) else {}
-    for key in LISTS:
+    for key in CORE_KINDS.lists:
         for name, options in (raw.get(key) or {}).items():
             found |= {f"{key}.{name}.{option}": value for option, value in (options or {}).items()}
+    for key in raw.keys() - {*CORE_KINDS.slots, *CORE_KINDS.lists, *SECTIONS}:  # kinds that plugins bring
+        found |= dict(_leaves(key, raw[key]))
     return found
+
+
+def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Each value in a mapping or list, with its dotted key; a component in a list is called by its name."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _leaves(f"{key}.{name}", item)
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            named = isinstance(item, Mapping) and item.get("name")
+            yield from _leaves(f"{key}.{named or number}", item)
+    else:
+        yield key, value
 
 
 def _is_outside(value: Any) -> bool:

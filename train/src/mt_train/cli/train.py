@@ -13,16 +13,17 @@ from mt_core import __version__
 from mt_core.cli.guard import guarded
 from mt_core.config.secrets import redact
 from mt_core.errors import STOPPED, UsageError
+from mt_core.kinds import Kinds
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.lock_file import RUN_FILE, check_lock
 from mt_core.plugins.metadata import Selection
 from mt_core.tracking.logs import first_notice, is_first, notice, show
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import show_notices
 from mt_train.assemble.resume import describe_finished, is_finished, resolve_resumed
 from mt_train.assemble.run_file import flat
 from mt_train.checkpoint.folder import LOCK, next_run_folder
 from mt_train.checkpoint.store import has_checkpoint
-from mt_train.config.commandline import CommandLine, merge, parse
+from mt_train.config.commandline import CommandLine, merge, parse, parse_flags
 from mt_train.config.files import read_config, write_yaml
 from mt_train.config.names import expand
 from mt_train.config.ranks import MOST_PROCESSES, ranks
@@ -55,21 +56,20 @@ class Request:
 
 
 def _train(words: list[str]) -> int:
-    line = parse(
-        ["--help" if word == "-h" else word for word in words], switches=SWITCHES, values=VALUES, repeated=REPEATED
-    )
-    if "version" in line.flags:
+    words = ["--help" if word == "-h" else word for word in words]
+    flags = parse_flags(words, switches=SWITCHES, values=VALUES, repeated=REPEATED)
+    if "version" in flags:
         print(f"mt-core {__version__}")
         return 0
-    ranks(planned="dry_run" in line.flags)  # before anything is said, which the first process does for all
-    request = _request(line)
-    blocked = request.flags.get("block_plugin", [])
+    ranks(planned="dry_run" in flags)  # before anything is said, which the first process does for all
+    host = PluginHost.discover(Selection.from_environment(flags.get("block_plugin", [])))
+    request = _request(parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED, kinds=host.kinds), host.kinds)
     if "help" in request.flags:
         from mt_train.cli.train_help import help_text
 
-        print(help_text(PluginHost.discover(Selection.from_environment(blocked)), request.raw))
+        print(help_text(host, request.raw))
         return 0
-    host = discovered(blocked)
+    show_notices(host)
     train = request.raw.get("train")
     if isinstance(train, dict) and "seeds" in train:
         from mt_train.cli.seeds import train_seeds
@@ -81,13 +81,13 @@ def _train(words: list[str]) -> int:
     return train_once(request, host)
 
 
-def _request(line: CommandLine) -> Request:
+def _request(line: CommandLine, kinds: Kinds) -> Request:
     """YAML or JSON under the command line, and which key came from which."""
     flags = {name: expand(value) if name in PATHS else value for name, value in line.flags.items()}
     stored = _stored(Path(flags["config"])) if "config" in flags else {}
     origins = dict.fromkeys(flat(stored), str(flags.get("config", "")))
     origins |= dict.fromkeys(flat(line.raw), "command line")
-    return Request(flags, merge(stored, line.raw), origins)
+    return Request(flags, merge(stored, line.raw, kinds), origins)
 
 
 def _stored(config: Path) -> dict[str, Any]:
