@@ -145,6 +145,7 @@ def ours(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
     from mt_core.plugins.host import PluginHost
     from mt_core.protocols import Sample, StepRecord
     from mt_train.assemble.model import build_engine
+    from mt_train.assemble.parts import Parts
     from mt_train.data.loader import Position, Window
     from mt_train.engine.plan import make_plan
     from mt_train.engine.processes import Process, connected
@@ -158,9 +159,9 @@ def ours(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
         "optimizer": optimizer,
         "train": {"sequence_len": SEQUENCE, "micro_batch_size": ROWS, "steps": steps, "compile": compiled},
     }
-    resolved = resolve(raw, PluginHost.discover())
+    parts = Parts.of(resolve(raw, PluginHost.discover()))
     process, objective = Process.from_environment(), TokenObjective()
-    plan = make_plan(resolved.config, world=1, device="cpu", offers=resolved.offers.values())
+    plan = make_plan(parts.config, world=1, device="cpu", offers=parts.offers.values())
 
     def windows() -> Iterator[Window]:
         for step in range(steps):
@@ -182,9 +183,7 @@ def ours(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
         memory_gib=lambda: 0.0,
     )
     with connected(process, 60) as deepspeed:
-        engine = build_engine(
-            resolved, objective, plan=plan, process=process, deepspeed=deepspeed, say=lambda text: None
-        )
+        engine = build_engine(parts, objective, plan=plan, process=process, deepspeed=deepspeed, say=lambda text: None)
         train(
             engine,
             windows(),

@@ -24,12 +24,12 @@ from mt_core.files.config import PINS
 from mt_core.plugins.host import Offer
 from mt_core.plugins.lock import code_hash, installed_version
 from mt_core.protocols import Tokenizer
+from mt_train.assemble.parts import Parts
 from mt_train.assemble.resume import tokenizer_digest
 from mt_train.checkpoint.files import replace_text, sha256
 from mt_train.config.run import RunConfig
 from mt_train.data.encoding import Rules
 from mt_train.plugins.parts import Part
-from mt_train.plugins.resolve import Resolved
 
 AUTO_BYTES = 50_000_000
 """Files of fewer bytes are encoded in memory each time (``data.cache: auto``): that takes seconds."""
@@ -59,10 +59,10 @@ Files = Mapping[str, Sequence[Path] | None]
 """Those of each split, and of ``data.eval`` where it is a path."""
 
 
-def source_files(resolved: Resolved) -> Files | None:
+def source_files(parts: Parts) -> Files | None:
     """The files that rows come from; ``None`` when the dataset, or one that it is made of, does not say."""
-    component, config = resolved.offers["dataset"].component, resolved.config
-    named = partial(_files, component, parts=resolved.parts.get("dataset"))
+    component, config = parts.offers["dataset"].component, parts.config
+    named = partial(_files, component, parts=parts.dataset_parts)
     files = {"train": named(config.dataset.options, split="train")}
     if isinstance(config.data.eval, str):
         with naming_eval(config):
@@ -147,9 +147,9 @@ class Identity:
         return "train", None if whole else [part, wanted]
 
 
-def identity(resolved: Resolved, tokenizer: Tokenizer, rules: Rules, files: Files, memory: Path) -> Identity:
+def identity(parts: Parts, tokenizer: Tokenizer, rules: Rules, files: Files, memory: Path) -> Identity:
     """Everything that the encoded rows of a run follow from."""
-    config, kinds = resolved.config, ("tokenizer", "objective")
+    config, kinds = parts.config, ("tokenizer", "objective")
     slots = {kind: getattr(config, kind) for kind in kinds}
     read = [path for slot in slots.values() for path in _files_named(slot.options)]
     kept = {name: value for name, value in asdict(rules).items() if name not in BAD_ROWS}
@@ -157,7 +157,9 @@ def identity(resolved: Resolved, tokenizer: Tokenizer, rules: Rules, files: File
     of_rules = {
         "rules": {**kept, "stop_ids": sorted(rules.stop_ids)},
         "components": {kind: slot.as_raw() for kind, slot in slots.items()},
-        "code": {name: hashed(_package_of(offer.component.build)) for name, offer in sorted(_makers(resolved, kinds))}
+        "code": {
+            name: hashed(_package_of(offer.component.build)) for name, offer in sorted(_makers(parts.offers, kinds))
+        }
         | {"core": code_hash(*CODE)},
         "libraries": {name: installed_version(name) for name in LIBRARIES},
         "read": _hashes(read, memory),
@@ -167,9 +169,9 @@ def identity(resolved: Resolved, tokenizer: Tokenizer, rules: Rules, files: File
     return Identity(config, files, memory, of_rules)
 
 
-def _makers(resolved: Resolved, kinds: Sequence[str]) -> Iterator[tuple[str, Offer]]:
+def _makers(offers: Mapping[str, Offer], kinds: Sequence[str]) -> Iterator[tuple[str, Offer]]:
     """Whose code makes the tokens: that of the dataset and of what it is made of, too."""
-    return ((key, offer) for key, offer in resolved.offers.items() if key in kinds or offer.kind == "dataset")
+    return ((key, offer) for key, offer in offers.items() if key in kinds or offer.kind == "dataset")
 
 
 def _files_named(options: MtConfig) -> Iterator[Path]:

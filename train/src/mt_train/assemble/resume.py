@@ -161,9 +161,9 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(repr(told).encode()).hexdigest()
 
 
-def is_finished(output: Path, resolved: Resolved, checkpoint: Path) -> bool:
+def is_finished(output: Path, config: RunConfig, checkpoint: Path) -> bool:
     """Whether the run is complete, and asks for no more than it had."""
-    return (output / COMPLETED).exists() and is_over(checkpoint, resolved.config)
+    return (output / COMPLETED).exists() and is_over(checkpoint, config)
 
 
 def describe_finished(output: Path, checkpoint: Path) -> str:

@@ -18,7 +18,6 @@ from mt_core.losses import counts_tokens, loss_unit_of
 from mt_core.plugins.lock import locked
 from mt_core.protocols import StepRecord
 from mt_core.tracking.logs import notice, show
-from mt_train.assemble.batch_size import found
 from mt_train.assemble.callbacks import CallbackContext, Callbacks
 from mt_train.assemble.data import RunData, make_held_out, make_loader
 from mt_train.assemble.description import Description
@@ -26,6 +25,7 @@ from mt_train.assemble.goodbye import say_goodbye
 from mt_train.assemble.matmul import describe_change, present_setting
 from mt_train.assemble.outcome import Outcome
 from mt_train.assemble.own_files import record_files
+from mt_train.assemble.parts import Parts
 from mt_train.assemble.progress import saved_progress
 from mt_train.assemble.proof import prove_if_asked
 from mt_train.assemble.recording import open_recorder
@@ -43,7 +43,6 @@ from mt_train.engine.processes import agree, share_text
 from mt_train.engine.snapshot import kept_tensors, read_snapshot
 from mt_train.engine.trained import LiveWeights
 from mt_train.loop import Every, Plugs, Progress, train
-from mt_train.plugins.resolve import Resolved
 from mt_train.tracking.memory import peak_memory_gib
 from mt_train.tracking.metrics import without_nan
 from mt_train.tracking.profile import profiled
@@ -54,18 +53,24 @@ class Session:
     """Everything of one run, built and connected."""
 
     def __init__(
-        self, resolved: Resolved, data: RunData, engine: Engine, output: Path | None, stopper: Stopper
+        self,
+        parts: Parts,
+        data: RunData,
+        engine: Engine,
+        output: Path | None,
+        stopper: Stopper,
+        *,
+        found: Mapping[str, int] | None = None,
     ) -> None:
-        self.resolved, self.data, self.engine, self.output = resolved, data, engine, output
-        self.stopper = stopper
-        self.config, self.plan, self.process = resolved.config, engine.plan, engine.process
+        """``found`` are values that the run found for itself, by their keys (``batch_size.found_sizes``)."""
+        self.parts, self.data, self.engine, self.output = parts, data, engine, output
+        self.stopper, self.found = stopper, dict(found or {})
+        self.config, self.plan, self.process = parts.config, engine.plan, engine.process
         self.loader = make_loader(self.config, data, self.plan, self.process)
         self.held_out = make_held_out(self.config, data, self.plan, self.process)
-        self.callbacks = Callbacks(
-            {item.name: resolved.build(f"callback:{item.name}", item.options) for item in self.config.callbacks}
-        )
+        self.callbacks = Callbacks(parts.callbacks())
         self.saver = self._saver(output) if output else None
-        self.samples = sample_writer(resolved, data, engine, output)
+        self.samples = sample_writer(self.config, data, engine, output)
         train_config = self.config.train
         self.description = Description(output if self.process.is_main else None)
         self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
@@ -83,12 +88,12 @@ class Session:
     @cached_property
     def lock(self) -> dict[str, Any]:
         """The content of ``plugins.lock.json``."""
-        return locked(self.resolved.offers.values())
+        return locked(self.parts.offers.values())
 
     @cached_property
     def base(self) -> dict[str, str]:
         """What the weights that are not trained were read from."""
-        return base_files(self.resolved)
+        return base_files(self.parts)
 
     def train(
         self, *, checkpoint: Path | None = None, manifest: Mapping[str, Any] | None = None, profile: Path | None = None
@@ -98,7 +103,7 @@ class Session:
         progress = self.restore(checkpoint, manifest)
         prove_if_asked(self.engine, self.loader, progress.position, asked=self.config.data.prove)
         recorder = open_recorder(
-            self.resolved,
+            self.parts,
             self.output,
             progress,
             self.samples,
@@ -108,9 +113,9 @@ class Session:
             loss_unit=loss_unit_of(self.data.objective),
         )
         if self.process.is_main:
-            about = about_run(self.resolved, self.engine, self.data, self.total_steps)
-            about |= {"from_step": progress.step, "found": found(self.resolved)}
-            files = {} if self.output is None else record_files(self.resolved, self.output)
+            about = about_run(self.parts, self.engine, self.data, self.total_steps)
+            about |= {"from_step": progress.step, "found": self.found}
+            files = {} if self.output is None else record_files(self.parts, self.output)
             self.description.write(self.raw, self.lock, redacted(about) | files)
             show(describe_run(about, self.data))
             for text in about["warnings"]:
@@ -149,7 +154,7 @@ class Session:
             if self.samples is not None:
                 self.samples.close()
             self.description.write_end("completed" if finished else "stopped", progress.step, outcome.stopped)
-            say_goodbye(outcome, self.resolved, self.data, self.total_steps)
+            say_goodbye(outcome, self.parts, self.data, self.total_steps)
         return outcome
 
     def loop(self, progress: Progress, recorder: Recorder, after_step: Callable[[], None] = lambda: None) -> bool:
@@ -193,7 +198,7 @@ class Session:
         finished = train(
             self.engine,
             self.loader.windows(progress.position, self._wants_to_stop),
-            self.resolved.build("schedule", self.config.schedule.options, total_steps=self.total_steps),
+            self.parts.schedule(self.total_steps),
             progress,
             plugs,
             total_steps=self.total_steps,
@@ -283,7 +288,7 @@ class Session:
             self._event("on_checkpoint_saved", step, checkpoint=checkpoint)
 
         timeout = self.config.parallel.timeout_seconds
-        based = self.resolved.weights_path is not None
+        based = self.parts.weights_path is not None
         return Saver(folder, self.engine, self.config.checkpoint, on_saved, timeout_seconds=timeout, has_base=based)
 
     def restore(self, checkpoint: Path | None, manifest: Mapping[str, Any] | None) -> Progress:
