@@ -149,7 +149,7 @@ def ours(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
     from mt_train.data.loader import Position, Window
     from mt_train.engine.plan import make_plan
     from mt_train.engine.processes import Process, connected
-    from mt_train.loop import Plugs, Progress, train
+    from mt_train.loop import LoopHooks, Progress, train
     from mt_train.plugins.resolve import resolve
 
     optimizer = {"name": "adamw", "lr": RATE, "weight_decay": DECAY, "beta2": 0.999}
@@ -175,7 +175,7 @@ def ours(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
         losses.append(record.loss)
         return Control()
 
-    plugs = Plugs(
+    hooks = LoopHooks(
         evaluate=None,
         save=None,
         on_step_start=lambda progress, window: None,
@@ -189,7 +189,7 @@ def ours(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
             windows(),
             lambda k: 1.0,
             Progress(),
-            plugs,
+            hooks,
             total_steps=steps,
             eval_every=None,
             save_every=None,

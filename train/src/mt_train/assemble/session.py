@@ -42,7 +42,7 @@ from mt_train.engine.engine import Engine
 from mt_train.engine.processes import agree, share_text
 from mt_train.engine.snapshot import kept_tensors, read_snapshot
 from mt_train.engine.trained import LiveWeights
-from mt_train.loop import Every, Plugs, Progress, train
+from mt_train.loop import Every, LoopHooks, Progress, train
 from mt_train.tracking.memory import peak_memory_gib
 from mt_train.tracking.metrics import without_nan
 from mt_train.tracking.profile import profiled
@@ -173,15 +173,15 @@ class Session:
 
         adapter = AdapterSteps(self.engine, self.total_steps)
 
-        def before_update() -> None:
-            adapter.after_backward(progress.step + 1)
-            self._event("on_before_optimizer_step", progress.step)
+        def on_before_update(now: Progress) -> None:
+            adapter.after_backward(now.step + 1)
+            self._event("on_before_optimizer_step", now.step)
 
-        self.engine.before_update = before_update
-        plugs = Plugs(
+        hooks = LoopHooks(
             evaluate=(lambda: self._evaluate(progress.step)) if self.held_out is not None else None,
             save=self.save if self.saver is not None else None,
             on_step_start=self._on_step_start,
+            on_before_update=on_before_update,
             on_applied=adapter.after_step,
             on_update=lambda now, window: self._event(
                 "on_after_optimizer_step", now.step, epoch=now.position.epoch, batches=window.batches
@@ -200,7 +200,7 @@ class Session:
             self.loader.windows(progress.position, self._wants_to_stop),
             self.parts.schedule(self.total_steps),
             progress,
-            plugs,
+            hooks,
             total_steps=self.total_steps,
             eval_every=Every(self.config.eval.every_steps, self.config.eval.every_epochs),
             save_every=Every(self.config.checkpoint.every_steps, self.config.checkpoint.every_epochs),
