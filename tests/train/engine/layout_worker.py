@@ -28,9 +28,9 @@ from mt_train.assemble.model import build_engine
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.probe import probe_of
 from mt_train.assemble.proof import leak
-from mt_train.assemble.resume import ENDED
 from mt_train.assemble.session import Session
 from mt_train.assemble.stopping import Stopper
+from mt_train.checkpoint.completion import ENDED
 from mt_train.checkpoint.store import find, verify
 from mt_train.data.loader import Position
 from mt_train.engine import fragments
@@ -166,7 +166,7 @@ class Bench:
             dist.broadcast_object_list(shared)
             output = Path(shared[0])
             first, losses = self.session(case, output), Losses()
-            first.callbacks = Callbacks({"stop": StopAfter(2)})
+            first.events.callbacks = Callbacks({"stop": StopAfter(2)})
             first.loop(first.restore(None, None), losses)
             checkpoint = find(output)
             manifest = manifest_to_go_on(checkpoint)
@@ -182,7 +182,7 @@ class Bench:
         output = Path(case["folder"])
         output.mkdir(exist_ok=True)
         session, losses = self.session(case, output), Losses()
-        session.callbacks = Callbacks({"stop": StopAfter(2)})
+        session.events.callbacks = Callbacks({"stop": StopAfter(2)})
         session.loop(session.restore(None, None), losses)
         return {"losses": [record.loss for record in losses.records]}
 

@@ -11,8 +11,9 @@ from mt_core.tracking.logs import notice
 from mt_train.assemble.choice import chosen
 from mt_train.assemble.discovery import discovered
 from mt_train.assemble.parts import Parts
-from mt_train.assemble.resume import describe_finished, is_finished, resolve_resumed
+from mt_train.assemble.resume import resolve_resumed
 from mt_train.assemble.run_file import run_config
+from mt_train.checkpoint.completion import describe_finished, is_finished
 from mt_train.checkpoint.fields import LARGEST
 from mt_train.checkpoint.folder import next_run_folder
 from mt_train.config import arguments

@@ -16,8 +16,8 @@ from mt_core.errors import CheckpointError, OutputError, UsageError
 from mt_core.files.writing import open_new
 from mt_core.plugins.lock import locked
 from mt_train.assemble.parts import Parts
-from mt_train.assemble.run_file import flat
 from mt_train.checkpoint.store import verify
+from mt_train.config.keys import dotted_keys
 from mt_train.engine.processes import Process, ranks_where, share_text
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _start(parts: Parts, checkpoint: Path | None) -> dict[str, Any]:
     lock = locked(parts.offers.values())
     versions = {f"version of {name}": version for name, version in {**lock["plugins"], **lock["libraries"]}.items()}
     versions |= {f"SHA-256 of the code of {name}": value[:12] for name, value in lock["sha256"].items()}
-    return flat(parts.config.as_raw()) | versions | {"checkpoint": checkpoint.name if checkpoint else None}
+    return dotted_keys(parts.config.as_raw()) | versions | {"checkpoint": checkpoint.name if checkpoint else None}
 
 
 def _same(first: Any, second: Any) -> bool:

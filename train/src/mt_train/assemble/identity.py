@@ -1,4 +1,7 @@
-"""What the tokens of a run follow from: the key of the token cache. Nothing that the run does with them is in it."""
+"""The identity of a run's rows: what their tokens follow from (the key of the token cache), and what tells them from others.
+
+Nothing that the run does with them is in it. Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ from typing import Any, Literal
 
 from mt_core.components import Component, DatasetComponent
 from mt_core.config.base import MtConfig
-from mt_core.errors import DataError
+from mt_core.data.text_ids import begin_ids
+from mt_core.errors import CheckpointError, DataError
 from mt_core.files.config import PINS
 from mt_core.plugins.host import Offer
 from mt_core.plugins.lock import code_hash, installed_version
 from mt_core.protocols import Tokenizer
 from mt_train.assemble.parts import Parts
-from mt_train.assemble.resume import tokenizer_digest
 from mt_train.checkpoint.files import replace_text, sha256
 from mt_train.config.run import RunConfig
 from mt_train.data.encoding import Rules
@@ -53,6 +56,8 @@ _SETTLED_SECONDS = 2.0
 MEMORY = "hashes"
 """Folder beside the keys: SHA-256 of each source file, and its path, under a name that is made of what tells that it changed."""
 _NAME = re.compile(r"[0-9a-f]{40}")
+
+_SENTENCE = "The quick brown fox's 12 jumps, over 3.5 lazy dogs: naïve façade, Ελλάδα, 日本語!\n\tif x == 0:\n"
 
 Split = Literal["train", "eval"]
 Files = Mapping[str, Sequence[Path] | None]
@@ -242,3 +247,40 @@ def _about(path: Path) -> tuple[str | int, ...]:
 def _package_of(build: Any) -> str:
     module: str = getattr(getattr(build, "func", build), "__module__", "") or ""  # func: of a partial
     return module.partition(".")[0]
+
+
+def tokenizer_digest(tokenizer: Tokenizer) -> str:
+    """What tells a tokenizer from most others: its size, its special ids, how it reads a sentence, and what it puts in front."""
+    specials = (tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id)
+    told: tuple[object, ...] = (tokenizer.size, *specials, tokenizer.encode(_SENTENCE))
+    begin = begin_ids(tokenizer)
+    if begin != tuple(token for token in specials[:1] if token is not None):
+        told = (*told, begin)  # runs from before tokenizers were asked have the digest without it
+    return hashlib.sha256(repr(told).encode()).hexdigest()
+
+
+def refuse_other_data(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> None:
+    """Raises ``CheckpointError`` when the encoded rows are not those of the run: files or tokenizer have changed since.
+
+    A position in other rows would mean nothing. Checkpoints that do not say what they saw are taken as they are.
+    """
+    if before is None or before["sha256"] == now["sha256"]:
+        return
+    figures = [
+        f"{key} {before[key]:,} then, {value:,} now"
+        for key, value in now.items()
+        if isinstance(value, int) and isinstance(before.get(key), int) and before[key] != value
+    ]
+    raise CheckpointError(
+        f"{_what_changed(before, now)} not as in the run that saved the checkpoint:"
+        f" {'; '.join(figures) or 'as many, and others'}. Put the files and the tokenizer back, or start a new run with"
+        " --model.overlay CHECKPOINT/model"
+    )
+
+
+def _what_changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    if "tokenizer" not in before:
+        return "the rows, or their tokens, are"
+    if before["tokenizer"] == now["tokenizer"]:
+        return "the rows are"
+    return "the tokenizer is" if before["rows"] == now["rows"] else "the tokenizer and the rows are"

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import faulthandler
 import logging
-import os
-import platform
 import signal
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mt_core import __version__
 from mt_core.errors import OURS, StopNow, StoppedError, UsageError, WorkerError, refuse_exit
-from mt_core.tracking.logs import RunLog, for_the_file, logged, notice
+from mt_core.tracking.logs import for_the_file, logged, notice
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.stopping import Stopper
@@ -27,7 +23,6 @@ from mt_train.config.ranks import ranks
 
 if TYPE_CHECKING:
     from mt_train.assemble.outcome import Outcome
-    from mt_train.config.sections import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +58,10 @@ def run(parts: Parts, options: RunOptions) -> Outcome:
                 )
                 log.open(folder)
             stack.enter_context(_stacks_on_request())
-            return _run(parts, options, stopper, log, stack)
+            from mt_train.assemble.steps import take_steps  # torch loads from here on
+
+            places = {"output": options.output, "checkpoint": options.checkpoint, "profile": options.profile}
+            return take_steps(parts, stopper, log, stack, **places)
         except StopNow:
             for_the_file(traceback.format_exc(), logging.ERROR)
             saved = f"; {options.checkpoint} is as it was" if options.checkpoint else ", so nothing is saved"
@@ -94,57 +92,6 @@ def _consequence(error: RuntimeError, rank: int) -> WorkerError | None:
     return lost(error, rank)
 
 
-def _run(parts: Parts, options: RunOptions, stopper: Stopper, log: RunLog, stack: ExitStack) -> Outcome:
-    from mt_train.assemble.data import build_data  # torch loads from here on
-
-    data = build_data(parts)
-    from mt_train.assemble.agreement import (
-        refuse_folders_apart,
-        refuse_other_rows,
-        refuse_other_start,
-        verify_together,
-    )
-    from mt_train.assemble.batch_size import found_sizes, with_batch_size
-    from mt_train.assemble.model import build_engine
-    from mt_train.assemble.probe import probe_of
-    from mt_train.assemble.session import Session
-    from mt_train.engine.plan import make_plan
-    from mt_train.engine.processes import Process, barrier, connected, share_text
-    from mt_train.engine.random_state import seed_everything
-
-    config = parts.config
-    process = Process.from_environment()
-    plan = make_plan(config, world=process.world, device=process.device.type, offers=parts.offers.values())
-    if process.is_main:
-        for text in plan.notices:
-            notice(f"notice: {text}")
-    stack.enter_context(own_torch_settings(config.train, process.device.type))
-    deepspeed = stack.enter_context(connected(process, config.parallel.timeout_seconds))
-    shared = share_text(str(options.output.absolute() if options.output else ""))
-    output = options.output if process.is_main else Path(shared) if shared else None
-    if output is not None:
-        patience = config.parallel.timeout_seconds / 2  # the others wait meanwhile
-        refuse_folders_apart(output, process, patience=patience)
-        if not process.is_main:
-            log.open(output)
-    refuse_other_start(parts, options.checkpoint, process)
-    for_the_file(_versions(process.rank, process.world, str(process.device)), logging.DEBUG)
-    seed_everything(config.train.seed, process.rank)
-    checkpoint = options.checkpoint
-    manifest = verify_together(checkpoint, process) if checkpoint else None
-    build = partial(build_engine, objective=data.objective, process=process, deepspeed=deepspeed, checkpoint=checkpoint)
-    asked = config.train
-    parts, plan = with_batch_size(parts, data, plan, process, partial(build, say=lambda text: None))
-    probe = partial(probe_of, parts.config, data, plan, process)
-    engine = build(parts, plan=plan, say=notice if process.is_main else (lambda text: None), probe=probe)
-    session = Session(parts, data, engine, output, stopper, found=found_sizes(asked, parts.config.train))
-    refuse_other_rows(session, process)
-    outcome = session.train(checkpoint=checkpoint, manifest=manifest, profile=options.profile)
-    barrier()  # a launcher ends the rest when one process ends with a code other than 0; rank 0 may still be writing
-    engine.close()
-    return outcome
-
-
 @contextmanager
 def _stacks_on_request() -> Iterator[None]:
     """``kill -USR2`` makes this process print where it is: for a run that hangs. To standard error itself, not through Python."""
@@ -153,35 +100,3 @@ def _stacks_on_request() -> Iterator[None]:
         yield
     finally:
         faulthandler.unregister(signal.SIGUSR2)
-
-
-def _versions(rank: int, world: int, device: str) -> str:
-    import torch
-
-    return (
-        f"rank {rank} of {world} on {platform.node()}, process {os.getpid()}, {device}; mt-core {__version__},"
-        f" torch {torch.__version__}, Python {platform.python_version()}, {platform.platform()}"
-    )
-
-
-@contextmanager
-def own_torch_settings(config: TrainConfig, device: str) -> Iterator[None]:
-    """Random generators and settings of this process as they were, once the run is over."""
-    import torch
-
-    from mt_train.assemble.matmul import matmul_precision
-    from mt_train.engine.random_state import kept_random_state
-
-    def set_deterministic(wanted: bool) -> None:
-        if wanted != torch.are_deterministic_algorithms_enabled():  # this imports the compiler, a third of a start
-            torch.use_deterministic_algorithms(wanted)
-
-    before = torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision()
-    set_deterministic(config.deterministic)
-    torch.set_float32_matmul_precision(matmul_precision(device, tf32=config.tf32))
-    try:
-        with kept_random_state():
-            yield
-    finally:
-        set_deterministic(before[0])
-        torch.set_float32_matmul_precision(before[1])

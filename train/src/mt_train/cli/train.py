@@ -19,12 +19,13 @@ from mt_core.plugins.metadata import Selection
 from mt_core.tracking.logs import first_notice, is_first, notice, show
 from mt_train.assemble.discovery import discovered
 from mt_train.assemble.parts import Parts
-from mt_train.assemble.resume import describe_finished, is_finished, resolve_resumed
-from mt_train.assemble.run_file import flat
+from mt_train.assemble.resume import resolve_resumed
+from mt_train.checkpoint.completion import describe_finished, is_finished
 from mt_train.checkpoint.folder import LOCK, next_run_folder
 from mt_train.checkpoint.store import has_checkpoint
 from mt_train.config.commandline import CommandLine, merge, parse
 from mt_train.config.files import read_config, write_yaml
+from mt_train.config.keys import dotted_keys
 from mt_train.config.names import expand
 from mt_train.config.ranks import MOST_PROCESSES, ranks
 from mt_train.engine.plan import check_layout
@@ -86,8 +87,8 @@ def _request(line: CommandLine) -> Request:
     """YAML or JSON under the command line, and which key came from which."""
     flags = {name: expand(value) if name in PATHS else value for name, value in line.flags.items()}
     stored = _stored(Path(flags["config"])) if "config" in flags else {}
-    origins = dict.fromkeys(flat(stored), str(flags.get("config", "")))
-    origins |= dict.fromkeys(flat(line.raw), "command line")
+    origins = dict.fromkeys(dotted_keys(stored), str(flags.get("config", "")))
+    origins |= dict.fromkeys(dotted_keys(line.raw), "command line")
     return Request(flags, merge(stored, line.raw), origins)
 
 

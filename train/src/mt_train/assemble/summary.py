@@ -1,4 +1,4 @@
-"""The last words of a run: what came of it, and what to do next."""
+"""The summary at the end of a run: what came of it, and what to do next."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from mt_core.tracking.logs import notice, show
 from mt_train.assemble.data import RunData
 from mt_train.assemble.outcome import Outcome
 from mt_train.assemble.parts import Parts
-from mt_train.assemble.resume import COMPLETED
-from mt_train.checkpoint.folder import writing
 from mt_train.config.sections import TrainConfig
 from mt_train.evaluate.figures import prompt_ids
 from mt_train.tracking.console import duration
 
 
-def say_goodbye(outcome: Outcome, parts: Parts, data: RunData, total_steps: int) -> None:
-    """Say how the run ended; one that is complete is marked as such."""
+def show_summary(outcome: Outcome, parts: Parts, data: RunData, total_steps: int) -> None:
+    """Show how the run ended, and commands that go on from there."""
     if data.stream is not None:
         show(f"of the stream, read in this run: {data.stream.report.describe()}")
     if outcome.stopped:
@@ -29,8 +27,6 @@ def say_goodbye(outcome: Outcome, parts: Parts, data: RunData, total_steps: int)
         notice(f"notice: {text}")
     if outcome.output is None:
         return
-    with writing(outcome.output):
-        (outcome.output / COMPLETED).touch()
     show(f"run folder: {outcome.output}")
     show("next:")
     show(f"  mt-generate --run {outcome.output} --prompt {_prompt_to_try(data)}")
