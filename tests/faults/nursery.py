@@ -29,6 +29,7 @@ PRELOADED = (
     "mt_train.assemble.load",
     "mt_train.assemble.run",
     "mt_train.assemble.session",
+    "mt_train.assemble.steps",
     "mt_tools.cli.checkpoint",
     "mt_tools.cli.eval",
     "mt_tools.cli.generate",

@@ -10,9 +10,9 @@ _HOMES = {
     "Continuation": "mt_train.generation.decode",
     "Draft": "mt_train.plugins.draft",
     "Part": "mt_train.plugins.composition",
+    "Parts": "mt_train.assemble.parts",
     "Position": "mt_train.data.loader",
     "Process": "mt_train.engine.processes",
-    "Resolved": "mt_train.plugins.resolve",
     "SamplingRules": "mt_train.generation.rules",
     "Window": "mt_train.data.loader",
     "build_data": "mt_train.assemble.data",
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mt_train.assemble.data import build_data as build_data
     from mt_train.assemble.data import make_loader as make_loader
     from mt_train.assemble.model import parameter_groups as parameter_groups
+    from mt_train.assemble.parts import Parts as Parts
     from mt_train.assemble.probe import probe_of as probe_of
     from mt_train.cli.train_help import help_text as help_text
     from mt_train.data.chunks import can_fork as can_fork
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from mt_train.plugins.composition import Part as Part
     from mt_train.plugins.draft import Draft as Draft
     from mt_train.plugins.parts import parts_of as parts_of
-    from mt_train.plugins.resolve import Resolved as Resolved
     from mt_train.plugins.resolve import resolve as resolve
 
 

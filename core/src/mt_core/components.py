@@ -36,7 +36,7 @@ def no_files(config: Any) -> Sequence[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class PartChoice:
-    """A component that another one is made of. ``kind`` is that of the other where it is empty."""
+    """A component that another one is made of, with its ``options``. ``kind`` is that of the other where it is empty."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)

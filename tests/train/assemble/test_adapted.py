@@ -7,6 +7,7 @@ import pytest
 from mt_core import ConfigError
 from mt_core.plugins.host import PluginHost
 from mt_train.assemble.adapted import inject
+from mt_train.assemble.parts import Parts
 from mt_train.plugins.resolve import resolve
 
 
@@ -17,10 +18,10 @@ def test_an_adapter_that_looks_at_gradients_needs_an_optimizer_that_keeps_them()
         ("lora", "lomo", False),
         ("adalora", "adamw", False),
     ):
-        resolved = resolve({"model": "llama", "adapter": adapter, "optimizer": optimizer}, host)
-        model = resolved.build("train_model", resolved.config.model.options)
+        parts = Parts.of(resolve({"model": "llama", "adapter": adapter, "optimizer": optimizer}, host))
+        model = parts.model()
         if not refused:
-            inject(resolved, model)
+            inject(parts, model)
             continue
         with pytest.raises(ConfigError, match="lomo updates each weight as its gradient arrives, and adapter adalora"):
-            inject(resolved, model)
+            inject(parts, model)

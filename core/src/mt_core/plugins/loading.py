@@ -47,15 +47,15 @@ class Plugin:
     """An installed plugin and what came of loading it."""
 
     info: Installed
-    module: Any = None
-    """Its module of hooks, once it is imported."""
-    kinds: list[Kind] = field(default_factory=list)
-    """Kinds that it brings."""
     offers: list[Offer] = field(default_factory=list)
     error: str = ""
     load_ms: float = 0.0
     warnings: list[str] = field(default_factory=list)
-    """What it uses that will go."""
+    """What it uses that will go, and what of it is left out."""
+    module: Any = None
+    """Its module of hooks, once it is imported."""
+    kinds: list[Kind] = field(default_factory=list)
+    """Kinds that it brings."""
 
     @property
     def status(self) -> str:

@@ -67,7 +67,7 @@ def _resize(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
     )
     convert(source, out, dtype=chosen_dtype(arguments), shard_bytes=size, say=notice)
-    print(f"{out}: {source.resolved.config.model.options.vocab_size:,} tokens, {described(out)}")
+    print(f"{out}: {source.parts.config.model.options.vocab_size:,} tokens, {described(out)}")
     return 0
 
 

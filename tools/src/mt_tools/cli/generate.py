@@ -17,12 +17,14 @@ from mt_core.tracking.logs import notice
 from mt_tools.cli.generate_faults import asking_faults, option, source_faults
 from mt_train.assemble.adapter_slot import with_adapter
 from mt_train.assemble.discovery import discovered
+from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_file import run_config
 from mt_train.config.names import expand
 from mt_train.config.reading import read_small_text
+from mt_train.config.run import RunConfig
 from mt_train.config.texts import template_source
 from mt_train.generation.rules import MOST_CHOICES, SamplingRules, Wishes, faults, refuse
-from mt_train.plugins.resolve import Resolved, resolve
+from mt_train.plugins.resolve import resolve
 
 if TYPE_CHECKING:
     from mt_train.generation.loaded import Loaded
@@ -122,7 +124,7 @@ def _generate(arguments: argparse.Namespace) -> int:
         return _answer_file(arguments, wishes, template)
     from mt_train.assemble.load import load
 
-    loaded = load(*_resolved(arguments), notice, averaged=arguments.averaged)
+    loaded = load(*_parts(arguments), notice, averaged=arguments.averaged)
     return _chat(arguments, loaded, wishes, template) if arguments.chat else _continue(arguments, loaded, wishes)
 
 
@@ -155,14 +157,14 @@ def _answer_file(arguments: argparse.Namespace, wishes: Wishes, template: str | 
     from mt_tools.generation.rows import read_rows
 
     rows = read_rows(arguments.prompts)
-    resolved, checkpoint = _resolved(arguments)
-    settings = _settings(resolved, checkpoint, wishes, template)
+    parts, checkpoint = _parts(arguments)
+    settings = _settings(parts.config, checkpoint, wishes, template)
     output = Output(arguments.out, rows, settings, overwrite=arguments.overwrite, say=notice)
     if output.pending:
         from mt_tools.generation.answers import answer
         from mt_train.assemble.load import load
 
-        loaded = load(resolved, checkpoint, notice, averaged=arguments.averaged)
+        loaded = load(parts, checkpoint, notice, averaged=arguments.averaged)
         numbers = {row.id: number for number, row in enumerate(rows)}
         answer(
             loaded,
@@ -177,10 +179,10 @@ def _answer_file(arguments: argparse.Namespace, wishes: Wishes, template: str | 
     return 0
 
 
-def _settings(resolved: Resolved, checkpoint: Path | None, wishes: Wishes, template: str | None) -> Mapping[str, Any]:
+def _settings(config: RunConfig, checkpoint: Path | None, wishes: Wishes, template: str | None) -> Mapping[str, Any]:
     """What an output was made with; the batch size changes no text and is no part of it."""
     wished = asdict(wishes)
-    model = resolved.config.model
+    model = config.model
     return {
         "model": model.name,
         "weights": str(Path(model.source.weights).absolute()) if model.source.weights and checkpoint is None else None,
@@ -190,7 +192,7 @@ def _settings(resolved: Resolved, checkpoint: Path | None, wishes: Wishes, templ
             else {}
         ),
         "checkpoint": None if checkpoint is None else str(checkpoint.absolute()),
-        "tokenizer": resolved.config.tokenizer.as_raw(),
+        "tokenizer": config.tokenizer.as_raw(),
         "chat_template": template,
         **wished.pop("rules"),
         **wished,
@@ -247,7 +249,7 @@ def _template(given: str) -> str:
         raise UsageError(f"--chat-template: {error}") from error
 
 
-def _resolved(arguments: argparse.Namespace) -> tuple[Resolved, Path | None]:
+def _parts(arguments: argparse.Namespace) -> tuple[Parts, Path | None]:
     host = discovered(arguments.block_plugin)
     path = {"path": arguments.tokenizer_path} if arguments.tokenizer_path else {}
     if arguments.weights is not None:
@@ -257,7 +259,7 @@ def _resolved(arguments: argparse.Namespace) -> tuple[Resolved, Path | None]:
         raw["train"] = {"sequence_len": 2}  # generation has no rows; the shortest one fits any context
         if arguments.adapter_folder is not None:
             raw = with_adapter(raw, arguments.adapter_folder, host)
-        return resolve(raw, host), None
+        return Parts.of(resolve(raw, host)), None
     from mt_train.checkpoint.store import find
 
     checkpoint = find(arguments.run or arguments.checkpoint)
@@ -266,7 +268,7 @@ def _resolved(arguments: argparse.Namespace) -> tuple[Resolved, Path | None]:
         raw["tokenizer"] = {"name": arguments.tokenizer, **path}
     elif path:
         raw["tokenizer"] = {**raw.get("tokenizer", {}), **path}
-    return resolve(raw, host), checkpoint
+    return Parts.of(resolve(raw, host)), checkpoint
 
 
 if __name__ == "__main__":

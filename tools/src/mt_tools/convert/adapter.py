@@ -33,11 +33,11 @@ def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True
     from mt_train.checkpoint.tensors import open_model, write_tensors
 
     assert source.checkpoint is not None, "a run has one"
-    model = drawn(source.resolved)
+    model = drawn(source.parts)
     with on_meta():
-        adapter = inject(source.resolved, model, checkpoint=source.checkpoint)
+        adapter = inject(source.parts, model, checkpoint=source.checkpoint)
     names = {name for name, _ in model.named_parameters()}
-    saved = set(adapter.saved_state(model)) | trained_names(source.resolved, model, adapter)
+    saved = set(adapter.saved_state(model)) | trained_names(source.parts.config.train, model, adapter)
     if saved >= names:
         raise UsageError(
             f"{source.path} trained all of its model, which is no adapter; mt-convert {source.path} FOLDER writes it"
@@ -62,9 +62,9 @@ def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True
 
 def _form(form: PeftForm | None, saved: set[str], source: Source, say: Say) -> PeftForm | None:
     """The form, if all that was trained has a place in it."""
-    name = source.resolved.config.adapter.name
+    name = source.parts.config.adapter.name
     if form is None:
-        component = source.resolved.offers["adapter"].component
+        component = source.parts.offers["adapter"].component
         hint = "; --as-lora writes what it changes as a LoRA" * getattr(component, "mergeable", False)
         say(f"notice: peft has no form for {name}; it is written under its own names, and read here alone{hint}")
     elif more := sorted(saved - set(form.names) - form.beside):
@@ -102,10 +102,10 @@ def _written(source: Source, adapter: Adapter) -> dict[str, Any]:
     from mt_train.checkpoint.manifest import read_manifest
 
     assert source.checkpoint is not None, "a run has one"
-    resolved = source.resolved
-    plugin, slot = resolved.offers["adapter"].plugin, resolved.config.adapter
+    parts = source.parts
+    plugin, slot = parts.offers["adapter"].plugin, parts.config.adapter
     manifest = read_manifest(source.checkpoint)
-    base = manifest.get("base") or (base_files(resolved) if source.weights is not None else {})
+    base = manifest.get("base") or (base_files(parts) if source.weights is not None else {})
     options = slot.options.model_dump(mode="json")
     head = {"name": slot.name, "plugin": plugin.distribution, "version": plugin.version}
     return {**head, "options": options, "plan": dict(adapter.plan), "base": base, "step": manifest["step"]}

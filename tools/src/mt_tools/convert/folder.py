@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mt_core.components import TokenizerComponent
 from mt_core.errors import DataError, MtError
 from mt_core.weights import CONFIG, SHARD_BYTES, Loaders, read_json, staged, write_json, write_tensors
 from mt_tools.convert.card import card
@@ -59,7 +58,7 @@ def write_folder(
 
 def _write_config(source: Source, stage: Path, ids: Mapping[str, Any], ends: Sequence[int], word: str) -> None:
     """``config.json`` and ``generation_config.json``, with all tokens that end a text (``ends``)."""
-    options = source.resolved.config.model.options
+    options = source.parts.config.model.options
     assert source.writer.exported is not None, "opened() chose a format that writes"
     write_json(stage / CONFIG, {**source.writer.exported(options), **ids, "torch_dtype": word})
     given = read_json(stage / GENERATION_CONFIG) if (stage / GENERATION_CONFIG).exists() else dict(ids)
@@ -94,10 +93,9 @@ def _tokenizer_files(source: Source, stage: Path, say: Say) -> tuple[dict[str, A
 
 def _grown(source: Source, stage: Path, say: Say) -> dict[str, Any]:
     """Where the tokenizer gets tokens: its files with them, and the id that padding has now."""
-    component, options = source.resolved.offers["tokenizer"].component, source.resolved.config.tokenizer.options
-    if not isinstance(component, TokenizerComponent) or component.size(options) is None:
+    if not source.parts.adds_tokens:
         return {}
-    tokenizer = component.build(options)
+    tokenizer: Any = source.parts.tokenizer  # one that can be given tokens can also write itself
     _saved(tokenizer, tokenizer.save, stage, say)
     return {} if tokenizer.pad_id is None else {"pad_token_id": tokenizer.pad_id}
 
@@ -108,7 +106,7 @@ def _of_tokenizer(source: Source, stage: Path, say: Say) -> dict[str, Any]:
         say(f"notice: {source.path} has no tokenizer; put its files into the folder before you use it")
         return {}
     try:
-        tokenizer = source.resolved.build("tokenizer", source.resolved.config.tokenizer.options)
+        tokenizer = source.parts.tokenizer
     except MtError as error:
         say(f"notice: the special ids are left out of config.json, since the tokenizer tells none: {error}")
         return {}
@@ -118,8 +116,8 @@ def _of_tokenizer(source: Source, stage: Path, say: Say) -> dict[str, Any]:
 
 
 def _of_run(source: Source, stage: Path, say: Say) -> tuple[dict[str, Any], list[int]]:
-    config = source.resolved.config
-    tokenizer = source.resolved.build("tokenizer", config.tokenizer.options)
+    config = source.parts.config
+    tokenizer = source.parts.tokenizer
     save, theirs = getattr(tokenizer, "save", None), None
     if save is None:
         say(f"notice: the tokenizer {config.tokenizer.name} cannot write itself; add its files by hand")

@@ -11,25 +11,25 @@ from mt_core.adapters.base import Adapter, Probe
 from mt_core.adapters.folder import CONFIG, AdapterFolder
 from mt_core.errors import ComponentError, ConfigError, Fault, UsageError, WeightsError
 from mt_core.nn import TrainModel, shared_of, tensor_generator
+from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import adapter_folder, adapter_weights, is_stated
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.engine.build import TensorSource, fill_model, gathered, is_partitioned, stored_layers
 from mt_train.engine.processes import Process
-from mt_train.plugins.resolve import Resolved
 
 MakeProbe = Callable[[], Probe]
 
 
 def inject(
-    resolved: Resolved, model: TrainModel, *, checkpoint: Path | None = None, probe: MakeProbe | None = None
+    parts: Parts, model: TrainModel, *, checkpoint: Path | None = None, probe: MakeProbe | None = None
 ) -> Adapter:
     """The run's adapter, in the model; its own parameters have no values yet, the base's have.
 
     ``probe`` is for adapters that look at data first; without one they keep what their config says, as a plan on paper does.
     """
-    adapter: Adapter = resolved.build("adapter", resolved.config.adapter.options)
-    _gradients_last(resolved, adapter)
-    folder = adapter_folder(resolved)
+    adapter = parts.adapter()
+    _gradients_last(parts, adapter)
+    folder = adapter_folder(parts.config.model.source.overlay)
     if checkpoint is not None:
         adapter.plan = read_manifest(checkpoint).get("adapter", {})
     elif folder is not None:
@@ -40,27 +40,27 @@ def inject(
     if checkpoint is not None or folder is None:
         adapter.inject(model)
     else:
-        _inject_read(resolved, model, adapter, folder)
+        _inject_read(parts, model, adapter, folder)
     return adapter
 
 
-def _inject_read(resolved: Resolved, model: TrainModel, adapter: Adapter, folder: AdapterFolder) -> None:
+def _inject_read(parts: Parts, model: TrainModel, adapter: Adapter, folder: AdapterFolder) -> None:
     """Inject what a folder describes; a refusal names the folder where the options are its own, and nobody typed them."""
     folder.check_places(model)
     try:
         adapter.inject(model)
     except UsageError as error:
-        if not is_stated(folder, resolved):
+        if not is_stated(folder, parts):
             raise
         raise WeightsError(f"{folder.path / CONFIG} cannot be an adapter of this model: {error}") from error
 
 
-def _gradients_last(resolved: Resolved, adapter: Adapter) -> None:
+def _gradients_last(parts: Parts, adapter: Adapter) -> None:
     """Refuse one that looks at gradients beside an optimizer that drops each of them as it arrives."""
     if type(adapter).after_backward is Adapter.after_backward:
         return
-    if getattr(resolved.offers["optimizer"].component, "form", "") == "fused":
-        name, optimizer = resolved.config.adapter.name, resolved.config.optimizer.name
+    if parts.optimizer_component.form == "fused":
+        name, optimizer = parts.config.adapter.name, parts.config.optimizer.name
         problem = (
             f"{optimizer} updates each weight as its gradient arrives, and adapter {name} needs all of them at once."
         )
@@ -68,7 +68,7 @@ def _gradients_last(resolved: Resolved, adapter: Adapter) -> None:
 
 
 def start(
-    resolved: Resolved,
+    parts: Parts,
     model: TrainModel,
     adapter: Adapter,
     base: list[str],
@@ -83,10 +83,10 @@ def start(
     """
     known = set(base)
     own = [name for name, _ in model.named_parameters() if name not in known]
-    source = adapter_weights(resolved, model, adapter, base, own, checkpoint)
-    fill_model(model, source, seed=resolved.config.train.seed, process=process, only=set(source))
+    source = adapter_weights(parts, model, adapter, base, own, checkpoint)
+    fill_model(model, source, seed=parts.config.train.seed, process=process, only=set(source))
     if checkpoint is None:
-        _initialise(model, set(own), source, resolved.config.train.seed, process)
+        _initialise(model, set(own), source, parts.config.train.seed, process)
     for _, layer in stored_layers(model):
         layer.original = None
 

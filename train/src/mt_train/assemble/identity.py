@@ -1,4 +1,7 @@
-"""What the tokens of a run follow from: the key of the token cache. Nothing that the run does with them is in it."""
+"""The identity of a run's rows: what their tokens follow from (the key of the token cache), and what tells them from others.
+
+Nothing that the run does with them is in it. Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,17 @@ from typing import Any, Literal
 
 from mt_core.components import Component, DatasetComponent
 from mt_core.config.base import MtConfig
-from mt_core.errors import DataError
+from mt_core.data.text_ids import begin_ids
+from mt_core.errors import CheckpointError, DataError
 from mt_core.files.config import PINS
 from mt_core.plugins.host import Offer
 from mt_core.plugins.lock import code_hash, installed_version
 from mt_core.protocols import Tokenizer
-from mt_train.assemble.resume import tokenizer_digest
+from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.files import replace_text, sha256
 from mt_train.config.run import RunConfig
 from mt_train.data.encoding import Rules
 from mt_train.plugins.composition import Part
-from mt_train.plugins.resolve import Resolved
 
 AUTO_BYTES = 50_000_000
 """Files of fewer bytes are encoded in memory each time (``data.cache: auto``): that takes seconds."""
@@ -54,15 +57,17 @@ MEMORY = "hashes"
 """Folder beside the keys: SHA-256 of each source file, and its path, under a name that is made of what tells that it changed."""
 _NAME = re.compile(r"[0-9a-f]{40}")
 
+_SENTENCE = "The quick brown fox's 12 jumps, over 3.5 lazy dogs: naïve façade, Ελλάδα, 日本語!\n\tif x == 0:\n"
+
 Split = Literal["train", "eval"]
 Files = Mapping[str, Sequence[Path] | None]
 """Those of each split, and of ``data.eval`` where it is a path."""
 
 
-def source_files(resolved: Resolved) -> Files | None:
+def source_files(parts: Parts) -> Files | None:
     """The files that rows come from; ``None`` when the dataset, or one that it is made of, does not say."""
-    component, config = resolved.offers["dataset"].component, resolved.config
-    named = partial(_files, component, parts=resolved.parts.get("dataset"))
+    component, config = parts.offers["dataset"].component, parts.config
+    named = partial(_files, component, parts=parts.dataset_parts)
     files = {"train": named(config.dataset.options, split="train")}
     if isinstance(config.data.eval, str):
         with naming_eval(config):
@@ -147,9 +152,9 @@ class Identity:
         return "train", None if whole else [part, wanted]
 
 
-def identity(resolved: Resolved, tokenizer: Tokenizer, rules: Rules, files: Files, memory: Path) -> Identity:
+def identity(parts: Parts, tokenizer: Tokenizer, rules: Rules, files: Files, memory: Path) -> Identity:
     """Everything that the encoded rows of a run follow from."""
-    config, kinds = resolved.config, ("tokenizer", "objective")
+    config, kinds = parts.config, ("tokenizer", "objective")
     slots = {kind: getattr(config, kind) for kind in kinds}
     read = [path for slot in slots.values() for path in _files_named(slot.options)]
     kept = {name: value for name, value in asdict(rules).items() if name not in BAD_ROWS}
@@ -157,10 +162,8 @@ def identity(resolved: Resolved, tokenizer: Tokenizer, rules: Rules, files: File
     of_rules = {
         "rules": {**kept, "stop_ids": sorted(rules.stop_ids)},
         "components": {kind: slot.as_raw() for kind, slot in slots.items()}
-        | {place: resolved.chosen[place].as_raw() for place in _taken(resolved)},
-        "code": {
-            place: hashed(_package_of(offer.component.build)) for place, offer in sorted(_makers(resolved).items())
-        }
+        | {place: parts.chosen[place].as_raw() for place in _taken(parts)},
+        "code": {place: hashed(_package_of(offer.component.build)) for place, offer in sorted(_makers(parts).items())}
         | {"core": code_hash(*CODE)},
         "libraries": {name: installed_version(name) for name in LIBRARIES},
         "read": _hashes(read, memory),
@@ -170,24 +173,24 @@ def identity(resolved: Resolved, tokenizer: Tokenizer, rules: Rules, files: File
     return Identity(config, files, memory, of_rules)
 
 
-def _makers(resolved: Resolved) -> dict[str, Offer]:
+def _makers(parts: Parts) -> dict[str, Offer]:
     """Return whose code makes the tokens, by place: dataset, tokenizer and objective, their parts, and what these take of the run."""
     slots = ("dataset", "tokenizer", "objective")
-    found = {place: offer for place, offer in resolved.offers.items() if place.partition(".")[0] in slots}
+    found = {place: offer for place, offer in parts.offers.items() if place.partition(".")[0] in slots}
     while more := {
-        place: resolved.offers[place]
+        place: parts.offers[place]
         for kind in {kind for offer in found.values() for kind in offer.component.uses}
-        for place in resolved.chosen
+        for place in parts.chosen
         if place.partition(":")[0] == kind and place not in found
     }:
         found |= more
     return found
 
 
-def _taken(resolved: Resolved) -> list[str]:
+def _taken(parts: Parts) -> list[str]:
     """Return the places of what the makers take of the run; it is no option of theirs."""
     slots = ("dataset", "tokenizer", "objective")
-    return [place for place in _makers(resolved) if place in resolved.chosen and place not in slots]
+    return [place for place in _makers(parts) if place in parts.chosen and place not in slots]
 
 
 def _files_named(options: MtConfig) -> Iterator[Path]:
@@ -258,3 +261,40 @@ def _about(path: Path) -> tuple[str | int, ...]:
 def _package_of(build: Any) -> str:
     module: str = getattr(getattr(build, "func", build), "__module__", "") or ""  # func: of a partial
     return module.partition(".")[0]
+
+
+def tokenizer_digest(tokenizer: Tokenizer) -> str:
+    """What tells a tokenizer from most others: its size, its special ids, how it reads a sentence, and what it puts in front."""
+    specials = (tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id)
+    told: tuple[object, ...] = (tokenizer.size, *specials, tokenizer.encode(_SENTENCE))
+    begin = begin_ids(tokenizer)
+    if begin != tuple(token for token in specials[:1] if token is not None):
+        told = (*told, begin)  # runs from before tokenizers were asked have the digest without it
+    return hashlib.sha256(repr(told).encode()).hexdigest()
+
+
+def refuse_other_data(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> None:
+    """Raises ``CheckpointError`` when the encoded rows are not those of the run: files or tokenizer have changed since.
+
+    A position in other rows would mean nothing. Checkpoints that do not say what they saw are taken as they are.
+    """
+    if before is None or before["sha256"] == now["sha256"]:
+        return
+    figures = [
+        f"{key} {before[key]:,} then, {value:,} now"
+        for key, value in now.items()
+        if isinstance(value, int) and isinstance(before.get(key), int) and before[key] != value
+    ]
+    raise CheckpointError(
+        f"{_what_changed(before, now)} not as in the run that saved the checkpoint:"
+        f" {'; '.join(figures) or 'as many, and others'}. Put the files and the tokenizer back, or start a new run with"
+        " --model.overlay CHECKPOINT/model"
+    )
+
+
+def _what_changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    if "tokenizer" not in before:
+        return "the rows, or their tokens, are"
+    if before["tokenizer"] == now["tokenizer"]:
+        return "the rows are"
+    return "the tokenizer is" if before["rows"] == now["rows"] else "the tokenizer and the rows are"

@@ -16,13 +16,13 @@ from mt_core.losses import loss_unit_of
 from mt_core.nn import Batch
 from mt_core.protocols import Tokenizer
 from mt_train.assemble.data import RunData
+from mt_train.assemble.parts import Parts
 from mt_train.config.run import RunConfig
 from mt_train.config.sections import DataConfig
 from mt_train.data.report import DataReport
 from mt_train.engine.build import stored_layers
 from mt_train.engine.engine import Engine
 from mt_train.engine.plan import Plan
-from mt_train.plugins.resolve import Resolved
 
 EXAMPLE_CHARACTERS = 160
 
@@ -70,14 +70,14 @@ def parameter_counts(engine: Engine) -> list[dict[str, Any]]:
     ]
 
 
-def about_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: int) -> dict[str, Any]:
+def about_run(parts: Parts, engine: Engine, data: RunData, total_steps: int) -> dict[str, Any]:
     """Model, parameters, data, layout, device, attention: the content of ``about.json``."""
-    config = resolved.config
+    config = parts.config
     return {
         "schema": 1,
         "core": __version__,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "model": model_title(resolved),
+        "model": model_title(parts),
         "parameters": parameter_counts(engine),
         "groups": [asdict(group) for group in engine.groups],
         "data": {
@@ -118,11 +118,11 @@ def warnings(config: RunConfig, data: RunData, plan: Plan) -> list[str]:
     return [*data.findings, few]
 
 
-def model_title(resolved: Resolved) -> str:
+def model_title(parts: Parts) -> str:
     """Family, size, and the plugin that they come from."""
-    model = resolved.config.model
+    model = parts.config.model
     size = f" {model.source.variant}" if model.source.variant else ""
-    return f"{model.name}{size} from {resolved.offers['model'].plugin.label}"
+    return f"{model.name}{size} from {parts.offers['model'].plugin.label}"
 
 
 def example(data: RunData) -> str:

@@ -19,6 +19,7 @@ from mt_train.checkpoint.files import refuse_special
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.config.commandline import merge
 from mt_train.config.files import read_config
+from mt_train.config.keys import dotted_keys
 from mt_train.config.run import SECTIONS
 
 MAY_CHANGE = (
@@ -66,21 +67,10 @@ def read_stored(folder: Path) -> dict[str, Any]:
     return read_config(folder / RUN_FILE)
 
 
-def flat(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys of slots and sections."""
-    values: dict[str, Any] = {}
-    for key, value in raw.items():
-        if isinstance(value, dict) and (key in CORE_KINDS.slots or key in SECTIONS):
-            values |= {f"{key}.{name}": item for name, item in value.items()}
-        else:
-            values[key] = value
-    return values
-
-
 def refuse_other_run(saved: Mapping[str, Any], stored: Mapping[str, Any], folder: Path) -> None:
     """Raise ``ConfigError`` with both values of each key in which ``run.yaml`` defines another run than the checkpoint."""
     fix = "One of the two is damaged, was changed, or is another run's: put it back as it was."
-    refuse_differences(flat(saved), "in the checkpoint", flat(stored), f" in {folder / RUN_FILE}", fix)
+    refuse_differences(dotted_keys(saved), "in the checkpoint", dotted_keys(stored), f" in {folder / RUN_FILE}", fix)
 
 
 def refuse_differences(
@@ -112,8 +102,8 @@ def refuse_unsaid(
     A run that was gone on with in another way, and ended before it saved, leaves such keys; so does whoever edits the file.
     ``known`` is the checkpoint's config with the defaults of the plugins as they are now.
     """
-    before, after = flat(_settled(saved, asked)), flat(_settled(stored, asked))
-    defaults = flat(merge({}, known))
+    before, after = dotted_keys(_settled(saved, asked)), dotted_keys(_settled(stored, asked))
+    defaults = dotted_keys(merge({}, known))
     faults = []
     for key in sorted(before.keys() | after.keys()):
         was, now = (_value(values.get(key, defaults.get(key))) for values in (before, after))

@@ -19,6 +19,7 @@ from mt_train.checkpoint.manifest import MANIFEST
 from mt_train.checkpoint.store import has_checkpoint
 
 LOCK = ".lock"
+COMPLETED = "completed"  # the file of a run that has come to its end
 FILES = frozenset(
     {
         LOCK,
@@ -29,7 +30,7 @@ FILES = frozenset(
         "plugins.lock.json",
         "metrics.jsonl",
         "loss.png",
-        "completed",
+        COMPLETED,
         "metrics.jsonl.damaged",
         "samples.jsonl.damaged",
         ".tmp-run.yaml",

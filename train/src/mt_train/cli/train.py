@@ -19,12 +19,14 @@ from mt_core.plugins.lock_file import RUN_FILE, check_lock
 from mt_core.plugins.metadata import Selection
 from mt_core.tracking.logs import first_notice, is_first, notice, show
 from mt_train.assemble.discovery import show_notices
-from mt_train.assemble.resume import describe_finished, is_finished, resolve_resumed
-from mt_train.assemble.run_file import flat
+from mt_train.assemble.parts import Parts
+from mt_train.assemble.resume import resolve_resumed
+from mt_train.checkpoint.completion import describe_finished, is_finished
 from mt_train.checkpoint.folder import LOCK, next_run_folder
 from mt_train.checkpoint.store import has_checkpoint
 from mt_train.config.commandline import CommandLine, merge, parse, parse_flags
 from mt_train.config.files import read_config, write_yaml
+from mt_train.config.keys import dotted_keys
 from mt_train.config.names import expand
 from mt_train.config.ranks import MOST_PROCESSES, ranks
 from mt_train.engine.plan import check_layout
@@ -85,8 +87,8 @@ def _request(line: CommandLine, kinds: Kinds) -> Request:
     """YAML or JSON under the command line, and which key came from which."""
     flags = {name: expand(value) if name in PATHS else value for name, value in line.flags.items()}
     stored = _stored(Path(flags["config"])) if "config" in flags else {}
-    origins = dict.fromkeys(flat(stored), str(flags.get("config", "")))
-    origins |= dict.fromkeys(flat(line.raw), "command line")
+    origins = dict.fromkeys(dotted_keys(stored), str(flags.get("config", "")))
+    origins |= dict.fromkeys(dotted_keys(line.raw), "command line")
     return Request(flags, merge(stored, line.raw, kinds), origins)
 
 
@@ -105,7 +107,7 @@ def train_once(request: Request, host: PluginHost) -> int:
         print(redact(annotated(resolved)), end="")
         return 0
     output = _output(request, resolved, checkpoint)
-    if output is not None and checkpoint is not None and is_finished(output, resolved, checkpoint):
+    if output is not None and checkpoint is not None and is_finished(output, resolved.config, checkpoint):
         show(f"{describe_finished(output, checkpoint)}; set --train.steps or --train.epochs higher to train on")
         return 0
     count = _process_count(flags)
@@ -115,7 +117,7 @@ def train_once(request: Request, host: PluginHost) -> int:
         from mt_train.cli.dry_run import show_plan
 
         wanted = _options(request, checkpoint, output)
-        return show_plan(resolved, wanted, world=world, as_json="json" in flags, plot=flags.get("plot"))
+        return show_plan(Parts.of(resolved), wanted, world=world, as_json="json" in flags, plot=flags.get("plot"))
     if count > 1:
         return _launch(request, output, count)
     return _start(request, resolved, checkpoint, output)
@@ -156,7 +158,7 @@ def _start(request: Request, resolved: Resolved, checkpoint: Path | None, output
     from mt_train.cli.launch import end_with_launcher
 
     end_with_launcher()
-    return STOPPED if run(resolved, _options(request, checkpoint, output)).stopped else 0
+    return STOPPED if run(Parts.of(resolved), _options(request, checkpoint, output)).stopped else 0
 
 
 def _options(request: Request, checkpoint: Path | None, output: Path | None) -> RunOptions:

@@ -78,7 +78,6 @@ class Engine:
         self.plan = plan
         self.process = process
         self.module = module
-        self.before_update: Callable[[], object] = lambda: None
         self.adapter = adapter or Adapter()
         transform = None if isinstance(optimizer, torch.optim.Optimizer) else optimizer
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -123,11 +122,17 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------------------- training
 
-    def train_step(self, window: Sequence[Batch], stop: Callable[[], bool] = lambda: False) -> StepResult:
+    def train_step(
+        self,
+        window: Sequence[Batch],
+        stop: Callable[[], bool] = lambda: False,
+        before_update: Callable[[], object] = lambda: None,
+    ) -> StepResult:
         """One optimizer step over this rank's micro-batches; every rank brings equally many.
 
         A loss or gradient that is not finite leaves parameters and moments as they were. What ``stop`` says after the
-        last backward travels with the sums, so that all ranks hear of it in the same step.
+        last backward travels with the sums, so that all ranks hear of it in the same step. ``before_update`` is called once
+        all gradients are there, and nothing is updated yet.
         """
         size = self._size(window)
         scale = self._factor(size)
@@ -145,7 +150,7 @@ class Engine:
             if not last:
                 self._engine.step()
         assert sums is not None, "an optimizer step needs at least one micro-batch on every rank"
-        self.before_update()
+        before_update()
         wish = torch.full((1,), float(stop()), device=sums.device)
         return self._update(all_reduce(torch.cat([sums, wish])), size)
 

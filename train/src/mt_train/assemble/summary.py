@@ -1,4 +1,4 @@
-"""The last words of a run: what came of it, and what to do next."""
+"""The summary at the end of a run: what came of it, and what to do next."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from mt_core.losses import loss_unit_of
 from mt_core.tracking.logs import notice, show
 from mt_train.assemble.data import RunData
 from mt_train.assemble.outcome import Outcome
-from mt_train.assemble.resume import COMPLETED
-from mt_train.checkpoint.folder import writing
+from mt_train.assemble.parts import Parts
 from mt_train.config.sections import TrainConfig
 from mt_train.evaluate.figures import prompt_ids
-from mt_train.plugins.resolve import Resolved
 from mt_train.tracking.console import duration
 
 
-def say_goodbye(outcome: Outcome, resolved: Resolved, data: RunData, total_steps: int) -> None:
-    """Say how the run ended; one that is complete is marked as such."""
+def show_summary(outcome: Outcome, parts: Parts, data: RunData, total_steps: int) -> None:
+    """Show how the run ended, and commands that go on from there."""
     if data.stream is not None:
         show(f"of the stream, read in this run: {data.stream.report.describe()}")
     if outcome.stopped:
@@ -25,16 +23,14 @@ def say_goodbye(outcome: Outcome, resolved: Resolved, data: RunData, total_steps
     loss = "" if outcome.eval_loss is None else f", held-out loss {outcome.eval_loss:.4f} {unit}".rstrip()
     early = f" of {total_steps}" if outcome.steps < total_steps else ""
     show(f"done: {outcome.steps}{early} step{'s' * (total_steps != 1)} in {duration(outcome.seconds)}{loss}")
-    if text := resolved.offers["dataset"].component.notice:
+    if text := parts.offers["dataset"].component.notice:
         notice(f"notice: {text}")
     if outcome.output is None:
         return
-    with writing(outcome.output):
-        (outcome.output / COMPLETED).touch()
     show(f"run folder: {outcome.output}")
     show("next:")
     show(f"  mt-generate --run {outcome.output} --prompt {_prompt_to_try(data)}")
-    show(f"  mt-train --resume {outcome.output} {_twice_as_long(resolved.config.train, total_steps)}")
+    show(f"  mt-train --resume {outcome.output} {_twice_as_long(parts.config.train, total_steps)}")
 
 
 def _twice_as_long(train: TrainConfig, total_steps: int) -> str:
