@@ -27,7 +27,6 @@ def functions(path: Path) -> Iterator[tuple[str, int]]:
 
 def test_public_names_are_sorted_complete_and_importable_without_torch() -> None:
     assert sorted(mt_core.__all__, key=lambda name: (not name.isupper(), name[0].islower(), name)) == mt_core.__all__
-    assert set(mt_core.__all__) == set(mt_core._PUBLIC)
     code = "import sys, mt_core; [getattr(mt_core, n) for n in mt_core.__all__]; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
     with pytest.raises(AttributeError, match="no public name 'nothing'"):

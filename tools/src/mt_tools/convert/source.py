@@ -172,7 +172,7 @@ def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> tuple[Load
 
 def drawn(resolved: Resolved) -> TrainModel:
     """The model without memory, its adapter not in it."""
-    from mt_core.nn.meta import on_meta
+    from mt_train.engine.meta import on_meta
 
     with on_meta():
         return resolved.build("train_model", resolved.config.model.options)  # type: ignore[no-any-return]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from mt_core.config.secrets import redacted_config
 from mt_core.events import TrackedRun
-from mt_core.losses import NATS_PER_TOKEN
+from mt_core.protocols import NATS_PER_TOKEN
 from mt_core.tracking.logs import notice
 from mt_train.assemble.samples import SampleWriter
+from mt_train.config.secrets import redacted_config
 from mt_train.loop import Progress
 from mt_train.plugins.resolve import Resolved
 from mt_train.tracking.console import ProgressLines

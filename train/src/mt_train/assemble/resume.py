@@ -17,7 +17,6 @@ from mt_core.errors import CheckpointError
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.lock_file import check_lock
 from mt_core.protocols import Tokenizer
-from mt_core.tracking.logs import first_notice
 from mt_train.assemble.run_file import (
     flat,
     places_outside,
@@ -33,6 +32,7 @@ from mt_train.config.commandline import merge
 from mt_train.config.files import write_yaml
 from mt_train.config.run import RunConfig
 from mt_train.plugins.resolve import Origins, Resolved, resolve
+from mt_train.tracking.logs import first_notice
 
 COMPLETED = "completed"
 """File of a run that has come to its end."""

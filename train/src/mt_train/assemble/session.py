@@ -14,10 +14,9 @@ from typing import Any
 from mt_core.config.secrets import redacted
 from mt_core.errors import CallbackError
 from mt_core.events import Control
-from mt_core.losses import counts_tokens, loss_unit_of
 from mt_core.plugins.lock import locked
 from mt_core.protocols import StepRecord
-from mt_core.tracking.logs import notice, show
+from mt_core.tracking.logs import notice
 from mt_train.assemble.batch_size import found
 from mt_train.assemble.callbacks import CallbackContext, Callbacks
 from mt_train.assemble.data import RunData, make_held_out, make_loader
@@ -44,6 +43,8 @@ from mt_train.engine.snapshot import kept_tensors, read_snapshot
 from mt_train.engine.trained import LiveWeights
 from mt_train.loop import Every, Plugs, Progress, train
 from mt_train.plugins.resolve import Resolved
+from mt_train.tracking.logs import show
+from mt_train.tracking.loss_units import counts_tokens, loss_unit_of
 from mt_train.tracking.memory import peak_memory_gib
 from mt_train.tracking.metrics import without_nan
 from mt_train.tracking.profile import profiled

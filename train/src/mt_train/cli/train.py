@@ -16,7 +16,7 @@ from mt_core.errors import STOPPED, UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.lock_file import RUN_FILE, check_lock
 from mt_core.plugins.metadata import Selection
-from mt_core.tracking.logs import first_notice, is_first, notice, show
+from mt_core.tracking.logs import notice
 from mt_train.assemble.discovery import discovered
 from mt_train.assemble.resume import describe_finished, is_finished, resolve_resumed
 from mt_train.assemble.run_file import flat
@@ -28,6 +28,7 @@ from mt_train.config.names import expand
 from mt_train.config.ranks import MOST_PROCESSES, ranks
 from mt_train.engine.plan import check_layout
 from mt_train.plugins.resolve import Origins, Resolved, resolve
+from mt_train.tracking.logs import first_notice, is_first, show
 
 if TYPE_CHECKING:
     from mt_train.assemble.run import RunOptions
