@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 """A plain row with an ``id`` (file and line) and the fields of one documented shape, such as ``text``."""
 
+NATS_PER_TOKEN = "nats per token"  # noqa: S105 - no password
+"""Unit of a loss that is the mean over trained tokens."""
+
 
 @dataclass(frozen=True)
 class Sample:

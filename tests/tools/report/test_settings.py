@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mt_core.config.secrets import redacted_config
 from mt_tools.report.settings import differences, written
+from mt_train.config.secrets import redacted_config
 
 
 @pytest.mark.parametrize(

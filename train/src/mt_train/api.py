@@ -28,7 +28,7 @@ from mt_train.engine.plan import check_layout
 from mt_train.plugins.resolve import Resolved, resolve
 
 if TYPE_CHECKING:
-    from mt_core.adapters import SeveralAdapters
+    from mt_train.adapters.several import SeveralAdapters
     from mt_train.assemble.outcome import Outcome
     from mt_train.generation.loaded import Loaded
 
@@ -123,7 +123,7 @@ def load_adapters(
     ``model`` is the family that reads ``weights``. None counts before ``SeveralAdapters.use``. Raises ``WeightsError`` and
     ``UsageError`` for adapters of other weights, and for those that stand for more than linear layers.
     """
-    from mt_core.adapters import SeveralAdapters
+    from mt_train.adapters.several import SeveralAdapters
     from mt_train.assemble.adapter_slot import adapter_in, folder_at
     from mt_train.assemble.load import load
     from mt_train.assemble.weights import check_base_of

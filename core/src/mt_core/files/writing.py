@@ -39,7 +39,16 @@ def replaced(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
         staged.unlink(missing_ok=True)
         raise
     if durable:
-        _sync_folder(path.parent)
+        sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Return once the file's content, or the folder's list of names, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def make_folder(path: Path) -> Path:
@@ -48,11 +57,3 @@ def make_folder(path: Path) -> Path:
     if path.is_symlink():
         raise OSError(errno.ELOOP, "a link stands in the place of a folder", str(path))
     return path
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -11,13 +11,13 @@ from typing import Any
 from mt_core import __version__
 from mt_core.cli.guard import guarded
 from mt_core.config.secrets import redacted
-from mt_core.config.strict import whole_number
 from mt_core.errors import DataError, UsageError, did_you_mean, shown
 from mt_core.tracking.logs import notice
 from mt_tools.report.output import check_output, write_page
 from mt_train.assemble.discovery import discovered
 from mt_train.assemble.parts import Parts
 from mt_train.config.commandline import CommandLine, merge, parse
+from mt_train.config.digits import whole_number
 from mt_train.config.files import read_config
 from mt_train.config.names import expand
 from mt_train.config.run import SECTIONS

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from mt_core.errors import UsageError
-from mt_core.tracking.logs import show
 from mt_train.assemble.encoder import cache_folder
 from mt_train.assemble.identity import AUTO_BYTES, source_files
 from mt_train.assemble.parts import Parts
+from mt_train.tracking.logs import show
 
 
 def build_cache(parts: Parts) -> int:

@@ -14,7 +14,7 @@ from mt_core import __version__
 from mt_core.cli.guard import guarded
 from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
-from mt_core.tracking.logs import notice, show
+from mt_core.tracking.logs import notice
 from mt_train.assemble.adapter_slot import with_adapter
 from mt_train.assemble.choice import chosen
 from mt_train.assemble.discovery import discovered
@@ -27,6 +27,7 @@ from mt_train.checkpoint.store import find
 from mt_train.config.commandline import CommandLine, merge, parse
 from mt_train.config.names import expand
 from mt_train.plugins.resolve import resolve
+from mt_train.tracking.logs import show
 
 if TYPE_CHECKING:
     from mt_core.model_protocols import Objective

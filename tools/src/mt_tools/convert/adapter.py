@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core.adapters.folder import BESIDE, CONFIG, PORTABLE, TENSORS, WRITTEN
-from mt_core.adapters.portable import fold, is_lora, largest_rank, portable_config
 from mt_core.errors import CheckpointError, UsageError
-from mt_core.weights import staged, write_json
 from mt_tools.convert.adapter_readers import base_keys, say_readers
 from mt_tools.convert.source import Say, Source, drawn
+from mt_tools.convert.writing import staged, write_json
+from mt_train.adapters.folder import BESIDE, CONFIG, PORTABLE, TENSORS, WRITTEN
+from mt_train.adapters.portable import fold, is_lora, largest_rank, portable_config
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,10 +27,10 @@ def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True
     Raises ``UsageError`` for a run that trained all of its model.
     """
 
-    from mt_core.nn.meta import on_meta
     from mt_train.assemble.adapted import inject
     from mt_train.assemble.model import trained_names
     from mt_train.checkpoint.tensors import open_model, write_tensors
+    from mt_train.engine.meta import on_meta
 
     assert source.checkpoint is not None, "a run has one"
     model = drawn(source.parts)

@@ -15,16 +15,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mt_core.adapters import adapted_layers, target_keys
-from mt_core.adapters.folder import CONFIG, TENSORS, WRITTEN
 from mt_core.adapters.peft import PREFIX
 from mt_core.errors import UsageError
 from mt_core.nn import TrainModel
 from mt_core.plugins.host import PluginHost
-from mt_core.weights import staged, write_json
 from mt_tools.convert.adapter_merge import TOLERANCE, refuse_unmergeable
 from mt_tools.convert.adapter_readers import base_keys, say_vllm
 from mt_tools.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
 from mt_tools.convert.source import Say, Source
+from mt_tools.convert.writing import staged, write_json
+from mt_train.adapters.folder import CONFIG, TENSORS, WRITTEN
 from mt_train.assemble.adapter_slot import with_adapter
 from mt_train.assemble.load import load_base, load_model
 from mt_train.assemble.parts import Parts

@@ -14,15 +14,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mt_core.adapters import SeveralAdapters, adapted_layers
+from mt_core.adapters import adapted_layers
 from mt_core.adapters.base import Adapter
 from mt_core.errors import UsageError, WeightsError
 from mt_core.nn import TrainModel
 from mt_core.plugins.host import PluginHost
-from mt_core.weights import Loaders, staged
+from mt_core.weights import Loaders
 from mt_tools.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
 from mt_tools.convert.folder import write_folder
 from mt_tools.convert.source import Say, Source, drawn, opened, tensors_of
+from mt_tools.convert.writing import staged
+from mt_train.adapters.several import SeveralAdapters
 from mt_train.assemble.load import load_base, load_model
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import base_files

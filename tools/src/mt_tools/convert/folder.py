@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.errors import DataError, MtError
-from mt_core.weights import CONFIG, SHARD_BYTES, Loaders, read_json, staged, write_json, write_tensors
+from mt_core.weights import CONFIG, Loaders, read_json
 from mt_tools.convert.card import card
 from mt_tools.convert.chat_template import write_template
 from mt_tools.convert.source import Say, Source, tensors_of
 from mt_tools.convert.tokenizer_files import make_portable, open_written, tell_differences
+from mt_tools.convert.writing import SHARD_BYTES, staged, write_json, write_tensors
 from mt_train.config.sections import DataConfig
 from mt_train.data.templates import build_template
 

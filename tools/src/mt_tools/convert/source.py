@@ -173,7 +173,7 @@ def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> tuple[Load
 
 def drawn(parts: Parts) -> TrainModel:
     """The model without memory, its adapter not in it."""
-    from mt_core.nn.meta import on_meta
+    from mt_train.engine.meta import on_meta
 
     with on_meta():
         return parts.model()

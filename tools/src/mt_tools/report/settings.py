@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mt_core.config.secrets import redacted_config
+from mt_train.config.secrets import redacted_config
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

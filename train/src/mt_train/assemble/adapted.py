@@ -8,9 +8,9 @@ from pathlib import Path
 from torch import nn
 
 from mt_core.adapters.base import Adapter, Probe
-from mt_core.adapters.folder import CONFIG, AdapterFolder
 from mt_core.errors import ComponentError, ConfigError, Fault, UsageError, WeightsError
 from mt_core.nn import TrainModel, shared_of, tensor_generator
+from mt_train.adapters.folder import CONFIG, AdapterFolder
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import adapter_folder, adapter_weights, is_stated
 from mt_train.checkpoint.manifest import read_manifest

@@ -8,7 +8,8 @@ from typing import Any
 
 from mt_core.errors import CallbackError, MtError, StopNow, describe_error
 from mt_core.events import CallbackContext, Control
-from mt_core.tracking.logs import is_first, notice
+from mt_core.tracking.logs import notice
+from mt_train.tracking.logs import is_first
 
 __all__ = ["CallbackContext", "Callbacks", "Events"]
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, partial
 
-from mt_core.data.spelled import spelled_by
 from mt_core.data.text_ids import begin_ids, continuation_encoder
 from mt_core.errors import ComponentError, ConfigError, DataError, Fault
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Stream, Template, Tokenizer
-from mt_core.tracking.logs import first_notice
 from mt_train.assemble.encoder import Encoder, cached_files
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.sources import evaluation_of, first_rows, rows_of, whole
@@ -22,11 +20,13 @@ from mt_train.data.encoding import Rules, encode
 from mt_train.data.findings import findings, refuse_findings
 from mt_train.data.loader import HeldOut, Loader
 from mt_train.data.measures import compare, count_duplicates, filled, measure, row_of_id
+from mt_train.data.special_texts import spelled_by
 from mt_train.data.stream.blocks import Blocks
 from mt_train.data.stream.loader import StreamLoader
 from mt_train.data.templates import build_template
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
+from mt_train.tracking.logs import first_notice
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.metadata import Selection
-from mt_core.tracking.logs import first_notice
+from mt_train.tracking.logs import first_notice
 
 
 def discovered(blocked: Iterable[str] = ()) -> PluginHost:

@@ -11,12 +11,12 @@ from functools import cached_property, partial
 from os.path import expanduser
 from pathlib import Path
 
-from mt_core.config.cache import cache_root
 from mt_core.config.terminal import drawn_on
 from mt_core.errors import DataError
+from mt_core.files import cache_root
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Tokenizer
-from mt_core.tracking.logs import first_notice, notice
+from mt_core.tracking.logs import notice
 from mt_train.assemble.identity import AUTO_BYTES, MEMORY, Files, Identity, identity, sizes, source_files
 from mt_train.assemble.parts import Parts
 from mt_train.config.sections import DataConfig
@@ -24,6 +24,7 @@ from mt_train.data.cache import Open, TokenCache, UnusableCacheError
 from mt_train.data.chunks import Progress
 from mt_train.data.encoded import EncodedSamples
 from mt_train.data.encoding import Rules, encode
+from mt_train.tracking.logs import first_notice
 
 _LINE_SECONDS = 10.0
 """Between lines of progress where nobody watches."""

@@ -13,12 +13,12 @@ from mt_core.errors import ComponentError, UsageError
 from mt_core.groups import matching, require_matches
 from mt_core.model_protocols import Objective
 from mt_core.nn import SdpaAttention, TrainModel
-from mt_core.nn.compilation import disable_excluded
 from mt_train.assemble.adapted import inject, start
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import Say, weights_of
 from mt_train.config.sections import TrainConfig
 from mt_train.engine.build import build_model, build_quantized, fill_model, weight_names
+from mt_train.engine.compilation import disable_excluded
 from mt_train.engine.engine import Engine
 from mt_train.engine.fused import FusedEngine
 from mt_train.engine.pipeline import PipelineEngine

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mt_core.config.secrets import redacted_config
 from mt_core.events import TrackedRun
-from mt_core.losses import NATS_PER_TOKEN
+from mt_core.protocols import NATS_PER_TOKEN
 from mt_core.tracking.logs import notice
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.samples import SampleWriter
+from mt_train.config.secrets import redacted_config
 from mt_train.loop import Progress
 from mt_train.tracking.console import ProgressLines
 from mt_train.tracking.metrics import MetricsFile, spans

@@ -11,8 +11,6 @@ from typing import Any
 import torch
 
 from mt_core import __version__
-from mt_core.groups import GroupSize
-from mt_core.losses import loss_unit_of
 from mt_core.nn import Batch
 from mt_core.protocols import Tokenizer
 from mt_train.assemble.data import RunData
@@ -22,7 +20,9 @@ from mt_train.config.sections import DataConfig
 from mt_train.data.report import DataReport
 from mt_train.engine.build import stored_layers
 from mt_train.engine.engine import Engine
+from mt_train.engine.group_sizes import GroupSize
 from mt_train.engine.plan import Plan
+from mt_train.tracking.loss_units import loss_unit_of
 
 EXAMPLE_CHARACTERS = 160
 

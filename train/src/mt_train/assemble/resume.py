@@ -12,7 +12,6 @@ from typing import Any
 from mt_core.errors import CheckpointError
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.lock_file import check_lock
-from mt_core.tracking.logs import first_notice
 from mt_train.assemble.run_file import (
     places_outside,
     read_stored,
@@ -29,6 +28,7 @@ from mt_train.config.files import as_read
 from mt_train.config.keys import dotted_keys
 from mt_train.config.run import RunConfig
 from mt_train.plugins.resolve import Origins, Resolved, resolve
+from mt_train.tracking.logs import first_notice
 
 
 def resolve_resumed(

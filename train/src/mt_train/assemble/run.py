@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mt_core.errors import OURS, StopNow, StoppedError, UsageError, WorkerError, refuse_exit
-from mt_core.tracking.logs import for_the_file, logged, notice
+from mt_core.tracking.logs import for_the_file, notice
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.stopping import Stopper
 from mt_train.checkpoint.folder import opened
 from mt_train.config.ranks import ranks
+from mt_train.tracking.logs import logged
 
 if TYPE_CHECKING:
     from mt_train.assemble.outcome import Outcome

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from mt_core import __version__
-from mt_core.tracking.logs import RunLog, for_the_file, notice
+from mt_core.tracking.logs import for_the_file, notice
 from mt_train.assemble.agreement import refuse_folders_apart, refuse_other_rows, refuse_other_start, verify_together
 from mt_train.assemble.batch_size import found_sizes, with_batch_size
 from mt_train.assemble.data import build_data
@@ -28,6 +28,7 @@ from mt_train.config.sections import TrainConfig
 from mt_train.engine.plan import Plan, make_plan
 from mt_train.engine.processes import Process, barrier, connected, share_text
 from mt_train.engine.random_state import kept_random_state, seed_everything
+from mt_train.tracking.logs import RunLog
 
 if TYPE_CHECKING:
     from mt_train.assemble.outcome import Outcome

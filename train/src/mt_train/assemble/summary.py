@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from mt_core.losses import loss_unit_of
-from mt_core.tracking.logs import notice, show
+from mt_core.tracking.logs import notice
 from mt_train.assemble.data import RunData
 from mt_train.assemble.outcome import Outcome
 from mt_train.assemble.parts import Parts
 from mt_train.config.sections import TrainConfig
 from mt_train.evaluate.figures import prompt_ids
 from mt_train.tracking.console import duration
+from mt_train.tracking.logs import show
+from mt_train.tracking.loss_units import loss_unit_of
 
 
 def show_summary(outcome: Outcome, parts: Parts, data: RunData, total_steps: int) -> None:

@@ -11,17 +11,17 @@ from typing import Any
 from torch import Tensor
 
 from mt_core.adapters.base import Adapter
-from mt_core.adapters.folder import AdapterFolder
 from mt_core.errors import CheckpointError, WeightsError, shown
 from mt_core.nn import TrainModel
-from mt_core.nn.meta import on_meta
-from mt_core.weights import NewRows
+from mt_train.adapters.folder import AdapterFolder
 from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.files import sha256
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.tensors import open_model, open_overlay
 from mt_train.config.run import ModelRef
 from mt_train.engine.build import TensorSource
+from mt_train.engine.meta import on_meta
+from mt_train.engine.new_rows import NewRows
 from mt_train.engine.snapshot import kept_tensors
 
 Say = Callable[[str], None]

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mt_core.config.secrets import redacted
-from mt_core.groups import GroupSize
-from mt_core.tracking.logs import is_first, notice, show
+from mt_core.tracking.logs import notice
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run import RunOptions
+from mt_train.engine.group_sizes import GroupSize
+from mt_train.tracking.logs import is_first, show
 
 BARS = "▁▂▃▄▅▆▇█"
 PARTS = ("weights", "gradients", "optimizer", "buffers", "activations")

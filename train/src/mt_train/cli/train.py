@@ -17,7 +17,7 @@ from mt_core.kinds import Kinds
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.lock_file import RUN_FILE, check_lock
 from mt_core.plugins.metadata import Selection
-from mt_core.tracking.logs import first_notice, is_first, notice, show
+from mt_core.tracking.logs import notice
 from mt_train.assemble.discovery import show_notices
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.resume import resolve_resumed
@@ -31,6 +31,7 @@ from mt_train.config.names import expand
 from mt_train.config.ranks import MOST_PROCESSES, ranks
 from mt_train.engine.plan import check_layout
 from mt_train.plugins.resolve import Origins, Resolved, resolve
+from mt_train.tracking.logs import first_notice, is_first, show
 
 if TYPE_CHECKING:
     from mt_train.assemble.run import RunOptions

@@ -8,7 +8,6 @@ from itertools import islice
 from typing import Literal
 
 from mt_core.data.shapes import renamed
-from mt_core.data.spelled import speller
 from mt_core.errors import DataError
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Dataset, Rejected, Row, Sample
@@ -17,6 +16,7 @@ from mt_train.data.lengths import Lengths, fit
 from mt_train.data.measures import measure
 from mt_train.data.outcomes import Outcome, outcomes
 from mt_train.data.report import NO_TRAINED_TOKEN, DataReport
+from mt_train.data.special_texts import speller
 
 
 @dataclass(frozen=True, kw_only=True)

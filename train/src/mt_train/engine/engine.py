@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from mt_core.adapters.base import Adapter
-from mt_core.groups import group_sizes
 from mt_core.nn import Batch
 from mt_core.nn.batch import mean_of
 from mt_core.protocols import GradientTransform
 from mt_train.engine.averaging import Averaging, averaged_weights
 from mt_train.engine.build import gathered
 from mt_train.engine.gathering import forget_modules, gather_around_loss
+from mt_train.engine.group_sizes import group_sizes
 from mt_train.engine.norms import settle_norm
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process, agree, all_reduce, kept_quiet

@@ -13,10 +13,8 @@ import torch
 from torch import nn
 
 from mt_core.errors import ConfigError, Fault, MtError
-from mt_core.groups import group_sizes
 from mt_core.nn import Layer, TrainModel
 from mt_core.nn.loss import CHUNK_TOKENS
-from mt_core.nn.meta import on_meta
 from mt_train.assemble.adapted import inject
 from mt_train.assemble.data import RunData, build_data, make_loader
 from mt_train.assemble.model import parameter_groups
@@ -29,6 +27,8 @@ from mt_train.checkpoint.folder import check_usable
 from mt_train.config.run import RunConfig
 from mt_train.data.packing import padded
 from mt_train.engine.build import DTYPES, build_quantized, stored_layers, without_memory
+from mt_train.engine.group_sizes import group_sizes
+from mt_train.engine.meta import on_meta
 from mt_train.engine.plan import Plan, make_plan
 from mt_train.engine.processes import Process
 from mt_train.engine.stages import cut

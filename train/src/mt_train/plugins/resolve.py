@@ -14,7 +14,6 @@ from typing import Any, get_args
 from mt_core.components import AdapterComponent, ModelFamily, ObjectiveComponent, WeightsFormat
 from mt_core.config.base import NOTHING
 from mt_core.config.faults import HINTED
-from mt_core.config.secrets import secret_keys
 from mt_core.errors import ComponentError, ConfigError, did_you_mean, shown
 from mt_core.kinds import CORE_KINDS, Kind
 from mt_core.plugins.host import Offer, PluginHost
@@ -23,6 +22,7 @@ from mt_train.config.commandline import merge
 from mt_train.config.names import expand
 from mt_train.config.plain import check_plain
 from mt_train.config.run import SECTIONS, RunConfig, SlotRef
+from mt_train.config.secrets import secret_keys
 from mt_train.config.sections import LEVEL_VARIABLE, Level
 from mt_train.plugins.composition import Part, Uses, with_parts
 from mt_train.plugins.draft import Draft, Origins

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from mt_core import AdapterComponent
 from mt_core.adapters import adapted_layers
-from mt_core.adapters.portable import fold, is_lora, largest_rank, portable_config, unfold
 from mt_core.plugins.host import PluginHost
+from mt_train.adapters.portable import fold, is_lora, largest_rank, portable_config, unfold
 from mt_train.assemble.discovery import discovered
 
 Config = Mapping[str, Any]

@@ -1,9 +1,8 @@
-"""What a loss is counted in: the objective says it, and whoever shows the loss asks."""
+"""Units of a loss: the objective says what it counts in, and whoever shows the loss asks."""
 
 from __future__ import annotations
 
-NATS_PER_TOKEN = "nats per token"  # noqa: S105 - no password
-"""Unit of a loss that is the mean over trained tokens."""
+from mt_core.protocols import NATS_PER_TOKEN
 
 
 def loss_unit_of(objective: object) -> str:

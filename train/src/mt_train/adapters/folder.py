@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from mt_core.adapters.base import PeftForm
-from mt_core.adapters.peft import PREFIX, contradictions
-from mt_core.adapters.portable import unfold
+from mt_core.adapters.peft import PREFIX
 from mt_core.errors import WeightsError
 from mt_core.weights import Loaders, check_file, open_pickle, open_safetensors, read_json
+from mt_train.adapters.contradictions import contradictions
+from mt_train.adapters.portable import unfold
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +33,7 @@ WRITTEN = "mt_adapter.json"
 BESIDE = "mt_adapter.safetensors"
 """Values that training goes on with, and peft's form has no place for."""
 PORTABLE = "portable"
-"""Key of ``WRITTEN`` that says of a LoRA that its tensors are as ``mt_core.adapters.portable`` folds them."""
+"""Key of ``WRITTEN`` that says of a LoRA that its tensors are as ``mt_train.adapters.portable`` folds them."""
 TENSORS = ("adapter_model.safetensors", "adapter_model.bin")
 _OF_TRAINING = frozenset({"dropout", "fp32"})
 _WHOLE = {

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from mt_core.weights import RowInit
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-RowInit = Literal["mean", "subtokens", "normal"]
-"""The mean of the old rows; that of the tokens which the text was read as before; or a draw around the mean, with the
-standard deviation of each channel."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from mt_core import Adapter, LowRankConfig, UsageError, WeightsError
-from mt_core.adapters import LinearAdapter, LoraLinear, Place, SeveralAdapters, merge, unmerge
+from mt_core.adapters import LinearAdapter, LoraLinear, Place, merge, unmerge
 from mt_core.nn import Layer, TrainModel
 from mt_plugin_standard.lora import Lora
+from mt_train import SeveralAdapters
 
 RANKS = {"a": 4, "b": 3, "c": 2}
 

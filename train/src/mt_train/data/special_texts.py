@@ -5,16 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from mt_core.data.tools import texts_in
-from mt_core.protocols import Row, Tokenizer
+from mt_core import Row, Tokenizer
+from mt_train.data.texts import texts_in
 
 _NO_TEXT = frozenset({"id", "input_ids", "labels", "trained"})
-
-
-def text_encoder(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
-    """How what a row says becomes ids. It makes no special token: ``encode_text`` where ``encode`` would read those in a text."""
-    encode: Callable[[str], list[int]] = getattr(tokenizer, "encode_text", tokenizer.encode)
-    return encode
 
 
 def spelled_by(tokenizer: Tokenizer) -> tuple[str, ...]:

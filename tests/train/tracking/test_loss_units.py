@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mt_core.losses import NATS_PER_TOKEN, counts_tokens, loss_unit_of
 from mt_core.nn import TokenObjective
+from mt_core.protocols import NATS_PER_TOKEN
 from mt_tools.cli.eval import main as evaluate
 from mt_train import train
+from mt_train.tracking.loss_units import counts_tokens, loss_unit_of
 
 PLUGIN = """
 from mt_core import Component, ObjectiveComponent, hookimpl

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from mt_core.config.strict import whole_number
 from mt_core.errors import WeightsError
-from mt_core.weights.files import Loaders, sync
+from mt_core.files.writing import sync
+from mt_core.weights.files import Loaders
 from mt_core.weights.folder import CONFIG, INDEXES, WHOLE
+from mt_train.config.digits import whole_number
 
 if TYPE_CHECKING:
     import torch
