@@ -19,10 +19,11 @@ import names_page
 from write_pages import PAGES
 
 from mt_core.kinds import CORE_KINDS
-from mt_core.scaffold import KINDS
+from mt_core.scaffold import read_templates
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+KINDS = read_templates(CORE_KINDS.templates)
 HOW = "run python tests/reference/write_pages.py"
 LAID_OUT_BY = (3, 11)
 """Python whose argparse lays out the pages of commands; later ones put other line breaks."""

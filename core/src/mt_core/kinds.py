@@ -46,7 +46,7 @@ class Kind:
     that a plugin brings has neither, since an installed plugin changes no run that does not name it.
 
     ``given`` are the keywords that ``build`` gets beside the config. ``returns`` is what it returns and ``conformance`` the class of
-    tests for it, both as ``MODULE:NAME``. ``template`` is the package of files that ``mt-plugins new`` fills in.
+    tests for it, both as ``MODULE:NAME``. ``template`` is the folder of files that ``mt-plugins new`` fills in, as ``MODULE:FOLDER``.
     """
 
     name: str
@@ -131,6 +131,11 @@ class Kinds(Mapping[str, Kind]):
         """Kind → the key under which a run names it; without those that only components name."""
         return {kind.name: kind.key for kind in self.values() if kind.key}
 
+    @cached_property
+    def templates(self) -> Mapping[str, str]:
+        """Kind → ``MODULE:FOLDER`` of the files of a new plugin."""
+        return {kind.name: kind.template for kind in self.values() if kind.template}
+
     def refuse(self, other: Kind) -> str:
         """Why a kind cannot stand beside these, as a clause; empty where it can."""
         if other.name in self:
@@ -150,7 +155,7 @@ KINDS: tuple[Kind, ...] = (
         slot="one",
         required=True,
         returns="mt_core:ModelConfig",
-        template="model",
+        template="mt_core.scaffold:templates/model",
         conformance="mt_conformance:BaseModelConformance",
         summary="a model family, as data: its config, sizes and formats of weights",
     ),
@@ -176,7 +181,7 @@ KINDS: tuple[Kind, ...] = (
         slot="one",
         default="byte",
         returns="mt_core:Tokenizer",
-        template="tokenizer",
+        template="mt_core.scaffold:templates/tokenizer",
         conformance="mt_conformance:BaseTokenizerConformance",
         summary="text to ids, and back",
     ),
@@ -187,7 +192,7 @@ KINDS: tuple[Kind, ...] = (
         default="demo",
         given=("split",),
         returns="mt_core:Dataset",
-        template="dataset",
+        template="mt_core.scaffold:templates/dataset",
         conformance="mt_conformance:BaseDatasetConformance",
         summary="a source of rows",
     ),
@@ -199,7 +204,7 @@ KINDS: tuple[Kind, ...] = (
         default="pretrain",
         given=("tokenizer", "template"),
         returns="mt_core.model_protocols:Objective",
-        template="objective",
+        template="mt_core.scaffold:templates/objective",
         conformance="mt_conformance:BaseObjectiveConformance",
         summary="what is learned from a row, and its loss",
     ),
@@ -218,7 +223,7 @@ KINDS: tuple[Kind, ...] = (
         slot="one",
         default="full",
         returns="mt_core:Adapter",
-        template="adapter",
+        template="mt_core.scaffold:templates/adapter",
         conformance="mt_conformance:BaseAdapterConformance",
         summary="which part of a model is trained, and how",
     ),
@@ -230,7 +235,7 @@ KINDS: tuple[Kind, ...] = (
         default="adamw",
         given=("groups",),
         returns="torch.optim:Optimizer",
-        template="optimizer",
+        template="mt_core.scaffold:templates/optimizer",
         conformance="mt_conformance:BaseOptimizerConformance",
         summary="the update of the weights, over named groups",
     ),
@@ -241,7 +246,7 @@ KINDS: tuple[Kind, ...] = (
         default="cosine",
         given=("total_steps",),
         returns="mt_core:Schedule",
-        template="schedule",
+        template="mt_core.scaffold:templates/schedule",
         conformance="mt_conformance:BaseScheduleConformance",
         summary="the factor of the learning rate, update by update",
     ),
@@ -251,7 +256,7 @@ KINDS: tuple[Kind, ...] = (
         slot="one",
         default="loss",
         returns="mt_core:TaskPrint",
-        template="task_print",
+        template="mt_core.scaffold:templates/task-print",
         conformance="mt_conformance:BaseTaskPrintConformance",
         summary="the line of a step on the console",
     ),
@@ -261,7 +266,7 @@ KINDS: tuple[Kind, ...] = (
         slot="many",
         key="callbacks",
         returns="mt_core:CallbackContext",
-        template="callback",
+        template="mt_core.scaffold:templates/callback",
         conformance="mt_conformance:BaseCallbackConformance",
         summary="an object that is told of a run's events and may steer it",
     ),

@@ -11,7 +11,7 @@ from mt_core.cli.plugins_report import described
 from mt_core.cli.plugins_text import component_page
 from mt_core.errors import ConfigError, UnknownComponentError
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.lock import locked
+from mt_train.plugins.lock import locked
 from mt_train.plugins.resolve import resolve
 
 Hosts = Callable[..., PluginHost]

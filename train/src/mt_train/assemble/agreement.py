@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from mt_core.errors import CheckpointError, OutputError, UsageError
 from mt_core.files.writing import open_new
-from mt_core.plugins.lock import locked
 from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.store import verify
 from mt_train.config.keys import dotted_keys
 from mt_train.engine.processes import Process, ranks_where, share_text
+from mt_train.plugins.lock import locked
 
 if TYPE_CHECKING:
     from mt_train.assemble.session import Session

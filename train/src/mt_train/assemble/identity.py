@@ -26,13 +26,13 @@ from mt_core.data.text_ids import begin_ids
 from mt_core.errors import CheckpointError, DataError
 from mt_core.files.config import PINS
 from mt_core.plugins.host import Offer
-from mt_core.plugins.lock import code_hash, installed_version
 from mt_core.protocols import Tokenizer
 from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.files import replace_text, sha256
 from mt_train.config.run import RunConfig
 from mt_train.data.encoding import Rules
 from mt_train.plugins.composition import Part
+from mt_train.plugins.lock import code_hash, installed_version
 
 AUTO_BYTES = 50_000_000
 """Files of fewer bytes are encoded in memory each time (``data.cache: auto``): that takes seconds."""

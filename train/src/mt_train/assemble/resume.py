@@ -11,7 +11,6 @@ from typing import Any
 
 from mt_core.errors import CheckpointError
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.lock_file import check_lock
 from mt_train.assemble.run_file import (
     places_outside,
     read_stored,
@@ -27,6 +26,7 @@ from mt_train.config.commandline import merge
 from mt_train.config.files import as_read
 from mt_train.config.keys import dotted_keys
 from mt_train.config.run import RunConfig
+from mt_train.plugins.lock import check_lock
 from mt_train.plugins.resolve import Origins, Resolved, resolve
 from mt_train.tracking.logs import first_notice
 

@@ -14,13 +14,14 @@ from typing import Any
 
 from mt_core.errors import ConfigError, Fault
 from mt_core.kinds import CORE_KINDS
-from mt_core.plugins.lock_file import RUN_FILE, check_lock
+from mt_core.plugins.lock_file import RUN_FILE
 from mt_train.checkpoint.files import refuse_special
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.config.commandline import merge
 from mt_train.config.files import read_config
 from mt_train.config.keys import dotted_keys
 from mt_train.config.run import SECTIONS
+from mt_train.plugins.lock import check_lock
 
 MAY_CHANGE = (
     "train.steps",

@@ -12,7 +12,6 @@ from typing import Any
 
 from mt_core.config.secrets import redacted
 from mt_core.events import Control
-from mt_core.plugins.lock import locked
 from mt_core.protocols import StepRecord
 from mt_core.tracking.logs import notice
 from mt_train.assemble.callbacks import CallbackContext, Callbacks, Events
@@ -42,6 +41,7 @@ from mt_train.engine.processes import agree
 from mt_train.engine.snapshot import kept_tensors, read_snapshot
 from mt_train.engine.trained import LiveWeights
 from mt_train.loop import Every, LoopHooks, Progress, train
+from mt_train.plugins.lock import locked
 from mt_train.tracking.logs import show
 from mt_train.tracking.loss_units import counts_tokens, loss_unit_of
 from mt_train.tracking.memory import peak_memory_gib

@@ -15,7 +15,7 @@ from mt_core.config.secrets import redact
 from mt_core.errors import STOPPED, UsageError
 from mt_core.kinds import Kinds
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.lock_file import RUN_FILE, check_lock
+from mt_core.plugins.lock_file import RUN_FILE
 from mt_core.plugins.metadata import Selection
 from mt_core.tracking.logs import notice
 from mt_train.assemble.discovery import show_notices
@@ -30,6 +30,7 @@ from mt_train.config.keys import dotted_keys
 from mt_train.config.names import expand
 from mt_train.config.ranks import MOST_PROCESSES, ranks
 from mt_train.engine.plan import check_layout
+from mt_train.plugins.lock import check_lock
 from mt_train.plugins.resolve import Origins, Resolved, resolve
 from mt_train.tracking.logs import first_notice, is_first, show
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from mt_core.errors import CheckpointError
 from mt_core.plugins.host import Offer
+from mt_core.plugins.lock_file import origins, read_lock
 from mt_core.plugins.metadata import CORE, GROUP, TRAINING, Installed, origin_of, sources_of
-from mt_core.plugins.pins import FOLDER, pip_line
+from mt_core.plugins.pins import pip_line
 from mt_core.version import __version__
 
 LIBRARIES = ("deepspeed", "torch")
@@ -110,6 +111,15 @@ def _is_left_over(name: Path) -> bool:
 # -------------------------------------------------------------------------------------------------------- comparison
 
 
+def check_lock(folder: Path) -> str:
+    """Describe the code that is not the run's; nothing when all of it is.
+
+    Raises ``CheckpointError`` with the ``pip install`` line when a plugin is missing.
+    """
+    lock = read_lock(folder)
+    return f"notice: {note}" if (note := compared(lock, f"the run {folder}")) else ""
+
+
 def compared(lock: Mapping[str, Any], whose: str) -> str:
     """What differs here from what ``whose`` was made of, with the ``pip install`` line; nothing where all is the same.
 
@@ -130,11 +140,6 @@ def compared(lock: Mapping[str, Any], whose: str) -> str:
         f"{whose} used other files of {', '.join(changed)}, under the same version: they have been worked on since."
         " Equal bits are promised with the same files only"
     )
-
-
-def origins(lock: Mapping[str, Any]) -> dict[str, str]:
-    """Where its distributions came from that are from no index. Older locks know of folders that were worked on."""
-    return {**dict.fromkeys(lock.get("editable", []), FOLDER), **lock.get("origins", {})}
 
 
 def installed_version(distribution: str) -> str | None:
