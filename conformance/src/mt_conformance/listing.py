@@ -1,4 +1,4 @@
-"""What listing a plugin costs: ``python -m mt_conformance.listing MODULE`` loads it as every command does, and prints JSON.
+"""Measures the cost of listing a plugin: ``python -m mt_conformance.listing MODULE`` loads it as every command does, and prints JSON.
 
 In a process of its own, where nothing of the plugin was imported before.
 """

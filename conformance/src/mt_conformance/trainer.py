@@ -1,4 +1,4 @@
-"""What the checks take of mt-train, which need not be installed: a check that uses it is skipped then, and says so."""
+"""Names of mt-train that checks use. It need not be installed: a check that uses one is skipped then, and says so."""
 
 from __future__ import annotations
 

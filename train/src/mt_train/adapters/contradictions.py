@@ -46,7 +46,7 @@ _REWRITING = ("pissa", "olora", "corda", "loftq", "lora_ga")
 def contradictions(
     ours: PeftForm, theirs: Mapping[str, Any], modules: Sequence[str], here: str = "in the run"
 ) -> Iterator[str]:
-    """What a folder's config says otherwise than the run's adapter: of what changes an output, not of training.
+    """Tell each key that a folder's config has otherwise than the run's adapter, of those that change an output and not only training.
 
     ``here`` is what to call the place of our values.
     """

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CONFIG = "adapter_config.json"
 WRITTEN = "mt_adapter.json"
-"""Beside peft's own config, what it has no keys for: the same as ``mt_adapter`` in the config of what peft does not know."""
+"""File beside peft's own config for what that has no keys for: the same as ``mt_adapter`` in the config of what peft does not know."""
 BESIDE = "mt_adapter.safetensors"
 """Values that training goes on with, and peft's form has no place for."""
 PORTABLE = "portable"
@@ -50,7 +50,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "rank_pattern": (dict,),
     "alpha_pattern": (dict,),
 }
-"""What is looked into before it is an option, which is checked as those of a run are."""
+"""Key of peft's config → the types that it may have: these are read before they are options, whose types pydantic checks."""
 
 
 @dataclass(frozen=True)
@@ -74,19 +74,19 @@ class AdapterFolder:
 
     @property
     def method(self) -> str:
-        """What it is called: peft's type, or our component."""
+        """Name of the method: peft's type, or our component."""
         return str(self.config.get("peft_type") or self.written["name"])
 
     @property
     def file(self) -> Path:
-        """Its tensors. Raises ``WeightsError`` where there are none."""
+        """The file with the tensors. Raises ``WeightsError`` where there are none."""
         found = next((self.path / name for name in TENSORS if (self.path / name).is_file()), None)
         if found is None:
             raise WeightsError(f"{self.path} has {CONFIG} and none of {', '.join(TENSORS)}; copy the file there, too")
         return found
 
     def tensors(self) -> Loaders:
-        """By the names in the file."""
+        """Loaders of the tensors, by the names in the file."""
         return open_safetensors(self.file) if self.file.suffix == ".safetensors" else open_pickle(self.file)
 
     def modules(self) -> list[str]:
@@ -97,7 +97,7 @@ class AdapterFolder:
         return check_file(self.file) if self.file.suffix == ".safetensors" else self.tensors().keys()
 
     def options_of(self, component: AdapterComponent) -> MtConfig | None:
-        """What this adapter's options are by peft's config; ``None`` where that is of another method.
+        """Return the options of this adapter by peft's config; ``None`` where that is of another method.
 
         Raises ``WeightsError`` for values that it cannot have.
         """
@@ -167,7 +167,7 @@ class AdapterFolder:
     def for_model(
         self, adapter: Adapter, model: TrainModel, *, run: Mapping[str, Any], stated: bool = False
     ) -> Loaders:
-        """Its tensors by the model's names; ``run`` is the run's slot: name and options, ``stated`` where they are this folder's own.
+        """Return the tensors by the model's names; ``run`` is the run's slot (name and options), ``stated`` where they are the folder's.
 
         Raises ``WeightsError`` for an adapter of another method, with other options, or for other modules.
         """
@@ -181,7 +181,7 @@ class AdapterFolder:
         return self.tensors()
 
     def _other_options(self, run: Mapping[str, Any]) -> Iterator[str]:
-        """What ``mt-export`` has written otherwise than the run has it."""
+        """Tell each option that ``mt-export`` has written otherwise than the run has it."""
         here, there = dict(run), {"name": self.written["name"], **self.written.get("options", {})}
         for each in (here, there):
             each["name"] = each["name"].rpartition("/")[2]  # DISTRIBUTION/NAME is the same one
@@ -216,7 +216,7 @@ class AdapterFolder:
         return placed | self._beside(form)
 
     def _beside(self, form: PeftForm) -> Loaders:
-        """What ``mt-export`` has put into a file of its own; what it is at first, for a folder of peft's own."""
+        """Tensors that ``mt-export`` has put into a file of its own; their first values, for a folder of peft's own."""
         if not self.written and not (self.path / BESIDE).is_file() and form.defaults.keys() >= form.beside:
             return {name: form.defaults[name] for name in form.beside}
         return open_safetensors(self.path / BESIDE) if form.beside else {}
