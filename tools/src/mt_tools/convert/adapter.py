@@ -28,7 +28,7 @@ def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True
     """
 
     from mt_core.nn.meta import on_meta
-    from mt_train.assemble.adapted import inject
+    from mt_train.assemble.injection import inject
     from mt_train.assemble.model import trained_names
     from mt_train.checkpoint.tensors import open_model, write_tensors
 
