@@ -32,7 +32,7 @@ from mt_conformance.weights import filled
 from mt_core import Adapter
 from mt_core.nn import Batch, TokenObjective, TrainModel
 from mt_plugin_standard.datasets.demo import DemoDataset
-from mt_train.assemble.adapted import inject, start
+from mt_train.assemble.injection import inject, start
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.probe import ModelProbe
 from mt_train.data.loader import Position, Window

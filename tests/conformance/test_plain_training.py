@@ -15,7 +15,7 @@ from mt_conformance.plain_training import PlainTraining
 from mt_conformance.weights import filled
 from mt_core import Adapter
 from mt_core.nn import Batch
-from mt_train.assemble.adapted import inject, start
+from mt_train.assemble.injection import inject, start
 from mt_train.assemble.parts import Parts
 from mt_train.engine.build import weight_names
 from mt_train.plugins.resolve import resolve

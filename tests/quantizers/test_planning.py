@@ -11,7 +11,7 @@ import torch
 from mt_core.adapters import adapted_layers
 from mt_core.nn import TrainModel
 from mt_core.plugins.host import PluginHost
-from mt_train.assemble.adapted import inject
+from mt_train.assemble.injection import inject
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.report import parameter_counts
 from mt_train.cli.train import main

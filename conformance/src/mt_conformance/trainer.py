@@ -23,22 +23,22 @@ _HOMES = {
     "derived_layers": "mt_train.engine.stages",
     "fill_model": "mt_train.engine.build",
     "help_text": "mt_train.cli.train_help",
-    "inject": "mt_train.assemble.adapted",
+    "inject": "mt_train.assemble.injection",
     "make_loader": "mt_train.assemble.data",
     "make_plan": "mt_train.engine.plan",
     "parameter_groups": "mt_train.assemble.model",
     "parts_of": "mt_train.plugins.parts",
     "probe_of": "mt_train.assemble.probe",
     "resolve": "mt_train.plugins.resolve",
-    "start": "mt_train.assemble.adapted",
+    "start": "mt_train.assemble.injection",
     "weight_names": "mt_train.engine.build",
 }
 
 if TYPE_CHECKING:
-    from mt_train.assemble.adapted import inject as inject
-    from mt_train.assemble.adapted import start as start
     from mt_train.assemble.data import build_data as build_data
     from mt_train.assemble.data import make_loader as make_loader
+    from mt_train.assemble.injection import inject as inject
+    from mt_train.assemble.injection import start as start
     from mt_train.assemble.model import parameter_groups as parameter_groups
     from mt_train.assemble.parts import Parts as Parts
     from mt_train.assemble.probe import probe_of as probe_of

@@ -24,10 +24,10 @@ from mt_core.plugins.host import PluginHost
 from mt_plugin_llama.model import Block
 from mt_train.assemble.callbacks import CallbackContext, Callbacks
 from mt_train.assemble.data import build_data
+from mt_train.assemble.isolation import largest_change
 from mt_train.assemble.model import build_engine
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.probe import probe_of
-from mt_train.assemble.proof import leak
 from mt_train.assemble.session import Session
 from mt_train.assemble.stopping import Stopper
 from mt_train.checkpoint.completion import ENDED
@@ -193,18 +193,18 @@ class Bench:
         session.loop(session.restore(checkpoint, manifest_to_go_on(checkpoint)), losses)
         return summary(session.engine, losses)
 
-    def prove(self, case: dict[str, Any]) -> dict[str, Any]:
+    def check_isolation(self, case: dict[str, Any]) -> dict[str, Any]:
         """How much documents see of each other: none; where attention mixes them; where a norm over the batch does."""
         session = self.session(case)
         batch = next(session.loader.windows(Position())).batches[0]
-        honest, apart = leak(session.engine, batch), SdpaAttention.__call__
+        honest, apart = largest_change(session.engine, batch), SdpaAttention.__call__
         SdpaAttention.__call__ = lambda self, q, k, v, context, **named: (
             apart(self, q, k, v + v.mean(0, keepdim=True), context, **named)  # rows
             if case.get("objective") == "sft"
             else self._one(q, k, v, Form(named.get("scale")))  # documents of a row
         )
         try:
-            leaky = leak(session.engine, batch)
+            leaky = largest_change(session.engine, batch)
         finally:
             SdpaAttention.__call__ = apart
         return {"honest": honest, "leaky": leaky, **self.normed(session, batch)}
@@ -216,7 +216,7 @@ class Bench:
             block.add_module("mixing", norm)
             block.register_forward_hook(lambda block, given, out: norm(out.flatten(0, 1)).view_as(out))
         before = norm.running_mean.clone(), torch.get_rng_state()
-        normed = leak(session.engine, batch)
+        normed = largest_change(session.engine, batch)
         unchanged = torch.equal(norm.running_mean, before[0]) and torch.equal(torch.get_rng_state(), before[1])
         return {"normed": normed, "unchanged": unchanged}
 

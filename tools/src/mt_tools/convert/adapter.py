@@ -27,7 +27,7 @@ def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True
     Raises ``UsageError`` for a run that trained all of its model.
     """
 
-    from mt_train.assemble.adapted import inject
+    from mt_train.assemble.injection import inject
     from mt_train.assemble.model import trained_names
     from mt_train.checkpoint.tensors import open_model, write_tensors
     from mt_train.engine.meta import on_meta

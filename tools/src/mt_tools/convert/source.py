@@ -155,7 +155,7 @@ def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> tuple[Load
 
     Raises ``WeightsError`` for names that do not fit, and ``UsageError`` for a run whose adapter has parameters of its own.
     """
-    from mt_train.assemble.adapted import inject
+    from mt_train.assemble.injection import inject
     from mt_train.assemble.weights import weights_of
 
     model = drawn(source.parts)

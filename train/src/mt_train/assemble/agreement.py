@@ -1,4 +1,4 @@
-"""What all processes of a run must have in common; asked before the first step, since a difference would show late or never.
+"""The agreement of all processes of a run, asked for before the first step, since a difference would show late or never.
 
 On one machine nothing can differ that the launcher does not give. Nodes have disks, files, packages and caches of their own.
 """

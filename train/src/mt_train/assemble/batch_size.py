@@ -14,7 +14,7 @@ from functools import partial
 from mt_core.errors import UsageError
 from mt_core.nn import Batch
 from mt_core.tracking.logs import notice
-from mt_train.assemble.data import RunData, finished, make_loader
+from mt_train.assemble.data import RunData, make_loader, with_measures
 from mt_train.assemble.parts import Parts
 from mt_train.config.sections import TrainConfig
 from mt_train.data.longest import LongestRows
@@ -50,7 +50,7 @@ def with_batch_size(
             " --train.activation-checkpointing true, a smaller --train.sequence-len, or a higher --parallel.zero-stage"
         )
     config = config.model_copy(update={"train": config.train.model_copy(update={"micro_batch_size": rows_at_a_time})})
-    finished(config, data)
+    with_measures(config, data)
     plan = make_plan(config, world=plan.world, device=plan.device, offers=parts.offers.values())
     if process.is_main:
         more = next((f" ({size} do not fit)" for size in sizes if size > rows_at_a_time), "")

@@ -1,4 +1,4 @@
-"""Calls the callbacks that a run named."""
+"""The callbacks that a run named, and the events that are sent to them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Callbacks:
 
     @contextmanager
     def around_evaluation(self, context: CallbackContext) -> Iterator[None]:
-        """What they put around an evaluation and its texts, such as other weights."""
+        """Enter what they put around an evaluation and its texts, such as other weights."""
         with ExitStack() as stack:
             for name, item in self._named.items():
                 if hasattr(item, "around_evaluation"):

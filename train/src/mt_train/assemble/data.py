@@ -11,7 +11,7 @@ from mt_core.model_protocols import Objective
 from mt_core.protocols import Stream, Template, Tokenizer
 from mt_train.assemble.encoder import Encoder, cached_files
 from mt_train.assemble.parts import Parts
-from mt_train.assemble.sources import evaluation_of, first_rows, rows_of, whole
+from mt_train.assemble.sources import evaluation_of, first_rows, read_whole, rows_of
 from mt_train.assemble.stream import open_blocks, refuse_for_streams
 from mt_train.config.run import RunConfig
 from mt_train.config.unused import unused
@@ -42,7 +42,7 @@ class RunData:
 
     @property
     def findings(self) -> list[str]:
-        """What the reports of the rows warn of, a line each."""
+        """The warnings of the rows' reports, a line each."""
         return [*findings(self.train.report, "training"), *findings(self.held_out.report, "held out")]
 
 
@@ -84,7 +84,7 @@ def read_data(parts: Parts, *, training: bool = False) -> RunData:
         first_notice(f"notice: {line}")
     if isinstance(source, Stream):
         refuse_for_streams(config, training=training)
-        return finished(config, _stream(parts, source, tokenizer, objective, rules))
+        return with_measures(config, _stream(parts, source, tokenizer, objective, rules))
     rows = cache(partial(rows_of, parts, source))
     encoded = Encoder(parts, tokenizer, objective, rules, files)
     train = encoded("train", lambda: (rows().train, rows().kept))
@@ -94,11 +94,11 @@ def read_data(parts: Parts, *, training: bool = False) -> RunData:
         measure(out, rules, begins=False)
     else:
         out = encoded("held_out", lambda: (rows().evaluation, rows().held_out))
-    return finished(config, RunData(tokenizer, objective, train, out))
+    return with_measures(config, RunData(tokenizer, objective, train, out))
 
 
-def finished(config: RunConfig, data: RunData) -> RunData:
-    """With the figures that only whole splits show, and those that depend on the rows of a batch."""
+def with_measures(config: RunConfig, data: RunData) -> RunData:
+    """Add to the reports what only whole splits show, and what depends on the rows of a batch. Returns ``data``."""
     seed, together = config.train.seed, config.train.rows_at_a_time
     for part in (data.train, data.held_out):
         if part.report.known is None:
@@ -129,9 +129,9 @@ def _stream(parts: Parts, source: Stream, tokenizer: Tokenizer, objective: Objec
 
 def check_data(config: RunConfig, data: RunData) -> None:
     """Raise ``DataError`` when the rows cannot be trained on, or with ``data.strict`` should not."""
-    _some(data.train, "train")
+    _require_rows(data.train, "train")
     if isinstance(config.data.eval, str):
-        _some(data.held_out, "evaluate")
+        _require_rows(data.held_out, "evaluate")
     _check_ids(config, data.train, data.held_out)
     if config.data.strict:
         refuse_findings(data.findings)
@@ -164,16 +164,16 @@ def build_evaluation(parts: Parts, tokenizer: Tokenizer) -> tuple[Objective, Enc
         source = parts.rows("train")
     if source is None:
         raise DataError(f"dataset {config.dataset.name!r} has no rows to evaluate on")
-    dataset = whole(config, source)
+    dataset = read_whole(config, source)
     objective, rules = _objective(parts, tokenizer)
     encoded = Encoder(parts, tokenizer, objective, rules, cached_files(parts))
-    samples = _some(encoded("every", lambda: (dataset, first_rows(config, dataset))), "evaluate")
+    samples = _require_rows(encoded("every", lambda: (dataset, first_rows(config, dataset))), "evaluate")
     _check_ids(config, samples)
     return objective, samples
 
 
 def _objective(parts: Parts, tokenizer: Tokenizer) -> tuple[Objective, Rules]:
-    """What encodes the rows, and what holds for all of them."""
+    """Build the objective, which encodes rows, and the rules that hold for all of them."""
     template = build_template(tokenizer, parts.config.data)
     objective = parts.objective(tokenizer, template)
     _refuse_modules(parts.config, objective)
@@ -190,8 +190,8 @@ def _refuse_modules(config: RunConfig, objective: Objective) -> None:
         )
 
 
-def _some(samples: EncodedSamples, purpose: str) -> EncodedSamples:
-    """The samples. Raises ``DataError`` when there are none."""
+def _require_rows(samples: EncodedSamples, purpose: str) -> EncodedSamples:
+    """Return the samples. Raises ``DataError`` when there are none."""
     if not len(samples):
         report = samples.report
         reasons = [
@@ -209,7 +209,7 @@ _AGAIN = (
 
 
 def _rules(config: RunConfig, tokenizer: Tokenizer, template: Template) -> Rules:
-    """Where a stop is a text of several tokens, the template vouches for it, and a cut keeps as many tokens."""
+    """Return the rules of encoding. Where a stop is a text of several tokens, the template vouches for it, and a cut keeps as many."""
     data, stop_text = config.data, template.stop_text
     eos = () if tokenizer.eos_id is None else (tokenizer.eos_id,)
     begin = begin_ids(tokenizer)

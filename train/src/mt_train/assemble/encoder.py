@@ -17,7 +17,7 @@ from mt_core.files import cache_root
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Tokenizer
 from mt_core.tracking.logs import notice
-from mt_train.assemble.identity import AUTO_BYTES, MEMORY, Files, Identity, identity, sizes, source_files
+from mt_train.assemble.identity import AUTO_BYTES, MEMORY, Files, Identity, identity, source_files, stat_files
 from mt_train.assemble.parts import Parts
 from mt_train.config.sections import DataConfig
 from mt_train.data.cache import Open, TokenCache, UnusableCacheError
@@ -27,7 +27,7 @@ from mt_train.data.encoding import Rules, encode
 from mt_train.tracking.logs import first_notice
 
 _LINE_SECONDS = 10.0
-"""Between lines of progress where nobody watches."""
+"""Time between lines of progress where nobody watches."""
 
 
 class Encoder:
@@ -46,9 +46,9 @@ class Encoder:
         Raises ``DataError`` for a bad row.
         """
         if self._cache is not None:
-            cache, told, check = self._cache
+            cache, about_rows, check = self._cache
             try:
-                return cache.samples(told.key(split), source, self._objective, self._rules, check)
+                return cache.samples(about_rows.key(split), source, self._objective, self._rules, check)
             except UnusableCacheError as error:
                 if self._parts.config.data.cache != "auto":
                     raise
@@ -64,11 +64,11 @@ class Encoder:
             first_notice(f"notice: data.cache is of no use: dataset {self._parts.config.dataset.name!r} names no files")
         if root is None or files is None:
             return None
-        before = sizes(files)
-        told = identity(self._parts, self._tokenizer, self._rules, files, root / MEMORY)
+        before = stat_files(files)
+        about_rows = identity(self._parts, self._tokenizer, self._rules, files, root / MEMORY)
         return (
-            TokenCache(root, data.workers or processors(), first_notice, shown),
-            told,
+            TokenCache(root, data.workers or processors(), first_notice, show_progress),
+            about_rows,
             partial(_refuse_changed, before),
         )
 
@@ -85,7 +85,7 @@ def cache_folder(data: DataConfig, files: Files | None) -> Path | None:
         return None
     if wish != "auto":
         return Path(expanduser(wish))
-    size = sum(each.st_size for each in sizes(files).values())
+    size = sum(each.st_size for each in stat_files(files).values())
     return cache_root() if size >= AUTO_BYTES else None
 
 
@@ -98,13 +98,13 @@ def _refuse_changed(stats: Mapping[Path, os.stat_result]) -> None:
 
 
 def processors() -> int:
-    """Those that this process may use."""
+    """Count the processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
-def shown() -> Iterator[Progress]:
-    """A bar on a terminal; lines every few seconds elsewhere."""
+def show_progress() -> Iterator[Progress]:
+    """Show progress: a bar on a terminal, lines every few seconds elsewhere."""
     if sys.stderr.isatty():
         with _bar() as progress:
             yield progress

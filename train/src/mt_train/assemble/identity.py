@@ -45,7 +45,7 @@ BESIDE_TOKENS |= {"batching", "packing", "pad_multiple", "group_by_length"}
 """Keys of the ``data`` section that change no token of a row."""
 
 LIBRARIES = ("jinja2", "sentencepiece", "tiktoken", "tokenizers", "transformers")
-"""What reads texts and renders templates beside the core and its plugins."""
+"""Libraries that read texts and render templates beside the core and its plugins."""
 
 CODE = ("mt_core", "mt_train")
 """Packages whose code reads, shapes and encodes rows, whoever offers the components."""
@@ -61,7 +61,7 @@ _SENTENCE = "The quick brown fox's 12 jumps, over 3.5 lazy dogs: naïve façade,
 
 Split = Literal["train", "eval"]
 Files = Mapping[str, Sequence[Path] | None]
-"""Those of each split, and of ``data.eval`` where it is a path."""
+"""The files of each split, and of ``data.eval`` where it is a path."""
 
 
 def source_files(parts: Parts) -> Files | None:
@@ -104,14 +104,14 @@ def naming_eval(config: RunConfig) -> Iterator[None]:
         raise DataError(f"data.eval={config.data.eval}: {error}") from error
 
 
-def sizes(files: Files) -> dict[Path, os.stat_result]:
-    """What the file system says of each file."""
+def stat_files(files: Files) -> dict[Path, os.stat_result]:
+    """Return what the file system says of each file."""
     return {path: path.stat() for paths in files.values() for path in paths or ()}
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What the encoded rows of a run follow from; ``memory`` is a folder that remembers the hashes of files."""
+    """Everything that the encoded rows of a run follow from; ``memory`` is a folder that remembers the hashes of files."""
 
     config: RunConfig
     files: Files
@@ -125,14 +125,14 @@ class Identity:
         source, cut = self._rows(part)
         dataset = self.config.dataset
         options = evaluation_options(self.config) if source == "data.eval" else dataset.options
-        told = {
+        content = {
             "rows": self._hashed(source),
             "dataset": {"name": dataset.name, **options.model_dump(mode="json")},
             "split": "eval" if source == "eval" else "train",
             "cut": cut,
             **self.rules,
         }
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:40]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:40]
 
     def _hashed(self, source: str) -> list[tuple[str, str]]:
         if source not in self._known:
@@ -153,7 +153,7 @@ class Identity:
 
 
 def identity(parts: Parts, tokenizer: Tokenizer, rules: Rules, files: Files, memory: Path) -> Identity:
-    """Everything that the encoded rows of a run follow from."""
+    """Return everything that the encoded rows of a run follow from."""
     config, kinds = parts.config, ("tokenizer", "objective")
     slots = {kind: getattr(config, kind) for kind in kinds}
     read = [path for slot in slots.values() for path in _files_named(slot.options)]
@@ -194,7 +194,7 @@ def _taken(parts: Parts) -> list[str]:
 
 
 def _files_named(options: MtConfig) -> Iterator[Path]:
-    """What a tokenizer was read from: files that options name, with those beside them that begin with their name, and all of folders."""
+    """Yield what a tokenizer was read from: files that options name, those beside them that begin with their name; all files of folders."""
     for value in options.model_dump(mode="json").values():
         path = Path(expanduser(value)) if isinstance(value, str) and value else None
         if path is not None and path.exists():
@@ -264,17 +264,17 @@ def _package_of(build: Any) -> str:
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:
-    """What tells a tokenizer from most others: its size, its special ids, how it reads a sentence, and what it puts in front."""
+    """Return a hash that tells a tokenizer from most others: of its size, special ids, reading of a sentence, and what it puts in front."""
     specials = (tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id)
-    told: tuple[object, ...] = (tokenizer.size, *specials, tokenizer.encode(_SENTENCE))
+    content: tuple[object, ...] = (tokenizer.size, *specials, tokenizer.encode(_SENTENCE))
     begin = begin_ids(tokenizer)
     if begin != tuple(token for token in specials[:1] if token is not None):
-        told = (*told, begin)  # runs from before tokenizers were asked have the digest without it
-    return hashlib.sha256(repr(told).encode()).hexdigest()
+        content = (*content, begin)  # runs from before tokenizers were asked have the digest without it
+    return hashlib.sha256(repr(content).encode()).hexdigest()
 
 
 def refuse_other_data(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> None:
-    """Raises ``CheckpointError`` when the encoded rows are not those of the run: files or tokenizer have changed since.
+    """Raise ``CheckpointError`` when the encoded rows are not those of the run: files or tokenizer have changed since.
 
     A position in other rows would mean nothing. Checkpoints that do not say what they saw are taken as they are.
     """

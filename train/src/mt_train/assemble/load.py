@@ -12,8 +12,8 @@ import torch
 from mt_core.errors import MtError, WeightsError
 from mt_core.nn import TrainModel
 from mt_core.protocols import Tokenizer
-from mt_train.assemble.adapted import inject, start
 from mt_train.assemble.data import build_tokenizer
+from mt_train.assemble.injection import inject, start
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import averaged_of, pretrained, weights_of
 from mt_train.checkpoint.store import verify

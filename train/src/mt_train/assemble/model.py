@@ -13,7 +13,7 @@ from mt_core.errors import ComponentError, UsageError
 from mt_core.groups import matching, require_matches
 from mt_core.model_protocols import Objective
 from mt_core.nn import SdpaAttention, TrainModel
-from mt_train.assemble.adapted import inject, start
+from mt_train.assemble.injection import inject, start
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import Say, weights_of
 from mt_train.config.sections import TrainConfig

@@ -1,4 +1,4 @@
-"""What the components of a run write into its folder, beside what the core does."""
+"""Files that the components of a run write into its folder, beside those of the core."""
 
 from __future__ import annotations
 

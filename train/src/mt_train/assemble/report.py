@@ -1,4 +1,4 @@
-"""What a run is about to do, before its first step."""
+"""The report of what a run is about to do, before its first step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXAMPLE_CHARACTERS = 160
 
 
 def describe_run(about: Mapping[str, Any], data: RunData) -> str:
-    """What ``about_run`` says, for people: a few aligned lines."""
+    """Describe a run for people, in a few aligned lines. ``about`` is what ``about_run`` returns."""
     lines = [
         ("model", about["model"]),
         *(("parameters", _parameters(part)) for part in about["parameters"]),
@@ -107,7 +107,7 @@ def describe_batching(data: DataConfig, report: DataReport) -> str:
 
 
 def warnings(config: RunConfig, data: RunData, plan: Plan) -> list[str]:
-    """What the rows show, and that they do not fill one optimizer step."""
+    """Return the warnings of a run: what its rows show, and that they do not fill one optimizer step."""
     wanted, samples = plan.global_batch_size, len(data.train)
     if config.data.batching == "packing" or samples >= wanted or data.stream is not None:
         return data.findings

@@ -90,7 +90,7 @@ def _rows_of_a_step(manifest: Mapping[str, Any], checkpoint: Path) -> int:
 
 
 def _as_found(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Without a wish to find the micro-batch again: ``run.yaml`` has the one that was found."""
+    """Return the keys without a wish to find the micro-batch again: ``run.yaml`` has the one that was found."""
     train = raw.get("train")
     if not isinstance(train, dict) or train.get("micro_batch_size") != "auto":
         return raw

@@ -18,7 +18,7 @@ from mt_core.tracking.logs import for_the_file, notice
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.stopping import Stopper
-from mt_train.checkpoint.folder import opened
+from mt_train.checkpoint.folder import open_run_folder
 from mt_train.config.ranks import ranks
 from mt_train.tracking.logs import logged
 
@@ -55,7 +55,9 @@ def run(parts: Parts, options: RunOptions) -> Outcome:
                 resume = options.checkpoint is not None
                 own = files_of_components(parts)
                 stack.enter_context(
-                    opened(folder, overwrite=options.overwrite, anew=options.anew, resume=resume, own=own, say=notice)
+                    open_run_folder(
+                        folder, overwrite=options.overwrite, anew=options.anew, resume=resume, own=own, say=notice
+                    )
                 )
                 log.open(folder)
             stack.enter_context(_stacks_on_request())

@@ -128,7 +128,7 @@ def _value(value: Any) -> Any:
 
 
 def _words(key: str, value: Any, than: Any) -> Iterator[str]:
-    """What says a value on a command line; of components the options that are not those of ``than``."""
+    """Yield the words that say a value on a command line; of components the options that are not those of ``than``."""
     option = f"--{key.replace('_', '-')}"
     yield option
     if key not in CORE_KINDS.lists or not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""``samples.jsonl``: what the model writes after the same few held-out prompts, at each evaluation."""
+"""Texts in ``samples.jsonl``, which the model writes after the same few held-out prompts, at each evaluation."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _asked(sample: Sample) -> _Asked:
 
 
 def sample_writer(config: RunConfig, data: RunData, engine: Engine, output: Path | None) -> SampleWriter | None:
-    """On rank 0, where it can run the model by itself, with blocks that are not compiled for one shape."""
+    """Return the writer of texts on rank 0, where that can run the model by itself, with blocks that are not compiled for one shape."""
     wanted = config.eval.samples if len(data.held_out) and engine.process.is_main else 0
     if output is None or not wanted or config.train.compile or not engine.plan.forward_alone:
         return None

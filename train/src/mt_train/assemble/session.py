@@ -19,12 +19,12 @@ from mt_train.assemble.data import RunData, make_held_out, make_loader
 from mt_train.assemble.description import Description
 from mt_train.assemble.evaluation import Evaluation
 from mt_train.assemble.identity import refuse_other_data, tokenizer_digest
+from mt_train.assemble.isolation import check_isolation_if_asked
 from mt_train.assemble.matmul import describe_change, present_setting
 from mt_train.assemble.outcome import Outcome
 from mt_train.assemble.own_files import record_files
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.progress import progress_content, saved_progress
-from mt_train.assemble.proof import prove_if_asked
 from mt_train.assemble.recording import open_recorder
 from mt_train.assemble.report import about_run, describe_run
 from mt_train.assemble.samples import sample_writer
@@ -45,7 +45,7 @@ from mt_train.plugins.lock import locked
 from mt_train.tracking.logs import show
 from mt_train.tracking.loss_units import counts_tokens, loss_unit_of
 from mt_train.tracking.memory import peak_memory_gib
-from mt_train.tracking.profile import profiled
+from mt_train.tracking.profile import profile_steps
 from mt_train.tracking.recorder import Recorder
 
 
@@ -77,7 +77,7 @@ class Session:
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """What tells this run's rows from others; read by whoever saves or resumes."""
+        """The identity of this run's rows; read by whoever saves or resumes."""
         return self.data.train.fingerprint() | {"tokenizer": tokenizer_digest(self.data.tokenizer)}
 
     @cached_property
@@ -92,7 +92,7 @@ class Session:
 
     @cached_property
     def base(self) -> dict[str, str]:
-        """What the weights that are not trained were read from."""
+        """The files that the weights that are not trained were read from, by their hashes."""
         return base_files(self.parts)
 
     def train(
@@ -101,7 +101,7 @@ class Session:
         """Train to the end (from a checkpoint, if given), and leave the folder complete."""
         self.events.send("on_model_built", manifest["step"] if manifest else 0)
         progress = self.restore(checkpoint, manifest)
-        prove_if_asked(self.engine, self.loader, progress.position, asked=self.config.data.prove)
+        check_isolation_if_asked(self.engine, self.loader, progress.position, asked=self.config.data.prove)
         recorder = open_recorder(
             self.parts,
             self.output,
@@ -128,7 +128,7 @@ class Session:
         self.stopper.preparing = False
         self.events.send("on_run_start", progress.step)
         try:
-            with profiled(profile, rank=self.process.rank) as profile_step:
+            with profile_steps(profile, rank=self.process.rank) as profile_step:
                 finished = self.loop(progress, recorder, profile_step)
         except BaseException as error:
             if self.saver is not None:
@@ -158,7 +158,7 @@ class Session:
         return outcome
 
     def loop(self, progress: Progress, recorder: Recorder, after_step: Callable[[], None] = lambda: None) -> bool:
-        """The training loop, with everything that it needs plugged in; false when it was stopped before the end."""
+        """Run the training loop with everything that it needs; false when it was stopped before the end."""
 
         def on_record(record: StepRecord) -> Control:
             after_step()
@@ -210,7 +210,7 @@ class Session:
         return finished
 
     def _wants_to_stop(self) -> bool:
-        """Also when a save in the background failed: the last save of the run then says why, on every rank."""
+        """Whether to stop, also when a save in the background failed: the last save of the run then says why, on every rank."""
         return self.stopper.wanted() or (self.saver is not None and self.saver.failed)
 
     def _on_step_start(self, now: Progress, window: Window) -> None:

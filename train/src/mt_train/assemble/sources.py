@@ -1,4 +1,4 @@
-"""Where the rows of a run come from: which are trained on, and which are held out."""
+"""The sources of a run's rows: which are trained on, and which are held out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Rows:
 
 
 def rows_of(parts: Parts, dataset: Dataset | Stream | None) -> Rows:
-    """Of the training source, where it is open already."""
+    """Return the rows of a run; ``dataset`` is its training source, where that is open already."""
     wanted = parts.config.data.eval
     if dataset is None:
         dataset = parts.rows("train")
@@ -60,7 +60,7 @@ def evaluation_of(parts: Parts) -> Dataset | None:
         return None
     if not isinstance(config.data.eval, str):
         source = parts.rows("eval")
-        return None if source is None else whole(config, source)
+        return None if source is None else read_whole(config, source)
     if parts.rows("eval") is not None:
         raise DataError(
             f"data.eval={config.data.eval} is a path, and dataset {config.dataset.name!r} has rows for evaluation of its own, which would"
@@ -70,7 +70,7 @@ def evaluation_of(parts: Parts) -> Dataset | None:
         source = parts.rows("train", evaluation_options(config))
         if source is None:
             raise DataError(f"dataset {config.dataset.name!r} has no training split there")
-        return whole(config, source)
+        return read_whole(config, source)
 
 
 def first_rows(config: RunConfig, dataset: Dataset) -> range:
@@ -81,8 +81,8 @@ def first_rows(config: RunConfig, dataset: Dataset) -> range:
     return range(min(len(dataset), config.data.read_rows or len(dataset)))
 
 
-def whole(config: RunConfig, source: Dataset | Stream) -> Dataset:
-    """A source to evaluate on; a stream is read to its end, or up to ``data.read_rows``."""
+def read_whole(config: RunConfig, source: Dataset | Stream) -> Dataset:
+    """Return a source to evaluate on; a stream is read to its end, or up to ``data.read_rows``."""
     if not isinstance(source, Stream):
         return source
     return RowsInMemory(list(islice(source.rows(0, config.train.seed), config.data.read_rows)))

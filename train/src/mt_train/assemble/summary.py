@@ -35,7 +35,7 @@ def show_summary(outcome: Outcome, parts: Parts, data: RunData, total_steps: int
 
 
 def _twice_as_long(train: TrainConfig, total_steps: int) -> str:
-    """In the unit of the config: a run that ended early is asked for more than it was to have, not than it had."""
+    """Return the option for a run twice as long, in the unit of the config: twice what it was to have, also where it ended early."""
     return f"--train.epochs {2 * train.epochs:g}" if train.epochs else f"--train.steps {2 * total_steps}"
 
 

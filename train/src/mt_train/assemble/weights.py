@@ -1,4 +1,4 @@
-"""Where a model's weights come from: a checkpoint, the weights that the config names, an overlay, or the seed."""
+"""The sources of a model's weights: a checkpoint, the weights that the config names, an overlay, or the seed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def weights_of(
 def adapter_weights(
     parts: Parts, model: TrainModel, adapter: Adapter, base: list[str], own: list[str], checkpoint: Path | None
 ) -> TensorSource:
-    """What a checkpoint, or the overlay, has of parameters that the adapter has brought (``own``).
+    """Return the values that a checkpoint, or the overlay, has of parameters that the adapter has brought (``own``).
 
     Raises ``CheckpointError`` for a checkpoint that lacks some or has others, ``WeightsError`` for such an overlay.
     """
@@ -111,7 +111,7 @@ def base_files(parts: Parts) -> dict[str, str]:
 
 
 def _without_gone(model: ModelRef) -> ModelRef:
-    """Without an overlay that is gone: an adapter's is in the checkpoint, and another one's hash is missed."""
+    """Return the model without an overlay that is gone: an adapter's is in the checkpoint, and another one's hash is missed."""
     overlay = model.source.overlay
     if overlay is None or Path(expanduser(overlay)).exists():
         return model
@@ -123,7 +123,7 @@ def _files(place: Path) -> list[Path]:
 
 
 def _check_base(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """The checkpoint holds trained weights only: the rest has to be what they were trained on."""
+    """Raise ``CheckpointError`` unless the weights under trained ones are those that they were trained on."""
     if changed := sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name)):
         raise CheckpointError(
             f"the checkpoint holds trained weights only, and the weights under them have changed since: {', '.join(changed)}."
@@ -132,7 +132,7 @@ def _check_base(before: Mapping[str, str], now: Mapping[str, str]) -> None:
 
 
 def check_base_of(folder: AdapterFolder, parts: Parts) -> None:
-    """An adapter is of no use on other weights. What the files are called does not matter; peft writes no hashes."""
+    """Raise ``WeightsError`` for an adapter of other weights. Names of files do not matter; peft writes no hashes."""
     before = folder.written.get("base")
     if before and set(before.values()) != set(base_files(parts).values()):
         raise WeightsError(
@@ -142,7 +142,7 @@ def check_base_of(folder: AdapterFolder, parts: Parts) -> None:
 
 
 def pretrained(parts: Parts, model: ModelRef, names: list[str], say: Say, *, adapted: bool = False) -> TensorSource:
-    """What ``model.weights`` and ``model.overlay`` hold for these parameters; the overlay wins.
+    """Return the values that ``model.weights`` and ``model.overlay`` hold for these parameters; the overlay wins.
 
     Raises ``WeightsError`` with every name that is missing or left over and not allowed by a pattern.
     """
@@ -161,7 +161,7 @@ def pretrained(parts: Parts, model: ModelRef, names: list[str], say: Say, *, ada
 
 
 def _overlay(path: str | None, known: list[str] | None) -> TensorSource:
-    """Its tensors. Raises ``WeightsError`` for one that is not known."""
+    """Return the tensors of an overlay. Raises ``WeightsError`` for one that is not known."""
     folder = adapter_folder(path)
     overlay = {} if path is None else open_overlay(Path(path)) if folder is None else folder.tensors()
     if known is not None:
@@ -226,7 +226,7 @@ def check_names(
 
 
 def _check_checkpoint(weights: TensorSource, names: list[str], *, known: list[str], whole: bool = True) -> None:
-    """Raises ``CheckpointError`` when a checkpoint lacks some of these names, where it should be whole, or has unknown ones."""
+    """Raise ``CheckpointError`` when a checkpoint lacks some of these names, where it should be whole, or has unknown ones."""
     missing, extra = sorted(set(names) - set(weights)) if whole else [], sorted(set(weights) - set(known))
     if missing or extra:
         raise CheckpointError(

@@ -93,7 +93,7 @@ def _free_number(base: Path, numbered: re.Pattern[str]) -> int:
 
 
 @contextmanager
-def opened(
+def open_run_folder(
     folder: Path,
     *,
     overwrite: bool = False,
@@ -125,7 +125,7 @@ def opened(
 
 
 def check_usable(folder: Path, *, overwrite: bool = False, resume: bool = False, own: Collection[str] = ()) -> None:
-    """Raise what ``opened`` would, as far as it shows without writing."""
+    """Raise what ``open_run_folder`` would, as far as it shows without writing."""
     with writing(folder):
         _check(folder, overwrite=overwrite, resume=resume, own=own)
 

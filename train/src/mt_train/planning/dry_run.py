@@ -15,8 +15,8 @@ from torch import nn
 from mt_core.errors import ConfigError, Fault, MtError
 from mt_core.nn import Layer, TrainModel
 from mt_core.nn.loss import CHUNK_TOKENS
-from mt_train.assemble.adapted import inject
 from mt_train.assemble.data import RunData, build_data, make_loader
+from mt_train.assemble.injection import inject
 from mt_train.assemble.model import parameter_groups
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts

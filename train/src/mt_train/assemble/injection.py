@@ -1,4 +1,4 @@
-"""Puts an adapter into a model: prepared, injected, and every parameter of its own with a value."""
+"""The way of an adapter into a model: prepared, injected, and every parameter of its own with a value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MakeProbe = Callable[[], Probe]
 def inject(
     parts: Parts, model: TrainModel, *, checkpoint: Path | None = None, probe: MakeProbe | None = None
 ) -> Adapter:
-    """The run's adapter, in the model; its own parameters have no values yet, the base's have.
+    """Put the run's adapter into the model and return it; its own parameters have no values yet, the base's have.
 
     ``probe`` is for adapters that look at data first; without one they keep what their config says, as a plan on paper does.
     """

@@ -1,4 +1,4 @@
-"""``data.prove``: documents of a batch do not see one another, shown on the run's own model and rows."""
+"""The document-isolation check of ``data.prove``: documents of a batch do not see one another in the run's own model and rows."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from mt_train.engine.engine import Engine
 from mt_train.engine.processes import ranks_where
 
 TOLERANCE = 1e-6
-"""Of the loss. Kernels get the same shapes and, but for the changed documents, the same numbers: equal bits are the rule."""
+"""Largest share of a loss that may change.
+
+Kernels get the same shapes and, but for the changed documents, the same numbers: equal bits are the rule."""
 
 
-def prove_if_asked(engine: Engine, loader: Loader, position: Position, *, asked: bool) -> None:
-    """``prove`` on the run's next rows. Collective."""
+def check_isolation_if_asked(engine: Engine, loader: Loader, position: Position, *, asked: bool) -> None:
+    """Check the run's next rows, where it is asked for. Collective."""
     if not asked:
         return
-    proved = prove(engine, next(loader.windows(position)).batches[0])
+    proved = check_isolation(engine, next(loader.windows(position)).batches[0])
     if engine.process.is_main:
         notice(
             "data.prove: documents that are computed together do not see one another"
@@ -34,7 +36,7 @@ def prove_if_asked(engine: Engine, loader: Loader, position: Position, *, asked:
         )
 
 
-def prove(engine: Engine, batch: Batch) -> bool:
+def check_isolation(engine: Engine, batch: Batch) -> bool:
     """Change every second document of the first rows, and see that the others' loss stays. Collective; any layout.
 
     False when there are no two documents, so that there is nothing to prove. Raises ``UsageError`` when documents leak into
@@ -42,7 +44,7 @@ def prove(engine: Engine, batch: Batch) -> bool:
     """
     if not ranks_where(len(torch.unique(_documents(batch))) > 1):
         return False
-    if (far := leak(engine, batch)) > TOLERANCE:
+    if (far := largest_change(engine, batch)) > TOLERANCE:
         raise UsageError(
             f"data.prove: other documents of the batch changed the loss of a document by {far:.1e} of it, so model"
             f" {type(engine.module.model).__name__} does not keep documents apart. {_advice(batch)}, or mend the model"
@@ -65,8 +67,8 @@ def _documents(batch: Batch) -> Tensor:
     return batch.document_ids + rows_B[:, None]
 
 
-def leak(engine: Engine, batch: Batch) -> float:
-    """By what share of it the loss of some documents changes with the others' content; the larger of both halves."""
+def largest_change(engine: Engine, batch: Batch) -> float:
+    """Return by what share of it the loss of some documents changes with the others' content; the larger of both halves."""
     with _as_in_training(engine.module.model):
         return max(_change(engine, batch, half) for half in (0, 1))
 
@@ -85,7 +87,7 @@ def _change(engine: Engine, batch: Batch, half: int) -> float:
 
 
 def _loss(engine: Engine, batch: Batch) -> float:
-    """With the same random numbers each time, should anything ask for some."""
+    """Return the loss, with the same random numbers each time, should anything ask for some."""
     device = engine.process.device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(0)

@@ -6,7 +6,7 @@ import pytest
 
 from mt_core import ConfigError
 from mt_core.plugins.host import PluginHost
-from mt_train.assemble.adapted import inject
+from mt_train.assemble.injection import inject
 from mt_train.assemble.parts import Parts
 from mt_train.plugins.resolve import resolve
 
