@@ -43,6 +43,7 @@ PRELOADED = (
     "mt_tools.cli.eval",
     "mt_tools.cli.generate",
     "mt_tools.cli.report",
+    "mt_plugin_llama.model",
     "PIL.Image",
     "PIL.BmpImagePlugin",
     "PIL.GifImagePlugin",
