@@ -1,15 +1,13 @@
-"""A process that imports everything once and forks for every command, so that a real run costs a second and not five.
+"""Runs a command with files that fail, a process that dies at some operation, another clock or a limit of what a file may hold.
 
-Reads one JSON request a line. The child's process id and, once it has ended, its code (negative: a signal) come as files
-beside what it said. What is done to a child is done with what Python itself offers (audit hooks, resource limits): nothing in the core
-knows of it.
+The first word is a JSON object: the module of the command, and what is done to it. That is done with what Python itself offers (audit
+hooks, resource limits): nothing in the core knows of it.
 """
 
 from __future__ import annotations
 
 import builtins
 import errno
-import gc
 import importlib
 import io
 import json
@@ -19,30 +17,9 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-PRELOADED = (
-    "mt_train.api",
-    "mt_train.assemble.load",
-    "mt_train.assemble.run",
-    "mt_train.assemble.session",
-    "mt_train.assemble.steps",
-    "mt_tools.cli.checkpoint",
-    "mt_tools.cli.eval",
-    "mt_tools.cli.generate",
-    "mt_tools.cli.report",
-    "mt_train.cli.train",
-    "mt_plugin_llama.model",
-    "matplotlib.figure",
-    "torch.utils.tensorboard",
-    "transformers.models.auto.tokenization_auto",
-    "transformers.tokenization_utils_tokenizers",
-    "transformers.utils.chat_template_utils",
-    "deepspeed",
-)
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.chmod", "os.truncate"}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
@@ -151,67 +128,25 @@ def fail(what: str) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def child(request: dict[str, Any]) -> int:
-    """Run one command as its own process would."""
-    for number, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(f"{request['said']}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.chdir(request["folder"])
-    os.environ.update(request.get("environment", {}))
+def main() -> int:
+    """The command, as disturbed as it is asked for; its exit code."""
+    request, words = json.loads(sys.argv[1]), sys.argv[2:]
     if clock := request.get("clock"):
         honest = time.time
         time.time = lambda: honest() + clock  # type: ignore[assignment]
     if limit := request.get("largest_file"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    operations = None
     if watched := request.get("watch"):
         action = {"die": die, "fail": fail}[watched["act"]]
         operations = Operations(watched["under"], action, at=watched["at"], diary=watched["diary"])
         {"saves": watch_saves, "everything": watch_everything}[watched["what"]](operations)
-    main = importlib.import_module(request["module"]).main
-    code = 0
     try:
-        code = main(request["words"])
-    except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else 1
-    except BaseException:  # noqa: BLE001 - what a user would see: a traceback, and code 1
-        traceback.print_exc()
-        code = 1
-    if watched and watched["what"] == "everything":
-        operations.note(f"count {operations.count}")
-    sys.stdout.flush()
-    sys.stderr.flush()
-    return code
-
-
-def raise_child(request: dict[str, Any]) -> None:
-    """Fork twice: a waiter that writes down the process id and the code, and the command itself."""
-    if os.fork():
-        return  # the waiter is nobody's: the kernel reaps it
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    pid = os.fork()
-    if pid == 0:
-        os._exit(child(request))
-    write_down(f"{request['said']}.pid", pid)
-    _, status = os.waitpid(pid, 0)
-    write_down(f"{request['said']}.code", os.waitstatus_to_exitcode(status))
-    os._exit(0)
-
-
-def write_down(path: str, number: int) -> None:
-    """Whole or not there: somebody is waiting for it."""
-    Path(f"{path}-").write_text(str(number))
-    os.rename(f"{path}-", path)
-
-
-def main() -> None:
-    for name in PRELOADED:
-        importlib.import_module(name)
-    gc.freeze()  # or every fork walks and copies all of it
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    print("ready", flush=True)
-    for line in sys.stdin:
-        raise_child(json.loads(line))
+        return importlib.import_module(request["module"]).main(words)
+    finally:
+        if operations is not None and watched["what"] == "everything":
+            operations.note(f"count {operations.count}")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
