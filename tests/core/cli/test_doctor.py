@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -57,8 +60,64 @@ def test_a_missing_package_and_a_foreign_system_are_problems_with_a_fix(monkeypa
 
 
 def test_training_on_windows_is_refused_with_the_way_out(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    kit_model: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.platform", "win32")
     assert train(["--model", "kit-tiny", "--output", "none"]) == 2
     assert "does not train on Windows itself" in capsys.readouterr().err
+
+
+PLUGIN = """
+from mt_core import hookimpl
+
+@hookimpl
+def mt_doctor():
+    {}
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Installs a plugin whose ``mt_doctor`` has this body."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def install(body: str) -> None:
+        info = tmp_path / "acme_health-1.0.dist-info"
+        info.mkdir()
+        (tmp_path / "acme_health.py").write_text(PLUGIN.format(body))
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-health\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text("[mt_core.plugins]\nhealth = acme_health\n")
+
+    yield install
+    sys.modules.pop("acme_health", None)
+
+
+def test_a_section_of_a_second_plugin_stands_beside_the_others(
+    installed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed("return {'coolant': {'pump 1': '20 °C'}}")
+    assert main(["doctor"]) == 0
+    assert "coolant:\n  pump 1  20 °C\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("raise ValueError('no pump')", "ValueError: no pump"),
+        ("return None", "mt_doctor has to return title → facts (name → value), got None"),
+        ("return {'coolant': 3}", "mt_doctor has to return title → facts (name → value), got {'coolant': 3}"),
+        ("return {3: {}}", "mt_doctor has to name titles and facts by text, got 3"),
+        ("return {'coolant': {3: 'x'}}", "mt_doctor has to name titles and facts by text, got 3"),
+        ("return {'devices': {}}", "mt_doctor offers the section 'devices', which is another's; choose another title"),
+    ],
+)
+def test_a_plugin_that_fails_or_returns_nonsense_is_a_problem_with_its_name(
+    installed: Callable[[str], None], capsys: pytest.CaptureFixture[str], body: str, message: str
+) -> None:
+    installed(body)
+    assert main(["doctor"]) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    problems = text.partition(" problems: ")[2]
+    assert "acme-health:health: " in problems
+    assert message in problems
+    assert "torch" in text, "the rest of the report is there"

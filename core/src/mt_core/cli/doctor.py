@@ -8,10 +8,11 @@ import platform
 import shutil
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from mt_core.config.secrets import HIDDEN, is_secret, redact
+from mt_core.errors import ComponentError, shown
 from mt_core.plugins.host import PluginHost
 from mt_core.version import __version__
 
@@ -29,20 +30,7 @@ PACKAGES = (
     "triton",
     "flash-attn",
 )
-VARIABLES = (
-    "CUDA_",
-    "NCCL_",
-    "GLOO_",
-    "OMP_",
-    "MKL_",
-    "TORCH",
-    "DS_",
-    "HF_",
-    "MT_",
-    "WORLD_SIZE",
-    "RANK",
-    "LOCAL_RANK",
-)
+VARIABLES = ("CUDA_", "NCCL_", "GLOO_", "OMP_", "MKL_", "TORCH", "DS_", "HF_", "MT_", "WORLD_SIZE", "RANK", "LOCAL_")
 
 Section = dict[str, Any]
 _OWN = ("system", "packages", "devices", "plugins", "environment")
@@ -73,7 +61,7 @@ def problems(report: Mapping[str, Section]) -> list[str]:
         found.append("Windows: training runs in WSL 2; mt-plugins and mt-report run here too")
     found += [f"plugin {name}: {state}" for name, state in report["plugins"].items() if state.startswith("failed")]
     own = [title for title in report if title not in _OWN and "error" in report[title]]
-    return found + [f"{title} cannot be imported: {report[title]['error']}" for title in own]
+    return found + [f"{title}: {report[title]['error']}" for title in own]
 
 
 def lines(report: Mapping[str, Section]) -> Iterator[str]:
@@ -126,14 +114,26 @@ def _devices() -> Section:
 
 
 def _of_plugins(host: PluginHost) -> dict[str, Section]:
-    """What plugins say of the machine (``mt_doctor``)."""
+    """Sections that plugins offer (``mt_doctor``); one whose answer is none of its own has its name and the error there."""
     found: dict[str, Section] = {}
     for name, hook in host.doctors():
         try:
-            found |= {title: dict(facts) for title, facts in hook().items() if title not in _OWN}
+            found |= _checked(hook(), {*_OWN, *found})
         except Exception as error:  # noqa: BLE001 - a broken installation is what the doctor is asked about
             found[name] = {"error": f"{type(error).__name__}: {error}"}
     return found
+
+
+def _checked(sections: Any, taken: Container[str]) -> dict[str, Section]:
+    """The sections of one plugin. Raises ``ComponentError`` for what is no title → facts, and for a title that is taken."""
+    if not isinstance(sections, Mapping) or not all(isinstance(facts, Mapping) for facts in sections.values()):
+        raise ComponentError(f"mt_doctor has to return title → facts (name → value), got {shown(sections)}")
+    for name in (*sections, *(name for facts in sections.values() for name in facts)):
+        if not isinstance(name, str):
+            raise ComponentError(f"mt_doctor has to name titles and facts by text, got {shown(name)}")
+    if title := next((title for title in sections if title in taken), None):
+        raise ComponentError(f"mt_doctor offers the section {title!r}, which is another's; choose another title")
+    return {title: dict(facts) for title, facts in sections.items()}
 
 
 def _state(plugin: Any) -> str:
