@@ -73,7 +73,7 @@ KIT = {
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")
 
-TOGETHER = ("faults", "core/plugins")
+TOGETHER = ("core/plugins",)
 """Folders whose files share what takes long to set up: one worker of ``pytest -n`` takes all of them."""
 
 APART = "alone/test_alone.py"
@@ -82,12 +82,18 @@ APART = "alone/test_alone.py"
 LONGEST = (
     "integration/test_docs.py",
     APART,
-    "faults",
     "core/plugins",
     "integration/test_first_run.py",
     "train/engine/test_layouts.py",
     "train/engine/test_resume.py",
     "train/engine/test_gathering.py",
+    "faults/test_processes.py",
+    "faults/test_failing_disk.py",
+    "faults/test_mutations.py",
+    "faults/test_canaries.py",
+    "faults/test_endings.py",
+    "faults/test_bad_input.py",
+    "faults/test_signals.py",
     "train/cli/test_stopping.py",
     "train/planning/test_memory.py",
     "families/test_families.py",
@@ -139,6 +145,16 @@ LONG = (
     "docs/test_site.py",
 )
 """Where the ids of tests begin that take a third of the time of all; each has a shorter kin that is always run."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Plain ``pytest``, without files or folders, uses all cores where xdist is installed, if ``-n`` does not say otherwise."""
+    option = config.option
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    alone = option.usepdb or option.trace or option.collectonly or hasattr(config, "workerinput")
+    if whole and not alone and getattr(option, "numprocesses", 0) is None:
+        option.numprocesses = "logical"
 
 
 def piece(nodeid: str) -> str:

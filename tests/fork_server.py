@@ -169,6 +169,8 @@ def fork_own_server(passed: list[int]) -> tuple[Client | None, socket.socket | N
 
 def preload() -> None:
     """Import what commands import, and stay what can be forked."""
+    torch, processes = importlib.import_module("torch"), importlib.import_module("mt_train.engine.processes")
+    processes.import_deepspeed(torch.device("cpu"))  # as every run does: without torch's compiler
     for name in PRELOADED:
         with suppress(ModuleNotFoundError):
             importlib.import_module(name)

@@ -227,7 +227,7 @@ def test_two_processes_stop_at_the_same_step_and_the_run_can_be_used(
 def test_two_processes_agree_to_leave_an_evaluation_and_make_it_when_resumed(tmp_path: Path) -> None:
     """Nearly all of the time is evaluation here, so the signal most likely comes in one; what is asked holds anywhere."""
     words = ["--model", "llama", "--model.n-layers", "1", "--train.steps", "100000", "--train.micro-batch-size", "1"]
-    words += ["--data.eval", "0.9", "--eval.every-steps", "1", "--eval.samples", "0", "--nproc-per-node", "2"]
+    words += ["--data.eval", "0.2", "--eval.every-steps", "1", "--eval.samples", "0", "--nproc-per-node", "2"]
     process = started([*words, "--output", "run"], tmp_path)
     wait_for_steps(process)
     time.sleep(0.5)
