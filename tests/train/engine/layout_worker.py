@@ -193,7 +193,7 @@ class Bench:
         session.loop(session.restore(checkpoint, manifest_to_go_on(checkpoint)), losses)
         return summary(session.engine, losses)
 
-    def check_isolation(self, case: dict[str, Any]) -> dict[str, Any]:
+    def prove(self, case: dict[str, Any]) -> dict[str, Any]:
         """How much documents see of each other: none; where attention mixes them; where a norm over the batch does."""
         session = self.session(case)
         batch = next(session.loader.windows(Position())).batches[0]
