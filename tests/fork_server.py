@@ -175,6 +175,10 @@ def preload() -> None:
         with suppress(ModuleNotFoundError):
             importlib.import_module(name)
     sys.modules["mt_core.plugins.host"].PluginHost.discover()
+    for number in range(3, 32):  # a copy of standard error that an import has kept: no child may have it open
+        with suppress(OSError):
+            if os.path.sameopenfile(number, 2):
+                os.close(number)
     gc.collect()
     gc.freeze()  # or every fork walks and copies all of it
     threads = len(os.listdir("/proc/self/task"))
