@@ -81,7 +81,7 @@ _PUBLIC = {
     "preference": "mt_core.data.shapes",
     "hookimpl": "mt_core.hookspecs",
     "notice": "mt_core.tracking.logs",
-    "text_encoder": "mt_core.data.spelled",
+    "text_encoder": "mt_core.data.special_tokens",
     "begin_ids": "mt_core.data.text_ids",
     "continuation_encoder": "mt_core.data.text_ids",
     "text_field": "mt_core.data.shapes",
@@ -186,7 +186,7 @@ if TYPE_CHECKING:
     from mt_core.config.base import ANY, ZERO, Layout, ModelConfig, MtConfig, Patterns
     from mt_core.config.rope import RopeScaling
     from mt_core.data.shapes import conversation, is_conversation, preference, renamed, text_field
-    from mt_core.data.spelled import text_encoder
+    from mt_core.data.special_tokens import text_encoder
     from mt_core.data.text_ids import begin_ids, continuation_encoder
     from mt_core.deprecation import MtDeprecationWarning
     from mt_core.errors import (

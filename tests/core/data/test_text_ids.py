@@ -21,7 +21,7 @@ from mt_tools.generation.prompts import text_ids
 from mt_train.assemble.resume import tokenizer_digest
 from mt_train.config.sections import DataConfig
 from mt_train.data.templates import build_template
-from mt_train.generation.loaded import Loaded
+from mt_train.generation.loaded_model import Loaded
 
 SPECIALS = [("<s>", 0), ("</s>", 1)]
 LINES = ["the answer is yes", "Answer: no, it is not", "yes and no (maybe) 3.14"] * 4

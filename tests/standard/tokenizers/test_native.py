@@ -18,8 +18,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from mt_core.errors import MtError
 from mt_core.files.native import native_faults, panics
-from mt_plugin_standard.tokenizers import trial
-from mt_plugin_standard.tokenizers.trial import tried
+from mt_plugin_standard.tokenizers import file_check
+from mt_plugin_standard.tokenizers.file_check import tried
 
 SECONDS = 10
 """Until a file is known to be bad, on a machine that does nothing else."""
@@ -168,8 +168,8 @@ def test_a_sound_file_is_tried_once_and_again_when_it_changes(
 ) -> None:
     path = written(tmp_path / "tokenizer.json")
     begun = []
-    start = trial._try
-    monkeypatch.setattr(trial, "_try", lambda *given: (begun.append(given[1]), start(*given)))
+    start = file_check._try
+    monkeypatch.setattr(file_check, "_try", lambda *given: (begun.append(given[1]), start(*given)))
     tried([path], "tokenizer.json", path)
     tried([path], "tokenizer.json", path)
     copied = tmp_path / "copy" / "tokenizer.json"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mt_plugin_standard.tokenizers import words as module
 from mt_plugin_standard.tokenizers.huggingface import HuggingFaceTokenizer
-from mt_plugin_standard.tokenizers.stretches import widths
+from mt_plugin_standard.tokenizers.token_offsets import widths
 from mt_plugin_standard.tokenizers.words import PATTERNS, Words, words
 
 SPACES = [

@@ -7,8 +7,8 @@ import pytest
 from mt_core.errors import UsageError
 from mt_tools.generation.chat import Chat
 from mt_tools.generation.generate import generate
-from mt_train.generation.loaded import Loaded
-from mt_train.generation.rules import SamplingRules, Wishes
+from mt_train.generation.config import SamplingRules, Wishes
+from mt_train.generation.loaded_model import Loaded
 
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role[0] }}]{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}[a]{% endif %}"

@@ -19,8 +19,8 @@ from mt_tools.generation.generate import generate
 from mt_tools.generation.prompts import template_of
 from mt_train.config.sections import DataConfig
 from mt_train.data.templates import build_template
-from mt_train.generation.loaded import Loaded
-from mt_train.generation.rules import SamplingRules, Wishes
+from mt_train.generation.config import SamplingRules, Wishes
+from mt_train.generation.loaded_model import Loaded
 
 GREEDY = SamplingRules(greedy=True)
 

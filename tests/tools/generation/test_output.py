@@ -16,8 +16,8 @@ from mt_tools.generation.generate import generate
 from mt_tools.generation.output import Output, settings_file
 from mt_tools.generation.progress import EVERY_SECONDS, Progress
 from mt_tools.generation.rows import read_rows
-from mt_train.generation.loaded import Loaded
-from mt_train.generation.rules import SamplingRules, Wishes
+from mt_train.generation.config import SamplingRules, Wishes
+from mt_train.generation.loaded_model import Loaded
 
 WISHES = Wishes(rules=SamplingRules(top_p=0.9), max_new_tokens=6, seed=3)
 SETTINGS = {"seed": 3, "stop": ("a",)}

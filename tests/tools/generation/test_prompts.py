@@ -17,7 +17,7 @@ from mt_tools.generation.prompts import chat_ids, prepare, template_of
 from mt_train.assemble.load import end_tokens
 from mt_train.config.sections import DataConfig
 from mt_train.data.templates import build_template
-from mt_train.generation.loaded import Loaded
+from mt_train.generation.loaded_model import Loaded
 
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|> {{ m['content'] }} {{ eos_token }}{% endfor %}"

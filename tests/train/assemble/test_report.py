@@ -8,7 +8,7 @@ from mt_core.nn import TokenObjective
 from mt_core.protocols import Sample
 from mt_train.assemble.report import EXAMPLE_CHARACTERS, describe_batching, render
 from mt_train.config.sections import DataConfig
-from mt_train.data.report import DataReport
+from mt_train.data.row_statistics import DataReport
 
 
 class Letters:

@@ -14,7 +14,7 @@ from mt_core import MtError, UsageError
 from mt_tools import generate
 from mt_tools.cli.export import main as export
 from mt_train import RunConfig, check_config, load_adapters, load_config, load_run, train
-from mt_train.generation.loaded import Loaded
+from mt_train.generation.loaded_model import Loaded
 
 RAW = {
     "model": {"name": "llama", "n_layers": 1, "dim": 16, "n_heads": 2, "n_kv_heads": 1, "ffn_dim": 32},

@@ -13,7 +13,7 @@ from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.metadata import Selection
 from mt_train.config.run import SECTIONS
-from mt_train.generation.rules import MOST_CHOICES, SamplingRules, Wishes
+from mt_train.generation.config import MOST_CHOICES, SamplingRules, Wishes
 
 ALLOCATED = (
     "rank",

@@ -17,11 +17,11 @@ from mt_core import Sample
 from mt_core.errors import DataError
 from mt_core.nn import NOT_TRAINED, TokenObjective
 from mt_train.config.sections import Packing
-from mt_train.data.encoded import EncodedSamples
 from mt_train.data.encoding import Rules, encode
 from mt_train.data.loader import HeldOut, Loader, Position
 from mt_train.data.order import held_out, permutation
 from mt_train.data.packing import WINDOW, best_fit, next_fit, pack
+from mt_train.data.samples import EncodedSamples
 
 
 class Words(TokenObjective):

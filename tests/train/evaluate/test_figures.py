@@ -19,9 +19,9 @@ from mt_core.nn.loss import token_scores
 from mt_core.plugins.host import PluginHost
 from mt_train.assemble.data import build_evaluation
 from mt_train.assemble.load import load
-from mt_train.data.encoded import EncodedSamples
+from mt_train.data.samples import EncodedSamples
 from mt_train.evaluate.figures import Prediction, evaluate
-from mt_train.generation.loaded import Loaded
+from mt_train.generation.loaded_model import Loaded
 from mt_train.plugins.resolve import resolve
 
 ROWS = [{"prompt": f"ask {i} ", "response": "café " * (i % 7 + 1) + "."} for i in range(23)]

@@ -16,9 +16,9 @@ from mt_plugin_standard.tokenizers.byte import ByteConfig, build_byte
 from mt_tools.generation.beams import search
 from mt_tools.generation.generate import generate
 from mt_train.generation.choices import Choices
+from mt_train.generation.config import SamplingRules, Wishes
 from mt_train.generation.decode import Continuation, decode
-from mt_train.generation.loaded import Loaded
-from mt_train.generation.rules import SamplingRules, Wishes
+from mt_train.generation.loaded_model import Loaded
 
 END = 22
 Pair = tuple[Llama, LlamaForCausalLM]

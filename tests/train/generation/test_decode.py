@@ -13,8 +13,8 @@ from transformers import LlamaForCausalLM
 from mt_core.nn import Batch, KVCache
 from mt_plugin_llama.model import Llama
 from mt_tools.generation.generate import dice
+from mt_train.generation.config import SamplingRules
 from mt_train.generation.decode import Continuation, advance, decode, prefill
-from mt_train.generation.rules import SamplingRules
 
 GREEDY = SamplingRules(greedy=True)
 PROMPTS = st.lists(st.lists(st.integers(0, 96), min_size=1, max_size=12), min_size=2, max_size=5)

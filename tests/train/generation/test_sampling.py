@@ -20,6 +20,7 @@ from transformers.generation.logits_process import (
 )
 
 from mt_core.errors import MtError
+from mt_train.generation.config import SamplingRules
 from mt_train.generation.history import (
     History,
     adjust,
@@ -29,7 +30,6 @@ from mt_train.generation.history import (
     penalize_frequency,
     penalize_repetition,
 )
-from mt_train.generation.rules import SamplingRules
 from mt_train.generation.sampling import (
     choose,
     draw,

@@ -12,7 +12,7 @@ from transformers import LlamaForCausalLM
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
 from mt_plugin_standard.tokenizers.byte import ByteTokenizer
-from mt_train.generation.loaded import Loaded
+from mt_train.generation.loaded_model import Loaded
 
 
 class LatinTokenizer(ByteTokenizer):

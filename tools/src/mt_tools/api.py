@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from mt_core.errors import DataError, UsageError, did_you_mean
 from mt_train.config import arguments
-from mt_train.generation.rules import SamplingRules, Wishes
+from mt_train.generation.config import SamplingRules, Wishes
 
 if TYPE_CHECKING:
     from mt_tools.generation.generate import Generation
     from mt_tools.generation.prompts import Prompt
-    from mt_train.generation.loaded import Loaded
+    from mt_train.generation.loaded_model import Loaded
 
 
 def generate(
@@ -34,7 +34,7 @@ def generate(
     draws from a generator that (``seed``, i) decides, so ``batch_size`` changes no text. Raises ``UsageError``.
     """
     from mt_tools.generation.generate import generate as continue_each
-    from mt_train.generation.loaded import Loaded
+    from mt_train.generation.loaded_model import Loaded
 
     if not isinstance(loaded, Loaded):
         raise arguments.refuse("generate", "loaded", loaded, "what load_run or load_adapters gives")

@@ -27,7 +27,7 @@ from mt_train.plugins.resolve import Resolved, resolve
 if TYPE_CHECKING:
     from mt_core.adapters import SeveralAdapters
     from mt_train.assemble.outcome import Outcome
-    from mt_train.generation.loaded import Loaded
+    from mt_train.generation.loaded_model import Loaded
 
 Config = RunConfig | Mapping[str, Any] | str | Path
 """A run's config: resolved, as nested mappings, or a YAML or JSON file."""

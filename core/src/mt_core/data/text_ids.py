@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from mt_core.data.spelled import text_encoder
+from mt_core.data.special_tokens import text_encoder
 from mt_core.protocols import Tokenizer
 
 _ANCHORS = ("\n", "(", ".", "0")

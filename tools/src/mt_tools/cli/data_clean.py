@@ -13,7 +13,7 @@ from mt_core.tracking.logs import notice, show
 from mt_train.assemble.identity import old_hashes
 from mt_train.checkpoint.files import amount
 from mt_train.config.names import expand
-from mt_train.data.leftovers import Leftover, leftovers
+from mt_train.data.cache_pruning import Leftover, leftovers
 
 DAYS = 30
 _DAY_SECONDS = 86_400

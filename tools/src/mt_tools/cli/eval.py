@@ -30,7 +30,7 @@ from mt_train.plugins.resolve import Resolved, resolve
 if TYPE_CHECKING:
     from mt_core.model_protocols import Objective
     from mt_core.protocols import Tokenizer
-    from mt_train.data.encoded import EncodedSamples
+    from mt_train.data.samples import EncodedSamples
     from mt_train.evaluate.figures import Figures
 
 HEAD = """usage: mt-eval --run RUN [--checkpoints last|best|all] [--dataset NAME …]
@@ -161,7 +161,7 @@ def _evaluator(*, wanted: bool, averaged: str | None) -> Callable[[Job], tuple[F
     from mt_train.assemble.data import build_evaluation, build_held_out
     from mt_train.assemble.load import load
     from mt_train.evaluate.figures import Prediction, evaluate
-    from mt_train.generation.loaded import Loaded
+    from mt_train.generation.loaded_model import Loaded
 
     models: dict[Path | None, Loaded] = {}
     rows: dict[str, tuple[Objective, EncodedSamples]] = {}

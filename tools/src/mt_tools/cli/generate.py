@@ -21,11 +21,11 @@ from mt_train.assemble.run_file import run_config
 from mt_train.config.names import expand
 from mt_train.config.reading import read_small_text
 from mt_train.config.texts import template_source
-from mt_train.generation.rules import MOST_CHOICES, SamplingRules, Wishes, faults, refuse
+from mt_train.generation.config import MOST_CHOICES, SamplingRules, Wishes, faults, refuse
 from mt_train.plugins.resolve import Resolved, resolve
 
 if TYPE_CHECKING:
-    from mt_train.generation.loaded import Loaded
+    from mt_train.generation.loaded_model import Loaded
 
 MOST_CHOICE_BYTES = 10**8
 """Of a file of choices."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mt_core.data.spelled import text_encoder
+from mt_core.data.special_tokens import text_encoder
 from mt_core.data.text_ids import begin_ids
 from mt_core.protocols import Tokenizer
 from mt_core.weights import read_json, write_json

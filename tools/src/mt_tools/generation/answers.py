@@ -12,8 +12,8 @@ from mt_tools.generation.output import Output
 from mt_tools.generation.progress import Progress
 from mt_tools.generation.prompts import template_of
 from mt_tools.generation.rows import PromptRow
-from mt_train.generation.loaded import Loaded
-from mt_train.generation.rules import Wishes
+from mt_train.generation.config import Wishes
+from mt_train.generation.loaded_model import Loaded
 
 
 def answer(

@@ -14,9 +14,9 @@ from torch import Tensor
 from mt_core.errors import MtError
 from mt_core.nn import TrainModel
 from mt_train.generation.choices import Choices
+from mt_train.generation.config import SamplingRules
 from mt_train.generation.decode import Continuation, advance, prefill
 from mt_train.generation.history import History, adjust
-from mt_train.generation.rules import SamplingRules
 from mt_train.generation.sampling import refuse_nothing
 
 _NEVER = -1.0e9

@@ -8,8 +8,8 @@ from typing import Any
 from mt_core.errors import MtError, UsageError
 from mt_tools.generation.generate import Show, Writer
 from mt_tools.generation.prompts import chat_ids, template_of
-from mt_train.generation.loaded import Loaded
-from mt_train.generation.rules import Wishes
+from mt_train.generation.config import Wishes
+from mt_train.generation.loaded_model import Loaded
 
 COMMANDS = {"/reset": "forget all turns", "/undo": "take the last turn back", "/exit": "end"}
 Say = Callable[[str], None]

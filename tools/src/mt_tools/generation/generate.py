@@ -13,9 +13,9 @@ from mt_core.protocols import Template, Tokenizer
 from mt_tools.generation.beams import search
 from mt_tools.generation.prompts import Prompt, prepare, template_of
 from mt_train.generation.choices import Choices
+from mt_train.generation.config import Wishes, faults, refuse
 from mt_train.generation.decode import Continuation, Finish, decode
-from mt_train.generation.loaded import Loaded
-from mt_train.generation.rules import Wishes, faults, refuse
+from mt_train.generation.loaded_model import Loaded
 from mt_train.generation.text import TextStream
 
 Show = Callable[[str], None]

@@ -10,7 +10,7 @@ from mt_core.protocols import Template
 from mt_train.config.sections import DataConfig
 from mt_train.config.texts import template_source
 from mt_train.data.templates import build_template
-from mt_train.generation.loaded import Loaded
+from mt_train.generation.loaded_model import Loaded
 
 Message = Mapping[str, str]
 """``role`` and ``content`` of one turn."""

@@ -11,7 +11,7 @@ from typing import Any
 from mt_core.errors import UsageError
 from mt_core.losses import NATS_PER_TOKEN
 from mt_tools.report.curves import Curves, read_curves
-from mt_tools.report.samples import WrittenSamples, read_samples
+from mt_tools.report.predictions import WrittenSamples, read_samples
 from mt_train.checkpoint.store import CheckpointStore
 from mt_train.config.files import read_config
 

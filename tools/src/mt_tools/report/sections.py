@@ -8,8 +8,8 @@ from typing import Any
 
 from mt_core.config.secrets import redacted_config
 from mt_tools.report.markup import Markup, element, joined, table
+from mt_tools.report.predictions import WrittenSample
 from mt_tools.report.run import Run
-from mt_tools.report.samples import WrittenSample
 from mt_tools.report.settings import differences
 from mt_tools.report.summary import Fact, end_of, facts, headline, status
 from mt_train.config.files import write_yaml

@@ -17,10 +17,10 @@ from mt_core.tracking.logs import notice
 from mt_train.assemble.data import RunData, finished, make_loader
 from mt_train.data.longest import LongestRows
 from mt_train.engine.engine import Engine
+from mt_train.engine.memory_probe import Alone, fits, give_back, with_less_memory
 from mt_train.engine.plan import Plan, make_plan
 from mt_train.engine.processes import Process, smallest
 from mt_train.engine.random_state import kept_random_state
-from mt_train.engine.trial import Alone, fits, give_back, with_less_memory
 from mt_train.plugins.resolve import Resolved
 
 FOUND = "found in memory"

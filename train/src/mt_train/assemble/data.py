@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, partial
 
-from mt_core.data.spelled import spelled_by
+from mt_core.data.special_tokens import spelled_by
 from mt_core.data.text_ids import begin_ids, continuation_encoder
 from mt_core.errors import ComponentError, ConfigError, DataError, Fault
 from mt_core.model_protocols import Objective
@@ -16,11 +16,11 @@ from mt_train.assemble.sources import evaluation_of, first_rows, rows_of, source
 from mt_train.assemble.stream import open_blocks, refuse_for_streams
 from mt_train.config.run import RunConfig
 from mt_train.config.unused import unused
-from mt_train.data.encoded import EncodedSamples
 from mt_train.data.encoding import Rules, encode
 from mt_train.data.findings import findings, refuse_findings
 from mt_train.data.loader import HeldOut, Loader
 from mt_train.data.measures import compare, count_duplicates, filled, measure, row_of_id
+from mt_train.data.samples import EncodedSamples
 from mt_train.data.stream.blocks import Blocks
 from mt_train.data.stream.loader import StreamLoader
 from mt_train.data.templates import build_template

@@ -20,8 +20,8 @@ from mt_core.tracking.logs import first_notice, notice
 from mt_train.assemble.identity import AUTO_BYTES, MEMORY, Files, Identity, identity, sizes, source_files
 from mt_train.data.cache import Open, TokenCache, UnusableCacheError
 from mt_train.data.chunks import Progress
-from mt_train.data.encoded import EncodedSamples
 from mt_train.data.encoding import Rules, encode
+from mt_train.data.samples import EncodedSamples
 from mt_train.plugins.resolve import Resolved
 
 _LINE_SECONDS = 10.0

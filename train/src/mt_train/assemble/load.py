@@ -21,7 +21,7 @@ from mt_train.checkpoint.store import verify
 from mt_train.data.templates import build_template
 from mt_train.engine.build import build_quantized, fill_model, weight_names
 from mt_train.engine.processes import Process
-from mt_train.generation.loaded import Loaded
+from mt_train.generation.loaded_model import Loaded
 from mt_train.plugins.resolve import Resolved
 
 GENERATION_CONFIG = "generation_config.json"

@@ -20,10 +20,10 @@ from mt_train.assemble.weights import Say, weights_of
 from mt_train.engine.build import build_model, build_quantized, fill_model, weight_names
 from mt_train.engine.engine import Engine
 from mt_train.engine.fused import FusedEngine
+from mt_train.engine.memory_check import refuse_beyond_memory
 from mt_train.engine.pipeline import PipelineEngine
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
-from mt_train.engine.room import refuse_beyond_memory
 from mt_train.engine.sequence import UlyssesAttention, sequence_group
 from mt_train.engine.settings import deepspeed_settings
 from mt_train.engine.stages import build_stage, settled

@@ -18,7 +18,7 @@ from mt_core.protocols import Tokenizer
 from mt_train.assemble.data import RunData
 from mt_train.config.run import RunConfig
 from mt_train.config.sections import DataConfig
-from mt_train.data.report import DataReport
+from mt_train.data.row_statistics import DataReport
 from mt_train.engine.build import stored_layers
 from mt_train.engine.engine import Engine
 from mt_train.engine.plan import Plan

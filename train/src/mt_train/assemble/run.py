@@ -89,7 +89,7 @@ def _owners(resolved: Resolved) -> dict[str, str]:
 
 
 def _consequence(error: RuntimeError, rank: int) -> WorkerError | None:
-    from mt_train.engine.meeting import lost
+    from mt_train.engine.rendezvous import lost
 
     return lost(error, rank)
 

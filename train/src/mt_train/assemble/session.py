@@ -39,9 +39,9 @@ from mt_train.checkpoint.manifest import MANIFEST
 from mt_train.data.loader import Window
 from mt_train.engine.access import AdapterSteps
 from mt_train.engine.engine import Engine
+from mt_train.engine.live_weights import LiveWeights
 from mt_train.engine.processes import agree, share_text
 from mt_train.engine.snapshot import kept_tensors, read_snapshot
-from mt_train.engine.trained import LiveWeights
 from mt_train.loop import Every, Plugs, Progress, train
 from mt_train.plugins.resolve import Resolved
 from mt_train.tracking.memory import peak_memory_gib

@@ -18,7 +18,6 @@ from typing import Any
 from mt_core.errors import CheckpointError
 from mt_core.weights.files import sync
 from mt_train.checkpoint.files import amount, free_bytes, is_full, refuse_special, replace_text, sizes, warn
-from mt_train.checkpoint.keeping import Keep, Saved
 from mt_train.checkpoint.manifest import (
     MANIFEST,
     STEP_FOLDER,
@@ -29,6 +28,7 @@ from mt_train.checkpoint.manifest import (
     verify,
     write_manifest,
 )
+from mt_train.checkpoint.retention import Keep, Saved
 from mt_train.checkpoint.tensors import read_json, write_json
 
 __all__ = ["FOLDER", "LATEST", "MANIFEST", "CheckpointStore", "Keep", "Saved", "find", "step_name", "verify"]

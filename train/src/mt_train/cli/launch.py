@@ -20,7 +20,7 @@ from mt_core.errors import UsageError, shown
 from mt_core.files.scratch import scratch_folder
 from mt_core.tracking.logs import notice
 from mt_train.assemble.stopping import signals_taken
-from mt_train.cli.culprits import verdict
+from mt_train.cli.root_cause import verdict
 from mt_train.config.files import write_yaml
 from mt_train.config.ranks import MOST_PROCESSES
 

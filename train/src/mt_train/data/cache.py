@@ -1,6 +1,6 @@
 """The token cache: encoded rows in files, in a folder whose name is a hash of everything that they follow from.
 
-``KEY/meta.json``, ``hashes``, ``known`` and a file for each column (``data/encoded.py``), mapped into memory. While it is made,
+``KEY/meta.json``, ``hashes``, ``known`` and a file for each column (``data/samples.py``), mapped into memory. While it is made,
 ``KEY.building`` holds chunks, and ``KEY.lock`` is held by the one process that makes it (``locks.py``); others wait for it.
 A kill loses a chunk. ``meta.json`` has the size and the CRC-32 of every other file, and of itself: they are read once, when a
 process begins to use the rows, and rows that are not what was written are encoded anew.
@@ -27,11 +27,11 @@ from mt_core.errors import DataError
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Dataset
 from mt_train.data.chunks import Progress, Work, encode_chunks, read_chunk
-from mt_train.data.encoded import COLUMNS, ENDS, EncodedSamples, dtype_of
 from mt_train.data.encoding import Rules, refuse_bad_rows
 from mt_train.data.locks import folder_held, held, share
 from mt_train.data.measures import count_duplicates
-from mt_train.data.report import DataReport
+from mt_train.data.row_statistics import DataReport
+from mt_train.data.samples import COLUMNS, ENDS, EncodedSamples, dtype_of
 
 META = "meta.json"
 HASHES, KNOWN, HASH = "hashes", "known", np.dtype("<u8")

@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from mt_core.errors import DataError, refuse_exit
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Dataset
-from mt_train.data.encoded import COLUMNS, EncodedSamples
 from mt_train.data.encoding import Rules, encode
-from mt_train.data.report import DataReport
+from mt_train.data.row_statistics import DataReport
+from mt_train.data.samples import COLUMNS, EncodedSamples
 
 CHUNK_ROWS = 2048
 """Rows of a chunk: enough that writing it costs nothing, few enough that a kill loses little."""

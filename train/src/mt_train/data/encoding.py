@@ -8,15 +8,15 @@ from itertools import islice
 from typing import Literal
 
 from mt_core.data.shapes import renamed
-from mt_core.data.spelled import speller
+from mt_core.data.special_tokens import speller
 from mt_core.errors import DataError
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Dataset, Rejected, Row, Sample
-from mt_train.data.encoded import EncodedSamples
 from mt_train.data.lengths import Lengths, fit
 from mt_train.data.measures import measure
 from mt_train.data.outcomes import Outcome, outcomes
-from mt_train.data.report import NO_TRAINED_TOKEN, DataReport
+from mt_train.data.row_statistics import NO_TRAINED_TOKEN, DataReport
+from mt_train.data.samples import EncodedSamples
 
 
 @dataclass(frozen=True, kw_only=True)

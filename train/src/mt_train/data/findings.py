@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from mt_core.errors import DataError
-from mt_train.data import report as kinds
-from mt_train.data.report import DataReport
+from mt_train.data import row_statistics as kinds
+from mt_train.data.row_statistics import DataReport
 
 
 @dataclass(frozen=True, kw_only=True)

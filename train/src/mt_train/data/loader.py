@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from mt_core.model_protocols import Objective
 from mt_train.config.sections import PAD_MULTIPLE, Packing
-from mt_train.data.encoded import EncodedSamples, SampleRows
 from mt_train.data.epoch import EpochRows, Group
 from mt_train.data.order import as_written, permutation
 from mt_train.data.packing import WINDOW, group_by_length, pack_window, padded
+from mt_train.data.samples import EncodedSamples, SampleRows
 
 if TYPE_CHECKING:
     from mt_core.nn import Batch

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from mt_core.errors import DataError
 from mt_train.config.sections import PAD_MULTIPLE, Packing
-from mt_train.data import report as kinds
-from mt_train.data.encoded import EncodedSamples
+from mt_train.data import row_statistics as kinds
 from mt_train.data.lengths import Lengths
 from mt_train.data.order import permutation
 from mt_train.data.packing import WINDOW, pack, padded
-from mt_train.data.report import PLACES, DataReport
+from mt_train.data.row_statistics import PLACES, DataReport
+from mt_train.data.samples import EncodedSamples
 
 MEASURED_WINDOWS = 4
 """Packing windows that tell how full rows are: more of them say the same, to half a percent."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from mt_core.errors import CheckpointError
 from mt_train.engine.averaging import Averaging, spread
 from mt_train.engine.build import is_partitioned
-from mt_train.engine.held import HoldsState
+from mt_train.engine.stateful import HoldsState
 
 MASTER = "master"
 """Key of the fp32 copy of a half-precision weight, beside the optimizer's own keys (``exp_avg`` …)."""

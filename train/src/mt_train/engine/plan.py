@@ -11,7 +11,7 @@ from mt_core.errors import ConfigError, Fault
 from mt_core.plugins.host import Offer
 from mt_train.config.run import RunConfig
 from mt_train.engine import layout
-from mt_train.nearest import suggestion
+from mt_train.engine.layout_suggestion import suggestion
 
 
 @dataclass(frozen=True, kw_only=True)

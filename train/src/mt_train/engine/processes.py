@@ -28,7 +28,7 @@ import torch.distributed as dist
 from mt_core.errors import ConfigError, Fault
 from mt_core.tracking.logs import for_the_file
 from mt_train.config.ranks import ranks
-from mt_train.engine.meeting import interface, meet
+from mt_train.engine.rendezvous import interface, meet
 
 
 @dataclass(frozen=True)

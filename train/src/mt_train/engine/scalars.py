@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from mt_train.engine.fragments import flat_parameters, title_of
-from mt_train.engine.held import HoldsState
+from mt_train.engine.stateful import HoldsState
 
 
 def scalars(engine: HoldsState) -> dict[str, dict[str, float]]:

@@ -20,8 +20,8 @@ from mt_core.errors import ComponentError
 from mt_core.groups import whole_shape
 from mt_core.protocols import GradientTransform
 from mt_train.engine.fragments import gradient_slice
-from mt_train.engine.held import HoldsState
 from mt_train.engine.processes import all_reduce
+from mt_train.engine.stateful import HoldsState
 
 PREFIX = "transform"
 """Of the names of a transform's tensors in a checkpoint: ``transform::model.layers.0.mlp.up_proj.weight::momentum_buffer``."""

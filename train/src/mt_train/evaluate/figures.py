@@ -19,8 +19,8 @@ from mt_core.model_protocols import Objective
 from mt_core.nn import NOT_TRAINED, Batch, TokenObjective, TokenScores, TrainModel, token_scores
 from mt_core.nn.batch import mean_of
 from mt_core.protocols import Sample, Tokenizer
-from mt_train.data.encoded import EncodedSamples
 from mt_train.data.loader import make_batch
+from mt_train.data.samples import EncodedSamples
 
 
 @dataclass(kw_only=True)

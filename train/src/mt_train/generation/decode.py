@@ -14,8 +14,8 @@ from torch import Generator, Tensor
 
 from mt_core.nn import Batch, KVCache, TrainModel
 from mt_train.generation.choices import Choices
+from mt_train.generation.config import SamplingRules
 from mt_train.generation.history import History
-from mt_train.generation.rules import SamplingRules
 from mt_train.generation.sampling import choose
 
 Finish = Literal["eos", "stop", "length", "context"]

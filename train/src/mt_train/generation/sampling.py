@@ -14,8 +14,8 @@ import torch
 from torch import Generator, Tensor
 
 from mt_core.errors import MtError
+from mt_train.generation.config import SamplingRules
 from mt_train.generation.history import History, adjust
-from mt_train.generation.rules import SamplingRules
 
 
 def scale_temperature(logits_BV: Tensor, temperature: float) -> Tensor:

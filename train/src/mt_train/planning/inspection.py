@@ -11,8 +11,8 @@ from mt_core.config.base import ModelConfig
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.plugins.metadata import BUILT_IN
 from mt_train.assemble.data import RunData
-from mt_train.data.rendering import examples
-from mt_train.data.report import DataReport
+from mt_train.data.row_statistics import DataReport
+from mt_train.data.sample_text import examples
 from mt_train.plugins.resolve import Resolved, resolve
 
 SCHEMA = 1

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from mt_core import MtError
 from mt_core.files import panicked, panics
-from mt_plugin_standard.tokenizers.trial import tried
+from mt_plugin_standard.tokenizers.file_check import tried
 
 __all__ = ["panics", "survived", "try_once"]
 
@@ -21,7 +21,7 @@ _READ = (".json", ".txt", ".model", ".jinja")
 
 
 def try_once(source: Path) -> None:
-    """Try a tokenizer file, or a folder, that was not read here before (``mt_plugin_standard.tokenizers.trial``). Raises ``MtError``."""
+    """Try a tokenizer file, or a folder, that was not read here before (``tokenizers.file_check``). Raises ``MtError``."""
     file = source / "tokenizer.json" if source.is_dir() else source
     if file.is_file():
         tried([file], "tokenizer.json", file, named=source)

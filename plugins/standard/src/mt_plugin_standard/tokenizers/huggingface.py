@@ -23,7 +23,7 @@ from .faults import panics, survived, try_once
 from .huggingface_config import HuggingFaceConfig
 
 if TYPE_CHECKING:
-    from .stretches import Widths
+    from .token_offsets import Widths
     from .words import Words
 
 FILE_NAME = "tokenizer.json"
@@ -140,7 +140,7 @@ class HuggingFaceTokenizer:
 
     def _summed(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Sequence[tuple[int, int]]]]:
         """Ids alone, and offsets that are sums of widths."""
-        from .stretches import Stretches  # numpy loads here, not when plugins are listed
+        from .token_offsets import Stretches  # numpy loads here, not when plugins are listed
 
         if self._widths is None or not texts:
             return
@@ -149,7 +149,7 @@ class HuggingFaceTokenizer:
             yield (ids, stretches) if stretches.fill else self.encode_with_offsets(text)
 
     def _with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Sequence[tuple[int, int]]]]:
-        from .stretches import Offsets
+        from .token_offsets import Offsets
 
         if not texts:
             return []
@@ -161,7 +161,7 @@ class HuggingFaceTokenizer:
 
     @cached_property
     def _widths(self) -> Widths | None:
-        from .stretches import widths
+        from .token_offsets import widths
 
         return widths(self._inner.backend_tokenizer)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from mt_core import DataError, MtConfig, MtError
-from mt_plugin_standard.tokenizers.trial import tried
+from mt_plugin_standard.tokenizers.file_check import tried
 
 from .byte import utf8
 

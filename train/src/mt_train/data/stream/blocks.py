@@ -10,10 +10,10 @@ from threading import Thread
 from mt_core.errors import DataError
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Row
-from mt_train.data.encoded import EncodedSamples
 from mt_train.data.encoding import Rules, encode, refuse_bad_rows
 from mt_train.data.loader import NoMoreWaiting, Position
-from mt_train.data.report import DataReport
+from mt_train.data.row_statistics import DataReport
+from mt_train.data.samples import EncodedSamples
 from mt_train.data.stream.reader import RowsInMemory, StreamReader
 
 BARREN_ROWS = 100_000

@@ -11,9 +11,9 @@ import numpy as np
 
 from mt_core.errors import DataError
 from mt_core.model_protocols import Objective
-from mt_train.data.encoded import EncodedSamples
 from mt_train.data.epoch import EpochRows, Group
 from mt_train.data.loader import Loader, Position, Window, make_batch, row_length
+from mt_train.data.samples import EncodedSamples
 from mt_train.data.stream.blocks import Block, Blocks
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from mt_core.errors import ConfigError
 from mt_core.plugins.host import PluginHost
 from mt_train.config.run import RunConfig
 from mt_train.config.sections import ParallelConfig, TrainConfig
+from mt_train.engine.layout_suggestion import KEYS, Suggestion, changed, nearest_layout, nearest_world
 from mt_train.engine.plan import check_layout, layout_faults, make_plan
-from mt_train.nearest import KEYS, Suggestion, changed, nearest_layout, nearest_world
 from mt_train.plugins.resolve import Resolved, resolve
 
 HEADS = ((4, 2, 1), (6, 3, 3))

@@ -10,13 +10,13 @@ from typing import Any
 from mt_core import Component, MtConfig, hookimpl
 
 
-class Misdeeds(MtConfig):
+class FaultyCallbackConfig(MtConfig):
     """``RANK=what@event`` for each rank that misbehaves, such as ``1=raise@on_step_end``; from the second step on."""
 
     deeds: tuple[str, ...] = ()
 
 
-class Misbehaving:
+class FaultyCallback:
     def __init__(self, deeds: tuple[str, ...]) -> None:
         by_rank = dict(deed.split("=") for deed in deeds)
         self._saves = 0
@@ -86,6 +86,6 @@ class Misbehaving:
 def mt_callbacks() -> list[Component]:
     return [
         Component(
-            name="misbehaving", config=Misdeeds, build=lambda c: Misbehaving(c.deeds), summary="a fault on demand"
+            name="faulty", config=FaultyCallbackConfig, build=lambda c: FaultyCallback(c.deeds), summary="a fault on demand"
         )
     ]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mt_train.cli.culprits import verdict
+from mt_train.cli.root_cause import verdict
 
 KILLED, ABORTED = -signal.SIGKILL, -signal.SIGABRT
 

@@ -1,6 +1,6 @@
-"""A process of its own that reads a tokenizer and a few short texts with it, under limits: see ``trial.py``.
+"""A process of its own that reads a tokenizer and a few short texts with it, under limits: see ``file_check.py``.
 
-Run as a script, without anything of ours: ``native_trial.py KIND PATH``. Ends with 0, or with 1 and a line that says why.
+Run as a script, without anything of ours: ``native_check.py KIND PATH``. Ends with 0, or with 1 and a line that says why.
 """
 
 from __future__ import annotations

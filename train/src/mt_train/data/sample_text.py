@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from mt_core.protocols import Sample, Tokenizer
-from mt_train.data.encoded import EncodedSamples
+from mt_train.data.samples import EncodedSamples
 
 LETTERS = 4000
 """Characters of one sample that are shown."""

@@ -2,7 +2,7 @@
 
 A fault of theirs may be a panic, which in Python is no ``Exception`` (https://docs.rs/pyo3/latest/pyo3/panic/struct.PanicException.html),
 an abort, memory without bounds, or a loop without end: the process that reads such a file can do nothing about the last three. So a
-file that was not read here before is tried first by a process of its own with limits (``native_trial.py``), on short texts. The cache
+file that was not read here before is tried first by a process of its own with limits (``native_check.py``), on short texts. The cache
 remembers by hash what passed, so that a file is tried once. Panics on other texts are caught where the tokenizer is used.
 """
 
@@ -31,7 +31,7 @@ _LIBRARIES = {
     "folder": ("tokenizers", "transformers"),
     "sentencepiece": ("sentencepiece",),
 }
-_WORKER = Path(__file__).with_name("native_trial.py")
+_WORKER = Path(__file__).with_name("native_check.py")
 _WALL_SECONDS = 300
 """The processor time of a trial ends long before, unless the machine does something else."""
 _ALONE = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

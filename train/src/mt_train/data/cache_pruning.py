@@ -12,8 +12,8 @@ from pathlib import Path
 
 from mt_core.errors import DataError
 from mt_train.data.cache import HASHES, KNOWN, META, building_of, is_complete, lock_of
-from mt_train.data.encoded import COLUMNS
 from mt_train.data.locks import claim
+from mt_train.data.samples import COLUMNS
 
 _KEY = re.compile(r"[0-9a-f]{40}")
 _COLUMNS = frozenset({META, HASHES, KNOWN, *COLUMNS})

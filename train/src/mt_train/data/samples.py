@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mt_core.errors import DataError
 from mt_core.protocols import FlatRows, Sample
 from mt_train.data.order import as_written
-from mt_train.data.report import DataReport
+from mt_train.data.row_statistics import DataReport
 
 COLUMNS = {
     "ids": "i",

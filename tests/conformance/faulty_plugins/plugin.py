@@ -63,7 +63,7 @@ class Decay(Rate):
 
 def _late(module: str, name: str, config: Any, *arguments: Any, **keywords: Any) -> Any:
     """What ``build`` gives, imported when it is asked for."""
-    return getattr(import_module(f"kit_spoiled.{module}"), name)(config, *arguments, **keywords)
+    return getattr(import_module(f"faulty_plugins.{module}"), name)(config, *arguments, **keywords)
 
 
 def _build(module: str, name: str) -> Any:

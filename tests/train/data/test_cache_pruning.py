@@ -16,12 +16,12 @@ import pytest
 from mt_core import Sample
 from mt_tools.cli.data import main
 from mt_train.assemble.identity import MEMORY, file_hash
-from mt_train.data import leftovers as leftovers_module
+from mt_train.data import cache_pruning as leftovers_module
 from mt_train.data.cache import META, TokenCache, lock_of
-from mt_train.data.encoded import EncodedSamples
+from mt_train.data.cache_pruning import leftovers
 from mt_train.data.encoding import Rules
-from mt_train.data.leftovers import leftovers
 from mt_train.data.locks import claim, held
+from mt_train.data.samples import EncodedSamples
 
 OLD, NEW, HALF = "a" * 40, "b" * 40, "c" * 40
 DAY = 86_400

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from mt_core import Rejected, Row, Sample
 from mt_core.errors import DataError
 from mt_train.data import measures
-from mt_train.data.encoded import EncodedSamples
 from mt_train.data.encoding import Rules, encode
 from mt_train.data.findings import THRESHOLDS, findings, refuse_findings
 from mt_train.data.measures import compare, count_duplicates, filled, measure, row_of_id, sample_hashes
 from mt_train.data.order import permutation
 from mt_train.data.packing import next_fit, pack
-from mt_train.data.report import BAD_ROW, PLACES, DataReport
+from mt_train.data.row_statistics import BAD_ROW, PLACES, DataReport
+from mt_train.data.samples import EncodedSamples
 
 BEGIN, STOP = 1, 2
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from mt_core.errors import UsageError
-from mt_train.generation.rules import SamplingRules, Wishes, faults
+from mt_train.generation.config import SamplingRules, Wishes, faults
 
 OUTSIDE = {
     "temperature": (0.0, -1.0, math.inf, math.nan),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mt_core import DataError
 from mt_plugin_standard.tokenizers.huggingface import HuggingFaceTokenizer
-from mt_plugin_standard.tokenizers.stretches import Stretches, widths
+from mt_plugin_standard.tokenizers.token_offsets import Stretches, widths
 from mt_train.data.templates.notation import Reading
 
 pieces = ["the ", "<s>", "</s>", "\n", "  ", "Zz", "'s", "é", "e\u0301", "日本", "🙂", "\u2028", "\x00", "the the"]

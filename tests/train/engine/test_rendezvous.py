@@ -11,7 +11,7 @@ import pytest
 import torch.distributed as dist
 
 from mt_core.errors import WorkerError
-from mt_train.engine.meeting import STORE_VARIABLE, interface, lost, meet
+from mt_train.engine.rendezvous import STORE_VARIABLE, interface, lost, meet
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the addresses of interfaces")

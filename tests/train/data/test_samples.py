@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from mt_core import DataError, Sample
 from mt_core.nn import TokenObjective
 from mt_train.data.cache import HASH, HASHES, KNOWN, META, open_samples, sealed
-from mt_train.data.encoded import COLUMNS, EncodedSamples, dtype_of
 from mt_train.data.loader import Loader
+from mt_train.data.samples import COLUMNS, EncodedSamples, dtype_of
 
 tokens = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.booleans(), st.floats(0, 10)), min_size=1, max_size=20)
 rows = st.lists(st.tuples(tokens, st.booleans(), st.text(max_size=10)), max_size=12)

@@ -14,9 +14,9 @@ import torch
 from mt_conformance.tiny_config import TinyConfig
 from mt_conformance.tiny_model import Tiny
 from mt_core.errors import ConfigError
-from mt_train.engine import room
+from mt_train.engine import memory_check
+from mt_train.engine.memory_check import refuse_beyond_memory
 from mt_train.engine.processes import Process
-from mt_train.engine.room import refuse_beyond_memory
 
 CPU = Process(0, 1, 0, torch.device("cpu"))
 
@@ -31,9 +31,9 @@ def test_the_weights_of_a_rank_decide_and_nothing_is_allocated(monkeypatch: pyte
     config = TinyConfig(vocab_size=1000, max_seq_len=64)
     make = partial(Tiny, config)
     numbers = sum(parameter.numel() for parameter in make().parameters())
-    monkeypatch.setattr(room, "available_memory", lambda: 4 * numbers)
+    monkeypatch.setattr(memory_check, "available_memory", lambda: 4 * numbers)
     refuse_beyond_memory(make, plan=plan(), process=CPU)
-    monkeypatch.setattr(room, "available_memory", lambda: 4 * numbers - 1)
+    monkeypatch.setattr(memory_check, "available_memory", lambda: 4 * numbers - 1)
     with pytest.raises(ConfigError, match=f"model: {numbers:,} parameters are"):
         refuse_beyond_memory(make, plan=plan(), process=CPU)
     refuse_beyond_memory(make, plan=plan(dtype="bf16"), process=CPU)
