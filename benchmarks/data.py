@@ -239,7 +239,7 @@ def measure(case: str, side: str, folder: Path, see: See) -> float:
 
 
 def counted(case: str, side: str, folder: Path) -> dict[str, int]:
-    """How often each token comes, but for begin, end and padding, which are the first two."""
+    """Return how often each token comes, but for begin, end and padding, which are the first two."""
     import torch
 
     found: Counter[int] = Counter()

@@ -86,6 +86,9 @@ class FaultyCallback:
 def mt_callbacks() -> list[Component]:
     return [
         Component(
-            name="faulty", config=FaultyCallbackConfig, build=lambda c: FaultyCallback(c.deeds), summary="a fault on demand"
+            name="faulty",
+            config=FaultyCallbackConfig,
+            build=lambda c: FaultyCallback(c.deeds),
+            summary="a fault on demand",
         )
     ]

@@ -24,7 +24,7 @@ from transformers import (
 
 from mt_core.errors import WeightsError
 from mt_core.nn import Batch
-from mt_core.weights import CONFIG, save_folder, staged, write_json, write_tensors
+from mt_core.weights import CONFIG, save_folder, stage_folder, write_json, write_tensors
 from mt_plugin_gemma.config import GemmaConfig
 from mt_plugin_gemma.export import their_config
 from mt_plugin_gemma.huggingface import HUGGINGFACE, described
@@ -158,7 +158,7 @@ def test_what_is_read_and_written_is_equal_bit_for_bit_and_transformers_opens_it
     theirs.to(dtype).save_pretrained(tmp_path / "in")
     config = GemmaConfig(**HUGGINGFACE.values(tmp_path / "in"))
     tensors = HUGGINGFACE.tensors(tmp_path / "in", config)
-    with staged(tmp_path / "out") as stage:
+    with stage_folder(tmp_path / "out") as stage:
         said = write_tensors(stage, tensors, shard_bytes=shard)
         write_json(stage / CONFIG, {**their_config(config), "torch_dtype": said})
     again = HUGGINGFACE.tensors(tmp_path / "out", config)

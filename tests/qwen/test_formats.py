@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from mt_core.errors import WeightsError
 from mt_core.nn import Batch
-from mt_core.weights import CONFIG, staged, write_json, write_tensors
+from mt_core.weights import CONFIG, stage_folder, write_json, write_tensors
 from mt_plugin_qwen.config import QwenConfig
 from mt_plugin_qwen.huggingface import ARCHITECTURES, HUGGINGFACE, described, exported
 from mt_plugin_qwen.model import Qwen
@@ -170,7 +170,7 @@ def test_what_is_read_and_written_is_equal_bit_for_bit_and_transformers_opens_it
     theirs.to(dtype).save_pretrained(tmp_path / "in")
     config = QwenConfig(**HUGGINGFACE.values(tmp_path / "in"))
     tensors = HUGGINGFACE.tensors(tmp_path / "in", config)
-    with staged(tmp_path / "out") as stage:
+    with stage_folder(tmp_path / "out") as stage:
         said = write_tensors(stage, tensors, shard_bytes=shard)
         write_json(stage / CONFIG, {**exported(config), "torch_dtype": said})
     again = HUGGINGFACE.tensors(tmp_path / "out", config)

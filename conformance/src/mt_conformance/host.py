@@ -20,7 +20,7 @@ def hermetic_host(*plugins: ModuleType) -> PluginHost:
 
 
 def named_host(*modules: str) -> PluginHost:
-    """The same by the names of the modules, which are imported here."""
+    """Make a host by the names of the modules, which are imported here."""
     return PluginHost.of([*_built_in(), *(_installed(name) for name in modules if name != STANDARD)])
 
 
@@ -32,7 +32,7 @@ def _built_in() -> list[Installed]:
 
 
 def _installed(module: str) -> Installed:
-    """As if its distribution had the name of its package."""
+    """Describe a module as if its distribution had the name of its package."""
     distribution = canonical(module.partition(".")[0])
     return _described(distribution.removeprefix("mt-plugin-"), distribution, "under test", module)
 

@@ -29,7 +29,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What came of a run: the figures of each step, those after the resume, and the error of each rank (empty: none)."""
+    """Result of a run: the figures of each step, those after the resume, and the error of each rank (empty: none)."""
 
     records: list[dict[str, Any]]
     again: list[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""What the checks take of mt-train, which need not be installed: a check that uses it is skipped then, and says so."""
+"""Names that the checks take of mt-train, which need not be installed: a check that uses it is skipped then, and says so."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def require() -> None:
 
 
 def is_installed() -> bool:
-    """Whether there is mt-train."""
+    """Return whether there is mt-train."""
     return find_spec("mt_train") is not None
 
 

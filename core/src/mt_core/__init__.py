@@ -85,7 +85,7 @@ _PUBLIC = {
     "begin_ids": "mt_core.data.text_ids",
     "continuation_encoder": "mt_core.data.text_ids",
     "text_field": "mt_core.data.shapes",
-    "renamed": "mt_core.data.shapes",
+    "rename_columns": "mt_core.data.shapes",
     "split_decay": "mt_core.groups",
     "warmed": "mt_core.warmup",
     "whole_shape": "mt_core.groups",
@@ -160,7 +160,7 @@ __all__ = [
     "notice",
     "peak_update",
     "preference",
-    "renamed",
+    "rename_columns",
     "require_matches",
     "split_decay",
     "text_encoder",
@@ -185,7 +185,7 @@ if TYPE_CHECKING:
     )
     from mt_core.config.base import ANY, ZERO, Layout, ModelConfig, MtConfig, Patterns
     from mt_core.config.rope import RopeScaling
-    from mt_core.data.shapes import conversation, is_conversation, preference, renamed, text_field
+    from mt_core.data.shapes import conversation, is_conversation, preference, rename_columns, text_field
     from mt_core.data.special_tokens import text_encoder
     from mt_core.data.text_ids import begin_ids, continuation_encoder
     from mt_core.deprecation import MtDeprecationWarning

@@ -228,7 +228,7 @@ class Stream(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the source stands behind the row that it gave last, as JSON; empty where it cannot go on from there."""
+        """Return where the source stands behind the row that it gave last, as JSON; empty where it cannot go on from there."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -52,7 +52,7 @@ class Greedy(Honest):
 class IdleLinear(LoraLinear):
     def __init__(self, base: nn.Module, **options: object) -> None:
         super().__init__(base, **options)  # type: ignore[arg-type]
-        self.spare = self.own(3)
+        self.spare = self.new_parameter(3)
 
     def initialise(self, generator: Generator) -> None:
         super().initialise(generator)
@@ -64,8 +64,8 @@ class Idle(Honest):
 
 
 class NumbLinear(LoraLinear):
-    def adapted(self, x: Tensor) -> Tensor:
-        return self.base_output(x) + 0 * (super().adapted(x))
+    def adapted_output(self, x: Tensor) -> Tensor:
+        return self.base_output(x) + 0 * (super().adapted_output(x))
 
 
 class Numb(Honest):
@@ -91,10 +91,10 @@ class CountingLinear(LoraLinear):
 
     seen = 0.0
 
-    def adapted(self, x: Tensor) -> Tensor:
+    def adapted_output(self, x: Tensor) -> Tensor:
         if self.training:
             self.seen += 0.1
-        return super().adapted(x) * (1 + self.seen)
+        return super().adapted_output(x) * (1 + self.seen)
 
     def initialise(self, generator: Generator) -> None:
         super().initialise(generator)
@@ -106,8 +106,8 @@ class Counting(Honest):
 
 
 class WideLinear(LoraLinear):
-    def adapted(self, x: Tensor) -> Tensor:
-        return super().adapted(x).float()
+    def adapted_output(self, x: Tensor) -> Tensor:
+        return super().adapted_output(x).float()
 
 
 class Wide(Honest):
@@ -129,8 +129,8 @@ class Sober(Honest):
 class LeakyLinear(LoraLinear):
     """A gate that is normalised over the tokens, where features were meant."""
 
-    def adapted(self, x: Tensor) -> Tensor:
-        update = super().adapted(x) - self.base_output(x)
+    def adapted_output(self, x: Tensor) -> Tensor:
+        update = super().adapted_output(x) - self.base_output(x)
         return self.base_output(x) + update * (1 + softmax(update, dim=1))
 
     def merged_weight(self) -> Tensor:
@@ -146,8 +146,8 @@ class RoughLinear(LoraLinear):
 
     merged = False
 
-    def adapted(self, x: Tensor) -> Tensor:
-        return self.base_output(x) if self.merged else super().adapted(x)
+    def adapted_output(self, x: Tensor) -> Tensor:
+        return self.base_output(x) if self.merged else super().adapted_output(x)
 
     def merge(self) -> None:
         self.weight.data += self.delta_weight()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mt_core import DataError
 from mt_plugin_standard.tokenizers.huggingface import HuggingFaceTokenizer
-from mt_plugin_standard.tokenizers.token_offsets import Stretches, widths
+from mt_plugin_standard.tokenizers.token_offsets import TokenOffsets, token_byte_lengths
 from mt_train.data.templates.notation import Reading
 
 pieces = ["the ", "<s>", "</s>", "\n", "  ", "Zz", "'s", "é", "e\u0301", "日本", "🙂", "\u2028", "\x00", "the the"]
@@ -66,7 +66,7 @@ def kinds() -> dict[str, tuple[dict[str, Any], bool]]:
 def test_ids_offsets_and_tokens_in_a_span_are_those_of_the_tokenizer(kind: str) -> None:
     parts, is_summed = kinds()[kind]
     made = tokenizer(backend(**parts))
-    assert (widths(made._inner.backend_tokenizer) is not None) == is_summed
+    assert (token_byte_lengths(made._inner.backend_tokenizer) is not None) == is_summed
 
     @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.lists(texts, min_size=1, max_size=4), st.randoms())
@@ -83,7 +83,7 @@ def test_ids_offsets_and_tokens_in_a_span_are_those_of_the_tokenizer(kind: str) 
 
 def test_texts_that_are_nothing_but_their_tokens_take_the_short_way() -> None:
     made = tokenizer(backend())
-    assert [type(found) for _, found in made.encode_many_with_offsets(["the é", "", "</s>"])] == [Stretches] * 3
+    assert [type(found) for _, found in made.encode_many_with_offsets(["the é", "", "</s>"])] == [TokenOffsets] * 3
 
 
 def test_a_lone_surrogate_is_refused_with_its_place() -> None:

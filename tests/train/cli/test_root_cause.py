@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mt_train.cli.root_cause import verdict
+from mt_train.cli.root_cause import explain_exit
 
 KILLED, ABORTED = -signal.SIGKILL, -signal.SIGABRT
 
@@ -53,7 +53,7 @@ def test_the_rank_that_others_failed_with_is_named_and_each_thing_is_said_once(
 ) -> None:
     for name, text in words.items():
         (tmp_path / f"rank-{name}").write_text(text)
-    assert verdict(codes, [0] * len(codes), tmp_path) == (code, said)
+    assert explain_exit(codes, [0] * len(codes), tmp_path) == (code, said)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -72,14 +72,14 @@ def test_a_process_that_still_runs_when_the_others_gave_up_is_the_one_and_a_stop
     try:
         assert process.stdout is not None
         process.stdout.readline()
-        found, (text,) = verdict([code, None], [0, process.pid], tmp_path)
+        found, (text,) = explain_exit([code, None], [0, process.pid], tmp_path)
         assert found == 1
         assert text.startswith("rank 1 does not answer")
         assert re.search(r'  File "<string>", line [34] in <module>$', text)
         process.send_signal(signal.SIGSTOP)
         while "T" not in Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]:
             pass
-        assert verdict([code, None], [0, process.pid], tmp_path)[1][0].startswith("rank 1 is stopped (SIGSTOP")
+        assert explain_exit([code, None], [0, process.pid], tmp_path)[1][0].startswith("rank 1 is stopped (SIGSTOP")
     finally:
         process.kill()
         process.communicate()

@@ -18,9 +18,9 @@ from mt_tools.cli.data import main
 from mt_train.assemble.identity import MEMORY, file_hash
 from mt_train.data import cache_pruning as leftovers_module
 from mt_train.data.cache import META, TokenCache, lock_of
-from mt_train.data.cache_pruning import leftovers
+from mt_train.data.cache_pruning import find_stale_keys
 from mt_train.data.encoding import Rules
-from mt_train.data.locks import claim, held
+from mt_train.data.locks import claim, hold_lock
 from mt_train.data.samples import EncodedSamples
 
 OLD, NEW, HALF = "a" * 40, "b" * 40, "c" * 40
@@ -103,7 +103,7 @@ def test_clean_shows_what_was_not_used_for_long_and_removes_it_when_told(
 
 def test_rows_that_are_used_again_are_no_longer_old(root: Path) -> None:
     made(root, OLD)
-    idle = {each.folder.name: each.idle_seconds for each in leftovers(root)}
+    idle = {each.folder.name: each.idle_seconds for each in find_stale_keys(root)}
     assert idle[OLD] < DAY
     assert idle[HALF] > 30 * DAY
 
@@ -111,13 +111,13 @@ def test_rows_that_are_used_again_are_no_longer_old(root: Path) -> None:
 def test_rows_that_a_process_uses_or_makes_stay(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     samples = made(root, OLD)
     aged(root, OLD, 40)
-    with held(lock_of(root / HALF), print):
+    with hold_lock(lock_of(root / HALF), print):
         assert clean(root, "--yes") == 0
         said = capsys.readouterr()
         assert "removed 0 sets of rows" in said.out
         assert f"{OLD} is in use and stays" in said.err
         assert f"{HALF} is in use and stays" in said.err
-        assert [each.remove() for each in leftovers(root)] == [False, False, True], (
+        assert [each.remove() for each in find_stale_keys(root)] == [False, False, True], (
             "the last one was made and is not used"
         )
     assert samples[2].ids.tolist() == [1, 2, 3]
@@ -159,13 +159,13 @@ def test_rows_that_another_process_removes_meanwhile_are_passed_over(
         return below(folder)
 
     monkeypatch.setattr(leftovers_module, "_below", removed)
-    assert [each.folder.name for each in leftovers(root)] == [HALF, NEW]
+    assert [each.folder.name for each in find_stale_keys(root)] == [HALF, NEW]
 
 
 def test_half_removed_rows_are_made_anew(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "rmtree", lambda path: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        leftovers(root)[0].remove()
+        find_stale_keys(root)[0].remove()
     monkeypatch.undo()
     assert (root / OLD).is_dir()
     assert len(made(root, OLD)) == 3

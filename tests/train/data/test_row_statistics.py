@@ -19,10 +19,10 @@ from mt_core.errors import DataError
 from mt_train.data import measures
 from mt_train.data.encoding import Rules, encode
 from mt_train.data.findings import THRESHOLDS, findings, refuse_findings
-from mt_train.data.measures import compare, count_duplicates, filled, measure, row_of_id, sample_hashes
+from mt_train.data.measures import compare, count_duplicates, fill_ratios, measure, row_of_id, sample_hashes
 from mt_train.data.order import permutation
 from mt_train.data.packing import next_fit, pack
-from mt_train.data.row_statistics import BAD_ROW, PLACES, DataReport
+from mt_train.data.row_statistics import BAD_ROW, PLACES, RowStatistics
 from mt_train.data.samples import EncodedSamples
 
 BEGIN, STOP = 1, 2
@@ -59,9 +59,9 @@ def encoded(rows: Sequence[Sample | str | None], part: range | None = None, **gi
     return encode(source, range(len(rows)) if part is None else part, source, Rules(**options))
 
 
-def finished(samples: EncodedSamples) -> DataReport:
+def finished(samples: EncodedSamples) -> RowStatistics:
     count_duplicates(samples)
-    samples.report.filled = filled(samples, sequence_len=8, rows_at_a_time=2, seed=0)
+    samples.report.filled = fill_ratios(samples, sequence_len=8, rows_at_a_time=2, seed=0)
     return samples.report
 
 
@@ -110,7 +110,7 @@ def test_figures_equal_those_counted_one_by_one(rows: list[Any]) -> None:
 def test_a_report_comes_back_out_of_json(rows: list[Any]) -> None:
     samples = encoded([*rows, "broken"], on_bad_row="skip")
     report = finished(samples)
-    assert DataReport.from_dict(json.loads(json.dumps(report.as_dict()))) == report
+    assert RowStatistics.from_dict(json.loads(json.dumps(report.as_dict()))) == report
 
 
 def test_equal_ids_that_are_trained_elsewhere_are_no_duplicate() -> None:
@@ -200,31 +200,31 @@ def of_lengths(lengths: Sequence[int] | np.ndarray[Any, Any]) -> EncodedSamples:
 def test_how_full_rows_are_is_what_packing_and_padding_give() -> None:
     lengths = np.array([3, 5, 8, 2, 2, 7, 1])
     samples = of_lengths(lengths)
-    share = filled(samples, sequence_len=8, rows_at_a_time=7, seed=0)
+    share = fill_ratios(samples, sequence_len=8, rows_at_a_time=7, seed=0)
     assert share["padding"] == pytest.approx(28 / (7 * 8))
     assert share["packing"] == pytest.approx(28 / (8 * len(pack(range(7), lengths.tolist(), 8, seed=0, epoch=0))))
-    assert filled(samples, sequence_len=8, rows_at_a_time=1, seed=0)["padding"] == 0.5, "8 places a row"
+    assert fill_ratios(samples, sequence_len=8, rows_at_a_time=1, seed=0)["padding"] == 0.5, "8 places a row"
     order = permutation(7, seed=1, epoch=0, shuffle=True)
-    ordered = filled(samples, sequence_len=8, rows_at_a_time=7, seed=1, packing="sequential")["packing"]
+    ordered = fill_ratios(samples, sequence_len=8, rows_at_a_time=7, seed=1, packing="sequential")["packing"]
     assert ordered == pytest.approx(28 / (8 * len(next_fit(lengths[order].tolist(), 8)))) != share["packing"]
-    tight = filled(samples, sequence_len=10, rows_at_a_time=1, seed=0, pad_multiple=3)["padding"]
+    tight = fill_ratios(samples, sequence_len=10, rows_at_a_time=1, seed=0, pad_multiple=3)["padding"]
     assert tight == pytest.approx(28 / (3 + 6 + 9 + 3 + 3 + 9 + 3))
-    assert filled(samples, sequence_len=8, rows_at_a_time=1, seed=0, pad_multiple=100)["padding"] == 0.5, (
+    assert fill_ratios(samples, sequence_len=8, rows_at_a_time=1, seed=0, pad_multiple=100)["padding"] == 0.5, (
         "no longer row"
     )
-    assert filled(of_lengths([]), sequence_len=8, rows_at_a_time=1, seed=0) == {}
+    assert fill_ratios(of_lengths([]), sequence_len=8, rows_at_a_time=1, seed=0) == {}
 
 
 def test_how_full_rows_are_is_told_from_some_of_many_which_nobody_puts_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     samples = of_lengths(np.random.default_rng(0).integers(1, 100, 40_000))
-    every = filled(samples, sequence_len=128, rows_at_a_time=8, seed=0)
+    every = fill_ratios(samples, sequence_len=128, rows_at_a_time=8, seed=0)
     monkeypatch.setattr(measures, "WINDOW", 40_000)
-    whole = filled(samples, sequence_len=128, rows_at_a_time=8, seed=0)
+    whole = fill_ratios(samples, sequence_len=128, rows_at_a_time=8, seed=0)
     monkeypatch.undo()
     monkeypatch.setattr(measures, "permutation", None)
-    assert filled(samples, sequence_len=128, rows_at_a_time=8, seed=0) == every != whole
+    assert fill_ratios(samples, sequence_len=128, rows_at_a_time=8, seed=0) == every != whole
     assert every == pytest.approx(whole, rel=0.01)
 
 

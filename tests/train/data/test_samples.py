@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mt_core import DataError, Sample
 from mt_core.nn import TokenObjective
-from mt_train.data.cache import HASH, HASHES, KNOWN, META, open_samples, sealed
+from mt_train.data.cache import HASH, HASHES, KNOWN, META, open_samples, seal
 from mt_train.data.loader import Loader
 from mt_train.data.samples import COLUMNS, EncodedSamples, dtype_of
 
@@ -71,7 +71,7 @@ def huge(folder: Path, count: int) -> None:
         with (folder / name).open("wb") as file:
             file.truncate(count * HASH.itemsize)
     report = {"rows_read": count, "rows_kept": count, "rows_dropped": {}, "samples": count, "highest_id": 7}
-    (folder / META).write_bytes(sealed(json.dumps({"report": report, "fingerprint": {"sha256": "known"}})))
+    (folder / META).write_bytes(seal(json.dumps({"report": report, "fingerprint": {"sha256": "known"}})))
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux's account of memory")

@@ -12,7 +12,7 @@ from mt_core.errors import ConfigError
 from mt_core.plugins.host import PluginHost
 from mt_train.config.run import RunConfig
 from mt_train.config.sections import ParallelConfig, TrainConfig
-from mt_train.engine.layout_suggestion import KEYS, Suggestion, changed, nearest_layout, nearest_world
+from mt_train.engine.layout_suggestion import KEYS, Suggestion, nearest_layout, nearest_world, with_changes
 from mt_train.engine.plan import check_layout, layout_faults, make_plan
 from mt_train.plugins.resolve import Resolved, resolve
 
@@ -30,7 +30,7 @@ def bases() -> list[Resolved]:
 
 
 def layout(base: Resolved, **values: Any) -> RunConfig:
-    return changed(
+    return with_changes(
         base.config, {("train." if k in TrainConfig.model_fields else "parallel.") + k: v for k, v in values.items()}
     )
 
@@ -78,7 +78,7 @@ def test_every_layout_of_the_grid_is_valid_or_gets_a_suggestion_that_is(bases: l
         refused += 1
         changes = suggested(base, config, world)
         assert changes, (world, case)
-        assert works(base, changed(config, changes), world), (world, case, changes)
+        assert works(base, with_changes(config, changes), world), (world, case, changes)
         current = {key: getattr(getattr(config, key.split(".")[0]), key.split(".")[1]) for key in changes}
         assert all(current[key] != value for key, value in changes.items()), (world, case, changes)
     assert 0.3 < refused / len(cases) < 1
@@ -100,7 +100,7 @@ def fewest(base: Resolved, config: RunConfig, world: int) -> int:
     for count in range(1, 4):
         for keys in combinations(KEYS, count):
             for values in product(*(choices[key] for key in keys)):
-                if works(base, changed(config, dict(zip(keys, values, strict=True))), world):
+                if works(base, with_changes(config, dict(zip(keys, values, strict=True))), world):
                     return count
     raise AssertionError("more than three changes")
 

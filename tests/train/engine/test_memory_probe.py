@@ -31,7 +31,7 @@ def test_a_cpu_is_out_of_memory_before_the_machine_is(monkeypatch: pytest.Monkey
     def take(mebibytes: int) -> None:
         torch.empty(mebibytes * MIB, dtype=torch.uint8)
 
-    with memory_probe.with_less_memory(CPU):
+    with memory_probe.reserve_memory(CPU):
         assert memory_probe.fits(lambda: take(32))
         assert not memory_probe.fits(lambda: take(2048))
     assert memory_probe.fits(lambda: take(2048))

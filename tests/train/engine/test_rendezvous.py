@@ -11,7 +11,7 @@ import pytest
 import torch.distributed as dist
 
 from mt_core.errors import WorkerError
-from mt_train.engine.rendezvous import STORE_VARIABLE, interface, lost, meet
+from mt_train.engine.rendezvous import STORE_VARIABLE, join_processes, network_interface, peer_error
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the addresses of interfaces")
@@ -30,7 +30,7 @@ def test_the_interface_is_the_one_that_leads_to_the_master(
 ) -> None:
     monkeypatch.delenv("MT_STORE", raising=False)
     monkeypatch.setenv("MASTER_ADDR", master)
-    assert interface(world) == name
+    assert network_interface(world) == name
     assert not name or name in {each for _, each in socket.if_nameindex()}
 
 
@@ -46,7 +46,7 @@ GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] "
     ],
 )
 def test_a_collective_that_fails_says_that_another_process_is_to_blame(error: RuntimeError, said: str) -> None:
-    found = lost(error, 3)
+    found = peer_error(error, 3)
     assert found is not None
     assert str(found).startswith("rank 3 ")
     assert said in str(found)
@@ -54,8 +54,8 @@ def test_a_collective_that_fails_says_that_another_process_is_to_blame(error: Ru
 
 
 def test_other_errors_are_no_loss() -> None:
-    assert lost(RuntimeError("mat1 and mat2 shapes cannot be multiplied"), 0) is None
-    assert lost(NotImplementedError(), 0) is None
+    assert peer_error(RuntimeError("mat1 and mat2 shapes cannot be multiplied"), 0) is None
+    assert peer_error(NotImplementedError(), 0) is None
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_processes_of_one_machine_that_do_not_meet_say_so_in_time(
     """torch itself says ``Wait timeout``, and looks for a folder that is not there for five minutes."""
     monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / place))
     with pytest.raises(WorkerError) as raised:
-        meet("gloo", timedelta(seconds=1), 0, 2)
+        join_processes("gloo", timedelta(seconds=1), 0, 2)
     assert "rank 0 did not meet the other processes of this machine: " in str(raised.value)
     assert reason in str(raised.value)
     assert "within --parallel.timeout-seconds (1)" in str(raised.value)

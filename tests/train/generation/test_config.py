@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from mt_core.errors import UsageError
-from mt_train.generation.config import SamplingRules, Wishes, faults
+from mt_train.generation.config import GenerationConfig, SamplingRules, find_faults
 
 OUTSIDE = {
     "temperature": (0.0, -1.0, math.inf, math.nan),
@@ -59,12 +59,12 @@ def test_wishes_that_exclude_each_other_are_refused(clash: str) -> None:
     values, says = CLASHES[clash]
     own = {key: values[key] for key in ("stop", "choices", "max_new_tokens") if key in values}
     with pytest.raises(UsageError) as caught:
-        Wishes(rules=SamplingRules(**{key: value for key, value in values.items() if key not in own}), **own)
+        GenerationConfig(rules=SamplingRules(**{key: value for key, value in values.items() if key not in own}), **own)
     assert says in str(caught.value)
 
 
 def test_faults_are_spelt_as_the_user_spells_them() -> None:
-    assert faults({"top_k": 0}, lambda name: "--" + name.replace("_", "-")) == [
+    assert find_faults({"top_k": 0}, lambda name: "--" + name.replace("_", "-")) == [
         "--top-k must be from 1 to 10,000,000 tokens; got 0"
     ]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Result(Protocol):
-    """What the engine says of one optimizer step."""
+    """Result of one optimizer step, from the engine."""
 
     @property
     def loss(self) -> float: ...
@@ -51,7 +51,7 @@ class Stepper(Protocol):
 
 @dataclass
 class Progress:
-    """How far a run is: what a checkpoint stores beside tensors.
+    """Progress of a run: what a checkpoint stores beside tensors.
 
     ``pending`` is the record of the last step when its evaluation was cut short: a resumed run evaluates first. ``ended``
     says that a callback ended the run with this step: without it a resumed run would train on.
@@ -67,13 +67,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class Every:
-    """When something is due: after so many optimizer steps, or so many passes over the rows."""
+    """Interval: after so many optimizer steps, or so many passes over the rows."""
 
     steps: int | None = None
     epochs: int | None = None
 
-    def due(self, progress: Progress) -> bool:
-        """Whether it is, after the last step of ``progress``."""
+    def is_due(self, progress: Progress) -> bool:
+        """Return whether it is, after the last step of ``progress``."""
         if self.steps is not None and progress.step % self.steps == 0:
             return True
         at = progress.position
@@ -140,7 +140,7 @@ def train(
         record, wish, control = _step(engine, window, schedule, progress, plugs, began=began)
         last = progress.step == total_steps
         evaluation = {}
-        if plugs.evaluate is not None and (last or control.evaluate or eval_every.due(progress)):
+        if plugs.evaluate is not None and (last or control.evaluate or eval_every.is_due(progress)):
             evaluation = plugs.evaluate()
         if evaluation is None:
             progress.pending = record
@@ -148,7 +148,7 @@ def train(
             control |= plugs.on_record(replace(record, evaluation=evaluation))
         progress.ended = control.stop
         wish = wish or evaluation is None
-        if plugs.save is not None and (last or wish or control.stop or control.save or save_every.due(progress)):
+        if plugs.save is not None and (last or wish or control.stop or control.save or save_every.is_due(progress)):
             plugs.save(progress, evaluation or {})
         if wish:
             return evaluation is not None and (last or control.stop)
@@ -212,7 +212,7 @@ def _step(
 
 
 def describe_failure(result: Result, step: int, window: Window) -> str:
-    """What happened, to which rows, and what may help."""
+    """Describe what happened, to which rows, and what may help."""
     shown = ", ".join(window.row_ids[:8]) + (f" and {len(window.row_ids) - 8} more" if len(window.row_ids) > 8 else "")
     return (
         f"step {step}: loss {result.loss} and gradient norm {result.grad_norm} are not both finite. No parameter or moment"

@@ -1,4 +1,4 @@
-"""What adapters are made of beside ``mt_core.Adapter`` and their configs; taking a name from here imports torch."""
+"""Building blocks of adapters, beside ``mt_core.Adapter`` and their configs; taking a name from here imports torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MODULES = {
         "target_keys",
         "targets_option",
         "tensor_names",
-        "typed_form",
+        "form_of_type",
     ),
     "several": ("SeveralAdapters",),
     "targets": ("linear_layers", "require_named", "targets_of"),
@@ -36,6 +36,7 @@ __all__ = [
     "SeveralAdapters",
     "adapted_layers",
     "device_of",
+    "form_of_type",
     "linear_layers",
     "lora_form",
     "lora_options",
@@ -51,7 +52,6 @@ __all__ = [
     "targets_of",
     "targets_option",
     "tensor_names",
-    "typed_form",
     "uniform",
     "unmerge",
     "write_base",
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     )
     from mt_core.adapters.lora import LoraLinear, LowRankLinear, uniform
     from mt_core.adapters.peft import (
+        form_of_type,
         lora_form,
         lora_options,
         low_rank_options,
@@ -81,7 +82,6 @@ if TYPE_CHECKING:
         target_keys,
         targets_option,
         tensor_names,
-        typed_form,
     )
     from mt_core.adapters.several import SeveralAdapters
     from mt_core.adapters.targets import linear_layers, require_named, targets_of

@@ -114,7 +114,7 @@ def rank_keys(
     }
 
 
-def typed_form(
+def form_of_type(
     kind: str,
     model: TrainModel,
     names: Mapping[str, str],
@@ -170,7 +170,7 @@ def lora_options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str,
 
 
 def low_rank_options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any]:
-    """What a ``LowRankConfig`` says of a config that has LoRA's keys."""
+    """Return the options that a ``LowRankConfig`` takes out of a config that has LoRA's keys."""
     return {
         "rank": config.get("r", 8),
         "alpha": config.get("lora_alpha", 8),
@@ -201,13 +201,13 @@ def names_option(given: Any, modules: Sequence[str]) -> list[str]:
 def contradictions(
     ours: PeftForm, theirs: Mapping[str, Any], modules: Sequence[str], here: str = "in the run"
 ) -> Iterator[str]:
-    """What a folder's config says otherwise than the run's adapter: of what changes an output, not of training.
+    """Yield the points in which a folder's config differs from the run's adapter: of what changes an output, not of training.
 
     ``here`` is what to call the place of our values.
     """
     unsaid = _OF_NO_OUTPUT | ours.training
     for key, value in ours.config.items():
-        if key not in unsaid | _PATTERNS.keys() and _said(theirs.get(key)) != _said(value):
+        if key not in unsaid | _PATTERNS.keys() and _value_or_none(theirs.get(key)) != _value_or_none(value):
             yield f"{key} is {theirs.get(key)!r} there and {value!r} {here}"
     for key, pattern in _PATTERNS.items():
         if key in ours.config:
@@ -216,7 +216,7 @@ def contradictions(
             for there, ours_is in sorted(each for each in values if each[0] != each[1]):
                 yield f"{key} is {there} there and {ours_is} {here}"
     for key in sorted(theirs.keys() - ours.config.keys() - unsaid):
-        if _said(theirs[key]) is not None:
+        if _value_or_none(theirs[key]) is not None:
             yield f"{key} is {theirs[key]!r} there, which is not known here"
     if str(theirs.get("init_lora_weights")).startswith(_REWRITING):
         yield (
@@ -247,7 +247,7 @@ def value_for(given: Mapping[str, Any] | None, module: str) -> Any:
     return next((value for key, value in (given or {}).items() if re.match(rf"(.*\.)?({key})$", module)), None)
 
 
-def _said(value: Any) -> Any:
+def _value_or_none(value: Any) -> Any:
     """``None`` for whatever says nothing."""
     return None if value in (None, False, "none", {}, []) else value
 

@@ -1,4 +1,4 @@
-"""Where what can be made again is kept."""
+"""Folder of caches: of what can be made again."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _MOST_DIGITS = 1000
 _DIGITS = re.compile(r"[0-9]{1,9}")
 
 
-def whole_number(text: str) -> int | None:
+def parse_whole_number(text: str) -> int | None:
     """The number that a text of one to nine ASCII digits is; ``None`` for any other.
 
     ``str.isdigit`` says yes to ``²``, which ``int`` refuses, and to thousands of digits, which it refuses too.
@@ -21,9 +21,11 @@ def whole_number(text: str) -> int | None:
     return int(text) if _DIGITS.fullmatch(text) else None
 
 
-def strict_json(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """The value. Raises ``ValueError`` (a ``JSONDecodeError`` with the place where the text is no JSON at all)."""
-    return json.loads(text, object_pairs_hook=_unique, parse_constant=_refused, parse_int=_integer, parse_float=_finite)
+    return json.loads(
+        text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_parse_finite
+    )
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -35,7 +37,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refused(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
 
 
@@ -45,7 +47,7 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def _finite(digits: str) -> float:
+def _parse_finite(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
         raise ValueError(f"{digits[:20]} is larger than a float can hold")

@@ -37,7 +37,7 @@ def continuation_encoder(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
         before, after = _PROBE
         return tokenizer.decode([*encode(before), *encode(after)]) == before + after
 
-    def continued(text: str) -> list[int]:
+    def encode_continuation(text: str) -> list[int]:
         if puts_nothing_in_front():
             return encode(text)
         for anchor in _ANCHORS:
@@ -46,4 +46,4 @@ def continuation_encoder(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
                 return joint[len(known) :]
         return encode(text)
 
-    return continued
+    return encode_continuation

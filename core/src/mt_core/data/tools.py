@@ -15,19 +15,19 @@ from mt_core.protocols import Row
 _CALL = '{"name": "f", "arguments": {"x": 1}}'
 
 
-def shortened(value: Any) -> str:
+def shorten(value: Any) -> str:
     """A value as Python writes it, for a message."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-def declared(row: Row) -> list[Any]:
+def tools_of(row: Row) -> list[Any]:
     """The tools of a row, as objects or as JSON text of them; none is an empty list. Raises ``DataError`` for anything else."""
-    value = _parsed(row.get("tools") or [])
-    value = [_parsed(tool) for tool in value] if isinstance(value, list) else None
+    value = _parse(row.get("tools") or [])
+    value = [_parse(tool) for tool in value] if isinstance(value, list) else None
     if value is None or not all(isinstance(tool, Mapping) for tool in value):
         raise DataError(
-            f"{row['id']}: field 'tools' is no list of objects, nor JSON text of one: {shortened(row['tools'])}. Write it so, or rename "
+            f"{row['id']}: field 'tools' is no list of objects, nor JSON text of one: {shorten(row['tools'])}. Write it so, or rename "
             "it where it means something else: --data.columns '{other: tools}'."
         )
     return value
@@ -37,13 +37,13 @@ def calls_of(turn: Mapping[str, Any], place: str) -> list[Any]:
     """The calls of a turn: ``tool_calls``, or the one ``function_call``. Raises ``DataError`` for what is no call."""
     value = turn.get("tool_calls") or ([turn["function_call"]] if turn.get("function_call") else [])
     if not isinstance(value, list):
-        raise DataError(f'{place} has "tool_calls": {shortened(value)}; it is a list of calls such as {_CALL}.')
+        raise DataError(f'{place} has "tool_calls": {shorten(value)}; it is a list of calls such as {_CALL}.')
     return [_call(each, f"{place}, call {number}") for number, each in enumerate(value, 1)]
 
 
-def written_calls(text: Any, place: str) -> list[Any]:
+def parse_calls(text: Any, place: str) -> list[Any]:
     """The calls in ShareGPT's turn of the role ``function_call``: JSON text of one, or of a list of them."""
-    value = _parsed(text)
+    value = _parse(text)
     return calls_of({"tool_calls": value if isinstance(value, list) else [value]}, place)
 
 
@@ -52,17 +52,17 @@ def _call(value: Any, place: str) -> dict[str, Any]:
     call = {key: each for key, each in value.items() if each is not None} if isinstance(value, Mapping) else {}
     inner = call.get("function", call)
     if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
-        raise DataError(f"{place} has no name of a function: {shortened(value)}. Write it as {_CALL}.")
-    arguments = _parsed(inner.get("arguments") or {})
+        raise DataError(f"{place} has no name of a function: {shorten(value)}. Write it as {_CALL}.")
+    arguments = _parse(inner.get("arguments") or {})
     if not isinstance(arguments, Mapping):
         raise DataError(
-            f"{place} has arguments that are no object, nor JSON text of one: {shortened(inner['arguments'])}. Write {_CALL}."
+            f"{place} has arguments that are no object, nor JSON text of one: {shorten(inner['arguments'])}. Write {_CALL}."
         )
     inner = {**inner, "arguments": arguments}
     return {**call, "function": inner} if "function" in call else inner
 
 
-def _parsed(value: Any) -> Any:
+def _parse(value: Any) -> Any:
     """JSON text as what it says; anything else, and text that is no JSON, as it is."""
     if not isinstance(value, str):
         return value

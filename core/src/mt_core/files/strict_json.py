@@ -43,7 +43,7 @@ def json_value(piece: Piece) -> Any:
     """Any JSON value of a piece. Raises ``DataError`` with file, line and column when it is malformed."""
     text = piece.text().rstrip("\r\n")
     try:
-        value = _decoded(text)
+        value = _decode(text)
     except json.JSONDecodeError as error:
         problem = f"{error.msg.removesuffix(' at').rstrip(': ')} at column {error.colno}"
         _refuse(piece, text, problem, "Write one complete JSON object per line, or an array of them.", error.pos)
@@ -80,8 +80,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _decoded(text: str) -> Any:
-    """As ``json.loads``, without a decoder of its own for each text, nor a look for white space around it where there is none."""
+def _decode(text: str) -> Any:
+    """Decode as ``json.loads`` does, without a decoder of its own for each text, nor a look for white space where there is none."""
     try:
         value, end = _SCAN(text, 0)
         if end == len(text):
@@ -95,7 +95,7 @@ def _no_constant(word: str) -> NoReturn:
     raise _RefusedValueError(f"{word} is not JSON", "Write null, or leave the field out.", word)
 
 
-def _finite(digits: str) -> float:
+def _parse_finite(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
         raise _RefusedValueError(f"{digits[:20]} is larger than a float can hold", "Write it as a string.", digits)
@@ -111,5 +111,5 @@ def _refuse(piece: Piece, text: str, problem: str, fix: str, position: int = 0) 
     raise DataError(f"{place}: {problem}: {before}{excerpt}{after} {fix}") from None
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_finite)
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_parse_finite)
 _SCAN: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once  # type: ignore[attr-defined]

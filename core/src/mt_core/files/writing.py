@@ -21,7 +21,7 @@ def open_new(path: str, flags: int) -> int:
 
 
 @contextmanager
-def replaced(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
+def replace_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     """A file that takes the place of ``path`` when the block has ended: a crash leaves the old or the new one.
 
     A link at ``path`` is replaced, and not what it leads to. ``durable``: it is on the disk when this returns. Raises ``OSError``.

@@ -1,4 +1,4 @@
-"""What a run says: to a person on the console, and with time and level into ``<output>/logs/rank-N.log``."""
+"""Messages of a run: to a person on the console, and with time and level into ``<output>/logs/rank-N.log``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Console(logging.Handler):
 
 
 def _print(text: str, stream: TextIO) -> None:
-    """To a console that may be gone or a file on a full disk: the run goes on without it, except where nobody reads."""
+    """Print to a console that may be gone or a file on a full disk: the run goes on without it, except where nobody reads."""
     try:
         print(visible(redact(text)), file=stream, flush=True)
     except UnicodeEncodeError:  # no command has made it ready: a Python program, for one
@@ -66,7 +66,7 @@ class _File(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
         error = sys.exc_info()[1]
         if isinstance(error, OSError):
-            self._failed(error)
+            self._report_failure(error)
         else:
             super().handleError(record)
 
@@ -74,9 +74,9 @@ class _File(logging.FileHandler):
         try:
             super().close()
         except OSError as error:  # what still waited to be written
-            self._failed(error)
+            self._report_failure(error)
 
-    def _failed(self, error: OSError) -> None:
+    def _report_failure(self, error: OSError) -> None:
         if not self._failing:
             self._failing = True
             _CONSOLE.emit(_unwritable(Path(self.baseFilename), error))
@@ -88,7 +88,7 @@ def _unwritable(path: Path, error: OSError) -> logging.LogRecord:
 
 
 def is_first() -> bool:
-    """Whether this process speaks for the run: our launcher has spoken before its processes, and rank 0 speaks for the others."""
+    """Return whether this process speaks for the run: our launcher has spoken before its processes, and rank 0 speaks for the others."""
     return os.environ.get("RANK", "0") == "0" and "MT_STORE" not in os.environ
 
 
@@ -98,20 +98,20 @@ def notice(text: str) -> None:
 
 
 def first_notice(text: str) -> None:
-    """The same, from the one process that speaks for the run."""
+    """Notify once, from the one process that speaks for the run."""
     if is_first():
         notice(text)
 
 
 def show(text: str) -> None:
-    """What the user asked to see: on standard output, unless ``log.console_level`` is above info."""
+    """Print what the user asked to see to standard output, unless ``log.console_level`` is above info."""
     if _CONSOLE.level <= logging.INFO:
         _print(text, sys.stdout)
     for_the_file(text)
 
 
 def for_the_file(text: str, level: int = logging.INFO) -> None:
-    """Into the log file only."""
+    """Write into the log file only."""
     LOGGER.log(level, text, extra={"file_only": True})
 
 
@@ -159,7 +159,7 @@ class _Early(logging.Handler):
 
 
 @contextmanager
-def logged(rank: int, *, console: str, file: str) -> Iterator[RunLog]:
+def log_to_file(rank: int, *, console: str, file: str) -> Iterator[RunLog]:
     """Levels and a log file for one run; gone again at the end."""
     before = _CONSOLE.level
     _CONSOLE.setLevel(LEVELS[console])

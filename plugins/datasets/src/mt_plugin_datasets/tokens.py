@@ -26,7 +26,7 @@ _BLOCK = 1 << 24
 
 
 class TokensConfig(FileConfig):
-    """Where the ids are, and where a document ends."""
+    """Files of the ids, and where a document ends."""
 
     path: str = Field(
         min_length=1, description=".npy or .bin file of ids; a folder (all *.npy or *.bin below it); a pattern"

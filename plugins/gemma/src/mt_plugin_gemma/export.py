@@ -41,7 +41,7 @@ def _later(config: GemmaConfig) -> dict[str, Any]:
 
 
 def _whole(number: float | None) -> float | None:
-    """As an int where it is one: transformers takes no other."""
+    """Return a number as an int where it is one: transformers takes no other."""
     return int(number) if number is not None and number == int(number) else number
 
 

@@ -94,7 +94,7 @@ def _shape(file: Path, generation: int, config: Mapping[str, Any]) -> dict[str, 
 
 
 def _global_every(file: Path, generation: int, given: Mapping[str, Any]) -> int:
-    """From ``layer_types``, or in older files from the pattern's length."""
+    """Read the pattern from ``layer_types``, or in older files from the pattern's length."""
     usual = int(given.get("sliding_window_pattern") or given.get("_sliding_window_pattern") or GLOBAL_EVERY[generation])
     types = given.get("layer_types")
     if types is None:

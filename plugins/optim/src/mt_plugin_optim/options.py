@@ -118,7 +118,7 @@ class ScheduleFreeConfig(GroupOptions):
 
 
 class SparseAdamConfig(GroupOptions):
-    """Without weight decay, which would touch rows that a step does not use."""
+    """Options without weight decay, which would touch rows that a step does not use."""
 
     lr: float = _rate(1e-3)
     weight_decay: float = Field(0.0, ge=0, le=0, description="none: rows without a gradient are not touched")
@@ -162,7 +162,7 @@ class AdaLomoConfig(GroupOptions):
 
 
 class LambConfig(DecayedAdamConfig):
-    """For large batches."""
+    """Options for large batches."""
 
     beta2: float = _square(0.999)
     eps: float = _eps(1e-6)

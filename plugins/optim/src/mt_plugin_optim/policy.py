@@ -1,4 +1,4 @@
-"""How optimizers that tell matrices or blocks apart divide their parameters: ``split_decay``, and then by place."""
+"""Division of parameters for optimizers that tell matrices or blocks apart: ``split_decay``, and then by place."""
 
 from __future__ import annotations
 

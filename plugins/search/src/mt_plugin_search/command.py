@@ -97,7 +97,7 @@ def _main(words: list[str]) -> int:
 
 
 def _asked(line: CommandLine) -> tuple[Folder, Search, bool]:
-    """Where, what, and whether it goes on."""
+    """Return where, what, and whether it goes on."""
     wish = line.flags.get("resume")
     if wish is not None and wish != "auto":
         given = [*(key for key in line.flags if key not in (*KEPT, *SWITCHES, "resume")), *line.raw]
@@ -145,7 +145,7 @@ def _options(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe(wanted: Search) -> str:
-    """What would be searched."""
+    """Describe what would be searched."""
     count = size(wanted.space)
     settings = wanted.settings
     lines = [

@@ -16,7 +16,7 @@ MOST = 64
 
 
 def refusals(raw: Mapping[str, Any], space: Space, *, processes: int | None, metric: str) -> list[Fault]:
-    """What is wrong with the run, whatever the values, and which values it refuses; each fault once."""
+    """Return what is wrong with the run, whatever the values, and which values it refuses; each fault once."""
     found: dict[str, Fault] = {}
     for values, key in _probes(space):
         for fault in _faults(with_values(raw, values), processes, metric):
@@ -36,7 +36,7 @@ def _probes(space: Space) -> Iterator[tuple[dict[str, Value], str]]:
 
 
 def _faults(raw: dict[str, Any], processes: int | None, metric: str) -> tuple[Fault, ...]:
-    """Why this config cannot run, or never gives the figure. A number of processes that nobody knows yet is not checked."""
+    """Return the reasons why this config cannot run, or never gives the figure. An unknown number of processes is not checked."""
     try:
         config = load_config(raw) if processes is None else check_config(raw, processes=processes)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""What a search is asked to do: the run, the space, how many trials, by which figure. Checked before anything starts."""
+"""Request for a search: the run, the space, how many trials, by which figure. Checked before anything starts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CALLBACK = "median_pruning"
 
 
 class Settings(MtConfig):
-    """How a search is done."""
+    """Settings of a search."""
 
     trials: int | None = Field(
         None, gt=0, le=1_000_000, description="trials in all; default 20, or the size of the grid"
@@ -57,7 +57,7 @@ class Settings(MtConfig):
 
     @property
     def minimize(self) -> bool:
-        """Whether less of it is better."""
+        """Return whether less of it is better."""
         return self.metric.endswith(":min")
 
 
@@ -71,11 +71,11 @@ class Search:
 
     @property
     def trials(self) -> int:
-        """How many trials there will be."""
+        """Return how many trials there will be."""
         return self.settings.trials or (size(self.space) if self.settings.sampler == "grid" else None) or TRIALS
 
     def more(self, trials: int) -> Search:
-        """The same with another number of trials."""
+        """Return the same search with another number of trials."""
         return replace(self, settings=self.settings.model_copy(update={"trials": trials}))
 
     def config_of(self, values: Mapping[str, Any], history: str | None = None) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Search:
         return merge(raw, {"callbacks": _named(raw) | {CALLBACK: options}})
 
     def as_yaml(self) -> str:
-        """What reads back as this search."""
+        """Return what reads back as this search."""
         space = {key: dimension.as_raw() for key, dimension in self.space.items()}
         return write_yaml({"schema": 1, "config": dict(self.raw), "space": space, **self.settings.model_dump()})
 

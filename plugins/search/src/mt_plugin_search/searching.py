@@ -28,7 +28,7 @@ FAILURES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What came of a search. ``best`` is the best complete trial; ``stopped`` the signal that ended it early, if one did."""
+    """Result of a search. ``best`` is the best complete trial; ``stopped`` the signal that ended it early, if one did."""
 
     output: Path
     metric: str
@@ -75,7 +75,7 @@ def changed(stored: Search, options: Mapping[str, Any]) -> Search:
 
 
 def new_folder(output: str | Path, wanted: Search) -> Folder:
-    """Where a search goes: the given folder, or the next free one."""
+    """Return where a search goes: the given folder, or the next free one."""
     if output != "auto":
         return Folder(Path(expand(str(output))))
     model = wanted.raw.get("model")
@@ -134,7 +134,7 @@ def _ended(trials: list[Trial]) -> list[Trial]:
 
 
 def _enough(trials: list[Trial], wanted: Search, before: int) -> str | None:
-    """Why no further trial begins (empty: there are enough); ``None`` where one does.
+    """Return the reason why no further trial begins (empty: there are enough); ``None`` where one does.
 
     ``before`` trials had ended when this process began: one that goes on tries anew. Raises ``MtError`` where all fail.
     """
@@ -205,7 +205,7 @@ def _order(folder: Folder, wanted: Search, study: Study, trial: Trial) -> Order:
 
 
 def _read_back(folder: Folder, wanted: Search, study: Study, trial: Trial, began: float) -> Trial:
-    """What the run left. Raises ``MtError`` where it never had the figure: no trial will."""
+    """Read what the run left. Raises ``MtError`` where it never had the figure: no trial will."""
     place = folder.run(trial.number)
     try:
         left = read_run(place, wanted.settings.figure)
@@ -237,7 +237,7 @@ def _summary(trial: Trial, metric: str) -> str:
 
 
 def _publish(folder: Folder, wanted: Search, study: Study, trial: Trial | None = None) -> None:
-    """What people look at, after every trial: a search that is killed has it too."""
+    """Write what people look at, after every trial: a search that is killed has it too."""
     metric = wanted.settings.figure
     folder.write_table(study.trials, list(wanted.space), metric)
     best = study.best

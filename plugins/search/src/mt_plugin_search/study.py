@@ -98,7 +98,7 @@ class Study:
         return self.trials[trial.number]
 
     def is_worse(self, evaluations: Mapping[int, float]) -> bool:
-        """Whether the rule gives up a trial with these figures."""
+        """Return whether the rule gives up a trial with these figures."""
         assert self._current is not None, "begin comes first"
         for step, figure in evaluations.items():
             self._current.report(figure, step)
@@ -114,7 +114,7 @@ class Study:
         return {key: self._written(key, value) for key, value in values.items()}
 
     def _written(self, key: str, value: Value) -> Any:
-        """As the journal has it: choices by their text, which JSON keeps apart where Python takes 1, 1.0 and true for one."""
+        """Return the journal's value: choices by their text, which JSON keeps apart where Python takes 1, 1.0 and true for one."""
         return shown(value) if isinstance(self._search.space[key], Choices) else value
 
     @cached_property

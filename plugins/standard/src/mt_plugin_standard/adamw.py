@@ -94,7 +94,7 @@ def _run_kernel(pieces: list[_Piece], counts: list[Tensor], group: dict[str, Any
 
 
 def _aligned_length(tensors: _Piece) -> int:
-    """How many numbers from the start the kernel may update in place: none where memory is not in order."""
+    """Return how many numbers from the start the kernel may update in place: none where memory is not in order."""
     if not all(tensor.is_contiguous() for tensor in tensors):
         return 0
     weight = tensors[0]

@@ -20,7 +20,7 @@ from mt_core.adapters.peft import PREFIX
 from mt_core.errors import UsageError
 from mt_core.nn import TrainModel
 from mt_core.plugins.host import PluginHost
-from mt_core.weights import staged, write_json
+from mt_core.weights import stage_folder, write_json
 from mt_tools.convert.adapter_merge import TOLERANCE, refuse_unmergeable
 from mt_tools.convert.adapter_readers import base_keys, say_vllm
 from mt_tools.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
@@ -59,8 +59,8 @@ def export_as_lora(
     rows, text = sample_rows(source, say)
     before = logits(model, rows)
     found = _change(model, load_base(source.resolved, source.checkpoint, say), rank)
-    with staged(out) as stage:
-        write_tensors(stage / TENSORS[0], _named(found))
+    with stage_folder(out) as stage:
+        write_tensors(stage / TENSORS[0], _name_tensors(found))
         write_json(stage / CONFIG, {**base_keys(source), **_config(found, model)})
         write_json(stage / WRITTEN, {"base": base_files(source.resolved)})
         del model
@@ -125,7 +125,7 @@ def factors(change_FE: Tensor, rank: int | None) -> Factors:
     return (root_R[:, None] * v_ER[:, :kept].T).contiguous(), (u_FR[:, :kept] * root_R).contiguous()
 
 
-def _named(found: dict[str, Factors]) -> dict[str, Tensor]:
+def _name_tensors(found: dict[str, Factors]) -> dict[str, Tensor]:
     """The tensors of the file, all of the largest rank: readers other than peft have one factor for all layers."""
     rank = max(len(a_RE) for a_RE, _ in found.values())
     named = {}
@@ -137,7 +137,7 @@ def _named(found: dict[str, Factors]) -> dict[str, Tensor]:
 
 
 def _config(found: dict[str, Factors], model: TrainModel) -> dict[str, Any]:
-    """Of a LoRA whose update is multiplied by 1 in every layer."""
+    """Return the config of a LoRA whose update is multiplied by 1 in every layer."""
     rank = max(len(a_RE) for a_RE, _ in found.values())
     return {
         "peft_type": "LORA",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, partial
 
-from mt_core.data.special_tokens import spelled_by
+from mt_core.data.special_tokens import special_tokens_of
 from mt_core.data.text_ids import begin_ids, continuation_encoder
 from mt_core.errors import ComponentError, ConfigError, DataError, Fault
 from mt_core.model_protocols import Objective
@@ -15,11 +15,11 @@ from mt_train.assemble.encoder import Encoder, cached_files
 from mt_train.assemble.sources import evaluation_of, first_rows, rows_of, source_of, whole
 from mt_train.assemble.stream import open_blocks, refuse_for_streams
 from mt_train.config.run import RunConfig
-from mt_train.config.unused import unused
+from mt_train.config.unused import describe_unused
 from mt_train.data.encoding import Rules, encode
 from mt_train.data.findings import findings, refuse_findings
 from mt_train.data.loader import HeldOut, Loader
-from mt_train.data.measures import compare, count_duplicates, filled, measure, row_of_id
+from mt_train.data.measures import compare, count_duplicates, fill_ratios, measure, row_of_id
 from mt_train.data.samples import EncodedSamples
 from mt_train.data.stream.blocks import Blocks
 from mt_train.data.stream.loader import StreamLoader
@@ -82,7 +82,7 @@ def read_data(resolved: Resolved, *, training: bool = False) -> RunData:
         source_of(resolved, "train") if files is None else None
     )  # others are opened where they are not in the cache
     objective, rules = _objective(resolved, tokenizer)
-    for line in unused(config.data, is_stream=isinstance(source, Stream)):
+    for line in describe_unused(config.data, is_stream=isinstance(source, Stream)):
         first_notice(f"notice: {line}")
     if isinstance(source, Stream):
         refuse_for_streams(config, training=training)
@@ -91,7 +91,7 @@ def read_data(resolved: Resolved, *, training: bool = False) -> RunData:
     encoded = Encoder(resolved, tokenizer, objective, rules, files)
     train = encoded("train", lambda: (rows().train, rows().kept))
     if train.report.rows_read == 1 and rows().is_one_document:
-        train, out = train.parted(float(config.data.eval or 0.0))
+        train, out = train.split_off(float(config.data.eval or 0.0))
         measure(train, rules, ends=not len(out))
         measure(out, rules, begins=False)
     else:
@@ -105,7 +105,7 @@ def finished(config: RunConfig, data: RunData) -> RunData:
     for part in (data.train, data.held_out):
         if part.report.known is None:
             count_duplicates(part)
-        part.report.filled = filled(
+        part.report.filled = fill_ratios(
             part,
             sequence_len=config.train.sequence_len,
             rows_at_a_time=together,
@@ -229,7 +229,7 @@ def _rules(config: RunConfig, tokenizer: Tokenizer, template: Template) -> Rules
         truncation=data.truncation,
         on_bad_row=data.on_bad_row,
         max_bad_rows=data.max_bad_rows,
-        special_texts=spelled_by(tokenizer),
+        special_texts=special_tokens_of(tokenizer),
         bos_id=begin[0] if begin else tokenizer.bos_id,
         begins=bool(begin),
         stop_ids=frozenset(() if stop_text else {*eos, *template.stop_ids}),

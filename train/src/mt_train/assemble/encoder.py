@@ -12,7 +12,7 @@ from os.path import expanduser
 from pathlib import Path
 
 from mt_core.config.cache import cache_root
-from mt_core.config.terminal import drawn_on
+from mt_core.config.terminal import drawing_stream
 from mt_core.errors import DataError
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Tokenizer
@@ -127,6 +127,6 @@ def _bar() -> Iterator[Progress]:
     from rich.progress import Progress as Bar
 
     columns = (TextColumn("encoding rows"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=Console(file=drawn_on(sys.stderr)), transient=True, auto_refresh=False) as bar:
+    with Bar(*columns, console=Console(file=drawing_stream(sys.stderr)), transient=True, auto_refresh=False) as bar:
         task = bar.add_task("rows")
         yield lambda done, total: bar.update(task, completed=done, total=total, refresh=True)

@@ -25,8 +25,8 @@ from mt_train.engine.pipeline import PipelineEngine
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
 from mt_train.engine.sequence import UlyssesAttention, sequence_group
-from mt_train.engine.settings import deepspeed_settings
-from mt_train.engine.stages import build_stage, settled
+from mt_train.engine.settings import deepspeed_config
+from mt_train.engine.stages import add_shared_parameters, build_stage
 from mt_train.engine.step import TrainStep
 from mt_train.plugins.resolve import Resolved
 
@@ -44,7 +44,7 @@ def build_engine(
 ) -> Engine:
     """Everything from the empty model to DeepSpeed. A checkpoint's weights replace those that the config names."""
     config = resolved.config
-    settings = deepspeed_settings(plan, config.parallel.deepspeed)
+    settings = deepspeed_config(plan, config.parallel.deepspeed)
     make = partial(resolved.build, "train_model", config.model.options)
     quantizer: Quantizer | None = resolved.build("quantizer", config.quantizer.options)
     if quantizer is None:
@@ -65,7 +65,7 @@ def build_engine(
     model.checkpoint_blocks = config.train.activation_checkpointing
     adapter = inject(resolved, model, checkpoint=checkpoint, probe=probe and partial(probe, model))
     if stage is not None:
-        stage = settled(stage, process.device)
+        stage = add_shared_parameters(stage, process.device)
     start(resolved, model, adapter, names, process=process, checkpoint=checkpoint)
     if config.train.compile:
         disable_excluded()

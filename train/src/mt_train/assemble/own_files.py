@@ -9,7 +9,7 @@ from mt_core.components import Component
 from mt_core.config.base import MtConfig
 from mt_core.errors import ComponentError
 from mt_core.hookspecs import LISTS, SLOTS
-from mt_train.checkpoint.folder import RECORD, is_inside, recorded
+from mt_train.checkpoint.folder import RECORD, is_inside, read_record
 from mt_train.plugins.resolve import Resolved
 
 
@@ -29,7 +29,7 @@ def files_of_components(resolved: Resolved) -> list[str]:
 
 def record_files(resolved: Resolved, output: Path) -> dict[str, list[str]]:
     """Return what ``about.json`` keeps of them: those of the run as it was before it was gone on with, too."""
-    return {RECORD: sorted({*recorded(output), *files_of_components(resolved)})}
+    return {RECORD: sorted({*read_record(output), *files_of_components(resolved)})}
 
 
 def _chosen(resolved: Resolved) -> Iterator[tuple[Component, MtConfig]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from mt_core.config.secrets import redacted_config
+from mt_core.config.secrets import redact_config
 from mt_core.events import TrackedRun
 from mt_core.losses import NATS_PER_TOKEN
 from mt_core.tracking.logs import notice
@@ -69,7 +69,7 @@ def _describe_start(checkpoint: Path, progress: Progress, total_steps: int, agai
 
 def _trackers(resolved: Resolved, output: Path | None, first_step: int) -> list[GuardedTracker]:
     name = output.name if output is not None else resolved.stem
-    run = TrackedRun(name=name, output=output, config=redacted_config(resolved.config.as_raw()), first_step=first_step)
+    run = TrackedRun(name=name, output=output, config=redact_config(resolved.config.as_raw()), first_step=first_step)
     return [
         GuardedTracker(each.name, partial(resolved.build, f"tracker:{each.name}", each.options, run=run))
         for each in resolved.config.trackers

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 from mt_core import __version__
 from mt_core.errors import OURS, StopNow, StoppedError, UsageError, WorkerError, refuse_exit
-from mt_core.tracking.logs import RunLog, for_the_file, logged, notice
+from mt_core.tracking.logs import RunLog, for_the_file, log_to_file, notice
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.stopping import Stopper
-from mt_train.checkpoint.folder import opened
+from mt_train.checkpoint.folder import hold_folder
 from mt_train.config.ranks import ranks
 from mt_train.plugins.resolve import Resolved
 
@@ -51,7 +51,7 @@ def run(resolved: Resolved, options: RunOptions) -> Outcome:
     rank, levels = ranks().rank, resolved.config.log
     stopper = Stopper(resolved.config.train.max_minutes)
     with ExitStack() as stack:
-        log = stack.enter_context(logged(rank, console=levels.console_level, file=levels.file_level))
+        log = stack.enter_context(log_to_file(rank, console=levels.console_level, file=levels.file_level))
         stack.enter_context(stopper.listening())
         try:
             if rank == 0 and options.output is not None:
@@ -59,7 +59,9 @@ def run(resolved: Resolved, options: RunOptions) -> Outcome:
                 resume = options.checkpoint is not None
                 own = files_of_components(resolved)
                 stack.enter_context(
-                    opened(folder, overwrite=options.overwrite, anew=options.anew, resume=resume, own=own, say=notice)
+                    hold_folder(
+                        folder, overwrite=options.overwrite, anew=options.anew, resume=resume, own=own, say=notice
+                    )
                 )
                 log.open(folder)
             stack.enter_context(_stacks_on_request())
@@ -89,9 +91,9 @@ def _owners(resolved: Resolved) -> dict[str, str]:
 
 
 def _consequence(error: RuntimeError, rank: int) -> WorkerError | None:
-    from mt_train.engine.rendezvous import lost
+    from mt_train.engine.rendezvous import peer_error
 
-    return lost(error, rank)
+    return peer_error(error, rank)
 
 
 def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog, stack: ExitStack) -> Outcome:
@@ -109,7 +111,7 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
     from mt_train.assemble.probe import probe_of
     from mt_train.assemble.session import Session
     from mt_train.engine.plan import make_plan
-    from mt_train.engine.processes import Process, barrier, connected, share_text
+    from mt_train.engine.processes import Process, barrier, join_group, share_text
     from mt_train.engine.random_state import seed_everything
 
     config = resolved.config
@@ -119,7 +121,7 @@ def _run(resolved: Resolved, options: RunOptions, stopper: Stopper, log: RunLog,
         for text in plan.notices:
             notice(f"notice: {text}")
     stack.enter_context(own_torch_settings(config.train, process.device.type))
-    deepspeed = stack.enter_context(connected(process, config.parallel.timeout_seconds))
+    deepspeed = stack.enter_context(join_group(process, config.parallel.timeout_seconds))
     shared = share_text(str(options.output.absolute() if options.output else ""))
     output = options.output if process.is_main else Path(shared) if shared else None
     if output is not None:
@@ -169,7 +171,7 @@ def own_torch_settings(config: TrainConfig, device: str) -> Iterator[None]:
     import torch
 
     from mt_train.assemble.matmul import matmul_precision
-    from mt_train.engine.random_state import kept_random_state
+    from mt_train.engine.random_state import preserve_random_state
 
     def set_deterministic(wanted: bool) -> None:
         if wanted != torch.are_deterministic_algorithms_enabled():  # this imports the compiler, a third of a start
@@ -179,7 +181,7 @@ def own_torch_settings(config: TrainConfig, device: str) -> Iterator[None]:
     set_deterministic(config.deterministic)
     torch.set_float32_matmul_precision(matmul_precision(device, tf32=config.tf32))
     try:
-        with kept_random_state():
+        with preserve_random_state():
             yield
     finally:
         set_deterministic(before[0])

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mt_core.config.secrets import redacted
+from mt_core.config.secrets import redact_values
 from mt_core.errors import CallbackError
 from mt_core.events import Control
 from mt_core.losses import counts_tokens, loss_unit_of
@@ -41,12 +41,12 @@ from mt_train.engine.access import AdapterSteps
 from mt_train.engine.engine import Engine
 from mt_train.engine.live_weights import LiveWeights
 from mt_train.engine.processes import agree, share_text
-from mt_train.engine.snapshot import kept_tensors, read_snapshot
+from mt_train.engine.snapshot import read_callback_tensors, read_snapshot
 from mt_train.loop import Every, Plugs, Progress, train
 from mt_train.plugins.resolve import Resolved
 from mt_train.tracking.memory import peak_memory_gib
 from mt_train.tracking.metrics import without_nan
-from mt_train.tracking.profile import profiled
+from mt_train.tracking.profile import profile_steps
 from mt_train.tracking.recorder import Recorder
 
 
@@ -111,7 +111,7 @@ class Session:
             about = about_run(self.resolved, self.engine, self.data, self.total_steps)
             about |= {"from_step": progress.step, "found": found(self.resolved)}
             files = {} if self.output is None else record_files(self.resolved, self.output)
-            self.description.write(self.raw, self.lock, redacted(about) | files)
+            self.description.write(self.raw, self.lock, redact_values(about) | files)
             show(describe_run(about, self.data))
             for text in about["warnings"]:
                 notice(f"warning: {text}")
@@ -123,7 +123,7 @@ class Session:
         self.stopper.preparing = False
         self._event("on_run_start", progress.step)
         try:
-            with profiled(profile, rank=self.process.rank) as profile_step:
+            with profile_steps(profile, rank=self.process.rank) as profile_step:
                 finished = self.loop(progress, recorder, profile_step)
         except BaseException as error:
             if self.saver is not None:
@@ -221,7 +221,7 @@ class Session:
             if figures is None:
                 return None
             texts: Sequence[Mapping[str, Any]] = ()
-            with self.engine.averaged():  # on every rank, even if only the first one writes
+            with self.engine.use_averaged_weights():  # on every rank, even if only the first one writes
                 if self.samples is not None:
                     longest = self.config.model.options.max_seq_len
                     texts = self.samples.write(self.engine.module.model, step, longest=longest)
@@ -296,7 +296,7 @@ class Session:
             notice(note)
         progress = saved_progress(manifest, checkpoint, self.config, self.loader, total_steps=self.total_steps)
         self.callbacks.load_state_dict(manifest["callbacks"], str(checkpoint / MANIFEST))
-        self.callbacks.load_tensors(kept_tensors(checkpoint))
+        self.callbacks.load_tensors(read_callback_tensors(checkpoint))
         if manifest["total_steps"] != self.total_steps and self.process.is_main:
             notice(
                 f"notice: the run now has {self.total_steps} steps instead of {manifest['total_steps']}; the schedule is"

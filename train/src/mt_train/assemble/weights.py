@@ -21,7 +21,7 @@ from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.tensors import open_model, open_overlay
 from mt_train.config.run import ModelRef
 from mt_train.engine.build import TensorSource
-from mt_train.engine.snapshot import kept_tensors
+from mt_train.engine.snapshot import read_callback_tensors
 from mt_train.plugins.resolve import Resolved
 
 Say = Callable[[str], None]
@@ -93,7 +93,7 @@ def _adapter_at(overlay: str | None) -> AdapterFolder | None:
 
 def averaged_of(checkpoint: Path | None, name: str) -> TensorSource:
     """The averaged weights that a callback keeps in a checkpoint. Raises ``CheckpointError`` where it keeps none."""
-    kept = {} if checkpoint is None else kept_tensors(checkpoint)
+    kept = {} if checkpoint is None else read_callback_tensors(checkpoint)
     if not kept.get(name):
         known = ", ".join(key for key, tensors in kept.items() if tensors) or "none"
         raise CheckpointError(

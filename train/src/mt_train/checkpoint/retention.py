@@ -1,4 +1,4 @@
-"""Which of a run's checkpoints stay."""
+"""Choice of a run's checkpoints that stay."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Saved:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Keep:
-    """Which checkpoints stay: the ``last`` newest saves, and the ``best`` by a figure of their evaluation."""
+class Retention:
+    """Rule for the checkpoints that stay: the ``last`` newest saves, and the ``best`` by a figure of their evaluation."""
 
     last: int
     best: int = 0
     by: str = "eval_loss:min"
 
-    def ranked(self, found: Iterable[Saved]) -> list[Saved]:
-        """Those with that figure, the best first; of equal ones the newer."""
+    def rank_by_figure(self, found: Iterable[Saved]) -> list[Saved]:
+        """Return the checkpoints with that figure, the best first; of equal ones the newer."""
         figure, _, mode = self.by.partition(":")
         sign = -1 if mode == "max" else 1
         rated = [each for each in found if figure in each.evaluation]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mt_core.config.secrets import redacted
+from mt_core.config.secrets import redact_values
 from mt_core.groups import GroupSize
 from mt_core.tracking.logs import is_first, notice, show
 from mt_train.assemble.run import RunOptions
@@ -31,7 +31,7 @@ def show_plan(
     if picture is not None:
         draw_rates(resolved, about, picture)
     if as_json:
-        print(json.dumps(redacted(about), indent=1))  # in ASCII: exact on any console
+        print(json.dumps(redact_values(about), indent=1))  # in ASCII: exact on any console
         return 0
     for text in about["plan"]["notices"]:
         notice(f"notice: {text}")

@@ -1,4 +1,4 @@
-"""Which process ended a run: the others fail with it, each in its own collective, and are no cause."""
+"""Root cause of a run's end: the process that failed first. The others fail with it, each in its own collective, and are no cause."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ STACK_LINES = 8
 """How much of a hanging process's stack is shown; innermost first."""
 
 
-def verdict(codes: Sequence[int | None], pids: Sequence[int], folder: Path) -> tuple[int, list[str]]:
+def explain_exit(codes: Sequence[int | None], pids: Sequence[int], folder: Path) -> tuple[int, list[str]]:
     """(exit code of the run, what to tell of it), from the exit codes by rank; ``None`` is a process that still runs.
 
     What rank 0 has said itself is not repeated, and what several said is told once.
     """
-    culprits = _culprits(codes, folder)
+    culprits = _root_causes(codes, folder)
     if not culprits:
         return 0, []
     code = codes[culprits[0]]
@@ -31,12 +31,12 @@ def verdict(codes: Sequence[int | None], pids: Sequence[int], folder: Path) -> t
     for rank in culprits:
         words = _read(folder / f"rank-{rank}{SAID}")
         if not words or words not in told:
-            texts.append(f"rank {rank} {_fate(codes[rank], pids[rank], folder / f'rank-{rank}')}")
+            texts.append(f"rank {rank} {_describe_end(codes[rank], pids[rank], folder / f'rank-{rank}')}")
         told.add(words)
     return (code if code and code > 0 else 1), texts
 
 
-def _culprits(codes: Sequence[int | None], folder: Path) -> list[int]:
+def _root_causes(codes: Sequence[int | None], folder: Path) -> list[int]:
     """Killed from outside comes first; then a fault of its own; then who still runs when the others have given up (it hangs,
     or is stopped); then who left without a word. An abort is how NCCL gives up.
     """
@@ -55,9 +55,9 @@ def _culprits(codes: Sequence[int | None], folder: Path) -> list[int]:
     return next(filter(None, groups), failed)
 
 
-def _fate(code: int | None, pid: int, stem: Path) -> str:
+def _describe_end(code: int | None, pid: int, stem: Path) -> str:
     if code is None:
-        return _silence(pid, stem.with_suffix(".err"))
+        return _describe_silence(pid, stem.with_suffix(".err"))
     words = _read(stem.with_suffix(SAID)) or _read(stem.with_suffix(LOST)) or _last_line(stem.with_suffix(".err"))
     if code > 0:
         return f"ended with code {code}" + (f": {words}" if words else "")
@@ -67,7 +67,7 @@ def _fate(code: int | None, pid: int, stem: Path) -> str:
     return f"was killed by {name}" + (" (the system does that when memory runs out)" if code == -signal.SIGKILL else "")
 
 
-def _silence(pid: int, errors: Path) -> str:
+def _describe_silence(pid: int, errors: Path) -> str:
     """Stopped, or where it hangs."""
     if _is_stopped(pid):
         return "is stopped (SIGSTOP, or a debugger), and the others have given up waiting for it"
@@ -80,7 +80,7 @@ def _silence(pid: int, errors: Path) -> str:
 
 
 def _is_stopped(pid: int) -> bool:
-    """By the state in /proc/PID/stat, after the name in brackets; unknown where there is none."""
+    """Tell by the state in /proc/PID/stat, after the name in brackets; unknown where there is none."""
     return _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[:1] in (["T"], ["t"])
 
 

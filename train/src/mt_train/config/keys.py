@@ -8,7 +8,7 @@ from typing import Any
 from mt_core.errors import UsageError
 
 
-def underscored(content: Mapping[Any, Any], source: str) -> dict[str, Any]:
+def underscore_keys(content: Mapping[Any, Any], source: str) -> dict[str, Any]:
     """The mapping with ``-`` in its keys read as ``_``. Raises ``UsageError`` where two keys are one then."""
     named: dict[str, Any] = {}
     for key, value in content.items():

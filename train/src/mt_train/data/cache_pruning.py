@@ -1,4 +1,4 @@
-"""What the token cache no longer needs: keys that nobody has used for long, and what runs that were killed left behind."""
+"""Pruning of the token cache: keys that nobody has used for long, and what runs that were killed left behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHUNK = re.compile(r"(\.tmp-\d+-)?chunk-\d+\.npz")
 
 
 @dataclass(frozen=True)
-class Leftover:
+class StaleKey:
     """Everything of one key."""
 
     folder: Path
@@ -55,7 +55,7 @@ class Leftover:
 
     @property
     def is_used(self) -> bool:
-        """Whether a process makes it, or uses its rows."""
+        """Return whether a process makes it, or uses its rows."""
         lock = lock_of(self.folder)
         if not lock.exists():
             return False
@@ -68,27 +68,27 @@ class Leftover:
         return handle is None
 
 
-def leftovers(root: Path) -> list[Leftover]:
+def find_stale_keys(root: Path) -> list[StaleKey]:
     """Every key of a cache, the one that was used last at the end. What no token cache holds is passed over with its folder.
 
     Raises ``DataError`` for a folder that cannot be read.
     """
     try:
         names = {name for path in root.iterdir() if _KEY.fullmatch(name := path.name.partition(".")[0])}
-        found = [_looked_at(root / name) for name in names]
+        found = [_inspect(root / name) for name in names]
     except OSError as error:
         raise DataError(f"{error.filename or root} cannot be read: {error.strerror}. Check its permissions") from error
     return sorted(filter(None, found), key=lambda each: (-each.idle_seconds, each.folder))
 
 
-def _looked_at(folder: Path) -> Leftover | None:
+def _inspect(folder: Path) -> StaleKey | None:
     try:
-        return _leftover(folder)
+        return _stale_key(folder)
     except FileNotFoundError:  # somebody makes or removes it just now
         return None
 
 
-def _leftover(folder: Path) -> Leftover | None:
+def _stale_key(folder: Path) -> StaleKey | None:
     building, lock = building_of(folder), lock_of(folder)
     if not (_holds(folder, _is_column) and _holds(building, _is_chunk) and _holds(building / "whole", _is_column)):
         return None
@@ -96,11 +96,11 @@ def _leftover(folder: Path) -> Leftover | None:
         return None
     stats = [path.stat() for path in (*_below(folder), *_below(building), lock) if path.exists()]
     latest = max((each.st_mtime for each in stats), default=0.0)
-    return Leftover(folder, sum(each.st_size for each in stats), time.time() - latest, is_complete(folder))
+    return StaleKey(folder, sum(each.st_size for each in stats), time.time() - latest, is_complete(folder))
 
 
 def _holds(folder: Path, allowed: Callable[[Path], bool]) -> bool:
-    """Whether there is no such folder, or a true one with nothing else in it."""
+    """Return whether there is no such folder, or a true one with nothing else in it."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         return False
     return not folder.exists() or all(allowed(path) for path in folder.iterdir())

@@ -1,4 +1,4 @@
-"""What became of the rows of a split: counts that add up, and the first places of each kind."""
+"""Statistics of the rows of a split: counts that add up, and the first places of each kind."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ DUPLICATE, ALSO_TRAINED = "duplicate", "also trained on"
 
 
 @dataclass
-class DataReport:
-    """What became of the rows of one split. Reports of parts add up; ``measures`` adds what only the whole shows."""
+class RowStatistics:
+    """Statistics of the rows of one split. Those of parts add up; ``measures`` adds what only the whole shows."""
 
     is_prefix: bool = False
     """Of a stream: these are its first rows only."""
@@ -91,11 +91,11 @@ class DataReport:
         if len(known) < PLACES:
             known[:] = list(dict.fromkeys([*known, *row_ids]))[:PLACES]
 
-    def __add__(self, other: DataReport) -> DataReport:
-        return DataReport.total([self, other])
+    def __add__(self, other: RowStatistics) -> RowStatistics:
+        return RowStatistics.total([self, other])
 
     @classmethod
-    def total(cls, reports: Iterable[DataReport]) -> DataReport:
+    def total(cls, reports: Iterable[RowStatistics]) -> RowStatistics:
         """One report of several parts, in their order."""
         whole = cls()
         hashes = []
@@ -112,7 +112,7 @@ class DataReport:
         return whole
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Return the statistics as JSON holds them."""
         values = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_STORED}
         counters = {
             name: {str(key): count for key, count in sorted(value.items())}
@@ -123,7 +123,7 @@ class DataReport:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """What ``as_dict`` gave, also out of JSON."""
+        """Build from what ``as_dict`` gave, also out of JSON."""
         report = cls(**stored)
         report.rows_dropped = Counter(report.rows_dropped)
         for name in ("lengths", "begin_tokens"):
@@ -148,4 +148,4 @@ class DataReport:
 _LARGEST = ("longest", "highest_id", "is_prefix")
 _NOT_STORED = ("hashes", "known")
 _APART = (*_LARGEST, *_NOT_STORED, "filled", "places")
-_ADDED = tuple(each.name for each in fields(DataReport) if each.name not in _APART)
+_ADDED = tuple(each.name for each in fields(RowStatistics) if each.name not in _APART)

@@ -33,7 +33,7 @@ def examples(samples: EncodedSamples, tokenizer: Tokenizer, count: int) -> Itera
     count = min(count, len(samples))
     for number in (place * len(samples) // count for place in range(count)):
         sample = samples[number]
-        parts = [asdict(part) for part in shown(parts_of(sample, tokenizer))]
+        parts = [asdict(part) for part in excerpt(parts_of(sample, tokenizer))]
         tokens = {"tokens": len(sample.ids), "tokens_trained": int(sum(map(bool, sample.trained[1:])))}
         yield {"row_id": sample.row_id, **tokens, "parts": parts}
 
@@ -45,20 +45,20 @@ def parts_of(sample: Sample, tokenizer: Tokenizer) -> Iterator[Part]:
     end, before = 0, ""
     for (trained, is_special), group in groupby(kinds):
         end += len(list(group))
-        text = _spelt(ids[:end], tokenizer)  # with all before it: alone, a word would lose the space in front
+        text = _spell(ids[:end], tokenizer)  # with all before it: alone, a word would lose the space in front
         known = before if text.startswith(before) else before.rstrip("\ufffd")  # half a character may be whole now
         yield Part(text[len(known) :].translate(_VISIBLE), trained, is_special)
         before = text
 
 
 def _special(tokenizer: Tokenizer) -> dict[int, str]:
-    """How special tokens are spelt: by their names, or by what they are for (``<eos>``)."""
+    """Return how special tokens are spelt: by their names, or by what they are for (``<eos>``)."""
     purposes = {getattr(tokenizer, f"{name}_id"): f"<{name}>" for name in reversed(_SPECIAL)}
     named = {token: name for name, token in getattr(tokenizer, "special_ids", {}).items()}
     return {token: name for token, name in (purposes | named).items() if token is not None}
 
 
-def _spelt(ids: list[int], tokenizer: Tokenizer) -> str:
+def _spell(ids: list[int], tokenizer: Tokenizer) -> str:
     """The text with its special tokens."""
     if spell := getattr(tokenizer, "show", None):
         return str(spell(ids))
@@ -67,7 +67,7 @@ def _spelt(ids: list[int], tokenizer: Tokenizer) -> str:
     return "".join(tokenizer.decode(list(group)) if name is None else name * len(list(group)) for name, group in pieces)
 
 
-def shown(parts: Iterator[Part]) -> Iterator[Part]:
+def excerpt(parts: Iterator[Part]) -> Iterator[Part]:
     """The first ``LETTERS`` characters."""
     room = LETTERS
     for part in parts:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mt_core.errors import DataError
 from mt_core.protocols import FlatRows, Sample
 from mt_train.data.order import as_written
-from mt_train.data.row_statistics import DataReport
+from mt_train.data.row_statistics import RowStatistics
 
 COLUMNS = {
     "ids": "i",
@@ -40,7 +40,7 @@ ENDS = {"ends": "ids", "row_id_ends": "row_ids", "weight_ends": "weights"}
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """How a column's values lie in memory, and in little-endian files."""
+    """Return how a column's values lie in memory, and in little-endian files."""
     return np.dtype(np.bool_) if name == "trained" else np.dtype(COLUMNS[name]).newbyteorder("<")
 
 
@@ -50,7 +50,7 @@ class EncodedSamples:
     def __init__(
         self,
         columns: Mapping[str, NDArray[Any]] | None = None,
-        report: DataReport | None = None,
+        report: RowStatistics | None = None,
         fingerprint: Mapping[str, Any] | None = None,
     ) -> None:
         """Empty, to be filled by ``add``; or finished ``columns`` (``COLUMNS``) with what is known of them."""
@@ -61,7 +61,7 @@ class EncodedSamples:
             self._growing[name].append(0)
         self._columns = dict(columns) if columns is not None else {}
         self._fingerprint = dict(fingerprint) if fingerprint is not None else None
-        self.report = report or DataReport()
+        self.report = report or RowStatistics()
 
     def __len__(self) -> int:
         return len(self.column("ends")) - 1
@@ -100,7 +100,7 @@ class EncodedSamples:
         ends = self.column("ends")
         return ends[numbers + 1] - ends[numbers]  # type: ignore[no-any-return]
 
-    def gathered(
+    def gather(
         self, numbers: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.float32] | None]:
         """Ids, trained places and weights of some samples, one after another; ``lengths`` are theirs."""
@@ -125,7 +125,7 @@ class EncodedSamples:
 
     @property
     def row_ids(self) -> RowIds:
-        """Where each sample came from."""
+        """Return where each sample came from."""
         return RowIds(self.column("row_ids"), self.column("row_id_ends"))
 
     def _weights(self, number: int) -> tuple[float, ...] | None:
@@ -160,7 +160,7 @@ class EncodedSamples:
         report.tokens_trained += count - (flags[:1] == b"\1")  # the first token is never predicted
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells these samples from others: their counts, and the SHA-256 of ids and trained places."""
+        """Return what tells these samples from others: their counts, and the SHA-256 of ids and trained places."""
         if self._fingerprint is not None:
             return dict(self._fingerprint)
         digest = hashlib.sha256()
@@ -171,7 +171,7 @@ class EncodedSamples:
         counts = {"samples": len(self), "tokens": self.report.tokens_total, "trained": self.report.tokens_trained}
         return {"rows": self.report.rows_kept, **counts, "sha256": digest.hexdigest()}
 
-    def parted(self, share: float) -> tuple[EncodedSamples, EncodedSamples]:
+    def split_off(self, share: float) -> tuple[EncodedSamples, EncodedSamples]:
         """All but the last ``share`` of the samples, and those: for a source whose only row is one long document."""
         cut = len(self) - max(1, int(len(self) * as_written(share))) if len(self) > 1 else 1
         parts = EncodedSamples(), EncodedSamples()
@@ -221,7 +221,7 @@ class SampleRows(Sequence[list[Sample]]):
 
     def flat(self) -> FlatRows:
         """See ``HasFlat``."""
-        ids, trained, weights = self._samples.gathered(self._numbers, self._lengths)
+        ids, trained, weights = self._samples.gather(self._numbers, self._lengths)
         names = self._samples.row_ids.of(self._numbers)
         return FlatRows(ids, trained, weights, self._lengths, self._counts, names)
 
@@ -235,7 +235,7 @@ class RowIds(Sequence[str]):
         self._content, self._ends, self._numbers = content, ends, numbers
 
     def of(self, numbers: NDArray[np.int64]) -> RowIds:
-        """Those of some samples, read when they are looked at."""
+        """Return the row ids of some samples, read when they are looked at."""
         return RowIds(self._content, self._ends, numbers)
 
     def __len__(self) -> int:

@@ -39,16 +39,16 @@ class Suggestion:
     ranks: int | None
 
     def __str__(self) -> str:
-        """For people: ``--parallel.sequence 2, or 4 processes with all keys as they are``; empty where nothing helps."""
+        """Format for people: ``--parallel.sequence 2, or 4 processes with all keys as they are``; empty where nothing helps."""
         words = []
         if self.changes:
-            words.append(" ".join(f"--{key.replace('_', '-')} {_shown(value)}" for key, value in self.changes.items()))
+            words.append(" ".join(f"--{key.replace('_', '-')} {_format(value)}" for key, value in self.changes.items()))
         if self.ranks:
             words.append(f"{self.ranks} {'process' if self.ranks == 1 else 'processes'} with all keys as they are")
         return ", or ".join(words)
 
 
-def suggestion(config: RunConfig, world: int, works: Works) -> Suggestion:
+def suggest_layout(config: RunConfig, world: int, works: Works) -> Suggestion:
     """The fewest keys to change, and among those sets the smallest change; and the nearest number of ranks."""
     return Suggestion(changes=nearest_layout(config, world, works), ranks=nearest_world(config, world, works))
 
@@ -60,7 +60,7 @@ def nearest_layout(config: RunConfig, world: int, works: Works) -> dict[str, Any
             (sum(_distance(_value(config, key), value) for key, value in changes.items()), changes)
             for keys in combinations(KEYS, count)
             for changes in _changes(config, world, keys)
-            if works(changed(config, changes), world)
+            if works(with_changes(config, changes), world)
         ]
         if found:
             return min(found, key=lambda each: each[0])[1]
@@ -74,7 +74,7 @@ def nearest_world(config: RunConfig, world: int, works: Works) -> int | None:
     return next((n for n in sorted(range(1, most + 1), key=lambda n: _distance(world, n)) if works(config, n)), None)
 
 
-def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
+def with_changes(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
     """The config with other values for some dotted keys."""
     sections: dict[str, dict[str, Any]] = {}
     for key, value in changes.items():
@@ -141,5 +141,5 @@ def _distance(old: Any, new: Any) -> float:
     return abs(math.log2(new / old)) if numbers else 1.0
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -30,7 +30,7 @@ class LiveWeights:
 
     @property
     def rank(self) -> int:
-        """Of this process."""
+        """Return the rank of this process."""
         return self._engine.process.rank
 
     @property
@@ -40,7 +40,7 @@ class LiveWeights:
 
     @property
     def sliced(self) -> bool:
-        """Whether each rank's slices are its own."""
+        """Return whether each rank's slices are its own."""
         return self._engine.plan.zero_stage > 0
 
     @property
@@ -55,14 +55,14 @@ class LiveWeights:
 
     def slices(self) -> Iterator[tuple[str, int, Tensor]]:
         """(name, start, flat fp32 values): live views of what this rank holds."""
-        for name, parameter in self._trained():
+        for name, parameter in self._trained_parameters():
             if (found := master_slice(self._engine, parameter)) is not None:
                 yield name, *found
 
-    def whole(self, slices: Slices) -> Iterator[tuple[str, Tensor]]:
+    def gather(self, slices: Slices) -> Iterator[tuple[str, Tensor]]:
         """One parameter at a time, added up over the ranks; all ranks must walk through all of them."""
         held = {name: (start, values) for name, start, values in slices}
-        for name, parameter in self._trained():
+        for name, parameter in self._trained_parameters():
             shape = torch.Size(whole_shape(parameter))
             flat = torch.zeros(shape.numel(), device=self._engine.process.device)
             if name in held:
@@ -77,9 +77,9 @@ class LiveWeights:
         spread(self._engine.zero_optimizer)
 
     @contextmanager
-    def replaced(self, slices: Slices) -> Iterator[None]:
+    def substitute(self, slices: Slices) -> Iterator[None]:
         """The model has these values inside, rounded to its precision. Optimizer and masters are left alone."""
-        kept = [(place, place.clone()) for place in (_live(parameter) for _, parameter in self._trained())]
+        kept = [(place, place.clone()) for place in (_live(parameter) for _, parameter in self._trained_parameters())]
         try:
             self._put(slices)
             yield
@@ -92,18 +92,18 @@ class LiveWeights:
         release_gathered(self._engine.zero_optimizer)
         if self._engine.plan.zero_stage == 3:
             held = {name: values for name, _, values in slices}
-            for name, parameter in self._trained():
+            for name, parameter in self._trained_parameters():
                 if name in held:
                     _live(parameter)[: len(held[name])].copy_(held[name])
             return
-        parameters = dict(self._trained())
-        for name, value in self.whole(slices):
+        parameters = dict(self._trained_parameters())
+        for name, value in self.gather(slices):
             _live(parameters[name]).copy_(value)
 
-    def _trained(self) -> Iterator[tuple[str, nn.Parameter]]:
+    def _trained_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         return ((name, each) for name, each in self._engine.named_parameters() if each.requires_grad)
 
 
 def _live(parameter: Any) -> Tensor:
-    """What forward and backward read: the whole weight, or under ZeRO 3 this rank's share."""
+    """Return the tensor that forward and backward read: the whole weight, or under ZeRO 3 this rank's share."""
     return parameter.ds_tensor.detach() if is_partitioned(parameter) else parameter.detach()  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Whether there is room for a model at all, before anything takes memory for it."""
+"""Check that there is room for a model at all, before anything takes memory for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def refuse_beyond_memory(make: Callable[[], TrainModel], *, plan: Plan, process:
     ``--dry-run`` adds them up.
     """
     device = torch.device("cpu") if plan.offload == "parameters" else process.device
-    room, numbers = _room(device), _numbers(make)
+    room, numbers = _available_bytes(device), _count_numbers(make)
     if room is None or numbers is None:
         return
     ranks = plan.sharing_ranks if plan.zero_stage == 3 else plan.pipeline
@@ -41,7 +41,7 @@ def refuse_beyond_memory(make: Callable[[], TrainModel], *, plan: Plan, process:
         )
 
 
-def _numbers(make: Callable[[], TrainModel]) -> int | None:
+def _count_numbers(make: Callable[[], TrainModel]) -> int | None:
     """Parameters of the model; ``None`` for one that looks at values while it is built, of which there are none here."""
     try:
         with on_meta():
@@ -51,7 +51,7 @@ def _numbers(make: Callable[[], TrainModel]) -> int | None:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _room(device: torch.device) -> int | None:
+def _available_bytes(device: torch.device) -> int | None:
     """Bytes of the device; ``None`` where that cannot be told."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)

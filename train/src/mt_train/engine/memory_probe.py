@@ -20,7 +20,7 @@ KEPT_FREE = 0.05
 """Share of a device's memory that a trial does without: a long run falls apart into pieces, and callbacks keep some."""
 
 
-class Alone(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class LocalCollectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Inside, every collective is over at once and leaves its tensors as they are: they are as large as in the run, their values
     mean nothing, and no rank waits for another.
 
@@ -49,7 +49,7 @@ def fits(attempt: Callable[[], object]) -> bool:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed: on a GPU, in one of its libraries, or on a CPU, where torch has no class for it."""
+    """Return whether an allocation failed: on a GPU, in one of its libraries, or on a CPU, where torch has no class for it."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _TEXTS)
@@ -59,7 +59,7 @@ _TEXTS = ("DefaultCPUAllocator", "CUDA error: out of memory", "CUBLAS_STATUS_ALL
 
 
 @contextlib.contextmanager
-def with_less_memory(process: Process) -> Iterator[None]:
+def reserve_memory(process: Process) -> Iterator[None]:
     """A part of a GPU's memory is taken inside. On a CPU allocations fail where Linux would later kill the process."""
     if process.device.type == "cuda":
         size = torch.cuda.get_device_properties(process.device).total_memory
@@ -96,8 +96,8 @@ def _kibibytes(path: Path, name: str) -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-def give_back(process: Process) -> None:
-    """What nobody refers to any more, to the device."""
+def release_memory(process: Process) -> None:
+    """Give memory that nobody refers to any more back to the device."""
     gc.collect()
     if process.device.type == "cuda":
         torch.cuda.empty_cache()

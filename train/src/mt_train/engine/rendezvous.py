@@ -1,4 +1,4 @@
-"""How the processes of a run meet, over which network, and what it means when one loses the others."""
+"""Rendezvous of the processes of a run: over which network, and what it means when one loses the others."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ STORE_VARIABLE = "MT_STORE"
 """File through which the processes of one machine meet, when our own launcher started them."""
 
 
-def meet(backend: str, timeout: timedelta, rank: int, world: int) -> None:
+def join_processes(backend: str, timeout: timedelta, rank: int, world: int) -> None:
     """Join the processes of the run. Raises ``UsageError`` that names the address when that fails."""
     store = os.environ.get(STORE_VARIABLE)
     if world > 1 and store and not Path(store).parent.is_dir():  # torch would try for five minutes
-        raise _unmet(rank, timeout, f"{Path(store).parent} is gone, where the launcher lets them meet")
+        raise _rendezvous_error(rank, timeout, f"{Path(store).parent} is gone, where the launcher lets them meet")
     try:
-        dist.init_process_group(backend, timeout=timeout, rank=rank, world_size=world, **_meeting(world))
+        dist.init_process_group(backend, timeout=timeout, rank=rank, world_size=world, **_rendezvous_arguments(world))
     except (dist.DistNetworkError, dist.DistStoreError, ValueError) as error:
         reason = first_line(error)
         if STORE_VARIABLE in os.environ:
-            raise _unmet(rank, timeout, reason) from error
+            raise _rendezvous_error(rank, timeout, reason) from error
         address = ":".join(os.environ.get(name, f"({name} is not set)") for name in ("MASTER_ADDR", "MASTER_PORT"))
         if "EADDRINUSE" in reason:
             reason = "another program listens there; set MASTER_PORT to a free port (torchrun: --master-port)"
@@ -42,23 +42,23 @@ def meet(backend: str, timeout: timedelta, rank: int, world: int) -> None:
         raise UsageError(f"rank {rank} cannot meet the other processes at {address}: {reason}") from error
     except RuntimeError as error:
         if STORE_VARIABLE in os.environ:
-            raise lost(error, rank) or _unmet(rank, timeout, first_line(error)) from error
+            raise peer_error(error, rank) or _rendezvous_error(rank, timeout, first_line(error)) from error
         raise WorkerError(
             f"rank {rank} on {platform.node()} met the other processes, and then could not connect to one"
-            f" ({_plain(first_line(error))}). Either that one has ended, and says why, or the nodes cannot reach one another:"
+            f" ({_shorten_reason(first_line(error))}). Either that one has ended, and says why, or the nodes cannot reach one another:"
             " set GLOO_SOCKET_IFNAME to the network interface that joins them (`ip addr` lists them)"
         ) from error
 
 
-def _unmet(rank: int, timeout: timedelta, reason: str) -> WorkerError:
-    """What it means when the processes of our own launcher do not come together: one has ended, hangs, or is very slow."""
+def _rendezvous_error(rank: int, timeout: timedelta, reason: str) -> WorkerError:
+    """Return the error for processes of our own launcher that do not come together: one has ended, hangs, or is very slow."""
     return WorkerError(
         f"rank {rank} did not meet the other processes of this machine: {reason}. One of them has ended, and says why, or did not start"
         f" within --parallel.timeout-seconds ({timeout.total_seconds():g})"
     )
 
 
-def _meeting(world: int) -> dict[str, Any]:
+def _rendezvous_arguments(world: int) -> dict[str, Any]:
     """Alone without a network; through a file under our launcher; through ``MASTER_ADDR`` under any other."""
     if world == 1:
         return {"store": HashStore()}
@@ -67,7 +67,7 @@ def _meeting(world: int) -> dict[str, Any]:
     return {"init_method": "env://"}
 
 
-def interface(world: int) -> str:
+def network_interface(world: int) -> str:
     """The network interface towards ``MASTER_ADDR``, or nothing where that cannot be told.
 
     gloo by itself takes the one of the host's own name, which many systems give a loopback address: other nodes then cannot
@@ -95,15 +95,15 @@ _SIOCGIFADDR = 0x8915
 """Asks Linux for the address of an interface (netdevice(7))."""
 
 
-def lost(error: RuntimeError, rank: int) -> WorkerError | None:
-    """What it means when a collective fails because another process has ended or hangs; ``None`` for any other error.
+def peer_error(error: RuntimeError, rank: int) -> WorkerError | None:
+    """Return the error for a collective that fails because another process has ended or hangs; ``None`` for any other error.
 
     gloo raises plain ``RuntimeError``s, known by their text; NCCL's are ``DistError``s.
     """
     reason = first_line(error)
     if not (isinstance(error, dist.DistError) or "gloo" in reason):
         return None
-    shown = _plain(reason)
+    shown = _shorten_reason(reason)
     if "timed out" in reason.lower():
         return WorkerError(
             f"rank {rank} waited --parallel.timeout-seconds for another process, which did not answer ({shown}). Look at"
@@ -112,8 +112,8 @@ def lost(error: RuntimeError, rank: int) -> WorkerError | None:
     return WorkerError(f"rank {rank} lost the connection to another process, which ended first and says why ({shown})")
 
 
-def _plain(reason: str) -> str:
-    """Without the place in gloo's source, and without its advice."""
+def _shorten_reason(reason: str) -> str:
+    """Drop the place in gloo's source, and its advice."""
     return textwrap.shorten(_SOURCE_LINE.sub("", reason).partition(". This is typically")[0], 160, placeholder=" …")
 
 

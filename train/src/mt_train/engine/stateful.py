@@ -12,7 +12,7 @@ from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
 
 
-class HoldsState(Protocol):
+class StatefulEngine(Protocol):
     """The parameters, and the optimizer under and in DeepSpeed's wrapper."""
 
     @property

@@ -1,4 +1,4 @@
-"""What is asked of generation, checked in one place. Imports no torch, so that a wrong wish is told before a model loads."""
+"""Options of generation, checked in one place. Imports no torch, so that a wrong one is told before a model loads."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _BOUNDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingRules:
-    """How the next token is chosen; the names are those of transformers, and so are the formulas.
+    """Rules by which the next token is chosen; the names are those of transformers, and so are the formulas.
 
     ``greedy`` takes the likeliest token, ``num_beams`` above 1 searches for the likeliest text; both draw nothing.
     Frequency and presence penalties are OpenAI's. Raises ``UsageError`` that lists every value out of bounds.
@@ -76,16 +76,16 @@ class SamplingRules:
     early_stopping: bool = False
 
     def __post_init__(self) -> None:
-        refuse(faults(vars(self)))
+        raise_faults(find_faults(vars(self)))
 
     @property
     def draws(self) -> bool:
-        """Whether chance has a part in it."""
+        """Return whether chance has a part in it."""
         return not self.greedy and self.num_beams == 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class GenerationConfig:
     """Everything that decides about a text beside the model and the prompt. ``max_new_tokens`` counts tokens.
 
     A text ends before any of ``stop``; with ``choices`` it is one of them.
@@ -99,10 +99,10 @@ class Wishes:
 
     def __post_init__(self) -> None:
         own = {key: value for key, value in vars(self).items() if key != "rules"}
-        refuse(faults({**vars(self.rules), **own}))
+        raise_faults(find_faults({**vars(self.rules), **own}))
 
 
-def refuse(found: Sequence[str]) -> None:
+def raise_faults(found: Sequence[str]) -> None:
     """Raise ``UsageError`` with all faults, if there are any."""
     if len(found) == 1:
         raise UsageError(found[0])
@@ -110,8 +110,8 @@ def refuse(found: Sequence[str]) -> None:
         raise UsageError("\n".join([f"{len(found)} faults:", *(f"  {fault}" for fault in found)]))
 
 
-def faults(values: Mapping[str, Any], spell: Callable[[str], str] = str) -> list[str]:
-    """What is wrong with values of ``SamplingRules`` and ``Wishes``, which may be only some of them.
+def find_faults(values: Mapping[str, Any], spell: Callable[[str], str] = str) -> list[str]:
+    """Return the faults of values of ``SamplingRules`` and ``GenerationConfig``, which may be only some of them.
 
     ``spell`` turns the name of a field into what the user calls it.
     """
@@ -121,7 +121,7 @@ def faults(values: Mapping[str, Any], spell: Callable[[str], str] = str) -> list
 
 
 def _fault(name: str, value: Any) -> str:
-    """What a value has to be, where it is not; nothing for a fine one, and for what is no rule."""
+    """Return what a value has to be, where it is not; nothing for a fine one, and for what is no rule."""
     kind = _KINDS.get(name, "")
     fine, allowed = _BOUNDS.get(name, (lambda x: True, ""))
     if kind.endswith("None") and value is None:
@@ -162,5 +162,7 @@ def _stop_clashes(values: Mapping[str, Any], spell: Callable[[str], str], beams:
         yield f"{spell('choices')} already says what the text may be; leave {spell('stop')} out"
 
 
-_KINDS = {each.name: str(each.type) for each in (*fields(SamplingRules), *fields(Wishes))} | {"batch_size": "int"}
+_KINDS = {each.name: str(each.type) for each in (*fields(SamplingRules), *fields(GenerationConfig))} | {
+    "batch_size": "int"
+}
 """The type of each rule, as its class has it."""

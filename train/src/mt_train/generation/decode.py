@@ -66,7 +66,7 @@ def decode(
             prompts=[row.prompt for row in running],
             new=[row.new for row in running],
             eos_ids=eos_ids,
-            allowed=None if choices is None else [choices.allowed(row.new) for row in running],
+            allowed=None if choices is None else [choices.allowed_tokens(row.new) for row in running],
         )
         tokens = choose(logits_BV, history, rules, [row.generator for row in running])
         for row, token in zip(running, tokens, strict=True):

@@ -9,7 +9,7 @@ from mt_core.protocols import Template, Tokenizer
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedModel:
     """A model with its tokenizer, ready to run: what ``load_run`` and ``load_adapters`` give, and ``generate`` takes."""
 
     model: TrainModel

@@ -27,7 +27,7 @@ from mt_train.assemble.report import example, model_title, warnings
 from mt_train.assemble.run import RunOptions
 from mt_train.assemble.weights import adapter_weights, weights_of
 from mt_train.checkpoint.folder import check_usable
-from mt_train.data.packing import padded
+from mt_train.data.packing import padded_size
 from mt_train.engine.build import DTYPES, build_quantized, stored_layers, without_memory
 from mt_train.engine.plan import Plan, make_plan
 from mt_train.engine.processes import Process
@@ -36,27 +36,27 @@ from mt_train.planning import memory
 from mt_train.planning.activations import layer_activations
 from mt_train.planning.memory import Content, LayerActivations
 from mt_train.planning.moments import state_bytes
-from mt_train.planning.rates import shown_rates
+from mt_train.planning.rates import sample_rates
 from mt_train.plugins.resolve import Resolved
 
 
 def dry_run(resolved: Resolved, options: RunOptions, *, world: int) -> dict[str, Any]:
-    """What a run on ``world`` ranks would do and hold, as plain data; ``--json`` prints it, bytes and counts.
+    """Return what a run on ``world`` ranks would do and hold, as plain data; ``--json`` prints it, bytes and counts.
 
     Raises ``ConfigError`` with every fault of folder, layout, rows, tokenizer, model and weights; alone, a fault is raised as it is.
     """
     faults = _Faults()
     plan = data = drawn = None
-    with faults.kept():
+    with faults.collect():
         if options.output is not None:
             replaces = options.overwrite or options.anew
             resume, own = options.checkpoint is not None, files_of_components(resolved)
             check_usable(options.output, overwrite=replaces, resume=resume, own=own)
-    with faults.kept():
+    with faults.collect():
         plan = make_plan(resolved.config, world=world, device=_device(), offers=resolved.offers.values())
-    with faults.kept():
+    with faults.collect():
         data = build_data(resolved)
-    with faults.kept():
+    with faults.collect():
         drawn = draw(resolved, plan.pipeline if plan is not None else 1, options.checkpoint)
     faults.raise_all()
     assert plan is not None, "what is missing has left a fault"
@@ -72,7 +72,7 @@ class _Faults:
         self._errors: list[MtError] = []
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def collect(self) -> Iterator[None]:
         try:
             yield
         except MtError as error:
@@ -127,10 +127,10 @@ def draw(resolved: Resolved, stages: int, checkpoint: Path | None = None) -> Dra
     own = [name for name, _ in model.named_parameters() if name not in set(names)]
     adapter_weights(resolved, model, adapter, names, own, checkpoint)
     groups = parameter_groups(resolved, model, adapter)
-    return Drawing(model=model, bounds=bounds, groups=groups, quantized=_quantized(resolved, make))
+    return Drawing(model=model, bounds=bounds, groups=groups, quantized=_quantized_bytes(resolved, make))
 
 
-def _quantized(resolved: Resolved, make: Callable[[], TrainModel]) -> dict[str, int]:
+def _quantized_bytes(resolved: Resolved, make: Callable[[], TrainModel]) -> dict[str, int]:
     """Found on a model of its own: the activations are those of the dense layers, which fake tensors can run."""
     quantizer: Quantizer | None = resolved.build("quantizer", resolved.config.quantizer.options)
     if quantizer is None:
@@ -140,7 +140,7 @@ def _quantized(resolved: Resolved, make: Callable[[], TrainModel]) -> dict[str, 
 
 
 def contents(resolved: Resolved, plan: Plan, drawn: Drawing) -> list[Content]:
-    """What the ranks of each stage have."""
+    """Return what the ranks of each stage have."""
     make = partial(resolved.build, "optimizer", resolved.config.optimizer.options)
     kept = state_bytes(make, drawn.groups, flat=plan.zero_stage > 0)
     dense = {id(parameter) for name, parameter in drawn.model.named_parameters() if name not in drawn.quantized}
@@ -163,7 +163,7 @@ def _content(
 
 
 def _distinct(layers: Sequence[Layer]) -> list[nn.Parameter]:
-    """Their parameters, a shared one once."""
+    """Return the parameters of layers, a shared one once."""
     return list({id(parameter): parameter for layer in layers for parameter in layer.module.parameters()}.values())
 
 
@@ -186,7 +186,7 @@ def _about(resolved: Resolved, plan: Plan, data: RunData, drawn: Drawing) -> dic
             "trained": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
         },
         "groups": [asdict(group) for group in group_sizes(drawn.groups, lr=rate)],
-        "rates": shown_rates(schedule, rate, steps),
+        "rates": sample_rates(schedule, rate, steps),
         "data": {
             "train": data.train.report.as_dict(),
             "held_out": data.held_out.report.as_dict() if len(data.held_out) else None,
@@ -216,7 +216,7 @@ def _row_tokens(resolved: Resolved, data: RunData) -> int:
     config = resolved.config
     if config.data.batching == "packing":
         return config.train.sequence_len
-    return padded(int(data.train.lengths.max()), config.data.pad_multiple, config.train.sequence_len)
+    return padded_size(int(data.train.lengths.max()), config.data.pad_multiple, config.train.sequence_len)
 
 
 def _stages(resolved: Resolved, plan: Plan, drawn: Drawing, row_tokens: int) -> list[dict[str, Any]]:
@@ -229,7 +229,7 @@ def _stages(resolved: Resolved, plan: Plan, drawn: Drawing, row_tokens: int) -> 
         {
             "ranks": [number * ranks, (number + 1) * ranks - 1],
             "first_layer": start,
-            "layers": _named(start, end, drawn.bounds[-1]),
+            "layers": _name_layers(start, end, drawn.bounds[-1]),
             "parameters": sum(parameter.numel() for parameter in _distinct(layers)),
             "memory": {
                 "weights": asdict(memory.weights(plan, content)),
@@ -267,7 +267,7 @@ def _activations(
     return asdict(memory.activations(plan, stage, counted[slice(*bounds)], head, recompute=recompute))
 
 
-def _named(start: int, end: int, layers: int) -> str:
+def _name_layers(start: int, end: int, layers: int) -> str:
     """``embedding, blocks 0–3, norm, head``: the layers from ``start`` up to ``end``."""
     first, last = max(start, 1) - 1, min(end, layers - 2) - 2
     blocks = [] if last < first else [f"block {first}" if first == last else f"blocks {first}–{last}"]

@@ -11,7 +11,7 @@ from mt_core.config.base import ModelConfig
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.plugins.metadata import BUILT_IN
 from mt_train.assemble.data import RunData
-from mt_train.data.row_statistics import DataReport
+from mt_train.data.row_statistics import RowStatistics
 from mt_train.data.sample_text import examples
 from mt_train.plugins.resolve import Resolved, resolve
 
@@ -47,7 +47,7 @@ def describe_rows(resolved: Resolved, data: RunData, *, count: int) -> dict[str,
     """Everything that is known of the rows, and ``count`` examples, as plain data; ``--json`` prints it."""
     config, splits = resolved.config, {"train": data.train, "held_out": data.held_out}
     reports = {name: samples.report for name, samples in splits.items() if samples.report.rows_read or len(samples)}
-    whole = DataReport.total(reports.values())
+    whole = RowStatistics.total(reports.values())
     chosen = {slot: getattr(config, slot).name for slot in ("dataset", "objective", "tokenizer", "model")}
     return {
         "schema": SCHEMA,

@@ -13,7 +13,7 @@ WAIT, WARMUP, ACTIVE = 1, 1, 3
 
 
 @contextmanager
-def profiled(folder: Path | None, *, rank: int) -> Iterator[Callable[[], None]]:
+def profile_steps(folder: Path | None, *, rank: int) -> Iterator[Callable[[], None]]:
     """Gives a function to call after each step; writes ``trace-rank-N.json`` (Chrome's format) after five steps."""
     if folder is None:
         yield lambda: None

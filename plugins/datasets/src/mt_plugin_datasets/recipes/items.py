@@ -1,4 +1,4 @@
-"""What the rows of the classic sets say. Each function reads the shapes in which a set was published."""
+"""Items of the classic sets, read from their rows. Each function reads the shapes in which a set was published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recipe is, and the dataset that it makes of a set's own rows."""
+"""Recipe of a set, and the dataset that it makes of a set's own rows."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class _LowRank(RuleOptimizer):
         raise NotImplementedError
 
     def factor(self, group: Group) -> float:
-        """Of projected matrices' directions."""
+        """Return the factor of projected matrices' directions."""
         raise NotImplementedError
 
 
@@ -99,7 +99,7 @@ class Apollo(_LowRank):
 
 
 def _limited(update: Tensor, state: State) -> Tensor:
-    """At most 1% longer than the update before (https://arxiv.org/abs/2410.01623, norm-growth limiter)."""
+    """Limit an update to at most 1% longer than the update before (https://arxiv.org/abs/2410.01623, norm-growth limiter)."""
     length = torch.linalg.vector_norm(update).reshape(1)
     if "length" in state:
         excess = (length / (state["length"] + 1e-8)).clamp(min=1.01) / 1.01
@@ -109,7 +109,7 @@ def _limited(update: Tensor, state: State) -> Tensor:
 
 
 def is_projected(weight: Tensor, group: Group) -> bool:
-    """Whether a matrix is larger than the projection would be."""
+    """Return whether a matrix is larger than the projection would be."""
     return bool(group["transformed"]) and min(weight.shape) > group["rank"]
 
 

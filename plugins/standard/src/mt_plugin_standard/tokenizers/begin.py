@@ -1,4 +1,4 @@
-"""What a Hugging Face tokenizer puts in front of a text: its post-processor says it."""
+"""Ids that a Hugging Face tokenizer puts in front of a text: its post-processor says it."""
 
 from __future__ import annotations
 

@@ -34,14 +34,14 @@ _LIBRARIES = {
 _WORKER = Path(__file__).with_name("native_check.py")
 _WALL_SECONDS = 300
 """The processor time of a trial ends long before, unless the machine does something else."""
-_ALONE = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-_FATES = {
+_SINGLE_THREADED = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+_EXITS = {
     "SIGXCPU": "reading it, or a few short texts with it, does not come to an end",
     "SIGKILL": "reading it, or a few short texts with it, does not come to an end, or takes too much memory",
 }
 
 
-def tried(files: Sequence[Path], kind: Kind, place: Path, *, named: Path | None = None) -> None:
+def check_tokenizer(files: Sequence[Path], kind: Kind, place: Path, *, named: Path | None = None) -> None:
     """Try a tokenizer (``place``: its file or folder; ``named`` in messages) whose ``files`` were not read here before.
 
     Raises ``MtError`` with the fault where that fails (of a SentencePiece model the reason alone); nothing is remembered then.
@@ -50,7 +50,7 @@ def tried(files: Sequence[Path], kind: Kind, place: Path, *, named: Path | None 
     mark = cache_root() / "tokenizers" / key
     if mark.is_file():
         return
-    _try(kind, place, named or place)
+    _run_check(kind, place, named or place)
     try:
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
@@ -67,7 +67,7 @@ def _stamp(file: Path) -> tuple[int, int]:
 
 @cache
 def _hash(files: tuple[Path, ...], stamps: tuple[tuple[int, int], ...], kind: Kind) -> str:
-    """Of what the files say, and of who reads them; ``stamps`` are of the files as they are now."""
+    """Hash what the files say, and of who reads them; ``stamps`` are of the files as they are now."""
     digest = hashlib.sha256(kind.encode())
     for name in _LIBRARIES[kind]:
         digest.update(f"{name} {_version(name)}\0".encode())
@@ -84,7 +84,7 @@ def _version(name: str) -> str:
         return ""
 
 
-def _try(kind: Kind, place: Path, named: Path) -> None:
+def _run_check(kind: Kind, place: Path, named: Path) -> None:
     command = [sys.executable, "-P", str(_WORKER), kind, str(place)]
     try:
         done = subprocess.run(
@@ -92,14 +92,14 @@ def _try(kind: Kind, place: Path, named: Path) -> None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **_ALONE},
+            env={**os.environ, **_SINGLE_THREADED},
             timeout=_WALL_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise _unreadable(named, kind, _FATES["SIGKILL"]) from error
+        raise _unreadable(named, kind, _EXITS["SIGKILL"]) from error
     if done.returncode:
-        raise _unreadable(named, kind, _fate(done.returncode, done.stdout))
+        raise _unreadable(named, kind, _describe_exit(done.returncode, done.stdout))
 
 
 def _unreadable(place: Path, kind: Kind, reason: str) -> MtError:
@@ -110,12 +110,12 @@ def _unreadable(place: Path, kind: Kind, reason: str) -> MtError:
     )
 
 
-def _fate(code: int, said: bytes) -> str:
+def _describe_exit(code: int, said: bytes) -> str:
     words = _first(said.decode("utf-8", "replace"))
     if code > 0:
         return words or f"the process that tried it ended with {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    return _FATES.get(name, f"it ends the process that reads it ({name})")
+    return _EXITS.get(name, f"it ends the process that reads it ({name})")
 
 
 def _first(text: str) -> str:

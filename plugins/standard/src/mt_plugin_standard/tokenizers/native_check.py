@@ -98,7 +98,7 @@ def use(tokenizer: Any) -> None:
 
 
 def _read(tokenizer: Any, text: str, literally: bool) -> None:
-    """In each way in which a run does. A text that has no tokens here is an ``Exception``, and no fault of the file."""
+    """Read a text in each way in which a run does. A text that has no tokens here is an ``Exception``, and no fault of the file."""
     try:
         encoded = tokenizer.encode(text, add_special_tokens=False)
         tokenizer.decode(encoded.ids, skip_special_tokens=literally)

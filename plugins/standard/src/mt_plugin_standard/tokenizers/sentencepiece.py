@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from mt_core import DataError, MtConfig, MtError
-from mt_plugin_standard.tokenizers.file_check import tried
+from mt_plugin_standard.tokenizers.file_check import check_tokenizer
 
 from .byte import utf8
 
@@ -24,7 +24,7 @@ CONFIG_NAME = "tokenizer_config.json"
 
 
 class SentencePieceConfig(MtConfig):
-    """Where the model is."""
+    """File of the model."""
 
     path: str = Field(min_length=1, description="SentencePiece model file, or a folder with a tokenizer.model")
 
@@ -94,7 +94,7 @@ def build_sentencepiece(config: SentencePieceConfig) -> SentencePieceTokenizer:
 
     file = _model_file(Path(expanduser(config.path)))
     try:
-        tried([file], "sentencepiece", file)
+        check_tokenizer([file], "sentencepiece", file)
         processor = SentencePieceProcessor(model_file=str(file))
     except (RuntimeError, OSError, MtError) as error:
         raise MtError(
@@ -105,7 +105,7 @@ def build_sentencepiece(config: SentencePieceConfig) -> SentencePieceTokenizer:
 
 
 def _begins(beside: Path) -> bool:
-    """Whether texts begin with the begin token, as Meta's do: unless the config beside the model says ``add_bos_token: false``.
+    """Return whether texts begin with the begin token, as Meta's do: unless the config beside the model says ``add_bos_token: false``.
 
     Raises ``MtError`` for a config that is no JSON.
     """

@@ -1,7 +1,7 @@
 """Characters of each token from the widths of tokens, where a text is nothing but its tokens one after another.
 
 So it is with byte-level BPE, whose tokens are bytes: the tokenizer's own offsets are these sums, and cost it a sixth of its time. What
-else a tokenizer may do to a text is looked for once (``widths``), and each text shows that it was right (``Stretches.fill``).
+else it may do to a text is looked for once (``token_byte_lengths``), and each text shows that it was right (``TokenOffsets.fill``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FORMS = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
 _SPLITS = frozenset({"Split", "Digits", "Punctuation", "UnicodeScripts"})
 
 
-class Offsets(Sequence[tuple[int, int]]):
+class LazyOffsets(Sequence[tuple[int, int]]):
     """Characters of each token, as the tokenizer says. One costs little to look up, and all of them as much as a sixth of the encoding."""
 
     __slots__ = ("_encoding",)
@@ -50,21 +50,21 @@ class Offsets(Sequence[tuple[int, int]]):
 
 
 @dataclass(frozen=True)
-class Widths:
+class TokenByteLengths:
     """Bytes of each token of a vocabulary, and the normal forms in which the tokenizer reads a text."""
 
     sizes: NDArray[np.int32]
     forms: Sequence[Any]
 
     def hold_for(self, text: str) -> bool:
-        """Whether the text is read as it stands. Raises ``DataError`` on a lone surrogate."""
+        """Return whether the text is read as it stands. Raises ``DataError`` on a lone surrogate."""
         return text.isascii() or (utf8(text) != b"" and all(is_normalized(form, text) for form in self.forms))
 
 
-class Stretches(Sequence[tuple[int, int]]):
+class TokenOffsets(Sequence[tuple[int, int]]):
     """Characters of each token of a text, without a gap."""
 
-    def __init__(self, text: str, ids: Sequence[int], widths: Widths) -> None:
+    def __init__(self, text: str, ids: Sequence[int], widths: TokenByteLengths) -> None:
         self._text, self._is_ascii = text, text.isascii()
         numbers = np.frombuffer(struct.pack(f"{len(ids)}i", *ids), np.int32)  # half the time of np.array
         self._ends: NDArray[np.int64] = widths.sizes[numbers].cumsum(dtype=np.int64)
@@ -72,7 +72,7 @@ class Stretches(Sequence[tuple[int, int]]):
 
     @property
     def fill(self) -> bool:
-        """Whether the text is nothing but these."""
+        """Return whether the text is nothing but these."""
         return self._size == (int(self._ends[-1]) if len(self._ends) else 0)
 
     def tokens_in(self, start: int, end: int) -> tuple[int, int]:
@@ -106,8 +106,8 @@ class Stretches(Sequence[tuple[int, int]]):
         return list(zip((numbers[starts] - 1).tolist(), numbers[self._ends - 1].tolist(), strict=True))
 
 
-def widths(backend: Any) -> Widths | None:
-    """Those of a tokenizer that makes nothing but tokens of a text; ``None`` where that is not certain."""
+def token_byte_lengths(backend: Any) -> TokenByteLengths | None:
+    """Return the bytes of each token for a tokenizer that makes nothing but tokens of a text; ``None`` where that is not certain."""
     added = backend.get_added_tokens_decoder()
     if not _keeps_text(backend) or any(token.lstrip or token.rstrip for token in added.values()):
         return None
@@ -119,11 +119,11 @@ def widths(backend: Any) -> Widths | None:
         sizes[number] = len(text)
     for number, token in added.items():
         sizes[number] = len(token.content.encode())
-    return Widths(sizes, [step["type"] for step in steps(backend.normalizer)])
+    return TokenByteLengths(sizes, [step["type"] for step in steps(backend.normalizer)])
 
 
 def _keeps_text(backend: Any) -> bool:
-    """Whether nothing is cut off, put in, replaced, or left out of the offsets. What is not known here may do any of this."""
+    """Return whether nothing is cut off, put in, replaced, or left out of the offsets. What is not known here may do any of this."""
     from tokenizers import models
 
     model, before = backend.model, steps(backend.pre_tokenizer)
