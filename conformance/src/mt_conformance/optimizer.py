@@ -140,7 +140,9 @@ class BaseOptimizerConformance(LayoutConformance):
         second = self.optimizer(mt_host, tmp_path, self.split(mt_host, tmp_path, named))
         for parameter in named.values():
             if state := copy.deepcopy(dict(first.state.get(parameter, {}))):
-                faults = sorted(f"{key}: {type(value).__name__}" for key, value in state.items() if not _plain(value))
+                faults = sorted(
+                    f"{key}: {type(value).__name__}" for key, value in state.items() if not _is_plain(value)
+                )
                 assert not faults, (
                     f"the state holds {', '.join(faults)}; a checkpoint takes tensors and numbers only, since nothing is pickled"
                 )
@@ -263,5 +265,5 @@ def _takes(config: MtConfig, **options: Any) -> bool:
     return True
 
 
-def _plain(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, Tensor | int | float | bool)

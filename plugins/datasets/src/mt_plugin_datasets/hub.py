@@ -126,7 +126,7 @@ def _load(config: HubConfig, split: str) -> Any:
     folder = Path(expanduser(config.path))
     try:
         if _is_saved(folder):
-            saved = _saved(datasets, config, folder, split).with_format(None)  # all columns, and no tensors
+            saved = _open_saved(datasets, config, folder, split).with_format(None)  # all columns, and no tensors
             return saved.to_iterable_dataset() if config.streaming else saved
         return datasets.load_dataset(
             str(folder) if folder.exists() else config.path,
@@ -144,7 +144,7 @@ def _load(config: HubConfig, split: str) -> Any:
         raise DataError(_problem(config, folder, split, error)) from error
 
 
-def _saved(datasets: Any, config: HubConfig, folder: Path, split: str) -> Any:
+def _open_saved(datasets: Any, config: HubConfig, folder: Path, split: str) -> Any:
     """Open what ``save_to_disk`` wrote: a dataset, or several by split. It has no configurations, files or revisions."""
     for key in ("subset", "revision", "data_files"):
         if getattr(config, key):

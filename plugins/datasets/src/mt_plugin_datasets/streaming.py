@@ -81,7 +81,7 @@ class PipedLines:
                 " into a file."
             )
         self._is_read = True
-        return map(_row, _pieces(self._path, _piped(self._path)))
+        return map(_row, _pieces(self._path, _read_pipe(self._path)))
 
     def state_dict(self) -> dict[str, Any]:
         """None: what went through a pipe is gone."""
@@ -134,7 +134,7 @@ def _lines(content: Iterable[bytes], path: Path, line: int) -> Iterator[bytes]:
         yield last
 
 
-def _piped(path: Path) -> Iterator[bytes]:
+def _read_pipe(path: Path) -> Iterator[bytes]:
     """Read a pipe as it comes: a line is not kept back until the next megabyte is there."""
     with path.open("rb") as file:
         while piece := file.read1(_PIPED):

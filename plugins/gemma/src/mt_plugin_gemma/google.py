@@ -52,7 +52,7 @@ def matches(path: Path) -> bool:
 
 def values(path: Path) -> Mapping[str, Any]:
     """The published size that has these tensors. Raises ``WeightsError`` for one that is not known, or has int8 weights."""
-    seen = [_seen(file) for file in _files(path)]
+    seen = [_scan(file) for file in _files(path)]
     names = frozenset[str]().union(*(each.names for each in seen))
     if scaled := sorted(name for name in names if name.endswith("weight_scaler")):
         raise WeightsError(f"{path} has int8 weights ({scaled[0]}, …); use the checkpoint without -quant in its name")
@@ -96,7 +96,7 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _seen(path: Path) -> _Seen:
+def _scan(path: Path) -> _Seen:
     """The names in a pickle, and the rows of the embedding, from its opcodes: nothing is executed, and no torch is needed."""
     names: list[str] = []
     numbers: list[int] = []

@@ -87,7 +87,7 @@ def values(path: Path) -> Mapping[str, Any]:
     }
     for file in _files(path):
         check_file(contained_file(path, file))
-    unsaid = _published(shape, scaled=params.use_scaled_rope) or _guessed(params, shape["vocab_size"])
+    unsaid = _published_fields(shape, scaled=params.use_scaled_rope) or _guess_fields(params, shape["vocab_size"])
     return {**shape, **unsaid, **({} if params.max_seq_len is None else {"max_seq_len": params.max_seq_len})}
 
 
@@ -109,7 +109,7 @@ def _ffn_dim(params: MetaParams) -> int:
     return params.multiple_of * ((hidden + params.multiple_of - 1) // params.multiple_of)
 
 
-def _published(shape: Mapping[str, Any], *, scaled: bool) -> dict[str, Any] | None:
+def _published_fields(shape: Mapping[str, Any], *, scaled: bool) -> dict[str, Any] | None:
     """Return what the published size of this shape says beyond ``params.json``: 3.2's factor 32, for one, stands nowhere in it."""
     for variant in VARIANTS.values():
         is_scaled = variant.get("rope_scaling", {}).get("type") == "llama3"
@@ -118,7 +118,7 @@ def _published(shape: Mapping[str, Any], *, scaled: bool) -> dict[str, Any] | No
     return None
 
 
-def _guessed(params: MetaParams, vocabulary: int) -> dict[str, Any]:
+def _guess_fields(params: MetaParams, vocabulary: int) -> dict[str, Any]:
     """Guess for a shape that was never published: the context by generation, and Llama 3.1's scaling where there is one."""
     if params.use_scaled_rope:
         scaling = {
@@ -192,14 +192,14 @@ def _loader(pieces: list[Callable[[], Tensor]], name: str, ours: str, config: Ll
     heads = {"wq": config.n_heads, "wk": config.n_kv_heads}.get(name.split(".")[-2])
 
     def load() -> Tensor:
-        whole = _joined(name, [piece() for piece in pieces], config)
+        whole = _join(name, [piece() for piece in pieces], config)
         # A tensor of another shape goes on as it is: the model lists all that do not fit.
         return halves(whole, heads) if heads is not None and tuple(whole.shape) == wanted else whole
 
     return load
 
 
-def _joined(name: str, pieces: list[Tensor], config: LlamaConfig) -> Tensor:
+def _join(name: str, pieces: list[Tensor], config: LlamaConfig) -> Tensor:
     import torch
 
     if len(pieces) == 1:

@@ -130,7 +130,7 @@ class Folder:
 
 def refuse_other(stored: Search, given: Search, path: Path) -> None:
     """Raises ``ConfigError`` with each key in which a search that goes on is not the one that was begun."""
-    before, now = _flat(stored), _flat(given)
+    before, now = _flatten(stored), _flatten(given)
     faults = [
         Fault(
             key=key.replace("_", "-"),
@@ -144,7 +144,7 @@ def refuse_other(stored: Search, given: Search, path: Path) -> None:
         raise ConfigError(faults)
 
 
-def _flat(search: Search) -> dict[str, Any]:
+def _flatten(search: Search) -> dict[str, Any]:
     space = {f"search.{key}": str(dimension) for key, dimension in search.space.items()}
     return dict(_leaves(search.raw)) | space | search.settings.model_dump()
 

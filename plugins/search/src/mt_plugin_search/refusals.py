@@ -20,7 +20,7 @@ def refusals(raw: Mapping[str, Any], space: Space, *, processes: int | None, met
     found: dict[str, Fault] = {}
     for values, key in _probes(space):
         for fault in _faults(with_values(raw, values), processes, metric):
-            found.setdefault(str(fault), _told(fault, space, values, key))
+            found.setdefault(str(fault), _fault_of_space(fault, space, values, key))
     told = {str(fault): fault for fault in found.values()}
     return list(told.values())
 
@@ -51,7 +51,7 @@ def _never_comes(config: RunConfig, metric: str) -> tuple[Fault, ...]:
     return (Fault(key="metric", problem=f"{metric} never comes: this run holds no rows out.", fix=fix),)
 
 
-def _told(fault: Fault, space: Space, values: Mapping[str, Value], key: str) -> Fault:
+def _fault_of_space(fault: Fault, space: Space, values: Mapping[str, Value], key: str) -> Fault:
     """The fault as one of the space, where the value of one of its keys is to blame."""
     named = fault.key.replace("-", "_")
     blamed = named if named in space else f"{named}.name" if f"{named}.name" in space else key

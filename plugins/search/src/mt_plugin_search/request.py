@@ -90,7 +90,7 @@ class Search:
             "after": self.settings.prune_after,
             "first_step": self.settings.prune_from,
         }
-        return merge(raw, {"callbacks": _named(raw) | {CALLBACK: options}})
+        return merge(raw, {"callbacks": _name_optimizers(raw) | {CALLBACK: options}})
 
     def as_yaml(self) -> str:
         """Return what reads back as this search."""
@@ -98,7 +98,7 @@ class Search:
         return write_yaml({"schema": 1, "config": dict(self.raw), "space": space, **self.settings.model_dump()})
 
 
-def _named(raw: Mapping[str, Any]) -> dict[str, Any]:
+def _name_optimizers(raw: Mapping[str, Any]) -> dict[str, Any]:
     given = raw.get("callbacks")
     return dict(given) if isinstance(given, Mapping) else {}
 
@@ -108,7 +108,7 @@ def prepared(raw: Mapping[str, Any], space: Mapping[str, Any], options: Mapping[
     settings, faults = _settings(options)
     dimensions, wrong = read_space(space)
     faults += wrong
-    faults += _unlistable(dimensions, settings) + _reserved(raw, dimensions)
+    faults += _unlistable(dimensions, settings) + _reserved_faults(raw, dimensions)
     processes = settings.nproc_per_node
     faults += refusals(
         raw, dimensions, processes=None if processes == "auto" else int(processes), metric=settings.figure
@@ -140,7 +140,7 @@ def _unlistable(space: Mapping[str, Dimension], settings: Settings) -> list[Faul
     ]
 
 
-def _reserved(raw: Mapping[str, Any], space: Mapping[str, Dimension]) -> list[Fault]:
+def _reserved_faults(raw: Mapping[str, Any], space: Mapping[str, Dimension]) -> list[Fault]:
     """Keys of a run that a search has no use for."""
     train = raw.get("train")
     if "train.max_minutes" not in space and not (isinstance(train, Mapping) and train.get("max_minutes") is not None):

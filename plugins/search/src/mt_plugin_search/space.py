@@ -168,10 +168,10 @@ def _range(log: str | None, low: str, high: str, step: str | None) -> Range:
     if log and stride is not None:
         raise ValueError(f"is {text}; a range is log: or has steps, not both. Leave one out, or list the values.")
     found = Range(low=begin, high=end, step=stride, log=bool(log), whole=whole)
-    return found if stride is None else _stepped(found, text)
+    return found if stride is None else _check_steps(found, text)
 
 
-def _stepped(found: Range, text: str) -> Range:
+def _check_steps(found: Range, text: str) -> Range:
     """The range, if its steps lead from one end to the other."""
     step = found.step or 0.0
     if not 0 < step <= found.high - found.low:

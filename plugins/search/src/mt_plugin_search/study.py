@@ -44,7 +44,7 @@ class Study:
         self._search = search
         settings = search.settings
         self._study = optuna.create_study(
-            storage=_opened(folder / JOURNAL),
+            storage=_open(folder / JOURNAL),
             study_name=NAME,
             direction="minimize" if settings.minimize else "maximize",
             pruner=median_pruner(after=settings.prune_after, first_step=settings.prune_from),
@@ -151,7 +151,7 @@ def _suggest(trial: optuna.trial.Trial, key: str, dimension: Dimension) -> None:
         trial.suggest_float(key, dimension.low, dimension.high, step=dimension.step, log=dimension.log)
 
 
-def _opened(path: Path) -> JournalStorage:
+def _open(path: Path) -> JournalStorage:
     """The journal, without a line that a kill cut short. Raises ``MtError`` where it cannot be read."""
     Path(f"{path}.lock").unlink(missing_ok=True)  # of a search that was killed: the folder is ours
     if path.exists():

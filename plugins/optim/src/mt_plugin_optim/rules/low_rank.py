@@ -92,13 +92,13 @@ class Apollo(_LowRank):
         dim = (1 if _is_tall(gradient_MN) else 0) if group["scaled"] == "channel" else (0, 1)
         lengths, before = (torch.linalg.vector_norm(each, dim=dim, keepdim=True) for each in (direction, small))
         scaled = gradient_MN * (lengths / (before + 1e-8))
-        return _limited(scaled, state)
+        return _limit(scaled, state)
 
     def factor(self, group: Group) -> float:
         return math.sqrt(group["scale"])
 
 
-def _limited(update: Tensor, state: State) -> Tensor:
+def _limit(update: Tensor, state: State) -> Tensor:
     """Limit an update to at most 1% longer than the update before (https://arxiv.org/abs/2410.01623, norm-growth limiter)."""
     length = torch.linalg.vector_norm(update).reshape(1)
     if "length" in state:

@@ -152,11 +152,11 @@ def _keeps_offsets(step: dict[str, Any]) -> bool:
 
 def steps(part: Any) -> list[dict[str, Any]]:
     """A part of a tokenizer, or those that it is made of, as ``tokenizer.json`` has them."""
-    return _listed(json.loads(part.__getstate__())) if part is not None else []
+    return _list_steps(json.loads(part.__getstate__())) if part is not None else []
 
 
-def _listed(step: dict[str, Any]) -> list[dict[str, Any]]:
+def _list_steps(step: dict[str, Any]) -> list[dict[str, Any]]:
     if step["type"] != "Sequence":
         return [step]
     inner = next(value for value in step.values() if isinstance(value, list))
-    return [each for one in inner for each in _listed(one)]
+    return [each for one in inner for each in _list_steps(one)]
