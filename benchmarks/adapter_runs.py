@@ -40,7 +40,7 @@ from learning import (
     english,
     frozen_base,
     loss_on,
-    resolved_for,
+    parts_for,
     taught,
     text_of,
     trained_numbers,
@@ -125,7 +125,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _base() -> dict[str, Any]:
-    model = frozen_base(TASK, resolved_for(TASK, WHOLE, {}, 0))
+    model = frozen_base(TASK, parts_for(TASK, WHOLE, {}, 0))
     return {
         "weights": sum(each.numel() for each in model.parameters()),
         "loss": round(loss_on(HELD_OUT, model), 6),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations, product
 from math import log
 from pathlib import Path
@@ -20,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "adapters"))
 import torch
 from adapter_page import NEAR
 from catalogue import WHOLE, components, small
-from learning import Task, asked, frozen_base, probe_of_rows, resolved_for
+from learning import Task, asked, frozen_base, parts_for, probe_of_rows
 from torch import Tensor
 
 from mt_core import Adapter, MtError
@@ -96,18 +95,17 @@ def _nearest(way: Iterator[Options], count: Callable[[Options], int], wanted: in
 
 def counter(task: Task, name: str) -> Callable[[Options], int]:
     """Options → numbers that are trained, with the ranks that rows of the run give, where they give ranks."""
-    component, resolved = components()[name], resolved_for(task, WHOLE, {}, 0)
-    make = partial(resolved.build, "train_model", resolved.config.model.options)
+    component, parts = components()[name], parts_for(task, WHOLE, {}, 0)
     probe: list[_Remembered] = []
 
     def count(options: Options) -> int:
         adapter: Adapter = component.build(component.config(**options))
         if type(adapter).prepare is not Adapter.prepare:
-            base = frozen_base(task, resolved)
+            base = frozen_base(task, parts)
             probe.extend([] if probe else [_Remembered(probe_of_rows(task, base, 0))])
             adapter.prepare(base, probe[0])  # type: ignore[arg-type]
         with torch.device("meta"):
-            model = make()
+            model = parts.model()
             adapter.inject(model)
         parameters, trained = dict(model.named_parameters()), adapter.trainable_parameters(model)
         return sum(parameters[key].numel() for key in trained)

@@ -27,6 +27,7 @@ from mt_core.nn import TokenObjective
 from mt_core.plugins.host import PluginHost
 from mt_core.protocols import Sample
 from mt_train.assemble.model import build_engine
+from mt_train.assemble.parts import Parts
 from mt_train.checkpoint import manifest as manifest_module
 from mt_train.checkpoint.store import CheckpointStore, Retention
 from mt_train.engine.engine import Engine
@@ -40,9 +41,9 @@ def trained_engine(deepspeed: Any, process: Process, options: argparse.Namespace
     """An engine whose optimizer has state."""
     shape = {"dim": options.dim, "n_layers": options.layers, "n_heads": 8, "n_kv_heads": 4, "vocab_size": 32_000}
     raw = {"model": {"name": "llama", **shape, "ffn_dim": options.dim * 11 // 4}, "train": {"steps": 1}}
-    resolved, objective = resolve(raw, PluginHost.discover()), TokenObjective()
-    plan = make_plan(resolved.config, world=1, device="cpu", offers=resolved.offers.values())
-    engine = build_engine(resolved, objective, plan=plan, process=process, deepspeed=deepspeed, say=lambda text: None)
+    parts, objective = Parts.of(resolve(raw, PluginHost.discover())), TokenObjective()
+    plan = make_plan(parts.config, world=1, device="cpu", offers=parts.offers.values())
+    engine = build_engine(parts, objective, plan=plan, process=process, deepspeed=deepspeed, say=lambda text: None)
     row = Sample(list(range(16)), [True] * 16, "row")
     engine.train_step([objective.collate([[row]], length=16).with_index()])
     return engine

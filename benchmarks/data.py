@@ -153,19 +153,20 @@ def batches(folder: Path, case: str, cache: str | None, see: See) -> float:
     import mt_plugin_standard.objectives.pretrain  # noqa: F401  torch, before the clock starts
     from mt_core.plugins.host import PluginHost
     from mt_train.assemble.data import build_data, build_tokenizer, make_loader
+    from mt_train.assemble.parts import Parts
     from mt_train.data.loader import Position
     from mt_train.engine.plan import make_plan
     from mt_train.engine.processes import Process
     from mt_train.plugins.resolve import resolve
 
-    resolved = resolve(run_config(folder, case, cache), PluginHost.discover())
-    plan, process = make_plan(resolved.config, world=1, device="cpu", offers=[]), Process.from_environment()
-    tokenizer = build_tokenizer(resolved)
+    parts = Parts.of(resolve(run_config(folder, case, cache), PluginHost.discover()))
+    plan, process = make_plan(parts.config, world=1, device="cpu", offers=[]), Process.from_environment()
+    tokenizer = build_tokenizer(parts)
     if os.environ.get(NO_WORDS):
         tokenizer._words = None  # type: ignore[attr-defined]
     with mock.patch("mt_train.assemble.data.build_tokenizer", return_value=tokenizer):
-        clock, data = Clock(), build_data(resolved)
-        loader, seen = make_loader(resolved.config, data, plan, process), 0
+        clock, data = Clock(), build_data(parts)
+        loader, seen = make_loader(parts.config, data, plan, process), 0
         for window in loader.windows(Position()):
             for batch in window.batches:
                 seen += batch.input_ids.numel()

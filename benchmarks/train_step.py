@@ -145,10 +145,11 @@ def ours(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
     from mt_core.plugins.host import PluginHost
     from mt_core.protocols import Sample, StepRecord
     from mt_train.assemble.model import build_engine
+    from mt_train.assemble.parts import Parts
     from mt_train.data.loader import Position, Window
     from mt_train.engine.plan import make_plan
     from mt_train.engine.processes import Process, join_group
-    from mt_train.loop import Plugs, Progress, train
+    from mt_train.loop import LoopHooks, Progress, train
     from mt_train.plugins.resolve import resolve
 
     optimizer = {"name": "adamw", "lr": RATE, "weight_decay": DECAY, "beta2": 0.999}
@@ -158,9 +159,9 @@ def ours(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
         "optimizer": optimizer,
         "train": {"sequence_len": SEQUENCE, "micro_batch_size": ROWS, "steps": steps, "compile": compiled},
     }
-    resolved = resolve(raw, PluginHost.discover())
+    parts = Parts.of(resolve(raw, PluginHost.discover()))
     process, objective = Process.from_environment(), TokenObjective()
-    plan = make_plan(resolved.config, world=1, device="cpu", offers=resolved.offers.values())
+    plan = make_plan(parts.config, world=1, device="cpu", offers=parts.offers.values())
 
     def windows() -> Iterator[Window]:
         for step in range(steps):
@@ -174,7 +175,7 @@ def ours(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
         losses.append(record.loss)
         return Control()
 
-    plugs = Plugs(
+    hooks = LoopHooks(
         evaluate=None,
         save=None,
         on_step_start=lambda progress, window: None,
@@ -182,15 +183,13 @@ def ours(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
         memory_gib=lambda: 0.0,
     )
     with join_group(process, 60) as deepspeed:
-        engine = build_engine(
-            resolved, objective, plan=plan, process=process, deepspeed=deepspeed, say=lambda text: None
-        )
+        engine = build_engine(parts, objective, plan=plan, process=process, deepspeed=deepspeed, say=lambda text: None)
         train(
             engine,
             windows(),
             lambda k: 1.0,
             Progress(),
-            plugs,
+            hooks,
             total_steps=steps,
             eval_every=None,
             save_every=None,

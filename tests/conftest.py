@@ -1,5 +1,8 @@
 """Rows and tokenizers to train on, launches of several processes that train them, how far families are from their references, and the
-order of tests that workers share."""
+order of tests that workers share.
+
+Commands that tests start are forked from a server that has imported everything (``forked_starts.py``); a test of the start itself says
+``@pytest.mark.real_start``."""
 
 from __future__ import annotations
 
@@ -14,11 +17,20 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is imported: every core has a worker already
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 from hypothesis import HealthCheck, settings
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+import forked_starts
+
 pytest_plugins = ["mt_conformance.fixtures", "pytester"]
+
+STARTS = pytest.StashKey[forked_starts.Starts]()
 
 PARITY_TABLE = "MT_PARITY_TABLE"
 """Environment variable: a file for the largest differences that the parity tests of all families have seen."""
@@ -198,6 +210,19 @@ def pytest_configure(config: pytest.Config) -> None:
     """In an environment with one plugin, imports of others are looked after."""
     if ALONE in os.environ:
         sys.meta_path.append(NeededByTests)
+    config.stash[STARTS] = forked_starts.install()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The fork server ends."""
+    config.stash[STARTS].close()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """``@pytest.mark.real_start``: processes of this test start as a user's do."""
+    with item.config.stash[STARTS].all_real(item.get_closest_marker("real_start") is not None):
+        return (yield)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -32,10 +32,11 @@ from mt_conformance.weights import filled
 from mt_core import Adapter
 from mt_core.nn import Batch, TokenObjective, TrainModel
 from mt_plugin_standard.datasets.demo import DemoDataset
-from mt_train.assemble.adapted import inject, start
+from mt_train.assemble.injection import inject, start
+from mt_train.assemble.parts import Parts
 from mt_train.assemble.probe import ModelProbe
 from mt_train.data.loader import Position, Window
-from mt_train.plugins.resolve import Resolved, resolve
+from mt_train.plugins.resolve import resolve
 
 TAUGHT, HELD_OUT = ("argparse", "inspect", "typing", "doctest"), ("textwrap", "shlex", "calendar")
 VALIDATED = ("difflib", "pprint")
@@ -127,28 +128,28 @@ def loss_on(names: tuple[str, ...], model: TrainModel) -> float:
     return statistics.mean(losses)
 
 
-def resolved_for(
-    task: Task, name: str, options: Mapping[str, Any], seed: int, *, schedule: Any = "constant"
-) -> Resolved:
+def parts_for(task: Task, name: str, options: Mapping[str, Any], seed: int, *, schedule: Any = "constant") -> Parts:
     """A run with an adapter, as the core reads it."""
     raw = small_run(model=task.model, adapter={"name": name, **options}, schedule=schedule)
-    return resolve({**raw, "train": {**raw["train"], "seed": seed}}, host_of(modules().get(name, modules()["lora"])))
+    return Parts.of(
+        resolve({**raw, "train": {**raw["train"], "seed": seed}}, host_of(modules().get(name, modules()["lora"])))
+    )
 
 
 @cache
 def base_weights(task: Task) -> dict[str, Tensor]:
     """Of the model that has read English."""
-    resolved = resolved_for(task, "full", {}, 0)
-    model = filled(resolved.build("train_model", resolved.config.model.options))
-    adapter = inject(resolved, model)
-    training = PlainTraining(resolved, model, adapter, rate=BASE_RATE, steps=task.base_steps)
+    parts = parts_for(task, "full", {}, 0)
+    model = filled(parts.model())
+    adapter = inject(parts, model)
+    training = PlainTraining(parts, model, adapter, rate=BASE_RATE, steps=task.base_steps)
     training.run(list(batches(english(), task.base_steps, seed=1)))
     return {name: each.detach().clone() for name, each in model.named_parameters()}
 
 
-def frozen_base(task: Task, resolved: Resolved) -> TrainModel:
+def frozen_base(task: Task, parts: Parts) -> TrainModel:
     """It, as a run begins with it."""
-    model: TrainModel = resolved.build("train_model", resolved.config.model.options)
+    model = parts.model()
     model.load_state_dict(base_weights(task), strict=False)
     return model
 
@@ -179,13 +180,13 @@ def begun(
     task: Task, name: str, options: Mapping[str, Any], *, rate: float, seed: int, schedule: str = "constant"
 ) -> PlainTraining:
     """An adapter in the base, before its first step; ``schedule`` unless its test names another."""
-    resolved = resolved_for(task, name, options, seed, schedule=asked(name, "schedule", schedule))
-    model = frozen_base(task, resolved)
+    parts = parts_for(task, name, options, seed, schedule=asked(name, "schedule", schedule))
+    model = frozen_base(task, parts)
     names = [each for each, _ in model.named_parameters()]
-    adapter: Adapter = inject(resolved, model, probe=lambda: probe_of_rows(task, model, seed))
-    start(resolved, model, adapter, names, process=alone())
-    factor = resolved.build("schedule", resolved.config.schedule.options, total_steps=STEPS)
-    return PlainTraining(resolved, model, adapter, rate=rate, steps=STEPS, schedule=factor)
+    adapter: Adapter = inject(parts, model, probe=lambda: probe_of_rows(task, model, seed))
+    start(parts, model, adapter, names, process=alone())
+    factor = parts.schedule(STEPS)
+    return PlainTraining(parts, model, adapter, rate=rate, steps=STEPS, schedule=factor)
 
 
 def taught(task: Task, training: PlainTraining, seed: int) -> int | None:
@@ -215,5 +216,5 @@ def learn(name: str) -> Learned:
         trained = trained_numbers(training.model)
         diverged = taught(task, training, seed)
         after.append(math.inf if diverged else loss_on(HELD_OUT, training.model))
-    base = loss_on(HELD_OUT, frozen_base(task, resolved_for(task, "full", {}, 0)))
+    base = loss_on(HELD_OUT, frozen_base(task, parts_for(task, "full", {}, 0)))
     return Learned(name, base, tuple(after), trained)

@@ -15,19 +15,20 @@ from mt_conformance.plain_training import PlainTraining
 from mt_conformance.weights import filled
 from mt_core import Adapter
 from mt_core.nn import Batch
-from mt_train.assemble.adapted import inject, start
+from mt_train.assemble.injection import inject, start
+from mt_train.assemble.parts import Parts
 from mt_train.engine.build import weight_names
 from mt_train.plugins.resolve import resolve
 
 
 def small_training(**options: Any) -> PlainTraining:
     """LoRA in the kit's tiny model."""
-    resolved = resolve(small_run(model={"name": tiny.NAME}, adapter="lora"), hermetic_host(tiny))
-    model = filled(resolved.build("train_model", resolved.config.model.options))
+    parts = Parts.of(resolve(small_run(model={"name": tiny.NAME}, adapter="lora"), hermetic_host(tiny)))
+    model = filled(parts.model())
     names = weight_names(model)
-    adapter = inject(resolved, model)
-    start(resolved, model, adapter, names, process=alone())
-    return PlainTraining(resolved, model, adapter, rate=0.5, steps=3, **options)
+    adapter = inject(parts, model)
+    start(parts, model, adapter, names, process=alone())
+    return PlainTraining(parts, model, adapter, rate=0.5, steps=3, **options)
 
 
 def batch() -> Batch:

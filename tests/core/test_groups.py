@@ -9,7 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from mt_core import GroupOptions, MtConfig, UsageError, block_number, split_decay
-from mt_core.groups import Rate, group_sizes
+from mt_core.groups import Rate
 
 SHAPES = {
     "model.embed_tokens.weight": (9, 4),
@@ -97,15 +97,6 @@ def test_a_config_of_a_strangers_optimizer_needs_none_of_these_options() -> None
 
     assert {name: decay for name, (_, _, decay) in split(Own()).items()} == {"decay": 0.2, "no_decay": 0.0}
     assert {decay for _, _, decay in split(MtConfig()).values()} == {0.0}
-
-
-def test_groups_are_told_with_counts() -> None:
-    named = [(name, torch.zeros(shape)) for name, shape in SHAPES.items()]
-    sizes = group_sizes(split_decay(named, GroupOptions(weight_decay=0.1)), lr=3e-4)
-    assert [str(each) for each in sizes] == [
-        "decay: 5 tensors, 112 numbers, rate 0.0003, weight decay 0.1",
-        "no_decay: 3 tensors, 12 numbers, rate 0.0003, weight decay 0",
-    ]
 
 
 def test_the_number_of_a_block_is_in_the_name() -> None:

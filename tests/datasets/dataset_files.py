@@ -28,8 +28,8 @@ def open_dataset(name: str, split_of_run: str = "train", /, **options: Any) -> A
     config = chosen.config(**{key: str(value) if isinstance(value, Path) else value for key, value in options.items()})
     keywords: dict[str, Any] = {"split": split_of_run}
     if chosen.parts is not None:
-        inner = [dict(part) for part in chosen.parts(config).values()]
-        keywords["parts"] = [open_dataset(part.pop("name"), split_of_run, **part) for part in inner]
+        inner = chosen.parts(config).values()
+        keywords["parts"] = [open_dataset(part.name, split_of_run, **part.options) for part in inner]
     return chosen.build(config, **keywords)
 
 

@@ -13,8 +13,9 @@ from dataset_files import ROWS, delimited, json_lines
 from mt_conformance import hermetic_host, tiny
 from mt_plugin_datasets import plugin
 from mt_train.assemble.data import RunData, build_data
+from mt_train.assemble.parts import Parts
 from mt_train.data import chunks
-from mt_train.plugins.resolve import Resolved, resolve
+from mt_train.plugins.resolve import resolve
 
 HOST = hermetic_host(plugin, tiny)
 
@@ -28,18 +29,11 @@ def test_cached_rows_of_each_format_are_those_in_memory_and_are_not_read_again(
     def run(cache: str | None) -> RunData:
         keys = {"cache": cache, "workers": 2, "eval": 1, "columns": {} if name == "tokens" else {"text": "response"}}
         raw = {"model": {"name": "kit-tiny", "vocab_size": 259}, "data": keys}
-        return build_data(resolve({**raw, "dataset": {"name": name, "path": str(path), **options}}, HOST))
+        return build_data(Parts.of(resolve({**raw, "dataset": {"name": name, "path": str(path), **options}}, HOST)))
 
     fresh = run(None)  # opens the file in this process before others are forked from it
     made_now = run(str(tmp_path / "tokens"))
-    build = Resolved.build
-    monkeypatch.setattr(
-        Resolved,
-        "build",
-        lambda self, slot, *given, **more: (
-            build(self, slot, *given, **more) if slot != "dataset" else pytest.fail("the source is opened")
-        ),
-    )
+    monkeypatch.setattr(Parts, "rows", lambda *given: pytest.fail("the source is opened"))
     again = run(str(tmp_path / "tokens"))
     assert len(fresh.train) > 4, "several chunks"
     for other in (made_now, again):
@@ -89,19 +83,19 @@ def test_rows_that_come_from_other_files_are_cached_until_one_of_these_changes(
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "prepared")
     datasets.disable_progress_bars()
-    options, opened, build = MADE[kind](tmp_path), [], Resolved.build
+    options, opened, rows = MADE[kind](tmp_path), [], Parts.rows
 
-    def counted(self: Resolved, slot: str, *given: Any, **more: Any) -> Any:
-        opened.extend([slot] * (slot == "dataset"))
-        return build(self, slot, *given, **more)
+    def counted(self: Parts, *given: Any) -> Any:
+        opened.append(given)
+        return rows(self, *given)
 
-    monkeypatch.setattr(Resolved, "build", counted)
+    monkeypatch.setattr(Parts, "rows", counted)
 
     def run(cache: str | None = str(tmp_path / "tokens")) -> RunData:
         raw = {"model": {"name": "kit-tiny", "vocab_size": 259}, "objective": "sft", "dataset": options}
         data = {"cache": cache, "workers": 1, "eval": 2, "max_len": 120}
         opened.clear()
-        return build_data(resolve({**raw, "data": data, "train": {"sequence_len": 120}}, HOST))
+        return build_data(Parts.of(resolve({**raw, "data": data, "train": {"sequence_len": 120}}, HOST)))
 
     fresh = run(None)
     run()
@@ -133,6 +127,6 @@ def test_a_mix_with_a_part_that_names_no_files_is_not_cached(
 ) -> None:
     dataset = {"name": "concat", "sources": [recipe(tmp_path), {"name": "demo", "columns": {"response": "text"}}]}
     data = {"cache": str(tmp_path / "tokens"), "on_bad_row": "skip", "truncation": "split"}
-    build_data(resolve({"model": {"name": "kit-tiny"}, "dataset": dataset, "data": data}, HOST))
+    build_data(Parts.of(resolve({"model": {"name": "kit-tiny"}, "dataset": dataset, "data": data}, HOST)))
     assert "data.cache is of no use: dataset 'concat' names no files" in capsys.readouterr().err
     assert not (tmp_path / "tokens").exists()

@@ -12,6 +12,7 @@ import torch
 from mt_core.nn import Batch, TrainModel
 from mt_core.plugins.host import PluginHost
 from mt_tools.cli.generate import main as generate
+from mt_train.assemble.parts import Parts
 from mt_train.cli.train import main as train
 from mt_train.engine.build import fill_model
 from mt_train.engine.processes import Process
@@ -125,8 +126,8 @@ def test_copies_of_tied_embeddings_on_two_stages_stay_equal(two: dict[str, Any],
 @pytest.fixture(scope="module", params=FAMILIES)
 def model(request: pytest.FixtureRequest) -> TrainModel:
     """New weights, five times as wide as usual: with the usual ones a wrong position or window would not show."""
-    resolved = resolve({"model": FAMILIES[request.param]}, PluginHost.discover())
-    built: TrainModel = resolved.build("train_model", resolved.config.model.options)
+    parts = Parts.of(resolve({"model": FAMILIES[request.param]}, PluginHost.discover()))
+    built = parts.model()
     fill_model(built, {}, seed=1, process=Process(0, 1, 0, torch.device("cpu")))
     with torch.no_grad():
         for name, parameter in built.named_parameters():

@@ -1,15 +1,14 @@
-"""Real runs that are killed, starved and lied to: each in a process of its own, forked from one that has imported everything."""
+"""Real runs that are killed, starved and lied to: each in a process of its own."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import pytest
 from mt_train.checkpoint.manifest import verify
 from mt_train.checkpoint.store import CheckpointStore
 
-NURSERY = Path(__file__).parent / "nursery.py"
+DISTURBED = Path(__file__).parent / "disturbed_command.py"
 PATIENCE_SECONDS = 120.0
 TINY = {
     "model": "llama",
@@ -47,36 +46,26 @@ class Attempt:
     """One command in a process of its own."""
 
     said: Path
-    nursery: subprocess.Popen[str]
-
-    def _number(self, kind: str, timeout: float) -> int:
-        path, ends = self.said.with_name(f"{self.said.name}.{kind}"), time.monotonic() + timeout
-        while not path.exists():
-            assert self.nursery.poll() is None, "the nursery has ended"
-            assert time.monotonic() < ends, f"no {kind} after {timeout} s: {self.err}"
-            time.sleep(0.003)
-        return int(path.read_text())
+    process: subprocess.Popen[bytes]
 
     @property
     def pid(self) -> int:
-        return self._number("pid", PATIENCE_SECONDS)
+        return self.process.pid
 
     def wait(self, timeout: float = PATIENCE_SECONDS) -> int:
         """Its exit code; negative for a signal. One that hangs is killed, and the test fails."""
         try:
-            return self._number("code", timeout)
-        except AssertionError:
-            self.send(signal.SIGKILL)
-            raise
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"it has not ended after {timeout} s: {self.err}") from error
 
     def ended(self) -> bool:
-        return self.said.with_name(f"{self.said.name}.code").exists()
+        return self.process.poll() is not None
 
     def send(self, number: int) -> None:
-        try:
-            os.kill(self.pid, number)
-        except ProcessLookupError:
-            return
+        self.process.send_signal(number)
 
     @property
     def out(self) -> str:
@@ -97,14 +86,6 @@ class Runs:
     def __init__(self, folder: Path) -> None:
         self.folder, self.count = folder, 0
         self.seconds: dict[Path, float] = {}
-        command = [sys.executable, str(NURSERY)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self.nursery = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-        assert self.nursery.stdout is not None
-        while (line := self.nursery.stdout.readline()) != "ready\n":  # DeepSpeed speaks when it is imported
-            assert line, "the nursery did not start"
         self.rows = folder / "rows.jsonl"
         chance = random.Random(0)
         texts = [" ".join(chance.choice(TEXT.split()) for _ in range(12)) for _ in range(40)]
@@ -117,12 +98,12 @@ class Runs:
 
     def start(self, words: list[str], *, module: str = "mt_train.cli.train", **request: Any) -> Attempt:
         self.count += 1
-        said = self.folder / f"said-{self.count:05d}"
-        content = {"words": words, "module": module, "said": str(said), "folder": str(self.folder), **request}
-        assert self.nursery.stdin is not None
-        self.nursery.stdin.write(json.dumps(content) + "\n")
-        self.nursery.stdin.flush()
-        return Attempt(said, self.nursery)
+        said, folder = self.folder / f"said-{self.count:05d}", request.pop("folder", self.folder)
+        command = [sys.executable, str(DISTURBED), json.dumps({"module": module, **request}), *words]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        with open(f"{said}.out", "wb") as out, open(f"{said}.err", "wb") as err:
+            options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
+            return Attempt(said, subprocess.Popen(command, env=environment, cwd=folder, **options))
 
     def run(self, words: list[str], *, timeout: float = PATIENCE_SECONDS, **request: Any) -> tuple[int, Attempt]:
         attempt = self.start(words, **request)
@@ -179,12 +160,8 @@ def lines_of(path: Path) -> list[Mapping[str, Any]]:
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    made = Runs(tmp_path_factory.mktemp("runs"))
-    yield made
-    assert made.nursery.stdin is not None
-    made.nursery.stdin.close()
-    made.nursery.wait(timeout=10)
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="session")

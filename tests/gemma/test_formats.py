@@ -24,13 +24,14 @@ from transformers import (
 
 from mt_core.errors import WeightsError
 from mt_core.nn import Batch
-from mt_core.weights import CONFIG, save_folder, stage_folder, write_json, write_tensors
+from mt_core.weights import CONFIG
 from mt_plugin_gemma.config import GemmaConfig
 from mt_plugin_gemma.export import their_config
 from mt_plugin_gemma.huggingface import HUGGINGFACE, described
 from mt_plugin_gemma.model import Gemma
 from mt_plugin_gemma.names import ARCHITECTURES
 from mt_plugin_gemma.variants import VARIANTS
+from mt_tools import save_folder, stage_folder, write_json, write_tensors
 from mt_train.cli.train import main
 
 GENERATIONS = ["1, plain", "2, window 7", "3, linear scaling"]

@@ -17,11 +17,11 @@ from transformers import LlamaConfig as TransformersConfig
 
 from mt_core.errors import WeightsError
 from mt_core.nn import Batch
-from mt_core.weights import save_folder
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.huggingface import HUGGINGFACE
 from mt_plugin_llama.meta import META
 from mt_plugin_llama.model import Llama
+from mt_tools import save_folder
 from mt_tools.cli.convert import main as mt_convert
 from mt_train.cli.train import main
 

@@ -11,7 +11,8 @@ import torch
 from mt_core.adapters import adapted_layers
 from mt_core.nn import TrainModel
 from mt_core.plugins.host import PluginHost
-from mt_train.assemble.adapted import inject
+from mt_train.assemble.injection import inject
+from mt_train.assemble.parts import Parts
 from mt_train.assemble.report import parameter_counts
 from mt_train.cli.train import main
 from mt_train.engine.build import build_quantized, stored_layers
@@ -25,11 +26,10 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def model() -> TrainModel:
     """As a run has it: weights in four bits, LoRA beside them."""
-    resolved = resolve({"model": "llama", "quantizer": "nf4", "adapter": "lora"}, PluginHost.discover())
-    options = resolved.config.model.options
-    quantizer = resolved.build("quantizer", resolved.config.quantizer.options)
-    built = build_quantized(lambda: resolved.build("train_model", options), quantizer, CPU)
-    adapter = inject(resolved, built)
+    parts = Parts.of(resolve({"model": "llama", "quantizer": "nf4", "adapter": "lora"}, PluginHost.discover()))
+    quantizer = parts.quantizer()
+    built = build_quantized(parts.model, quantizer, CPU)
+    adapter = inject(parts, built)
     trained = set(adapter.trainable_parameters(built))
     for name, parameter in built.named_parameters():
         parameter.requires_grad_(name in trained)

@@ -14,11 +14,12 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from mt_core.errors import WeightsError
 from mt_core.nn import Batch
-from mt_core.weights import CONFIG, stage_folder, write_json, write_tensors
+from mt_core.weights import CONFIG
 from mt_plugin_qwen.config import QwenConfig
 from mt_plugin_qwen.huggingface import ARCHITECTURES, HUGGINGFACE, described, exported
 from mt_plugin_qwen.model import Qwen
 from mt_plugin_qwen.variants import VARIANTS
+from mt_tools import stage_folder, write_json, write_tensors
 from mt_tools.cli.convert import main as convert
 from mt_train.cli.train import main
 

@@ -38,7 +38,7 @@ PROSE = {
 }
 PARTS: dict[str, list[tuple[str, list[str]]]] = {
     "Configs": [("config/base.py", ["MtConfig", "ModelConfig", "Layout", "ZERO", "ANY"])],
-    "Components": [("components.py", [])],
+    "Components": [("components.py", []), ("kinds.py", ["Kind"])],
     "Protocols": [
         (
             "protocols.py",
@@ -101,17 +101,22 @@ def page() -> str:
 # --------------------------------------------------------------------------------------------------------------- hooks
 
 
-def _hooks() -> str:
-    from mt_core.hookspecs import HOOKS, LISTS, SLOTS
+NOT_CHOSEN = {"mt_kinds": "nothing: always there", "mt_doctor": "`mt-plugins doctor`"}
+"""Hooks that offer no component."""
 
-    options = {kind: f"`--{slot.replace('_', '-')}`" for slot in SLOTS for kind in [slot]}
-    options |= {kind: f"`--{key}`" for key, kind in LISTS.items()}
+
+def _hooks() -> str:
+    from mt_core.kinds import CORE_KINDS
+
+    options = {kind: f"`--{slot.replace('_', '-')}`" for slot in CORE_KINDS.slots for kind in [slot]}
+    options |= {kind: f"`--{key}`" for key, kind in CORE_KINDS.lists.items()}
     lines = ["## Hooks", "", "| hook | returns | chosen with | what it offers |", "|---|---|---|---|"]
     for node in _tree("hookspecs.py").body:
         if isinstance(node, ast.FunctionDef):
             assert node.returns is not None, f"{node.name} says what it returns"
             returns = in_cell(_code(node.returns))
-            chosen = options.get(HOOKS[node.name], "the family's name") if node.name in HOOKS else "`mt-plugins doctor`"
+            kind = CORE_KINDS.hooks.get(node.name)
+            chosen = options.get(kind.name, "the family's name") if kind is not None else NOT_CHOSEN[node.name]
             lines.append(f"| `{node.name}` | {returns} | {chosen} | {prose(ast.get_docstring(node) or '')} |")
     return "\n".join([*lines, ""])
 

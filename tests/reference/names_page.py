@@ -62,7 +62,8 @@ def _homes(name: str) -> dict[str, str]:
 def _file(module: str) -> Path:
     top = module.partition(".")[0].removeprefix("mt_")
     path = (hooks_page.ROOT / top / "src").joinpath(*module.split("."))
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    packages = (path / "__init__.pyi", path / "__init__.py")
+    return next((file for file in packages if file.is_file()), path.with_suffix(".py"))
 
 
 def _definition(module: str, name: str) -> tuple[ast.AST, str]:

@@ -11,7 +11,7 @@ from mt_conformance.host import named_host
 from mt_core.cli.plugins_report import Report, described, options
 from mt_core.cli.plugins_text import kind_of_value, value, words
 from mt_core.config.base import ModelConfig, MtConfig
-from mt_core.hookspecs import LISTS, SLOTS
+from mt_core.kinds import CORE_KINDS
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.plugins.metadata import GROUP
 from mt_train.config.run import SECTIONS, ModelOptions
@@ -37,8 +37,8 @@ def page() -> str:
     parts = [HEAD, "## Sections of a run", *(_section(name, config) for name, config in SECTIONS.items())]
     host = first_party()
     kinds = {
-        **{slot: f"--{slot.replace('_', '-')}" for slot in SLOTS},
-        **{kind: f"--{key}" for key, kind in LISTS.items()},
+        **{slot: f"--{slot.replace('_', '-')}" for slot in CORE_KINDS.slots},
+        **{kind: f"--{key}" for key, kind in CORE_KINDS.lists.items()},
     }
     for kind, flag in kinds.items():
         parts.append(f"## {words(kind).capitalize()}\n\nChosen with `{flag} NAME`{_default(kind)}.")
@@ -47,7 +47,7 @@ def page() -> str:
 
 
 def _default(kind: str) -> str:
-    usual = SLOTS.get(kind)
+    usual = CORE_KINDS.slots.get(kind)
     return f"; where none is named, `{usual}`" if usual else ""
 
 
@@ -88,7 +88,7 @@ def _kind(kind: str, offers: Sequence[Offer]) -> Iterator[str]:
 
 def prefix_of(kind: str) -> str:
     """Of an option that several components share."""
-    keys = {kind: key for key, kind in LISTS.items()}
+    keys = {kind: key for key, kind in CORE_KINDS.lists.items()}
     return f"{keys[kind]}.NAME" if kind in keys else kind
 
 
@@ -111,7 +111,7 @@ def added(prefix: str, config: type[MtConfig], above: Sequence[type[MtConfig]]) 
 
 
 def _component(offer: Offer, shared: Sequence[type[MtConfig]]) -> str:
-    report = described(offer)
+    report = described(offer, CORE_KINDS)
     config = offer.component.config
     lines = [
         f"### {words(offer.kind)} {offer.component.name}",
@@ -130,7 +130,9 @@ def _component(offer: Offer, shared: Sequence[type[MtConfig]]) -> str:
 
 
 def _prefix(report: Report) -> str:
-    key = {kind: f"{name}.{report['name']}" for name, kind in LISTS.items()}.get(report["kind"], report["kind"])
+    key = {kind: f"{name}.{report['name']}" for name, kind in CORE_KINDS.lists.items()}.get(
+        report["kind"], report["kind"]
+    )
     return str(key)
 
 

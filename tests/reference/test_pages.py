@@ -18,11 +18,12 @@ import kind_pages
 import names_page
 from write_pages import PAGES
 
-from mt_core.hookspecs import LISTS, SLOTS
-from mt_core.scaffold import KINDS
+from mt_core.kinds import CORE_KINDS
+from mt_core.scaffold import read_templates
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+KINDS = read_templates(CORE_KINDS.templates)
 HOW = "run python tests/reference/write_pages.py"
 LAID_OUT_BY = (3, 11)
 """Python whose argparse lays out the pages of commands; later ones put other line breaks."""
@@ -40,7 +41,7 @@ def test_a_page_is_what_the_code_says(page: Path) -> None:
 
 
 def test_every_kind_has_a_page_with_what_a_new_plugin_of_it_is() -> None:
-    kinds = {*SLOTS, *LISTS.values()}
+    kinds = {*CORE_KINDS.slots, *CORE_KINDS.lists.values()}
     assert {path.stem for path in (DOCS / "write").glob("*.md")} == kinds
     for kind, own in KINDS.items():
         page = (DOCS / "write" / f"{own.kind}.md").read_text(encoding="utf-8")
@@ -87,4 +88,4 @@ def test_terms_of_the_glossary_are_sorted_each_once_and_short() -> None:
 
 def test_every_kind_is_in_the_glossary() -> None:
     terms = re.findall(r"^## (.*)$", (DOCS / "glossary.md").read_text(encoding="utf-8").lower(), re.MULTILINE)
-    assert {kind.replace("_", " ") for kind in (*SLOTS, *LISTS.values())} - set(terms) == set()
+    assert {kind.replace("_", " ") for kind in (*CORE_KINDS.slots, *CORE_KINDS.lists.values())} - set(terms) == set()

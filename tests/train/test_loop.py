@@ -14,7 +14,7 @@ from mt_core.errors import NonFiniteError
 from mt_core.protocols import StepRecord
 from mt_train.data.loader import NoMoreWaiting, Position, Window
 from mt_train.engine.engine import StepResult
-from mt_train.loop import Every, Plugs, Progress, train
+from mt_train.loop import Every, LoopHooks, Progress, train
 
 
 class Stub:
@@ -27,7 +27,8 @@ class Stub:
         self.factors.append(factor)
         return factor * 0.5
 
-    def train_step(self, window: Any, stop: Callable[[], bool]) -> StepResult:
+    def train_step(self, window: Any, stop: Callable[[], bool], before_update: Callable[[], object]) -> StepResult:
+        before_update()
         self.steps += 1
         loss = math.nan if self.steps == self.bad else 1.0 / self.steps
         return StepResult(loss=loss, grad_norm=1.0, tokens=10, applied=self.steps != self.bad, stop=stop())
@@ -36,18 +37,18 @@ class Stub:
 class Scene:
     """A loop with everything observed."""
 
-    def __init__(self, stop_at: int = 0, **plugs: Any) -> None:
+    def __init__(self, stop_at: int = 0, **hooks: Any) -> None:
         self.cut_short = self.finished = False
         self.events: list[str] = []
         self.records: list[StepRecord] = []
         self.stop_at = stop_at
-        self.plugs = Plugs(
+        self.hooks = LoopHooks(
             evaluate=self.evaluate,
             save=lambda progress, evaluation: self.events.append(f"save {progress.step}"),
             on_step_start=lambda progress, window: None,
             on_record=self.record,
             memory_gib=lambda: 1.5,
-            **plugs,
+            **hooks,
         )
 
     def evaluate(self) -> dict[str, float] | None:
@@ -79,7 +80,7 @@ class Scene:
             windows(),
             lambda k: 1.0 / (k + 1),
             progress,
-            self.plugs,
+            self.hooks,
             total_steps=steps,
             eval_every=Every(every),
             save_every=Every(3),
@@ -207,12 +208,12 @@ def test_a_callback_that_hears_of_a_late_evaluation_may_ask_for_a_save() -> None
 def test_a_run_that_a_callback_ended_says_so_in_its_last_save_and_trains_no_more() -> None:
     ends: list[tuple[int, bool]] = []
     scene = Scene(stop_at=2)
-    scene.plugs = replace(scene.plugs, save=lambda progress, figures: ends.append((progress.step, progress.ended)))
+    scene.hooks = replace(scene.hooks, save=lambda progress, figures: ends.append((progress.step, progress.ended)))
     progress = scene.run(Stub(), every=1)
     assert (ends, progress.ended, scene.finished) == ([(2, True)], True, True)
     engine, again = Stub(), Progress(2, ended=True)
     assert train(
-        engine, iter(()), lambda k: 1.0, again, scene.plugs, total_steps=5, eval_every=Every(1), save_every=Every(1)
+        engine, iter(()), lambda k: 1.0, again, scene.hooks, total_steps=5, eval_every=Every(1), save_every=Every(1)
     )
     assert (engine.steps, ends) == (0, [(2, True)]), "nothing is trained, evaluated or saved"
 
@@ -226,7 +227,7 @@ def test_an_end_that_a_signal_cut_short_is_not_the_end_before_its_evaluation_is_
     assert (scene.finished, progress.ended, [record.step for record in scene.records]) == (False, True, [1])
     scene.cut_short, again = False, Progress(2, pending=progress.pending, ended=True)
     assert train(
-        Stub(), iter(()), lambda k: 1.0, again, scene.plugs, total_steps=5, eval_every=Every(2), save_every=Every(3)
+        Stub(), iter(()), lambda k: 1.0, again, scene.hooks, total_steps=5, eval_every=Every(2), save_every=Every(3)
     )
     assert scene.records[-1].as_dict()["eval_loss"] == 2.0
 
@@ -234,7 +235,7 @@ def test_an_end_that_a_signal_cut_short_is_not_the_end_before_its_evaluation_is_
 def test_the_record_of_a_step_whose_evaluation_was_cut_short_is_kept_by_a_run_that_evaluates_no_more() -> None:
     record = StepRecord(2, 1.0, 0.1, 1.0, 20, 1.0, 1.0, 0.0)
     scene = Scene()
-    scene.plugs = replace(scene.plugs, evaluate=None)
+    scene.hooks = replace(scene.hooks, evaluate=None)
     scene.run(Stub(), start=2, steps=3, pending=record)
     assert [record.step for record in scene.records] == [2, 3]
 
@@ -255,7 +256,7 @@ def test_a_wish_that_comes_while_rows_are_waited_for_saves_and_stops_before_the_
 
     scene, engine, progress = Scene(together=together), Stub(), Progress()
     finished = train(
-        engine, windows(), lambda k: 1.0, progress, scene.plugs, total_steps=9, eval_every=Every(), save_every=Every()
+        engine, windows(), lambda k: 1.0, progress, scene.hooks, total_steps=9, eval_every=Every(), save_every=Every()
     )
     assert (finished, engine.steps, progress.step, progress.position) == (False, 2, 2, Position(0, 2))
     assert (scene.events, asked) == (["save 2"], [True, True, here])
@@ -265,6 +266,14 @@ def test_before_the_first_step_there_is_nothing_to_save() -> None:
     scene, progress = Scene(together=lambda ready: False), Progress()
     windows = iter([Window([], ("a",), Position(0, 1))])
     assert not train(
-        Stub(), windows, lambda k: 1.0, progress, scene.plugs, total_steps=9, eval_every=Every(), save_every=Every()
+        Stub(), windows, lambda k: 1.0, progress, scene.hooks, total_steps=9, eval_every=Every(), save_every=Every()
     )
     assert scene.events == []
+
+
+def test_what_is_to_happen_before_an_update_happens_before_each_and_knows_the_steps_so_far() -> None:
+    seen: list[tuple[int, int]] = []
+    engine = Stub()
+    scene = Scene(on_before_update=lambda progress: seen.append((progress.step, engine.steps)))
+    scene.run(engine, steps=3)
+    assert seen == [(0, 0), (1, 1), (2, 2)], "steps that were counted, and updates that were made"

@@ -1,4 +1,4 @@
-"""Promises of every plugin, as test classes that its author subclasses. Needs ``pip install mt-conformance``.
+"""Promises that every plugin must keep, as test classes that its author subclasses. Needs ``pip install mt-conformance``.
 
 A class for each kind; a subclass says which component it is about, and pytest does the rest::
 

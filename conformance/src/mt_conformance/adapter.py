@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from mt_core.adapters import adapted_layers, merge, unmerge
 from mt_core.adapters.base import Adapter
 from mt_core.components import AdapterComponent
 from mt_core.errors import ConfigError, UsageError
-from mt_core.model_protocols import Quantizer
 from mt_core.nn import Batch, TrainModel
 from mt_core.plugins.host import PluginHost
 
@@ -68,35 +67,35 @@ class BaseAdapterConformance(LayoutConformance):
         assert isinstance(component, AdapterComponent), "the host checks what mt_adapters returns"
         return component
 
-    def resolved(self, host: PluginHost, folder: Path, *, quantized: bool = False) -> trainer.Resolved:
-        """The config of a run with it. Raises ``ConfigError`` where it does not go with the quantizer."""
+    def parts(self, host: PluginHost, folder: Path, *, quantized: bool = False) -> trainer.Parts:
+        """The parts of a run with it. Raises ``ConfigError`` where it does not go with the quantizer."""
         run = self.run(host, folder)
-        return trainer.resolve({**run, "quantizer": dict(self.quantizer)} if quantized else run, self.world(host))
+        raw = {**run, "quantizer": dict(self.quantizer)} if quantized else run
+        return trainer.Parts.of(trainer.resolve(raw, self.world(host)))
 
-    def base(self, resolved: trainer.Resolved) -> TrainModel:
+    def base(self, parts: trainer.Parts) -> TrainModel:
         """The model without it, every weight moved away from zero and one."""
-        make = partial(resolved.build, "train_model", resolved.config.model.options)
-        quantizer: Quantizer | None = resolved.build("quantizer", resolved.config.quantizer.options)
-        plain = filled(make(), wide=True)
+        quantizer = parts.quantizer()
+        plain = filled(parts.model(), wide=True)
         if quantizer is None:
             return plain
-        model = trainer.build_quantized(make, quantizer, alone().device)
+        model = trainer.build_quantized(parts.model, quantizer, alone().device)
         source = {name: each.detach().clone for name, each in plain.named_parameters()}
         trainer.fill_model(model, source, seed=0, process=alone())
         return model
 
-    def adapted(self, resolved: trainer.Resolved) -> tuple[TrainModel, Adapter]:
+    def adapted(self, parts: trainer.Parts) -> tuple[TrainModel, Adapter]:
         """The model with it, as a run begins."""
-        model = self.base(resolved)
+        model = self.base(parts)
         names = trainer.weight_names(model)
-        adapter = trainer.inject(resolved, model, probe=lambda: probe_of_run(resolved, model))
-        trainer.start(resolved, model, adapter, names, process=alone())
+        adapter = trainer.inject(parts, model, probe=lambda: probe_of_run(parts, model))
+        trainer.start(parts, model, adapter, names, process=alone())
         return model, adapter
 
-    def resumed(self, resolved: trainer.Resolved, plan: Mapping[str, Any], saved: Mapping[str, Tensor]) -> TrainModel:
+    def resumed(self, parts: trainer.Parts, plan: Mapping[str, Any], saved: Mapping[str, Tensor]) -> TrainModel:
         """The model with it as a checkpoint of trained weights gives it: nothing begins anew."""
-        model = self.base(resolved)
-        adapter = resolved.build("adapter", resolved.config.adapter.options)
+        model = self.base(parts)
+        adapter = parts.adapter()
         adapter.plan = json.loads(json.dumps(dict(plan)))
         adapter.inject(model)
         model.load_state_dict(saved, strict=False)
@@ -108,25 +107,25 @@ class BaseAdapterConformance(LayoutConformance):
         ids = torch.randint(min(200, model.config.vocab_size), (count, 4, TOKENS), generator=generator)
         return [rows_of(each, TOKENS) for each in ids]
 
-    def training(self, resolved: trainer.Resolved, model: TrainModel, adapter: Adapter, steps: int) -> PlainTraining:
+    def training(self, parts: trainer.Parts, model: TrainModel, adapter: Adapter, steps: int) -> PlainTraining:
         """Return the adapter's steps in this process."""
-        return PlainTraining(resolved, model, adapter, rate=self.rate, steps=steps)
+        return PlainTraining(parts, model, adapter, rate=self.rate, steps=steps)
 
-    def trained(self, resolved: trainer.Resolved, steps: int = 3) -> tuple[TrainModel, Adapter]:
+    def trained(self, parts: trainer.Parts, steps: int = 3) -> tuple[TrainModel, Adapter]:
         """Return model and adapter after some steps, ready to look at."""
         torch.manual_seed(0)
-        model, adapter = self.adapted(resolved)
-        self.training(resolved, model, adapter, steps).run(self.batches(model, steps))
+        model, adapter = self.adapted(parts)
+        self.training(parts, model, adapter, steps).run(self.batches(model, steps))
         return model.eval(), adapter
 
     # ------------------------------------------------------------------------------------------------------------ checks
 
     def test_it_begins_as_the_base(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Within rounding; one that does not declares ``exact_at_init=False``, and its test says how far it begins."""
-        resolved = self.resolved(mt_host, tmp_path)
-        base = self.base(resolved).eval()
+        parts = self.parts(mt_host, tmp_path)
+        base = self.base(parts).eval()
         batch = self.batches(base)[0]
-        apart = difference(outputs(self.adapted(resolved)[0].eval(), batch), outputs(base, batch))
+        apart = difference(outputs(self.adapted(parts)[0].eval(), batch), outputs(base, batch))
         assert apart <= self.exact_within, (
             f"before the first step the output differs from the base's by {apart:.1e} of its length (allowed: {self.exact_within:g})."
             " Begin with an update of zero, or declare exact_at_init=False and say in exact_within of the test how far it is"
@@ -136,11 +135,11 @@ class BaseAdapterConformance(LayoutConformance):
 
     def test_its_first_values_follow_from_the_seed(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Whatever was drawn before, so that every layout begins alike."""
-        resolved = self.resolved(mt_host, tmp_path)
+        parts = self.parts(mt_host, tmp_path)
         torch.manual_seed(1)
-        one = dict(self.adapted(resolved)[0].named_parameters())
+        one = dict(self.adapted(parts)[0].named_parameters())
         torch.manual_seed(2)
-        two = dict(self.adapted(resolved)[0].named_parameters())
+        two = dict(self.adapted(parts)[0].named_parameters())
         wrong = [name for name in one if not torch.equal(one[name], two[name])]
         assert not wrong, (
             f"{', '.join(wrong[:3])} begin with other values in the same run; draw them from the generator that initialise(generator) gets"
@@ -148,12 +147,12 @@ class BaseAdapterConformance(LayoutConformance):
 
     def test_only_what_it_declares_is_trained(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """To the bit, after three steps; ``rewrites_base`` allows the base of its layers to change as well."""
-        resolved = self.resolved(mt_host, tmp_path)
-        model, adapter = self.adapted(resolved)
+        parts = self.parts(mt_host, tmp_path)
+        model, adapter = self.adapted(parts)
         before = {name: each.detach().clone() for name, each in model.named_parameters()}
         allowed = set(adapter.trainable_parameters(model)) | self._rewritten(mt_host, model)
-        own = set(before) - set(trainer.weight_names(self.base(resolved)))
-        self.training(resolved, model, adapter, 3).run(self.batches(model, 3))
+        own = set(before) - set(trainer.weight_names(self.base(parts)))
+        self.training(parts, model, adapter, 3).run(self.batches(model, 3))
         changed = {name for name, each in model.named_parameters() if not torch.equal(each, before[name])}
         assert changed, "three steps changed nothing; trainable_parameters names what is trained"
         wrong = sorted(changed - allowed - own)
@@ -164,7 +163,7 @@ class BaseAdapterConformance(LayoutConformance):
 
     def test_every_trained_parameter_gets_a_gradient(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Once training has begun: at first a zero may stand before it."""
-        model, adapter = self.trained(self.resolved(mt_host, tmp_path))
+        model, adapter = self.trained(self.parts(mt_host, tmp_path))
         mean_loss(model, self.batches(model)[0]).backward()  # type: ignore[no-untyped-call]
         trained = adapter.trainable_parameters(model)
         idle = sorted(set(trained) - set(gradients_of(model)))
@@ -172,9 +171,9 @@ class BaseAdapterConformance(LayoutConformance):
 
     def test_a_few_steps_lower_the_loss(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Twenty on one batch."""
-        resolved = self.resolved(mt_host, tmp_path)
-        model, adapter = self.adapted(resolved)
-        losses = self.training(resolved, model, adapter, 20).run(self.batches(model) * 20)
+        parts = self.parts(mt_host, tmp_path)
+        model, adapter = self.adapted(parts)
+        losses = self.training(parts, model, adapter, 20).run(self.batches(model) * 20)
         assert losses[-1] < losses[0] - 0.01, (
             f"twenty steps on one batch took the loss from {losses[0]:.4f} to {losses[-1]:.4f} nats per token; set `rate` of"
             f" the test where {self.rate:g} does not suit it"
@@ -184,8 +183,8 @@ class BaseAdapterConformance(LayoutConformance):
         self, mt_host: PluginHost, tmp_path: Path
     ) -> None:
         """After some training; what cannot be merged says ``mergeable=False`` and refuses."""
-        resolved = self.resolved(mt_host, tmp_path)
-        model, _ = self.trained(resolved)
+        parts = self.parts(mt_host, tmp_path)
+        model, _ = self.trained(parts)
         batch = self.batches(model)[0]
         if not self.declared(mt_host).mergeable:
             self._refuses_to_merge(model)
@@ -205,14 +204,14 @@ class BaseAdapterConformance(LayoutConformance):
 
     def test_what_it_saves_gives_the_same_model_again(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """``saved_state`` and the plan, on the base as it was: a trained-only checkpoint."""
-        resolved = self.resolved(mt_host, tmp_path)
-        model, adapter = self.trained(resolved)
+        parts = self.parts(mt_host, tmp_path)
+        model, adapter = self.trained(parts)
         values = dict(model.named_parameters())
         saved = set(adapter.saved_state(model))
-        brought = set(values) - set(trainer.weight_names(self.base(resolved)))
+        brought = set(values) - set(trainer.weight_names(self.base(parts)))
         missing = sorted((brought | set(adapter.trainable_parameters(model))) - saved)
         assert not missing, f"saved_state leaves out {', '.join(missing[:3])}, which base and seed cannot give again"
-        again = self.resumed(resolved, adapter.plan, {name: values[name] for name in saved})
+        again = self.resumed(parts, adapter.plan, {name: values[name] for name in saved})
         batch = self.batches(model)[0]
         assert torch.equal(outputs(again.eval(), batch), outputs(model, batch)), (
             "a second model with what saved_state names, and the same plan, gives another output. What training changes is a"
@@ -221,7 +220,7 @@ class BaseAdapterConformance(LayoutConformance):
 
     def test_recomputing_blocks_changes_no_gradient(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """``train.activation_checkpointing``: every layer runs a second time in the backward."""
-        model, _ = self.trained(self.resolved(mt_host, tmp_path))
+        model, _ = self.trained(self.parts(mt_host, tmp_path))
         found = []
         for model.checkpoint_blocks in (False, True):
             model.train().zero_grad()
@@ -233,7 +232,7 @@ class BaseAdapterConformance(LayoutConformance):
 
     def test_later_tokens_never_change_earlier_outputs(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Changed from the middle on, a row has the same outputs before it, as without the adapter."""
-        model, _ = self.trained(self.resolved(mt_host, tmp_path))
+        model, _ = self.trained(self.parts(mt_host, tmp_path))
         batch, at = self.batches(model)[0], TOKENS // 2
         one, other = (outputs(model, each)[:, :at] for each in (batch, changed(batch, model, at, TOKENS)))
         assert (apart := difference(one, other)) <= EXACT, (
@@ -243,9 +242,9 @@ class BaseAdapterConformance(LayoutConformance):
 
     def test_in_half_precision_it_stays_half(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """The output has the precision of the input, and gradients are finite."""
-        resolved = self.resolved(mt_host, tmp_path)
-        model, adapter = self.adapted(resolved)
-        training = self.training(resolved, model.to(torch.bfloat16), adapter, 2)
+        parts = self.parts(mt_host, tmp_path)
+        model, adapter = self.adapted(parts)
+        training = self.training(parts, model.to(torch.bfloat16), adapter, 2)
         try:
             losses = training.run(self.batches(model, 2))
             hidden: Tensor = model(self.batches(model)[0])
@@ -260,18 +259,18 @@ class BaseAdapterConformance(LayoutConformance):
         """Frozen weights in fewer bits; ``on_quantized=False`` (or ``rewrites_base``) says that it cannot."""
         if not self.declared(mt_host).on_quantized:
             with pytest.raises(ConfigError, match=f"{self.name} does not work on a quantized base"):
-                self.resolved(mt_host, tmp_path, quantized=True)
+                self.parts(mt_host, tmp_path, quantized=True)
             return
-        resolved = self.resolved(mt_host, tmp_path, quantized=True)
-        base = self.base(resolved).eval()
+        parts = self.parts(mt_host, tmp_path, quantized=True)
+        base = self.base(parts).eval()
         batch = self.batches(base)[0]
-        plain, one = self.adapted(self.resolved(mt_host, tmp_path))
-        model, adapter = self.adapted(resolved)
+        plain, one = self.adapted(self.parts(mt_host, tmp_path))
+        model, adapter = self.adapted(parts)
         same = adapter.trainable_parameters(model) == one.trainable_parameters(plain)
         assert same, "on a quantized base it trains other parameters than on a plain one; declare on_quantized=False"
         apart = difference(outputs(model.eval(), batch), outputs(base, batch))
         assert apart <= self.exact_within, f"on a quantized base it begins {apart:.1e} away from it"
-        losses = self.training(resolved, model, adapter, 20).run([batch] * 20)
+        losses = self.training(parts, model, adapter, 20).run([batch] * 20)
         assert losses[-1] < losses[0] - 0.01, (
             f"on a quantized base the loss went from {losses[0]:.4f} to {losses[-1]:.4f}"
         )
@@ -293,7 +292,7 @@ class BaseAdapterConformance(LayoutConformance):
             raise AssertionError(f"it declares mergeable=False, and {name} merges; raise UsageError in merged_weight")
 
 
-def probe_of_run(resolved: trainer.Resolved, model: TrainModel) -> Any:
+def probe_of_run(parts: trainer.Parts, model: TrainModel) -> Any:
     """Return the probe that looks at the rows of the run."""
-    plan = trainer.make_plan(resolved.config, world=1, device="cpu", offers=resolved.offers.values())
-    return trainer.probe_of(resolved.config, trainer.build_data(resolved), plan, alone(), model)
+    plan = trainer.make_plan(parts.config, world=1, device="cpu", offers=parts.offers.values())
+    return trainer.probe_of(parts.config, trainer.build_data(parts), plan, alone(), model)

@@ -16,7 +16,6 @@ from mt_conformance.listing import HEAVY, listing_of
 from mt_core.components import Component, ModelFamily
 from mt_core.config.base import MtConfig
 from mt_core.errors import ConfigError
-from mt_core.hookspecs import HOOKS
 from mt_core.plugins.host import Offer, PluginHost
 
 MOST_MILLISECONDS = 1000
@@ -53,7 +52,7 @@ class BasePluginConformance:
         plugin = host.plugins[-1]
         assert not plugin.error, f"{self.plugin.__name__} does not load: {plugin.error}"
         offers = {offer.component.name: offer for offer in plugin.offers if offer.kind == self.kind}
-        hook = next(hook for hook, kind in HOOKS.items() if kind == self.kind)
+        hook = host.kinds[self.kind].hook
         assert self.name in offers, (
             f"{self.plugin.__name__} offers no {self.kind} named {self.name!r}; {hook} offers {sorted(offers) or 'nothing'}."
             f" Set `name` of {type(self).__name__} to one of them, or offer it from {hook}."
@@ -70,7 +69,7 @@ class BasePluginConformance:
         options = draft.validated(offer.component.config, self.values_in(host, folder), self.kind)
         parts = None if options is None else trainer.parts_of(draft, offer, options, self.kind)
         assert not draft.faults, f"the options of {type(self).__name__} are not valid: {ConfigError(draft.faults)}"
-        return trainer.Part(offer, options, parts)
+        return trainer.Part(host.kinds[self.kind], offer, options, parts)
 
     def values_in(self, host: PluginHost, folder: Path) -> Mapping[str, Any]:
         """Return the values that the config is made from."""
@@ -85,7 +84,7 @@ class BasePluginConformance:
     def test_hooks_and_components_are_those_of_the_contract(self, mt_host: PluginHost) -> None:
         """It loads, offers the component, and offers the same when it is asked again."""
         component = self.component(mt_host)
-        hook = next(hook for hook, kind in HOOKS.items() if kind == self.kind)
+        hook = mt_host.kinds[self.kind].hook
         names = [each.name for each in getattr(self.plugin, hook)()]
         before = [each.component.name for each in mt_host.plugins[-1].offers if each.kind == self.kind]
         assert names == before, (

@@ -90,10 +90,10 @@ class BaseDatasetConformance(BasePluginConformance):
             data={**keys, "truncation": "right", "columns": self.columns, **data},
             train={"steps": 4, "sequence_len": 256, "micro_batch_size": 1, "global_batch_size": world, "seed": seed},
         )
-        resolved = trainer.resolve(raw, host)
-        plan = trainer.make_plan(resolved.config, world=world, device="cpu", offers=resolved.offers.values())
+        parts = trainer.Parts.of(trainer.resolve(raw, host))
+        plan = trainer.make_plan(parts.config, world=world, device="cpu", offers=parts.offers.values())
         process = trainer.Process(rank, world, rank, torch.device("cpu"))
-        loader = trainer.make_loader(resolved.config, trainer.build_data(resolved), plan, process)
+        loader = trainer.make_loader(parts.config, trainer.build_data(parts), plan, process)
         place = at or trainer.Position()
         for window in islice(loader.windows(place), 3 * MOST):
             ended = window.after.epoch > place.epoch

@@ -1,4 +1,4 @@
-"""Cost of listing a plugin: ``python -m mt_conformance.listing MODULE`` loads it as every command does, and prints JSON.
+"""Measures the cost of listing a plugin: ``python -m mt_conformance.listing MODULE`` loads it as every command does, and prints JSON.
 
 In a process of its own, where nothing of the plugin was imported before.
 """
@@ -20,7 +20,6 @@ from typing import Any
 from mt_conformance import trainer
 from mt_conformance.host import named_host
 from mt_core.errors import OURS, MtError
-from mt_core.hookspecs import LISTS, SLOTS
 from mt_core.plugins.host import Offer, PluginHost
 
 HEAVY = frozenset(
@@ -89,10 +88,10 @@ def main(module: str) -> None:
 def _help(host: PluginHost, offer: Offer) -> str:
     """The page as a user asks for it; empty for what is no choice of a run, such as pipeline layers, and without mt-train."""
     name = offer.qualified if offer.component.replaces else offer.component.name
-    keys = {**{slot: slot for slot in SLOTS}, **{kind: key for key, kind in LISTS.items()}}
+    keys = host.kinds.keys_of_kinds
     if offer.kind not in keys or not trainer.is_installed():
         return ""
-    chosen: dict[str, Any] = {name: {}} if offer.kind in LISTS.values() else {"name": name}
+    chosen: dict[str, Any] = {name: {}} if host.kinds[offer.kind].slot == "many" else {"name": name}
     try:
         return trainer.help_text(host, {keys[offer.kind]: chosen})
     except MtError as error:

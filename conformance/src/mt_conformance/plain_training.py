@@ -21,7 +21,7 @@ class PlainTraining:
 
     def __init__(
         self,
-        resolved: trainer.Resolved,
+        parts: trainer.Parts,
         model: TrainModel,
         adapter: Adapter,
         *,
@@ -32,8 +32,8 @@ class PlainTraining:
         self.model, self.adapter, self.steps, self.done = model, adapter, steps, 0
         self.peak = rate
         self.factor = schedule or (lambda k: 1.0)
-        groups = trainer.parameter_groups(resolved, model, adapter)
-        own = float(getattr(resolved.config.optimizer.options, "lr", rate))
+        groups = trainer.parameter_groups(parts, model, adapter)
+        own = float(getattr(parts.config.optimizer.options, "lr", rate))
         for group in groups:  # a group with a rate of its own keeps its share of it
             group["lr"] = rate * group.get("lr", own) / own
         self.optimizer = torch.optim.AdamW([{**group, "weight_decay": 0.0} for group in groups], lr=rate)

@@ -1,4 +1,4 @@
-"""Names that the checks take of mt-train, which need not be installed: a check that uses it is skipped then, and says so."""
+"""Names of mt-train that checks use. It need not be installed: a check that uses one is skipped then, and says so."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 _HOMES = {
     "Continuation": "mt_train.generation.decode",
     "Draft": "mt_train.plugins.draft",
-    "Part": "mt_train.plugins.parts",
+    "Part": "mt_train.plugins.composition",
+    "Parts": "mt_train.assemble.parts",
     "Position": "mt_train.data.loader",
     "Process": "mt_train.engine.processes",
-    "Resolved": "mt_train.plugins.resolve",
     "SamplingRules": "mt_train.generation.config",
     "Window": "mt_train.data.loader",
     "build_data": "mt_train.assemble.data",
@@ -23,23 +23,24 @@ _HOMES = {
     "derived_layers": "mt_train.engine.stages",
     "fill_model": "mt_train.engine.build",
     "help_text": "mt_train.cli.train_help",
-    "inject": "mt_train.assemble.adapted",
+    "inject": "mt_train.assemble.injection",
     "make_loader": "mt_train.assemble.data",
     "make_plan": "mt_train.engine.plan",
     "parameter_groups": "mt_train.assemble.model",
     "parts_of": "mt_train.plugins.parts",
     "probe_of": "mt_train.assemble.probe",
     "resolve": "mt_train.plugins.resolve",
-    "start": "mt_train.assemble.adapted",
+    "start": "mt_train.assemble.injection",
     "weight_names": "mt_train.engine.build",
 }
 
 if TYPE_CHECKING:
-    from mt_train.assemble.adapted import inject as inject
-    from mt_train.assemble.adapted import start as start
     from mt_train.assemble.data import build_data as build_data
     from mt_train.assemble.data import make_loader as make_loader
+    from mt_train.assemble.injection import inject as inject
+    from mt_train.assemble.injection import start as start
     from mt_train.assemble.model import parameter_groups as parameter_groups
+    from mt_train.assemble.parts import Parts as Parts
     from mt_train.assemble.probe import probe_of as probe_of
     from mt_train.cli.train_help import help_text as help_text
     from mt_train.data.chunks import can_fork as can_fork
@@ -55,10 +56,9 @@ if TYPE_CHECKING:
     from mt_train.generation.config import SamplingRules as SamplingRules
     from mt_train.generation.decode import Continuation as Continuation
     from mt_train.generation.decode import decode as decode
+    from mt_train.plugins.composition import Part as Part
     from mt_train.plugins.draft import Draft as Draft
-    from mt_train.plugins.parts import Part as Part
     from mt_train.plugins.parts import parts_of as parts_of
-    from mt_train.plugins.resolve import Resolved as Resolved
     from mt_train.plugins.resolve import resolve as resolve
 
 

@@ -17,6 +17,7 @@ from mt_conformance.host import named_host
 from mt_core.errors import MtError
 from mt_core.plugins.host import PluginHost
 from mt_train.assemble.callbacks import Callbacks
+from mt_train.assemble.parts import Parts
 from mt_train.assemble.run import RunOptions, run
 from mt_train.checkpoint.store import find
 from mt_train.plugins.resolve import resolve
@@ -58,7 +59,7 @@ def trained(
     """Train from the start, or from a checkpoint of the same run; the figures of every step."""
     os.environ["MT_STORE"] = str(folder.with_name(f"{folder.name}-store-{again_from}"))
     checkpoint = None if again_from is None else find(folder / "checkpoints" / f"step-{again_from:08d}")
-    run(resolve(raw, host), RunOptions(output=folder, checkpoint=checkpoint))
+    run(Parts.of(resolve(raw, host)), RunOptions(output=folder, checkpoint=checkpoint))
     return MetricsFile(folder / "metrics.jsonl").read()
 
 

@@ -35,6 +35,20 @@ def no_files(config: Any) -> Sequence[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PartChoice:
+    """A component that another one is made of, with its ``options``. ``kind`` is that of the other where it is empty."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    kind: str = ""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], kind: str = "") -> PartChoice:
+        """Return the choice that a config writes as ``{name: NAME, OPTION: VALUE, …}``."""
+        return cls(name=str(given.get("name", "")), options={k: v for k, v in given.items() if k != "name"}, kind=kind)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Component:
     """One thing with a name that a run can select.
 
@@ -44,9 +58,12 @@ class Component:
     the run must have, or must not; both are checked on paper.
 
     ``replaces`` names a built-in that it may stand in for when chosen as ``DISTRIBUTION/NAME``. ``run_defaults`` are values for
-    keys of the run (``train.steps``) that the user has not set. ``notice`` is said to whoever runs it. ``parts(config)`` names
-    components of the same kind that it is made of, key of the config → ``{name, options …}``; the core finds, checks and builds
-    them, and ``build`` gets them as ``parts``, in this order.
+    keys of the run (``train.steps``) that the user has not set. ``notice`` is said to whoever runs it.
+
+    ``parts(config)`` names components that it is made of, key of its config → ``PartChoice``; they are found, checked, locked and
+    built with the run, and ``build`` gets them as ``parts``, in this order. ``uses`` are kinds of which it takes what the *run* names:
+    ``build`` gets, under the kind's key, name → what was built (for a kind of which a run names one, that or ``None``).
+    Either is built with those keywords of ``build`` that its own kind has too.
 
     ``writes(config)`` names what it writes into the folder of a run: files, or folders with all that is in them, as paths within it, with
     ``*`` and ``?``. They are the run's own then: ``--overwrite`` and ``--resume auto`` remove them with the rest, and what nobody
@@ -65,7 +82,8 @@ class Component:
     replaces: str = ""
     run_defaults: Mapping[str, Any] = field(default_factory=dict)
     notice: str = ""
-    parts: Callable[[Any], Mapping[str, Mapping[str, Any]]] | None = None
+    parts: Callable[[Any], Mapping[str, PartChoice]] | None = None
+    uses: tuple[str, ...] = ()
     writes: Callable[[Any], Sequence[str]] = no_files
 
     def __post_init__(self) -> None:

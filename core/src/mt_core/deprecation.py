@@ -35,27 +35,36 @@ MOVED: Mapping[str, str] = {
         ("Outcome", "RunConfig", "check_config", "load_adapters", "load_config", "load_run", "train"), "mt_train"
     ),
     "generate": "mt_tools",
+    "adapters.SeveralAdapters": "mt_train",
+    "weights.NewRows": "mt_train.engine.new_rows",
+    **dict.fromkeys(("weights.save_folder", "weights.write_json", "weights.write_tensors"), "mt_tools"),
+    "weights.staged": "mt_tools:stage_folder",
+    **dict.fromkeys(("weights.SHARD_BYTES", "weights.check_free"), "mt_tools.convert.writing"),
 }
-"""Public name that was here → the package that has it, whose distribution has its name."""
+"""Public name that was here, without ``mt_core.`` → the module that has it, whose distribution is called as its package; after a
+colon its name there, where that is another."""
 
 
-def current(name: str) -> str:
+def current(package: str, name: str) -> str:
     """The public name that an old one stands for, with a warning; any other name as it is.
 
     Raises ``ImportError`` for one that is gone or elsewhere: an ``AttributeError`` would lose its message in ``from mt_core import …``.
     """
-    if name in MOVED:
-        package = MOVED[name]
+    full = f"{package}.{name}"
+    known = full.removeprefix("mt_core.")
+    if known in MOVED:
+        module, _, there = MOVED[known].partition(":")
+        distribution = module.partition(".")[0].replace("_", "-")
         raise ImportError(
-            f"mt_core.{name} is in {package} now: write from {package} import {name} (pip install {package.replace('_', '-')})",
-            name="mt_core",
+            f"{full} is in {module} now: write from {module} import {there or name} (pip install {distribution})",
+            name=package,
         )
-    if name in REMOVED:
-        gone = REMOVED[name]
-        raise ImportError(f"mt_core.{name} went in mt-core {gone.gone_in}; write mt_core.{gone.now}", name="mt_core")
-    if name not in DEPRECATED:
+    if known in REMOVED:
+        gone = REMOVED[known]
+        raise ImportError(f"{full} went in mt-core {gone.gone_in}; write {package}.{gone.now}", name=package)
+    if known not in DEPRECATED:
         return name
-    old = DEPRECATED[name]
-    text = f"mt_core.{name} goes in mt-core {old.gone_in}; write mt_core.{old.now}"
+    old = DEPRECATED[known]
+    text = f"{full} goes in mt-core {old.gone_in}; write {package}.{old.now}"
     warnings.warn(text, MtDeprecationWarning, stacklevel=3)
     return old.now

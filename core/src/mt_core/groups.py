@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Self
 
@@ -61,23 +59,6 @@ class GroupOptions(MtConfig):
     )
 
 
-@dataclass(frozen=True)
-class GroupSize:
-    """A parameter group for people: tensors and numbers, base rate and weight decay."""
-
-    name: str
-    tensors: int
-    numbers: int
-    lr: float
-    weight_decay: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.name}: {self.tensors:,} tensor{'s'[: self.tensors != 1]}, {self.numbers:,} numbers, rate {self.lr:g}, weight decay"
-            f" {self.weight_decay:g}"
-        )
-
-
 def whole_shape(parameter: Tensor) -> tuple[int, ...]:
     """The shape of a parameter, also where ZeRO 3 has left only a flat slice of it here."""
     return tuple(getattr(parameter, "ds_shape", parameter.shape))
@@ -87,20 +68,6 @@ def block_number(name: str) -> int | None:
     """The number of the block that a parameter is in, by its name; ``None`` for embedding, last norm and head."""
     found = _BLOCK.search(name)
     return int(found[1]) if found else None
-
-
-def group_sizes(groups: Sequence[Mapping[str, Any]], lr: float = 0.0, weight_decay: float = 0.0) -> list[GroupSize]:
-    """The groups for people; rate and decay are those of groups that have none of their own."""
-    return [
-        GroupSize(
-            name=str(group.get("name", number)),
-            tensors=len(group["params"]),
-            numbers=sum(math.prod(whole_shape(parameter)) for parameter in group["params"]),
-            lr=float(group.get("lr", lr)),
-            weight_decay=float(group.get("weight_decay", weight_decay)),
-        )
-        for number, group in enumerate(groups)
-    ]
 
 
 def split_decay(named: Sequence[tuple[str, Tensor]], config: MtConfig) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from mt_core.components import (
     ObjectiveComponent,
     OptimizerComponent,
 )
+from mt_core.kinds import Kind
 
 PROJECT = "mt"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -42,13 +43,13 @@ def mt_pipeline_layers() -> list[Component]:  # type: ignore[empty-body]
 
 
 @hookspec
-def mt_datasets() -> list[Component]:  # type: ignore[empty-body]
-    """Offer sources of rows. ``build(config, *, split)`` returns a ``Dataset``, or ``None`` for a split it lacks."""
+def mt_tokenizers() -> list[Component]:  # type: ignore[empty-body]
+    """Offer tokenizers. ``build(config)`` returns a ``Tokenizer``."""
 
 
 @hookspec
-def mt_tokenizers() -> list[Component]:  # type: ignore[empty-body]
-    """Offer tokenizers. ``build(config)`` returns a ``Tokenizer``."""
+def mt_datasets() -> list[Component]:  # type: ignore[empty-body]
+    """Offer sources of rows. ``build(config, *, split)`` returns a ``Dataset``, or ``None`` for a split it lacks."""
 
 
 @hookspec
@@ -92,39 +93,10 @@ def mt_trackers() -> list[Component]:  # type: ignore[empty-body]
 
 
 @hookspec
+def mt_kinds() -> list[Kind]:  # type: ignore[empty-body]
+    """Offer kinds of components that are not the core's. Other plugins then implement the hook that a kind names."""
+
+
+@hookspec
 def mt_doctor() -> Mapping[str, Mapping[str, Any]]:  # type: ignore[empty-body]
     """Offer sections of ``mt-plugins doctor``, which alone calls it: title → facts; ``error`` among them is a problem."""
-
-
-HOOKS: dict[str, str] = {
-    "mt_model_configs": "model",
-    "mt_train_models": "train_model",
-    "mt_pipeline_layers": "pipeline_layers",
-    "mt_datasets": "dataset",
-    "mt_tokenizers": "tokenizer",
-    "mt_objectives": "objective",
-    "mt_quantizers": "quantizer",
-    "mt_adapters": "adapter",
-    "mt_optimizers": "optimizer",
-    "mt_schedules": "schedule",
-    "mt_task_prints": "task_print",
-    "mt_callbacks": "callback",
-    "mt_trackers": "tracker",
-}
-"""Hook → kind of what it offers; ``mt_doctor`` offers no component."""
-
-SLOTS: dict[str, str | None] = {
-    "model": None,
-    "tokenizer": "byte",
-    "dataset": "demo",
-    "objective": "pretrain",
-    "quantizer": "none",
-    "adapter": "full",
-    "optimizer": "adamw",
-    "schedule": "cosine",
-    "task_print": "loss",
-}
-"""Slot → the component that it takes when none is named. The slot's name is also the kind of its component."""
-
-LISTS: dict[str, str] = {"callbacks": "callback", "trackers": "tracker"}
-"""Key under which a run may name several components → their kind."""

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 """A plain row with an ``id`` (file and line) and the fields of one documented shape, such as ``text``."""
 
+NATS_PER_TOKEN = "nats per token"  # noqa: S105 - no password
+"""Unit of a loss that is the mean over trained tokens."""
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -212,7 +215,7 @@ class Repeating(Protocol):
     """A dataset that gives some rows several times; of these the core holds out all or none."""
 
     def originals(self) -> Sequence[int]:
-        """For each index the lowest one with the same row."""
+        """Return for each index the lowest one with the same row."""
         ...
 
 

@@ -8,22 +8,21 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from mt_conformance.tiny_config import TinyConfig
+from mt_conformance.tiny_model import Tiny
 from mt_core import LowRankConfig, TargetConfig, UsageError
 from mt_core.adapters import adapted_layers, targets_of
 from mt_core.config.faults import faults_of
 from mt_core.nn import TrainModel
-from mt_plugin_llama.config import LlamaConfig
-from mt_plugin_llama.model import Llama
 from mt_plugin_standard.lora import Lora
 
-OWN = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+OWN = {"qkv_proj", "o_proj", "up_proj", "down_proj"}
 
 
 @pytest.fixture
 def model() -> TrainModel:
-    shape = {"vocab_size": 32, "dim": 16, "n_layers": 2, "n_heads": 2, "n_kv_heads": 1, "ffn_dim": 24, "max_seq_len": 8}
     with torch.device("meta"):
-        return Llama(LlamaConfig(**shape))
+        return Tiny(TinyConfig(vocab_size=32, max_seq_len=8))
 
 
 def endings(found: dict[str, object]) -> set[str]:
@@ -33,31 +32,31 @@ def endings(found: dict[str, object]) -> set[str]:
 def test_the_familys_own_list_is_the_default_and_the_head_is_never_taken(model: TrainModel) -> None:
     assert endings(targets_of(model, TargetConfig())) == OWN
     assert endings(targets_of(model, TargetConfig(targets="all-linear"))) == OWN
-    assert len(targets_of(model, TargetConfig())) == 14
+    assert len(targets_of(model, TargetConfig())) == 8
 
 
 def test_names_and_patterns_choose_and_exclude(model: TrainModel) -> None:
-    assert endings(targets_of(model, TargetConfig(targets=("q_proj", "mlp.up_proj")))) == {"q_proj", "up_proj"}
-    assert list(targets_of(model, TargetConfig(targets=("*.layers.1.*q_proj",)))) == ["model.layers.1.self_attn.q_proj"]
-    assert endings(targets_of(model, TargetConfig(exclude=("*.mlp.*",)))) == {"q_proj", "k_proj", "v_proj", "o_proj"}
+    assert endings(targets_of(model, TargetConfig(targets=("o_proj", "blocks.*.up_proj")))) == {"o_proj", "up_proj"}
+    assert list(targets_of(model, TargetConfig(targets=("blocks.1.*qkv_proj",)))) == ["blocks.1.qkv_proj"]
+    assert endings(targets_of(model, TargetConfig(exclude=("*.up_proj", "*.down_proj")))) == {"qkv_proj", "o_proj"}
 
 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
         (
-            {"targets": ("q_porj",)},
-            r"adapter.targets: 'q_porj' names none of the 14 linear layers. Did you mean 'q_proj'\?",
+            {"targets": ("qkv_porj",)},
+            r"adapter.targets: 'qkv_porj' names none of the 8 linear layers. Did you mean 'qkv_proj'\?",
         ),
         (
             {"targets": ("lm_head",)},
             r"adapter.targets: 'lm_head' names none of .* or are trained whole by --train.enable",
         ),
         ({"exclude": ("w1",)}, "adapter.exclude: 'w1' names none"),
-        ({"targets": ("q_proj",), "exclude": ("*",)}, "leaves none of the 14 projections; exclude fewer"),
+        ({"targets": ("qkv_proj",), "exclude": ("*",)}, "leaves none of the 8 projections; exclude fewer"),
         ({"ranks": {"x_proj": 2}}, "adapter.ranks: 'x_proj' names none"),
-        ({"targets": ("q_proj",), "alphas": {"up_proj": 2.0}}, "adapter.alphas: 'up_proj' names none"),
-        ({"rank": 9}, "adapter.rank: 9 is more than model.layers.0.self_attn.k_proj has, which is 8 x 16; at most 8"),
+        ({"targets": ("qkv_proj",), "alphas": {"up_proj": 2.0}}, "adapter.alphas: 'up_proj' names none"),
+        ({"rank": 17}, "adapter.rank: 17 is more than blocks.0.qkv_proj has, which is 48 x 16; at most 16"),
     ],
 )
 def test_what_names_nothing_or_is_too_large_is_one_clear_message(
@@ -74,19 +73,19 @@ def test_a_family_that_names_no_projections_asks_for_them(model: TrainModel) -> 
 
 
 def test_ranks_by_pattern_hold_and_every_target_is_replaced(model: TrainModel) -> None:
-    adapter = Lora(LowRankConfig(rank=4, ranks={"mlp.*_proj": 2}))
+    adapter = Lora(LowRankConfig(rank=4, ranks={"blocks.*.down_proj": 2}))
     adapter.inject(model)
     ranks = {name: layer.lora_A.shape[0] for name, layer in adapted_layers(model)}
-    assert ranks["model.layers.1.mlp.down_proj"] == 2
-    assert ranks["model.layers.1.self_attn.q_proj"] == 4
-    assert len(ranks) == 14
-    assert len(adapter.trainable_parameters(model)) == 28
+    assert ranks["blocks.1.down_proj"] == 2
+    assert ranks["blocks.1.qkv_proj"] == 4
+    assert len(ranks) == 8
+    assert len(adapter.trainable_parameters(model)) == 16
 
 
-@pytest.mark.parametrize("options", [{"targets": "q_proj"}, {"targets": ["q_proj"]}, {"targets": ("q_proj",)}])
+@pytest.mark.parametrize("options", [{"targets": "o_proj"}, {"targets": ["o_proj"]}, {"targets": ("o_proj",)}])
 def test_a_bare_word_is_one_name(model: TrainModel, options: dict[str, Any]) -> None:
-    """As ``--adapter.targets q_proj`` gives it."""
-    assert endings(targets_of(model, TargetConfig(**options))) == {"q_proj"}
+    """As ``--adapter.targets o_proj`` gives it."""
+    assert endings(targets_of(model, TargetConfig(**options))) == {"o_proj"}
     assert TargetConfig(exclude="mlp.*").exclude == ("mlp.*",)
     assert TargetConfig(targets="all-linear").targets == "all-linear"
 

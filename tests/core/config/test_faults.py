@@ -38,8 +38,8 @@ def test_a_misspelt_key_of_a_config_inside_another_is_compared_with_its_neighbou
     assert fault.fix == "Did you mean 'all-rates'? Known keys: all-rates."
 
 
-def test_an_option_of_what_takes_none_says_so_and_where_else_it_may_belong() -> None:
+def test_an_option_of_what_takes_none_says_so_and_where_else_it_may_belong(kit_model: None) -> None:
     with pytest.raises(
         ConfigError, match=r"tokenizer\.path: no such key\. It takes no options: .* another tokenizer\."
     ):
-        load_config({"model": "llama", "tokenizer": {"name": "byte", "path": "somewhere"}})
+        load_config({"model": "kit-tiny", "tokenizer": {"name": "byte", "path": "somewhere"}})

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from mt_core.config.secrets import HIDDEN, is_secret, redact, redact_config, redact_values, secret_keys
+from mt_core.config.secrets import HIDDEN, is_secret, redact, redact_values
 from mt_core.errors import ConfigError
 from mt_core.plugins.host import PluginHost
 from mt_train.assemble.discovery import discovered
+from mt_train.config.secrets import redact_config, secret_keys
 from mt_train.plugins.resolve import resolve
 
 LETTERS = string.ascii_letters + string.digits
@@ -225,3 +226,23 @@ def test_a_config_with_a_secret_is_refused_and_the_message_does_not_repeat_it(ki
         assert f"{place}: looks like a secret, and configs are saved" in str(refused.value)
         assert secret not in str(refused.value)
         assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("https://me:pass@host/x", "https://•••@host/x"),
+        ("hf_" + "aB3" * 10 + "!", "•••!"),
+        ("sk-" + "x" * 24, "•••"),
+        ("AKIA" + "A" * 16, "•••"),
+        ("a token is 3 bytes, a password none", "a token is 3 bytes, a password none"),
+        ("https://host:8080/x", "https://host:8080/x"),
+    ],
+)
+def test_well_known_shapes_are_secrets_and_ordinary_text_is_not(text: str, expected: str) -> None:
+    assert redact(text) == expected
+
+
+def test_a_short_value_of_the_environment_does_not_garble_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_HF_TOKEN", "the")
+    assert redact("the end") == "the end"

@@ -11,7 +11,7 @@ from mt_core.cli.plugins_report import described
 from mt_core.cli.plugins_text import component_page
 from mt_core.errors import ConfigError, UnknownComponentError
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.lock import locked
+from mt_train.plugins.lock import locked
 from mt_train.plugins.resolve import resolve
 
 Hosts = Callable[..., PluginHost]
@@ -83,7 +83,7 @@ def schedule(name: str, **fields: Any) -> str:
 def test_info_shows_the_sizes_that_a_plugin_adds_and_whose_family_they_are_of(hosts: Hosts) -> None:
     host = hosts(acme_family=FAMILY, acme_sizes=SIZES.replace("SIZE", "large"))
     (sizes,) = host.offers("model_sizes")
-    page = "\n".join(component_page(described(sizes), 0))
+    page = "\n".join(component_page(described(sizes, host.kinds), 0))
     assert "more sizes of the family of: acme-family" in page
     assert "large  vocab_size 300, max_seq_len 512, dim 16" in page
 

@@ -16,8 +16,8 @@ import pytest
 
 from mt_core.errors import CheckpointError
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.lock import code_hash, compared, distribution_hash, locked
 from mt_core.plugins.metadata import FILE, FOLDER, Selection, installed, origin_of
+from mt_train.plugins.lock import code_hash, compared, distribution_hash, locked
 
 Install = Callable[..., Path]
 
@@ -172,7 +172,7 @@ def test_a_folder_that_is_worked_on_has_the_hash_of_its_wheel(tmp_path: Path) ->
     build = [sys.executable, "-m", "pip", "-q", "wheel", "--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run([*build, "-w", str(tmp_path), str(source)], check=True, timeout=600)
     zipfile.ZipFile(next(tmp_path.glob("*.whl"))).extractall(tmp_path / "site")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); from mt_core.plugins.lock import *;"
+    code = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); from mt_train.plugins.lock import *;"
     code += "print(distribution_hash('mt-plugin-llama'))"
     said = subprocess.run([sys.executable, "-c", code], check=True, timeout=300, capture_output=True, text=True)
     assert said.stdout.strip() == distribution_hash("mt-plugin-llama")

@@ -13,15 +13,17 @@ import yaml
 from mt_core import __version__
 from mt_core.cli.plugins import main
 from mt_core.errors import OutputError, UsageError
-from mt_core.scaffold import KINDS, draft
+from mt_core.kinds import CORE_KINDS
+from mt_core.scaffold import draft, read_templates
 
 Captured = pytest.CaptureFixture[str]
+KINDS = read_templates(CORE_KINDS.templates)
 
 
 @pytest.mark.parametrize("name", ["q", "poly-2", "a-name-of-thirty-characters-ab", "layer", "state", "class"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_name_gives_python_that_parses_and_one_entry_point(kind: str, name: str) -> None:
-    plugin = draft(kind, name)
+    plugin = draft(kind, name, KINDS)
     files = {str(place): text for place, text in plugin.files.items()}
     for place, text in files.items():
         assert "$" not in text.replace("${{ matrix.python }}", ""), f"{place} has a placeholder that nobody filled in"
@@ -40,7 +42,7 @@ def test_every_name_gives_python_that_parses_and_one_entry_point(kind: str, name
     ("given", "name"), [("Poly", "poly"), ("my_rate", "my-rate"), ("mt-plugin-rate", "rate"), (" rate ", "rate")]
 )
 def test_a_name_may_be_written_in_other_ways(given: str, name: str) -> None:
-    assert draft("schedule", given).name == name
+    assert draft("schedule", given, KINDS).name == name
 
 
 @pytest.mark.parametrize(
@@ -60,30 +62,30 @@ def test_a_name_may_be_written_in_other_ways(given: str, name: str) -> None:
 )
 def test_a_name_that_cannot_be_one_is_refused_with_one_that_can(given: str, said: str) -> None:
     with pytest.raises(UsageError, match="is no name for a plugin") as caught:
-        draft("model", given)
+        draft("model", given, KINDS)
     assert said in str(caught.value)
 
 
 @pytest.mark.parametrize(("kind", "name"), [("model", "train"), ("model", "model"), ("objective", "token")])
 def test_a_name_whose_class_would_hide_one_of_the_core_is_refused(kind: str, name: str) -> None:
     with pytest.raises(UsageError, match=r"would give a second '(TrainModel|ModelConfig|TokenObjective)'"):
-        draft(kind, name)
+        draft(kind, name, KINDS)
 
 
 @pytest.mark.parametrize("name", ["none", "null", "true", "no", "off"])
 def test_a_name_that_a_config_reads_as_something_else_is_refused(name: str) -> None:
     assert not isinstance(yaml.safe_load(name), str) or name == "none"
     with pytest.raises(UsageError, match="means something else than a name in a config"):
-        draft("schedule", name)
+        draft("schedule", name, KINDS)
 
 
 def test_an_unknown_kind_is_refused_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="Did you mean 'optimizer'"):
-        draft("optimiser", "x")
+        draft("optimiser", "x", KINDS)
 
 
 def test_nothing_is_overwritten_and_nothing_is_left_of_what_could_not_be_written(tmp_path: Path) -> None:
-    plugin = draft("schedule", "rate")
+    plugin = draft("schedule", "rate", KINDS)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     with pytest.raises(OutputError, match="exists already, and nothing is overwritten"):

@@ -11,8 +11,8 @@ from importlib.metadata import entry_points
 import pytest
 
 from mt_core.cli.guard import guarded
-from mt_core.tracking import logs
 from mt_core.tracking.streams import make_printable
+from mt_train.tracking import logs
 
 COMMANDS = sorted(each for each in entry_points(group="console_scripts") if each.name.startswith("mt-"))
 ENCODINGS = ("ascii", "latin-1", "cp1252", "utf-8")

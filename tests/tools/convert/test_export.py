@@ -292,8 +292,9 @@ def test_what_cannot_be_merged_and_what_is_no_adapter_point_to_what_can_be_done(
 ) -> None:
     host = discovered()
     source = open_source(str(runs["a"]), host)
-    offer = source.resolved.offers["adapter"]
-    source.resolved.offers["adapter"] = replace(offer, component=replace(offer.component, mergeable=False))
+    offer = source.parts.offers["adapter"]
+    apart = replace(offer, component=replace(offer.component, mergeable=False))
+    source = replace(source, parts=replace(source.parts, offers={**source.parts.offers, "adapter": apart}))
     with pytest.raises(UsageError, match="the adapter lora, which no weights can stand for"):
         merge([(source, 1.0)], tmp_path / "out", host, dtype=None, shard_bytes=10**9, tolerance=None, say=print)
     assert mt_convert([str(runs["a"]), str(tmp_path / "out")]) == 2

@@ -23,6 +23,7 @@ from mt_core.nn import AdaptedLinear
 from mt_train.assemble.adapter_slot import with_adapter
 from mt_train.assemble.discovery import discovered
 from mt_train.assemble.load import load_model
+from mt_train.assemble.parts import Parts
 from mt_train.plugins.resolve import resolve
 
 TWO: dict[str, Any] = {"target_modules": ["q_proj", "up_proj"]}
@@ -138,7 +139,7 @@ def _pruned(model: peft.PeftModel, kept: list[bool]) -> dict[str, list[bool]]:
 def _read(base: Path, folder: Path) -> Tensor:
     host = discovered()
     raw = {"model": {"name": "llama", "weights": str(base)}, "train": {"sequence_len": 2}}
-    return ours(load_model(resolve(with_adapter(raw, folder, host), host), None, print))
+    return ours(load_model(Parts.of(resolve(with_adapter(raw, folder, host), host)), None, print))
 
 
 @pytest.mark.parametrize("case", READ)
@@ -204,7 +205,7 @@ def test_the_ranks_that_are_left_have_the_scale_of_the_first_rank(
     written(tmp_path / "a", *READ["adalora, pruned"])
     host = discovered()
     raw = {"model": {"name": "llama", "weights": str(pretrained)}, "train": {"sequence_len": 2}}
-    model = load_model(resolve(with_adapter(raw, tmp_path / "a", host), host), None, print)
+    model = load_model(Parts.of(resolve(with_adapter(raw, tmp_path / "a", host), host)), None, print)
     layers = [each for each in model.modules() if isinstance(each, AdaptedLinear)]
     assert {len(each.lora_E) for each in layers} == {3, 6}  # type: ignore[arg-type]
     assert {round(each.scale, 12) for each in layers} == {round(7 / 6, 12)}  # type: ignore[arg-type]

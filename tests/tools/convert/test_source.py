@@ -138,7 +138,7 @@ def test_a_folder_that_cannot_be_read_is_refused_before_anything_is_allocated(
 ) -> None:
     damage, expected = EARLY[what]
     damage(broken)
-    for place in ("mt_tools.convert.folder.tensors_of", "mt_train.assemble.run._run"):
+    for place in ("mt_tools.convert.folder.tensors_of", "mt_train.assemble.steps.take_steps"):
         monkeypatch.setattr(place, lambda *_, **__: pytest.fail("tensors were asked for"))
     said = convert(broken, tmp_path / "out", fails=True)
     assert all(text in said for text in expected), said

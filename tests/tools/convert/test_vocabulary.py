@@ -13,11 +13,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mt_core.nn import TokenObjective
 from mt_core.protocols import Sample
-from mt_core.weights import NewRows
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
 from mt_tools.cli.generate import main as mt_generate
 from mt_train.cli.train import main as mt_train
+from mt_train.engine.new_rows import NewRows
 
 Convert = Callable[..., str]
 PER_TOKEN = ("model.embed_tokens.weight", "lm_head.weight")

@@ -46,8 +46,8 @@ BAD = {
     "taken id": ('{"prompt": "x", "id": "a"}', "id 'a' is also that of line 1"),
     "taken line number": ('{"prompt": "x", "id": 2}', "id 2 is also that of line 2"),
     "taken key": ('{"prompt": "x", "text": "y"}', "has text, which the output writes itself"),
-    "key twice": ('{"prompt": "x", "prompt": "y"}', "key 'prompt' is written twice"),
-    "no number": ('{"prompt": "x", "score": NaN}', "NaN is no JSON number"),
+    "key twice": ('{"prompt": "x", "prompt": "y"}', "key 'prompt' stands twice in one object"),
+    "no number": ('{"prompt": "x", "score": NaN}', "NaN is not JSON"),
 }
 
 

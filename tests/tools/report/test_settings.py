@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mt_core.config.secrets import redact_config
 from mt_tools.report.settings import differences, format_value
+from mt_train.config.secrets import redact_config
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import torch
 from mt_core import CallbackContext, ConfigError, Control
 from mt_core.errors import CallbackError
 from mt_train import train
-from mt_train.assemble import session
+from mt_train.assemble import evaluation as evaluation_module
 from mt_train.assemble.callbacks import Callbacks
 from mt_train.checkpoint.store import CheckpointStore, find
 from mt_train.cli.train import main
@@ -199,6 +199,6 @@ def test_figures_are_those_of_rank_0_on_all_ranks(seen: list[Any], monkeypatch: 
     import acme_watching
 
     acme_watching.Exact.figures = {"exact": 0.0}
-    monkeypatch.setattr(session, "share_text", lambda text: text.replace("0.0", "0.75"))
+    monkeypatch.setattr(evaluation_module, "share_text", lambda text: text.replace("0.0", "0.75"))
     train(raw("exact", steps=2), output=None)
     assert seen[-1]["eval_exact"] == 0.75

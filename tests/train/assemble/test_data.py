@@ -11,6 +11,7 @@ from mt_core.errors import ComponentError
 from mt_core.nn import TokenObjective
 from mt_core.plugins.host import PluginHost
 from mt_train.assemble.data import build_data
+from mt_train.assemble.parts import Parts
 from mt_train.plugins.resolve import resolve
 
 
@@ -28,9 +29,9 @@ def test_an_objective_with_modules_of_its_own_is_refused_before_a_row_is_read(
 
     monkeypatch.setattr(TokenObjective, "modules", modules)
     monkeypatch.setattr(TokenObjective, "collate", lambda *given, **named: pytest.fail("rows were collated"))
-    resolved = resolve({"model": "kit-tiny", "parallel": {"pipeline": pipeline}}, PluginHost.discover())
+    parts = Parts.of(resolve({"model": "kit-tiny", "parallel": {"pipeline": pipeline}}, PluginHost.discover()))
     with pytest.raises(
         ComponentError, match=r"--objective pretrain has modules beside the model .* neither trains nor saves"
     ):
-        build_data(resolved)
+        build_data(parts)
     assert seen, "the model's config is handed over"

@@ -23,6 +23,7 @@ from mt_tools.cli.data import main as mt_data
 from mt_train.assemble import encoder as encoder_module
 from mt_train.assemble.data import RunData, build_data
 from mt_train.assemble.identity import file_hash
+from mt_train.assemble.parts import Parts
 from mt_train.plugins.resolve import resolve
 
 Run = Callable[..., RunData]
@@ -57,7 +58,7 @@ def run(tmp_path: Path, rows: Path) -> Run:
     def built(path: Path = rows, **data: Any) -> RunData:
         raw = {"model": {"name": "llama", "vocab_size": 259}, "dataset": {"name": "jsonl", "path": str(path)}}
         keys = {"cache": str(tmp_path / "tokens"), "workers": 1, "eval": 0.25} | data
-        return build_data(resolve({**raw, "data": keys}, host))
+        return build_data(Parts.of(resolve({**raw, "data": keys}, host)))
 
     return built
 
@@ -118,7 +119,7 @@ def test_the_hash_of_the_training_file_is_not_asked_of_the_file_of_data_eval(row
         "dataset": dataset,
         "data": {"eval": str(other), "cache": None},
     }
-    data = build_data(resolve(raw, PluginHost.discover()))
+    data = build_data(Parts.of(resolve(raw, PluginHost.discover())))
     assert (len(data.train), len(data.held_out)) == (40, 5)
 
 
@@ -130,7 +131,7 @@ def test_two_places_of_rows_for_evaluation_are_one_too_many(rows: Path) -> None:
         "data": {"eval": str(rows), "cache": None},
     }
     with pytest.raises(DataError, match=r"^data\.eval=.* is a path, and dataset 'jsonl' has rows .* Keep one"):
-        build_data(resolve(raw, PluginHost.discover()))
+        build_data(Parts.of(resolve(raw, PluginHost.discover())))
 
 
 USELESS = {
@@ -268,7 +269,7 @@ def test_a_dataset_that_names_no_files_with_these_options_is_not_cached(
     offer = resolved.offers["dataset"]
     unsaid = replace(offer.component, files=lambda config, split: None)  # type: ignore[call-arg]
     resolved.offers["dataset"] = replace(offer, component=unsaid)
-    assert len(build_data(resolved).train) == 38
+    assert len(build_data(Parts.of(resolved)).train) == 38
     assert "dataset 'jsonl' names no files" in capsys.readouterr().err
     assert not (tmp_path / "tokens").exists()
 

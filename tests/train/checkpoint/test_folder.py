@@ -16,8 +16,8 @@ from mt_train.checkpoint.folder import (
     LOCK,
     RECORD,
     check_usable,
-    hold_folder,
     next_run_folder,
+    open_run_folder,
     read_record,
 )
 from mt_train.checkpoint.store import CheckpointStore, Retention, find
@@ -25,7 +25,7 @@ from mt_train.checkpoint.store import CheckpointStore, Retention, find
 
 def leave_a_run(folder: Path) -> None:
     """What a finished run leaves."""
-    with hold_folder(folder):
+    with open_run_folder(folder):
         for name in ("run.yaml", "plugins.lock.json", "metrics.jsonl", "loss.png", "completed"):
             (folder / name).write_text("old")
         for name in ("logs/rank-0.log", "tensorboard/events.out.tfevents.1.host.2.0"):
@@ -37,11 +37,11 @@ def leave_a_run(folder: Path) -> None:
 def test_a_folder_that_is_not_empty_is_refused_unless_resumed_or_overwritten(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     leave_a_run(folder)
-    with pytest.raises(OutputError, match=r"--resume .* --overwrite"), hold_folder(folder):
+    with pytest.raises(OutputError, match=r"--resume .* --overwrite"), open_run_folder(folder):
         pass
-    with hold_folder(folder, resume=True):
+    with open_run_folder(folder, resume=True):
         assert (folder / "metrics.jsonl").exists()
-    with hold_folder(folder, overwrite=True):
+    with open_run_folder(folder, overwrite=True):
         assert [path.name for path in folder.iterdir()] == [".lock"]
 
 
@@ -55,7 +55,7 @@ def test_overwriting_never_deletes_what_no_run_wrote(tmp_path: Path, name: str) 
     (tmp_path / name).write_text("precious")
     with (
         pytest.raises(OutputError, match=r"no run wrote .*" + name.removesuffix("/x")),
-        hold_folder(tmp_path, overwrite=True),
+        open_run_folder(tmp_path, overwrite=True),
     ):
         pass
     assert (tmp_path / name).read_text() == "precious"
@@ -65,7 +65,7 @@ def test_overwriting_never_deletes_what_no_run_wrote(tmp_path: Path, name: str) 
 def test_a_folder_that_only_looks_like_a_runs_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "rank-0.log").write_text("of another program")
-    with pytest.raises(OutputError, match=r"replaces a run, and .* is none"), hold_folder(tmp_path, overwrite=True):
+    with pytest.raises(OutputError, match=r"replaces a run, and .* is none"), open_run_folder(tmp_path, overwrite=True):
         pass
     assert (tmp_path / "logs" / "rank-0.log").exists()
     assert not (tmp_path / ".lock").exists()
@@ -76,7 +76,7 @@ def test_overwriting_never_follows_a_link(tmp_path: Path) -> None:
     leave_a_run(run)
     (run / "checkpoints").rename(disk)
     (run / "checkpoints").symlink_to(disk)
-    with hold_folder(run, overwrite=True):
+    with open_run_folder(run, overwrite=True):
         assert not (run / "checkpoints").is_symlink()
     assert (disk / "latest").exists()
 
@@ -122,16 +122,16 @@ def test_a_run_goes_on_through_no_link_in_its_folder(tmp_path: Path, name: str, 
     place.symlink_to(outside)
     with (
         pytest.raises(OutputError, match=rf"has links where a run writes: {re.escape(name)}; put what they lead to"),
-        hold_folder(run, resume=True, own=OWN),
+        open_run_folder(run, resume=True, own=OWN),
     ):
-        pytest.fail("it was opened")
+        pytest.fail("it was open_run_folder")
     assert not outside.is_dir() or not any(outside.iterdir())
     assert not outside.is_file() or outside.read_text() == "precious"
     if name in ("tables", "kept", "checkpoints/step-00000002"):
         with pytest.raises(OutputError, match=rf"files that no run wrote in .*: {name}; move"):
             check_usable(run, overwrite=True, own=OWN)
         return
-    with hold_folder(run, overwrite=True, own=OWN):
+    with open_run_folder(run, overwrite=True, own=OWN):
         assert [path.name for path in run.iterdir()] == [LOCK]
     assert outside.exists() == (kind != "nothing")
 
@@ -141,7 +141,7 @@ def test_a_link_that_no_run_writes_through_is_left_alone(tmp_path: Path) -> None
     (tmp_path / "service").mkdir()
     for link, target in (("notes", "/tmp"), ("service/latest", "first"), ("logs/today", "rank-0.log")):
         (tmp_path / link).symlink_to(target)
-    with hold_folder(tmp_path, resume=True, own=OWN):
+    with open_run_folder(tmp_path, resume=True, own=OWN):
         assert (tmp_path / "service/latest").is_symlink(), "within the folder, and a component's own"
 
 
@@ -162,7 +162,7 @@ def test_what_components_wrote_is_the_runs_own(tmp_path: Path, kept: str) -> Non
     with pytest.raises(OutputError, match=r"no run wrote in .*: tables/notes.txt; move"):
         check_usable(tmp_path, overwrite=True, own=own)
     (tmp_path / "tables/notes.txt").unlink()
-    with hold_folder(tmp_path, overwrite=True, own=own):
+    with open_run_folder(tmp_path, overwrite=True, own=own):
         assert [path.name for path in tmp_path.iterdir()] == [LOCK]
 
 
@@ -178,9 +178,9 @@ def test_a_record_names_nothing_outside_of_its_folder(tmp_path: Path, name: str)
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("")
-    with pytest.raises(OutputError, match="is a file"), hold_folder(tmp_path / "run"):
+    with pytest.raises(OutputError, match="is a file"), open_run_folder(tmp_path / "run"):
         pass
-    with pytest.raises(OutputError, match="cannot be written"), hold_folder(tmp_path / "run" / "below"):
+    with pytest.raises(OutputError, match="cannot be written"), open_run_folder(tmp_path / "run" / "below"):
         pass
 
 
@@ -194,18 +194,18 @@ def test_a_folder_that_cannot_be_written_is_found_at_the_start(
     monkeypatch.setattr(call, refuse)
     with (
         pytest.raises(OutputError, match=r"cannot be written: Read-only file system; choose"),
-        hold_folder(tmp_path / "run"),
+        open_run_folder(tmp_path / "run"),
     ):
-        pytest.fail("it was opened")
+        pytest.fail("it was open_run_folder")
 
 
 def test_an_error_of_the_run_itself_is_not_one_of_its_folder(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), hold_folder(tmp_path):
+    with pytest.raises(FileNotFoundError), open_run_folder(tmp_path):
         raise FileNotFoundError
 
 
 def test_a_new_folder_holds_nothing_but_its_lock(tmp_path: Path) -> None:
-    with hold_folder(tmp_path / "deep" / "run") as folder:
+    with open_run_folder(tmp_path / "deep" / "run") as folder:
         assert [path.name for path in folder.iterdir()] == [".lock"]
 
 
@@ -220,15 +220,15 @@ def test_run_folders_are_numbered(tmp_path: Path) -> None:
 def test_a_run_that_has_saved_meanwhile_is_not_started_anew(tmp_path: Path) -> None:
     """``--resume auto`` looks before it has the lock: another run may have come, saved and gone."""
     run = tmp_path / "run"
-    with hold_folder(run):
+    with open_run_folder(run):
         (run / "run.yaml").write_text("")
-    with hold_folder(run, anew=True):
+    with open_run_folder(run, anew=True):
         assert not (run / "run.yaml").exists()
         (run / "run.yaml").write_text("")
         CheckpointStore(run).save(1, write=lambda staging: [], manifest={}, keep=Retention(last=1))
     with (
         pytest.raises(OutputError, match=r"another run has just saved in .*run; start again"),
-        hold_folder(run, anew=True),
+        open_run_folder(run, anew=True),
     ):
         pass
     assert find(run).name == "step-00000001"
@@ -236,7 +236,7 @@ def test_a_run_that_has_saved_meanwhile_is_not_started_anew(tmp_path: Path) -> N
 
 def leave_before_the_first_step(folder: Path) -> None:
     """What a run leaves that was stopped, or failed, before its first step."""
-    with hold_folder(folder):
+    with open_run_folder(folder):
         for name in ("run.yaml", "plugins.lock.json", "about.json", "metrics.jsonl"):
             (folder / name).write_text("" if name.endswith("jsonl") else "early")
         for name in ("logs/rank-0.log", "tensorboard/events.out.tfevents.1.host.2.0"):
@@ -246,7 +246,7 @@ def leave_before_the_first_step(folder: Path) -> None:
 
 def test_where_a_run_has_trained_nothing_the_next_one_begins_and_keeps_its_logs(tmp_path: Path) -> None:
     leave_before_the_first_step(tmp_path / "run")
-    with hold_folder(tmp_path / "run"):
+    with open_run_folder(tmp_path / "run"):
         assert (tmp_path / "run" / "logs" / "rank-0.log").read_text() == "early"
 
 
@@ -262,7 +262,7 @@ def test_one_that_has_trained_or_holds_what_no_run_wrote_is_refused_as_ever(tmp_
     leave_before_the_first_step(tmp_path)
     (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
     (tmp_path / name).write_text("precious")
-    with pytest.raises(OutputError, match="already exists and is not empty"), hold_folder(tmp_path):
+    with pytest.raises(OutputError, match="already exists and is not empty"), open_run_folder(tmp_path):
         pass
     assert (tmp_path / name).read_text() == "precious"
 
@@ -271,14 +271,14 @@ def test_a_link_in_the_place_of_figures_is_no_sign_of_a_run_that_trained_nothing
     leave_before_the_first_step(tmp_path / "run")
     (tmp_path / "run" / "metrics.jsonl").unlink()
     (tmp_path / "run" / "metrics.jsonl").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OutputError, match="not empty"), hold_folder(tmp_path / "run"):
+    with pytest.raises(OutputError, match="not empty"), open_run_folder(tmp_path / "run"):
         pass
 
 
 def test_only_a_run_with_a_checkpoint_is_offered_to_be_gone_on_with(tmp_path: Path) -> None:
     leave_before_the_first_step(tmp_path)
     (tmp_path / "metrics.jsonl").write_text("a step")
-    with pytest.raises(OutputError) as raised, hold_folder(tmp_path):
+    with pytest.raises(OutputError) as raised, open_run_folder(tmp_path):
         pass
     assert "--resume" not in str(raised.value)
     assert "--overwrite" in str(raised.value)

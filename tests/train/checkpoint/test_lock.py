@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from mt_core.errors import OutputError
-from mt_train.checkpoint.folder import hold_folder
+from mt_train.checkpoint.folder import open_run_folder
 from mt_train.checkpoint.lock import Holder, hold_lock, refuse_lost
 
 CONTESTANT = """
 import sys, time
 from pathlib import Path
-from mt_train.checkpoint.folder import hold_folder
+from mt_train.checkpoint.folder import open_run_folder
 from mt_core.errors import OutputError
 sys.stdin.readline()
 try:
-    with hold_folder(Path(sys.argv[1]), resume=True):
+    with open_run_folder(Path(sys.argv[1]), resume=True):
         print("won", flush=True)
         sys.stdin.readline()
 except OutputError as error:
@@ -68,12 +68,12 @@ def test_a_killed_run_gives_its_folder_up_and_the_next_one_says_so(tmp_path: Pat
     first.kill()
     first.communicate()
     said: list[str] = []
-    with hold_folder(tmp_path, say=said.append):
+    with open_run_folder(tmp_path, say=said.append):
         pass
     assert len(said) == 1
     assert f"process {first.pid} on" in said[0]
     assert "did not end by itself" in said[0]
-    with hold_folder(tmp_path, say=said.append):
+    with open_run_folder(tmp_path, say=said.append):
         pass
     assert len(said) == 1, "a run that ended by itself is no news"
 
@@ -86,12 +86,12 @@ def test_a_run_that_failed_ended_by_itself(tmp_path: Path) -> None:
 
 
 def test_two_runs_of_one_process_never_share_a_folder(tmp_path: Path) -> None:
-    with hold_folder(tmp_path):
-        with pytest.raises(OutputError, match=f"in use by process {os.getpid()} on"), hold_folder(tmp_path):
+    with open_run_folder(tmp_path):
+        with pytest.raises(OutputError, match=f"in use by process {os.getpid()} on"), open_run_folder(tmp_path):
             pass
-        with pytest.raises(OutputError, match="in use"), hold_folder(tmp_path, resume=True):
+        with pytest.raises(OutputError, match="in use"), open_run_folder(tmp_path, resume=True):
             pass
-    with hold_folder(tmp_path):
+    with open_run_folder(tmp_path):
         pass
 
 
@@ -111,7 +111,7 @@ def test_a_lock_that_is_a_link_is_never_written_through(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / ".lock").symlink_to(tmp_path / "precious")
-    with pytest.raises(OutputError, match=r"has links where a run writes: \.lock"), hold_folder(run):
+    with pytest.raises(OutputError, match=r"has links where a run writes: \.lock"), open_run_folder(run):
         pass
     assert (tmp_path / "precious").read_text() == "mine"
 

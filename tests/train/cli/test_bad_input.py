@@ -132,7 +132,7 @@ PAPER = [
     Case("seed and seeds", (*LLAMA, "--train.seeds", "1,2", "--train.seed", "3"), ("both set", "keep one")),
     Case("seeds without a folder", (*LLAMA, "--train.seeds", "1,2", "--output", "none"), ("no --output none",)),
     Case("config that is no JSON", ("--config", "{tmp}/broken.json"), ("broken.json:1:", "not valid JSON")),
-    Case("JSON with a key twice", ("--config", "{tmp}/twice.json"), ("twice.json", "'steps' is written twice")),
+    Case("JSON with a key twice", ("--config", "{tmp}/twice.json"), ("twice.json", "'steps' stands twice")),
     Case("resume of nothing", ("--resume", "{tmp}/none"), ("none does not exist", "give a run's folder"), 1),
     Case("existing output", (*LLAMA, "--output", "{tmp}"), ("is not empty", "--overwrite", "another --output"), 1),
     Case("output that is a file", (*LLAMA, "--output", "{tmp}/twice.yaml"), ("is a file",), 1),

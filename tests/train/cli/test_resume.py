@@ -12,7 +12,7 @@ import pytest
 from mt_tools.cli.convert import main as convert
 from mt_tools.cli.eval import main as evaluate
 from mt_tools.cli.generate import main as generate
-from mt_train.assemble import matmul
+from mt_train.assemble import steps
 from mt_train.cli.train import main
 from mt_train.tracking.metrics import MetricsFile
 
@@ -76,7 +76,7 @@ def test_a_machine_with_other_kernels_of_fp32_products_is_told_of(
     capsys.readouterr()
     assert main(["--resume", str(run), "--train.steps", "3"]) == 0
     assert "matrix products" not in capsys.readouterr().err
-    monkeypatch.setattr(matmul, "matmul_precision", lambda device, *, tf32: "high")
+    monkeypatch.setattr(steps, "matmul_precision", lambda device, *, tf32: "high")
     assert main(["--resume", str(run), "--train.steps", "4"]) == 0
     assert (
         "has 'high' on this machine: other kernels, so that it does not repeat bit for bit" in capsys.readouterr().err

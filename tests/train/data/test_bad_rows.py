@@ -16,6 +16,7 @@ from mt_core.errors import DataError
 from mt_core.nn import TokenObjective
 from mt_core.plugins.host import PluginHost
 from mt_train.assemble.data import RunData, build_tokenizer, check_data
+from mt_train.assemble.parts import Parts
 from mt_train.cli.train import main
 from mt_train.data.lengths import Lengths
 from mt_train.data.measures import measure
@@ -169,14 +170,14 @@ def test_a_fault_of_the_data_gets_one_message_with_its_place_and_a_remedy(
 
 @pytest.mark.parametrize("ids", [[1, 999, 2], [1, 259, 2]])
 def test_an_id_that_the_model_does_not_have_names_its_row_and_the_size_that_does(ids: list[int]) -> None:
-    resolved = resolve({"model": {"name": "llama", "vocab_size": 259}}, PluginHost.discover())
+    parts = Parts.of(resolve({"model": {"name": "llama", "vocab_size": 259}}, PluginHost.discover()))
     samples = EncodedSamples()
     samples.add(Sample([1, 5, 2], [True] * 3, "rows.jsonl:1"))
     samples.add(Sample(ids, [True] * 3, "rows.jsonl:2"))
     measure(samples, Lengths(max_len=8, truncation="error"))
-    data = RunData(build_tokenizer(resolved), TokenObjective(), samples, EncodedSamples())
+    data = RunData(build_tokenizer(parts), TokenObjective(), samples, EncodedSamples())
     with pytest.raises(DataError) as caught:
-        check_data(resolved, data)
+        check_data(parts.config, data)
     assert f"rows.jsonl:2: token id {ids[1]}, and the model's embedding has only 259 rows" in str(caught.value)
     assert f"--model.vocab-size {ids[1] + 1}" in str(caught.value)
 

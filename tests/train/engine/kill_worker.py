@@ -75,7 +75,7 @@ class Runs:
                 checkpoint = find(output) if has_checkpoint(output) else None
                 session = Bench(self.host, self.process, deepspeed, self.rows).session(case, output, checkpoint)
                 if kill is not None:
-                    session.callbacks = Callbacks({"kill": KillSoonAfter(*kill)})
+                    session.events.callbacks = Callbacks({"kill": KillSoonAfter(*kill)})
                 trace = Trace(session).train(checkpoint)
                 if out is not None and self.process.is_main:
                     out.write_text(json.dumps(trace))

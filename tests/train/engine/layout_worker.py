@@ -24,12 +24,13 @@ from mt_core.plugins.host import PluginHost
 from mt_plugin_llama.model import Block
 from mt_train.assemble.callbacks import CallbackContext, Callbacks
 from mt_train.assemble.data import build_data
+from mt_train.assemble.isolation import largest_change
 from mt_train.assemble.model import build_engine
+from mt_train.assemble.parts import Parts
 from mt_train.assemble.probe import probe_of
-from mt_train.assemble.proof import leak
-from mt_train.assemble.resume import ENDED
 from mt_train.assemble.session import Session
 from mt_train.assemble.stopping import Stopper
+from mt_train.checkpoint.completion import ENDED
 from mt_train.checkpoint.store import find, verify
 from mt_train.data.loader import Position
 from mt_train.engine import fragments
@@ -133,20 +134,21 @@ class Bench:
             component = Component(name="llama", summary="layers of its own", build=offered_layers)
             resolved.offers["pipeline_layers"] = replace(offer, kind="pipeline_layers", component=component)
         self.changed(resolved, case)
-        data = build_data(resolved)
-        plan = make_plan(resolved.config, world=world, device="cpu", offers=resolved.offers.values())
+        parts = Parts.of(resolved)
+        data = build_data(parts)
+        plan = make_plan(parts.config, world=world, device="cpu", offers=parts.offers.values())
         seed_everything(seed, self.process.rank)
         engine = build_engine(
-            resolved,
+            parts,
             data.objective,
             plan=plan,
             process=self.process,
             deepspeed=self.deepspeed,
             say=lambda text: None,
             checkpoint=checkpoint,
-            probe=seen_already if checkpoint else partial(probe_of, resolved.config, data, plan, self.process),
+            probe=seen_already if checkpoint else partial(probe_of, parts.config, data, plan, self.process),
         )
-        return Session(resolved, data, engine, output, Stopper())
+        return Session(parts, data, engine, output, Stopper())
 
     def changed(self, resolved: Resolved, case: dict[str, Any]) -> None:
         """For another worker's own components."""
@@ -164,7 +166,7 @@ class Bench:
             dist.broadcast_object_list(shared)
             output = Path(shared[0])
             first, losses = self.session(case, output), Losses()
-            first.callbacks = Callbacks({"stop": StopAfter(2)})
+            first.events.callbacks = Callbacks({"stop": StopAfter(2)})
             first.loop(first.restore(None, None), losses)
             checkpoint = find(output)
             manifest = manifest_to_go_on(checkpoint)
@@ -180,7 +182,7 @@ class Bench:
         output = Path(case["folder"])
         output.mkdir(exist_ok=True)
         session, losses = self.session(case, output), Losses()
-        session.callbacks = Callbacks({"stop": StopAfter(2)})
+        session.events.callbacks = Callbacks({"stop": StopAfter(2)})
         session.loop(session.restore(None, None), losses)
         return {"losses": [record.loss for record in losses.records]}
 
@@ -191,18 +193,18 @@ class Bench:
         session.loop(session.restore(checkpoint, manifest_to_go_on(checkpoint)), losses)
         return summary(session.engine, losses)
 
-    def prove(self, case: dict[str, Any]) -> dict[str, Any]:
+    def check_isolation(self, case: dict[str, Any]) -> dict[str, Any]:
         """Return how much documents see of each other: none; where attention mixes them; where a norm over the batch does."""
         session = self.session(case)
         batch = next(session.loader.windows(Position())).batches[0]
-        honest, apart = leak(session.engine, batch), SdpaAttention.__call__
+        honest, apart = largest_change(session.engine, batch), SdpaAttention.__call__
         SdpaAttention.__call__ = lambda self, q, k, v, context, **named: (
             apart(self, q, k, v + v.mean(0, keepdim=True), context, **named)  # rows
             if case.get("objective") == "sft"
             else self._one(q, k, v, Form(named.get("scale")))  # documents of a row
         )
         try:
-            leaky = leak(session.engine, batch)
+            leaky = largest_change(session.engine, batch)
         finally:
             SdpaAttention.__call__ = apart
         return {"honest": honest, "leaky": leaky, **self.normed(session, batch)}
@@ -214,7 +216,7 @@ class Bench:
             block.add_module("mixing", norm)
             block.register_forward_hook(lambda block, given, out: norm(out.flatten(0, 1)).view_as(out))
         before = norm.running_mean.clone(), torch.get_rng_state()
-        normed = leak(session.engine, batch)
+        normed = largest_change(session.engine, batch)
         unchanged = torch.equal(norm.running_mean, before[0]) and torch.equal(torch.get_rng_state(), before[1])
         return {"normed": normed, "unchanged": unchanged}
 

@@ -85,7 +85,7 @@ class Stops(Bench):
         settle()
         session = self.session(case, output, checkpoint)
         if stop:
-            session.callbacks = Callbacks({"stop": StopAfter(stop)})
+            session.events.callbacks = Callbacks({"stop": StopAfter(stop)})
         return Trace(session).train(checkpoint)
 
     def every(self, case: dict[str, Any]) -> dict[str, Any]:

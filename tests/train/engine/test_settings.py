@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from mt_core import ConfigError
 from mt_train import load_config
 from mt_train.assemble import matmul
-from mt_train.assemble.run import own_torch_settings
+from mt_train.assemble.steps import own_torch_settings
 from mt_train.config.deepspeed import DeepSpeedOptions, LossScaleOptions, ZeroOptions
 from mt_train.config.sections import TrainConfig
 from mt_train.engine.plan import Plan, make_plan

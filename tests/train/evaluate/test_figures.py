@@ -19,6 +19,7 @@ from mt_core.nn.loss import token_scores
 from mt_core.plugins.host import PluginHost
 from mt_train.assemble.data import build_evaluation
 from mt_train.assemble.load import load
+from mt_train.assemble.parts import Parts
 from mt_train.data.samples import EncodedSamples
 from mt_train.evaluate.figures import Prediction, evaluate
 from mt_train.generation.loaded_model import LoadedModel
@@ -37,9 +38,9 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         "dataset": {"name": "jsonl", "path": str(path)},
         "objective": "sft",
     }
-    resolved = resolve(raw, PluginHost.discover())
-    loaded = load(resolved, None, lambda text: None)
-    return (loaded, *build_evaluation(resolved, loaded.tokenizer))
+    parts = Parts.of(resolve(raw, PluginHost.discover()))
+    loaded = load(parts, None, lambda text: None)
+    return (loaded, *build_evaluation(parts, loaded.tokenizer))
 
 
 def whole(loaded: LoadedModel, objective: Objective, samples: EncodedSamples) -> dict[str, float]:
@@ -96,9 +97,9 @@ def scene_of(path: Path, rows: list[dict[str, Any]]) -> Scene:
         "objective": {"name": "sft", "token_accuracy": True, "answers": ["a", "b"]},
         "data": {"cache": None, "template": "plain"},
     }
-    resolved = resolve(raw, PluginHost.discover())
-    loaded = load(resolved, None, lambda text: None)
-    return (loaded, *build_evaluation(resolved, loaded.tokenizer))
+    parts = Parts.of(resolve(raw, PluginHost.discover()))
+    loaded = load(parts, None, lambda text: None)
+    return (loaded, *build_evaluation(parts, loaded.tokenizer))
 
 
 def weighted_means(loaded: LoadedModel, objective: Objective, samples: EncodedSamples) -> dict[str, float]:

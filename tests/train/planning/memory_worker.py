@@ -16,6 +16,7 @@ from torch import Tensor
 from mt_core.plugins.host import PluginHost
 from mt_train.assemble.data import build_data, make_loader
 from mt_train.assemble.model import build_engine
+from mt_train.assemble.parts import Parts
 from mt_train.data.loader import Position
 from mt_train.engine.engine import Engine
 from mt_train.engine.plan import make_plan
@@ -124,14 +125,12 @@ def run(host: PluginHost, process: Process, deepspeed: Any, case: dict[str, Any]
         },
         "parallel": {"zero_stage": case["stage"], "offload": case.get("offload", "none"), "pipeline": pipeline},
     }
-    resolved = resolve(raw, host)
-    data = build_data(resolved)
-    plan = make_plan(resolved.config, world=process.world, device="cpu", offers=resolved.offers.values())
-    engine = build_engine(
-        resolved, data.objective, plan=plan, process=process, deepspeed=deepspeed, say=lambda text: None
-    )
-    windows = make_loader(resolved.config, data, plan, process).windows(Position())
-    content = contents(resolved, plan, draw(resolved, pipeline))[process.rank if pipeline > 1 else 0]
+    parts = Parts.of(resolve(raw, host))
+    data = build_data(parts)
+    plan = make_plan(parts.config, world=process.world, device="cpu", offers=parts.offers.values())
+    engine = build_engine(parts, data.objective, plan=plan, process=process, deepspeed=deepspeed, say=lambda text: None)
+    windows = make_loader(parts.config, data, plan, process).windows(Position())
+    content = contents(parts, plan, draw(parts, pipeline))[process.rank if pipeline > 1 else 0]
     planned = {
         "weights": memory.weights(plan, content).total,
         # what an offloaded optimizer has beside them in the host's memory is not told apart below

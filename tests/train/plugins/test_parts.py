@@ -9,6 +9,7 @@ import pytest
 
 from mt_core.errors import ConfigError
 from mt_core.plugins.host import PluginHost
+from mt_train.assemble.parts import Parts
 from mt_train.plugins.resolve import resolve
 
 
@@ -26,9 +27,9 @@ def test_parts_are_built_before_the_whole_and_nest(host: PluginHost, tmp_path: P
         (tmp_path / f"{name}.jsonl").write_text(f'{{"text": "{name}"}}\n')
     a, b = ({"name": "jsonl", "path": str(tmp_path / f"{name}.jsonl")} for name in "ab")
     resolved = resolve(mix(a, {"name": "concat", "sources": [b, {**a, "eval-path": b["path"]}]}), host)
-    dataset = resolved.build("dataset", resolved.config.dataset.options, split="train")
+    dataset = Parts.of(resolved).rows("train")
     assert [dataset.row(index)["text"] for index in range(len(dataset))] == ["a", "b", "a"]
-    held_out = resolved.build("dataset", resolved.config.dataset.options, split="eval")
+    held_out = Parts.of(resolved).rows("eval")
     assert [held_out.row(index)["text"] for index in range(len(held_out))] == ["b"]
     again = resolve(resolved.config.as_raw(), host)
     assert again.config == resolved.config, "run.yaml says the same"

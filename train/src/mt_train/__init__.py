@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Outcome": "mt_train.assemble.outcome",
     "RunConfig": "mt_train.config.run",
+    "SeveralAdapters": "mt_train.adapters.several",
     "check_config": "mt_train.api",
     "load_adapters": "mt_train.api",
     "load_config": "mt_train.api",
@@ -20,9 +21,19 @@ _PUBLIC = {
     "train": "mt_train.api",
 }
 
-__all__ = ["Outcome", "RunConfig", "check_config", "load_adapters", "load_config", "load_run", "train"]
+__all__ = [
+    "Outcome",
+    "RunConfig",
+    "SeveralAdapters",
+    "check_config",
+    "load_adapters",
+    "load_config",
+    "load_run",
+    "train",
+]
 
 if TYPE_CHECKING:
+    from mt_train.adapters.several import SeveralAdapters
     from mt_train.api import check_config, load_adapters, load_config, load_run, train
     from mt_train.assemble.outcome import Outcome
     from mt_train.config.run import RunConfig

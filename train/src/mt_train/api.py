@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core.errors import UsageError
+from mt_core.kinds import Kinds
 from mt_core.tracking.logs import notice
 from mt_train.assemble.choice import chosen
 from mt_train.assemble.discovery import discovered
-from mt_train.assemble.resume import describe_finished, is_finished, resolve_resumed
+from mt_train.assemble.parts import Parts
+from mt_train.assemble.resume import resolve_resumed
 from mt_train.assemble.run_file import run_config
+from mt_train.checkpoint.completion import describe_finished, is_finished
 from mt_train.checkpoint.fields import LARGEST
 from mt_train.checkpoint.folder import next_run_folder
 from mt_train.config import arguments
@@ -25,7 +28,7 @@ from mt_train.engine.plan import check_layout
 from mt_train.plugins.resolve import Resolved, resolve
 
 if TYPE_CHECKING:
-    from mt_core.adapters import SeveralAdapters
+    from mt_train.adapters.several import SeveralAdapters
     from mt_train.assemble.outcome import Outcome
     from mt_train.generation.loaded_model import LoadedModel
 
@@ -38,7 +41,8 @@ def load_config(source: Config, **changes: Any) -> RunConfig:
 
     Raises ``ConfigError`` with every fault. Imports no torch.
     """
-    return resolve(_merge_changes("load_config", source, changes), discovered()).config
+    host = discovered()
+    return resolve(_merge_changes("load_config", source, changes, host.kinds), host).config
 
 
 def check_config(source: Config, *, processes: int = 1) -> RunConfig:
@@ -80,14 +84,14 @@ def train(
             raise UsageError("train(): overwrite replaces a run, and resume goes on with it; leave one of them out")
         resolved, checkpoint = resolve_resumed(raw, Path(expand(resume)), host)
         folder = checkpoint.parent.parent
-        if is_finished(folder, resolved, checkpoint):
+        if is_finished(folder, resolved.config, checkpoint):
             completed = describe_finished(folder, checkpoint)
             raise UsageError(f"{completed}; give more steps, as in config={{'train': {{'steps': 800}}}}")
-        return run(resolved, RunOptions(output=folder, checkpoint=checkpoint))
+        return run(Parts.of(resolved), RunOptions(output=folder, checkpoint=checkpoint))
     if config is None:
         raise UsageError("train() needs a config, or a run to resume")
     resolved = resolve(raw, host)
-    return run(resolved, RunOptions(output=_folder(output, resolved), overwrite=overwrite))
+    return run(Parts.of(resolved), RunOptions(output=_folder(output, resolved), overwrite=overwrite))
 
 
 def load_run(run: str | Path, *, checkpoint: str | int = "last", averaged: str | None = None) -> LoadedModel:
@@ -108,7 +112,7 @@ def load_run(run: str | Path, *, checkpoint: str | int = "last", averaged: str |
         arguments.text("load_run", "averaged", averaged, "the name of a callback of the run, such as 'ema', or None")
     found = chosen(folder, which)[-1]
     resolved = resolve(run_config(found), discovered())
-    return load(resolved, found, notice, averaged=averaged)
+    return load(Parts.of(resolved), found, notice, averaged=averaged)
 
 
 def load_adapters(
@@ -119,7 +123,7 @@ def load_adapters(
     ``model`` is the family that reads ``weights``. None counts before ``SeveralAdapters.use``. Raises ``WeightsError`` and
     ``UsageError`` for adapters of other weights, and for those that stand for more than linear layers.
     """
-    from mt_core.adapters import SeveralAdapters
+    from mt_train.adapters.several import SeveralAdapters
     from mt_train.assemble.adapter_slot import adapter_in, folder_at
     from mt_train.assemble.load import load
     from mt_train.assemble.weights import check_base_of
@@ -134,13 +138,12 @@ def load_adapters(
     host = discovered()
     name = arguments.text("load_adapters", "model", model, "the name of a model family, such as 'llama'")
     base = arguments.path("load_adapters", "weights", weights)
-    resolved = resolve(
-        {"model": {"name": name, "weights": base}, "train": {"sequence_len": 2}}, host
-    )  # there are no rows
+    raw = {"model": {"name": name, "weights": base}, "train": {"sequence_len": 2}}  # there are no rows
+    parts = Parts.of(resolve(raw, host))
     found = {name: folder_at(Path(expand(path))) for name, path in paths.items()}
     for folder in found.values():
-        check_base_of(folder, resolved)
-    loaded = load(resolved, None, notice)
+        check_base_of(folder, parts)
+    loaded = load(parts, None, notice)
     several = SeveralAdapters(loaded.model)
     for name, folder in found.items():
         several.add(name, *adapter_in(folder, loaded.model, host))
@@ -156,9 +159,9 @@ def _folder(output: str | Path | None, resolved: Resolved) -> Path | None:
     return next_run_folder(resolved.stem) if output == "auto" else Path(expand(str(output)))
 
 
-def _merge_changes(call: str, config: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_changes(call: str, config: Config, changes: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
     check_plain(changes)
-    return merge(_raw(call, "source", config), changes)
+    return merge(_raw(call, "source", config), changes, kinds)
 
 
 def _raw(call: str, parameter: str, config: Config) -> dict[str, Any]:

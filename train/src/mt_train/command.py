@@ -3,7 +3,7 @@
 from mt_core.cli.guard import guarded
 from mt_core.config.faults import faults_of
 from mt_core.config.terminal import drawing_stream, visible
-from mt_core.hookspecs import SLOTS
+from mt_core.kinds import CORE_KINDS
 from mt_core.tracking.logs import notice
 from mt_train.assemble.stopping import SIGNALS, signals_taken
 from mt_train.checkpoint.files import replace_text
@@ -15,8 +15,8 @@ from mt_train.config.names import expand
 from mt_train.tracking.console import duration
 
 __all__ = [
+    "CORE_KINDS",
     "SIGNALS",
-    "SLOTS",
     "CommandLine",
     "drawing_stream",
     "duration",

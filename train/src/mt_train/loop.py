@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from mt_core.errors import NonFiniteError
@@ -46,7 +47,9 @@ class Stepper(Protocol):
 
     def set_rate(self, factor: float) -> float: ...
 
-    def train_step(self, window: Sequence[Batch], stop: Callable[[], bool]) -> Result: ...
+    def train_step(
+        self, window: Sequence[Batch], stop: Callable[[], bool], before_update: Callable[[], object]
+    ) -> Result: ...
 
 
 @dataclass
@@ -81,14 +84,15 @@ class Every:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plugs:
-    """What the loop calls besides the engine. ``save`` and ``evaluate`` are collective.
+class LoopHooks:
+    """Functions that the loop calls beside the engine's. ``save`` and ``evaluate`` are collective.
 
     ``stop`` is this rank's wish to end early, and ``together`` tells each whether all have the rows of the next step: where
     rows are waited for, only some may have got them when such a wish comes. ``evaluate`` gives ``None`` when one cut it short.
     ``skip_unapplied`` passes over every step that was not applied, as fp16's loss scaling needs; ``max_skips`` is for steps
-    without a number. ``on_applied`` gets the number of each step that changed the weights. What ``on_update`` asks for holds
-    for this step. ``on_record`` comes after the evaluation, so it can ask for none. ``counts_tokens`` is for its records.
+    without a number. ``on_before_update`` is called once a step has all of its gradients, and ``on_applied`` gets the number of
+    each step that changed the weights. What ``on_update`` asks for holds for this step. ``on_record`` comes after the
+    evaluation, so it can ask for none. ``counts_tokens`` is for its records.
     """
 
     evaluate: Callable[[], Mapping[str, float] | None] | None
@@ -96,6 +100,7 @@ class Plugs:
     on_step_start: Callable[[Progress, Window], object]
     on_record: Callable[[StepRecord], Control]
     memory_gib: Callable[[], float]
+    on_before_update: Callable[[Progress], object] = lambda progress: None
     on_applied: Callable[[int], object] = lambda step: None
     on_update: Callable[[Progress, Window], Control] = lambda progress, window: Control()
     stop: Callable[[], bool] = lambda: False
@@ -111,7 +116,7 @@ def train(
     windows: Iterator[Window],
     schedule: Callable[[int], float],
     progress: Progress,
-    plugs: Plugs,
+    hooks: LoopHooks,
     *,
     total_steps: int,
     eval_every: Every,
@@ -122,47 +127,47 @@ def train(
     ``progress`` counts along. Raises ``NonFiniteError`` on a loss or gradient that is not a number.
     """
     if progress.pending is not None:
-        evaluation = plugs.evaluate() if plugs.evaluate is not None else {}
+        evaluation = hooks.evaluate() if hooks.evaluate is not None else {}
         if evaluation is None:
             return False
         pending, progress.pending = progress.pending, None
-        control = plugs.on_record(replace(pending, evaluation=evaluation))
+        control = hooks.on_record(replace(pending, evaluation=evaluation))
         progress.ended |= control.stop
-        if plugs.save is not None and (control.stop or control.save):
-            plugs.save(progress, evaluation)
+        if hooks.save is not None and (control.stop or control.save):
+            hooks.save(progress, evaluation)
     while progress.step < total_steps and not progress.ended:
         began = time.perf_counter()
-        window = _next(windows, plugs)
+        window = _next(windows, hooks)
         if window is None:
-            if plugs.save is not None and progress.step:
-                plugs.save(progress, {})
+            if hooks.save is not None and progress.step:
+                hooks.save(progress, {})
             return False
-        record, wish, control = _step(engine, window, schedule, progress, plugs, began=began)
+        record, wish, control = _step(engine, window, schedule, progress, hooks, began=began)
         last = progress.step == total_steps
         evaluation = {}
-        if plugs.evaluate is not None and (last or control.evaluate or eval_every.is_due(progress)):
-            evaluation = plugs.evaluate()
+        if hooks.evaluate is not None and (last or control.evaluate or eval_every.is_due(progress)):
+            evaluation = hooks.evaluate()
         if evaluation is None:
             progress.pending = record
         else:
-            control |= plugs.on_record(replace(record, evaluation=evaluation))
+            control |= hooks.on_record(replace(record, evaluation=evaluation))
         progress.ended = control.stop
         wish = wish or evaluation is None
-        if plugs.save is not None and (last or wish or control.stop or control.save or save_every.is_due(progress)):
-            plugs.save(progress, evaluation or {})
+        if hooks.save is not None and (last or wish or control.stop or control.save or save_every.is_due(progress)):
+            hooks.save(progress, evaluation or {})
         if wish:
             return evaluation is not None and (last or control.stop)
     return True
 
 
-def _next(windows: Iterator[Window], plugs: Plugs) -> Window | None:
+def _next(windows: Iterator[Window], hooks: LoopHooks) -> Window | None:
     """The rows of the next step; ``None`` on all ranks where one has waited for them until it was to stop."""
     try:
         window = next(windows)
     except NoMoreWaiting:
-        plugs.together(False)
+        hooks.together(False)
         return None
-    return window if plugs.together(True) else None
+    return window if hooks.together(True) else None
 
 
 def _step(
@@ -170,7 +175,7 @@ def _step(
     window: Window,
     schedule: Callable[[int], float],
     progress: Progress,
-    plugs: Plugs,
+    hooks: LoopHooks,
     *,
     began: float,
 ) -> tuple[StepRecord, bool, Control]:
@@ -179,22 +184,22 @@ def _step(
     ``began`` is when its rows were asked for.
     """
     waited = time.perf_counter() - began
-    plugs.on_step_start(progress, window)
+    hooks.on_step_start(progress, window)
     rate = engine.set_rate(schedule(progress.step))
-    result = engine.train_step(window.batches, plugs.stop)
-    if not (result.finite and result.applied) and not plugs.skip_unapplied:
+    result = engine.train_step(window.batches, hooks.stop, partial(hooks.on_before_update, progress))
+    if not (result.finite and result.applied) and not hooks.skip_unapplied:
         failure = describe_failure(result, progress.step + 1, window)
-        if progress.skipped >= plugs.max_skips:
+        if progress.skipped >= hooks.max_skips:
             raise NonFiniteError(
-                failure if not plugs.max_skips else f"{failure} {plugs.max_skips} were skipped before."
+                failure if not hooks.max_skips else f"{failure} {hooks.max_skips} were skipped before."
             )
         progress.skipped += 1
-        plugs.on_skip(failure)
+        hooks.on_skip(failure)
     progress.step += 1
     progress.tokens += result.tokens
     if result.applied:
-        plugs.on_applied(progress.step)
-    asked = plugs.on_update(progress, window)
+        hooks.on_applied(progress.step)
+    asked = hooks.on_update(progress, window)
     progress.position = window.after
     record = StepRecord(
         step=progress.step,
@@ -203,10 +208,10 @@ def _step(
         grad_norm=result.grad_norm,
         tokens=progress.tokens,
         tokens_per_second=result.tokens / max(time.perf_counter() - began, 1e-9),
-        memory_gib=plugs.memory_gib(),
+        memory_gib=hooks.memory_gib(),
         data_wait_seconds=waited,
         metrics={**result.metrics, **asked.metrics},
-        counts_tokens=plugs.counts_tokens,
+        counts_tokens=hooks.counts_tokens,
     )
     return record, result.stop, asked
 

@@ -107,7 +107,9 @@ def _info(arguments: argparse.Namespace) -> int:
     chosen = [(plugin, offers) for plugin in host.plugins if (offers := _asked(plugin, arguments.name)) is not None]
     if not chosen:
         raise _unknown("plugin or component", arguments.name, host.plugins)
-    reports = [loaded(plugin) | {"components": list(map(described, offers))} for plugin, offers in chosen]
+    reports = [
+        loaded(plugin) | {"components": [described(offer, host.kinds) for offer in offers]} for plugin, offers in chosen
+    ]
     pages = ["\n".join(plugin_lines(report, screen_width())) for report in reports]
     _say(arguments, reports, ["\n\n".join(pages)])
     return 0

@@ -60,8 +60,7 @@ def _freeze(arguments: argparse.Namespace) -> int:
 
 def _lines_of(run: Path) -> list[str]:
     """What took part in a run. Raises ``CheckpointError`` for a damaged lock, ``UsageError`` for a folder without one."""
-    from mt_core.plugins.lock import origins
-    from mt_core.plugins.lock_file import LOCK_FILE, read_lock
+    from mt_core.plugins.lock_file import LOCK_FILE, origins, read_lock
 
     if not (run / LOCK_FILE).exists():
         raise UsageError(f"{run} has no {LOCK_FILE}; give the folder of a run, or none for what is installed here")

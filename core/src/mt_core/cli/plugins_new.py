@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING
 
 from mt_core.errors import UsageError
 from mt_core.plugins.metadata import Selection, canonical
+from mt_core.scaffold import own_templates
 from mt_core.version import __version__
 
 if TYPE_CHECKING:
     from mt_core.plugins.host import PluginHost
     from mt_core.scaffold import Distribution
+
+FAMILY, FAMILY_PLUGIN = "llama", "mt-plugin-llama"
+"""The model that new plugins of other kinds are tried with, and where it comes from."""
 
 SCHEMA = 1
 """Version of the JSON envelope."""
@@ -26,7 +30,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], co
     new = commands.add_parser(
         "new", parents=[common], help="write a new plugin that can be installed and tested as it is"
     )
-    new.add_argument("kind", metavar="KIND", help="what it offers: " + ", ".join(_kinds()))
+    new.add_argument(
+        "kind", metavar="KIND", help="what it offers: " + ", ".join(own_templates()) + ", and kinds that plugins bring"
+    )
     new.add_argument("name", metavar="NAME", help="what users will type: lower-case letters, digits and '-'")
     new.add_argument(
         "--output", type=Path, metavar="DIR", help="its folder, which must not exist; default mt-plugin-NAME"
@@ -34,18 +40,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], co
     new.set_defaults(command=_new)
 
 
-def _kinds() -> list[str]:
-    from mt_core.scaffold import KINDS
-
-    return list(KINDS)
-
-
 def _new(arguments: argparse.Namespace) -> int:
     from mt_core.plugins.host import PluginHost
-    from mt_core.scaffold import draft
+    from mt_core.scaffold import draft, read_templates
 
-    plugin = draft(arguments.kind, arguments.name)
     host = PluginHost.discover(Selection.from_environment(arguments.block_plugin))
+    plugin = draft(arguments.kind, arguments.name, read_templates(host.kinds.templates))
     _refuse_taken(plugin, host)
     folder = arguments.output or Path(plugin.project)
     plugin.write(folder)
@@ -61,8 +61,6 @@ def _new(arguments: argparse.Namespace) -> int:
 
 
 def _next(plugin: Distribution, folder: Path, host: PluginHost) -> Iterator[str]:
-    from mt_core.scaffold.kinds import FAMILY, FAMILY_PLUGIN
-
     tried = plugin.kind.try_it.format(name=plugin.name)
     lacks = f"--model {FAMILY} " in tried and FAMILY not in {offer.component.name for offer in host.offers("model")}
     yield f"cd {shlex.quote(str(folder))}"

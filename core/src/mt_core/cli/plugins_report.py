@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from mt_core.components import ModelFamily
     from mt_core.config.base import MtConfig
+    from mt_core.kinds import Kind, Kinds
     from mt_core.plugins.host import Offer, Plugin, PluginHost
 
 Report = dict[str, Any]
@@ -44,8 +45,13 @@ def loaded(plugin: Plugin) -> Report:
         "status": plugin.status,
         "error": plugin.error,
         "load_ms": round(plugin.load_ms, 1),
+        "kinds": [_kind(kind) for kind in plugin.kinds],
         "components": [brief(offer) for offer in plugin.offers],
     }
+
+
+def _kind(kind: Kind) -> Report:
+    return {"name": kind.name, "hook": kind.hook, "slot": kind.slot, "key": kind.key, "summary": kind.summary}
 
 
 def brief(offer: Offer) -> Report:
@@ -54,24 +60,24 @@ def brief(offer: Offer) -> Report:
     return {"kind": offer.kind, "name": component.name, "qualified": offer.qualified, "summary": component.summary}
 
 
-def described(offer: Offer) -> Report:
+def described(offer: Offer, kinds: Kinds) -> Report:
     """A component with everything that it declares, its options, and their JSON Schema."""
     component = offer.component
     declared = {field.name: getattr(component, field.name) for field in fields(component) if field.name != "config"}
     data = {name: _plain(value) for name, value in declared.items() if not callable(value)}
-    prefix = _prefix(offer)
+    prefix = _prefix(offer, kinds)
     if not prefix:
         return brief(offer) | data | {"options": [], "schema": None}
     schema = component.config.model_json_schema()
     return brief(offer) | data | {"options": list(options(prefix, component.config)), "schema": schema}
 
 
-def _prefix(offer: Offer) -> str:
+def _prefix(offer: Offer, kinds: Kinds) -> str:
     """Where a run sets the options; empty for what is built from the model's own, as ``train_model`` is."""
-    from mt_core.hookspecs import LISTS, SLOTS
-
-    own = {kind: kind for kind in SLOTS} | {kind: f"{key}.{offer.component.name}" for key, kind in LISTS.items()}
-    return own.get(offer.kind, "")
+    kind = kinds.get(offer.kind)
+    if kind is None or not kind.key:
+        return ""
+    return f"{kind.key}.{offer.component.name}" if kind.slot == "many" else kind.key
 
 
 def _plain(value: Any) -> Any:

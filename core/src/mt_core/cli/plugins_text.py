@@ -124,6 +124,9 @@ def plugin_lines(plugin: Report, width: int = 0) -> Iterator[str]:
     for key in ("error", "module", "location"):
         if plugin[key]:
             yield from _hanging(f"  {key}: ", str(plugin[key]), width)
+    for kind in plugin["kinds"]:
+        chosen = f"--{kind['key'].replace('_', '-')}" if kind["key"] else "named by other components"
+        yield from _hanging("  kind: ", f"{words(kind['name'])} ({kind['hook']}, {chosen}): {kind['summary']}", width)
     for component in plugin["components"]:
         yield ""
         yield from component_page(component, width)
@@ -199,4 +202,5 @@ def _count(plugin: Report) -> str:
     if plugin["status"] != "loaded":
         return ""
     count = len(plugin["components"])
-    return f": {count} component{'' if count == 1 else 's'}, loaded in {plugin['load_ms']:.0f} ms"
+    kinds = f", brings {', '.join(words(kind['name']) for kind in plugin['kinds'])}" if plugin["kinds"] else ""
+    return f": {count} component{'' if count == 1 else 's'}{kinds}, loaded in {plugin['load_ms']:.0f} ms"

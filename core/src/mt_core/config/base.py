@@ -31,9 +31,6 @@ Patterns = Annotated[tuple[str, ...], BeforeValidator(_one_or_several)]
 """Patterns or names; a bare word is one of them (``--adapter.targets q_proj``)."""
 
 
-MOST_TOKENS, MOST_ROWS = 1_073_741_824, 10_000_000
-"""Of one row; at a time, or in one optimizer step. What is larger is a slip, and is told so before anything takes memory for it."""
-
 MOST_WHOLE = 2**53
 """Largest whole number of a config: up to here a float holds each of them, and no count, seed or size is beyond it."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 from urllib.parse import quote
@@ -53,53 +53,49 @@ _SHAPES = re.compile(
     re.DOTALL,
 )
 _HINTS = (
-    *(
-        "PRIVATE KEY",
-        "://",
-        "=",
-        "uthorization",
-        "UTHORIZATION",
-        "hf_",
-        "api_org_",
-        "ghp_",
-        "gho_",
-        "ghu_",
-        "ghs_",
-        "ghr_",
-        "github_pat_",
-    ),
-    *(
-        "glpat-",
-        "gloas-",
-        "gldt-",
-        "glrt",
-        "glcbt-",
-        "glptt-",
-        "glft-",
-        "glimt-",
-        "glagent-",
-        "glsoat-",
-        "xox",
-        "xapp-",
-        "sk-",
-    ),
-    *(
-        "_live_",
-        "_test_",
-        "gsk_",
-        "r8_",
-        "nvapi-",
-        "xai-",
-        "AKIA",
-        "ASIA",
-        "AIza",
-        "ya29.",
-        "GOCSPX-",
-        "npm_",
-        "pypi-",
-        "dop_v1_",
-    ),
-    *("dapi", "SG.", "eyJ"),
+    "PRIVATE KEY",
+    "://",
+    "=",
+    "uthorization",
+    "UTHORIZATION",
+    "hf_",
+    "api_org_",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "gloas-",
+    "gldt-",
+    "glrt",
+    "glcbt-",
+    "glptt-",
+    "glft-",
+    "glimt-",
+    "glagent-",
+    "glsoat-",
+    "xox",
+    "xapp-",
+    "sk-",
+    "_live_",
+    "_test_",
+    "gsk_",
+    "r8_",
+    "nvapi-",
+    "xai-",
+    "AKIA",
+    "ASIA",
+    "AIza",
+    "ya29.",
+    "GOCSPX-",
+    "npm_",
+    "pypi-",
+    "dop_v1_",
+    "dapi",
+    "SG.",
+    "eyJ",
 )
 """Every shape has one of these in it: most texts have none, and need not be looked through letter by letter."""
 _SHORTEST = 8
@@ -124,17 +120,6 @@ def redact_values(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [redact_values(item) for item in value]
     return redact(value) if isinstance(value, str) else value
-
-
-def redact_config(value: Any, key: str = "") -> Any:
-    """A config for other eyes: every text redacted, and what stands under the name of a secret hidden."""
-    if is_secret(key, value):
-        return HIDDEN
-    if isinstance(value, Mapping):
-        return {name: redact_config(item, str(name)) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [redact_config(item) for item in value]
-    return redact_values(value)
 
 
 def _secrets_of(environment: Mapping[str, str]) -> list[str]:
@@ -188,15 +173,3 @@ def _secret_word(key: str) -> str:
         return ""
     match = _NAMES.search(name)
     return match[2] if match else _UNSURE if _PERHAPS.search(name) else ""
-
-
-def secret_keys(raw: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Dotted keys whose value has the shape of a secret, or is one of the environment's."""
-    for key, value in raw.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from secret_keys(value, f"{name}.")
-        elif isinstance(value, list | tuple):
-            yield from secret_keys({str(index): item for index, item in enumerate(value)}, f"{name}.")
-        elif isinstance(value, str) and redact(value) != value:
-            yield name

@@ -1,54 +1,58 @@
-"""JSON read closed: no key twice, no number that JSON has no word for or that a float cannot hold. Numbers in words likewise:
-digits of ASCII, and few."""
+"""JSON read closed: no key twice, no number that JSON has no word for or that a float cannot hold."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
-from typing import Any
+from collections import Counter
+from typing import Any, NoReturn
 
 _MOST_DIGITS = 1000
 """Python itself refuses to read 4,301 digits, in words about itself."""
-_DIGITS = re.compile(r"[0-9]{1,9}")
+_EXCERPT = 60
+"""Characters of a key that a message shows."""
 
 
-def parse_whole_number(text: str) -> int | None:
-    """The number that a text of one to nine ASCII digits is; ``None`` for any other.
+class RefusedValueError(ValueError):
+    """JSON that Python would accept and we do not; ``word`` is where it stands in the text, ``fix`` what to do in a file of rows."""
 
-    ``str.isdigit`` says yes to ``²``, which ``int`` refuses, and to thousands of digits, which it refuses too.
-    """
-    return int(text) if _DIGITS.fullmatch(text) else None
+    def __init__(self, problem: str, fix: str, word: str) -> None:
+        super().__init__(problem)
+        self.problem, self.fix, self.word = problem, fix, word
 
 
 def parse_json(text: str) -> Any:
     """The value. Raises ``ValueError`` (a ``JSONDecodeError`` with the place where the text is no JSON at all)."""
     return json.loads(
-        text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_parse_finite
+        text, object_pairs_hook=unique, parse_constant=no_constant, parse_int=_integer, parse_float=finite
     )
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"key {key!r} is written twice")
-        found[key] = value
-    return found
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs, where no key stands twice."""
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        problem = f"key {twice[:_EXCERPT]!r} stands twice in one object"
+        raise RefusedValueError(problem, "Keep one of the two.", json.dumps(twice))
+    return value
 
 
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
+def no_constant(word: str) -> NoReturn:
+    """Refuses NaN and Infinity."""
+    raise RefusedValueError(f"{word} is not JSON", "Write null, or leave the field out.", word)
+
+
+def finite(digits: str) -> float:
+    """The number, where a float can hold it."""
+    value = float(digits)
+    if math.isinf(value):
+        problem = f"{digits[:20]} is larger than a float can hold"
+        raise RefusedValueError(problem, "Write it as a string.", digits)
+    return value
 
 
 def _integer(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
         raise ValueError(f"a number of {len(digits):,} digits is no count")
     return int(digits)
-
-
-def _parse_finite(digits: str) -> float:
-    value = float(digits)
-    if math.isinf(value):
-        raise ValueError(f"{digits[:20]} is larger than a float can hold")
-    return value

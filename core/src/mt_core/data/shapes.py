@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from mt_core.data.tools import shorten, tools_of
+from mt_core.data.tools import tools_of
 from mt_core.data.turns import content, pairs, turns
-from mt_core.errors import DataError, did_you_mean
+from mt_core.errors import DataError, did_you_mean, shown
 from mt_core.protocols import Message, Row
 
 _NAMED = 12
@@ -108,7 +108,7 @@ def text_field(row: Row, name: str) -> str:
 
 def fields_of(row: Row) -> str:
     """The names of a row's fields, for a message: the first ones, and not all of a long one."""
-    names = [shorten(key) for key in row if key != "id"]
+    names = [shown(key, 60) for key in row if key != "id"]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more or "none"
 
@@ -163,7 +163,7 @@ def _labelled_turns(row: Row) -> list[Message]:
     label = LABELS.get(str(row["label"]).lower())
     if label is None:
         raise DataError(
-            f"{row['id']}: field 'label' is {shorten(row['label'])}; beside prompt and response it says whether that is good, true or "
+            f"{row['id']}: field 'label' is {shown(row['label'], 60)}; beside prompt and response it says whether that is good, true or "
             "false. Where it means something else, rename it: --data.columns '{other: label}'."
         )
     *before, answer = _prompt_response(row)
@@ -179,7 +179,7 @@ def _best_scored_turns(row: Row) -> list[Message]:
     )
     if not fine or not answers:
         raise DataError(
-            f'{row["id"]}: field \'answers\' must be a list of {{"text": "…", "score": 1.0}}, got {shorten(answers)}.'
+            f'{row["id"]}: field \'answers\' must be a list of {{"text": "…", "score": 1.0}}, got {shown(answers, 60)}.'
         )
     return _turns_of(row, text_field(row, "prompt"), max(answers, key=lambda each: each["score"])["text"])
 
@@ -189,7 +189,7 @@ def _choice(row: Row) -> list[Message]:
     choices, answer = row["choices"], row["answer"]
     if not isinstance(choices, list) or not 2 <= len(choices) <= len(LETTERS):
         raise DataError(
-            f"{row['id']}: field 'choices' must be a list of 2 to {len(LETTERS)} texts, got {shorten(choices)}."
+            f"{row['id']}: field 'choices' must be a list of 2 to {len(LETTERS)} texts, got {shown(choices, 60)}."
         )
     texts = [content(text, f"{row['id']}: field 'choices', choice {n}") for n, text in enumerate(choices, 1)]
     letters = LETTERS[: len(texts)]
@@ -197,7 +197,7 @@ def _choice(row: Row) -> list[Message]:
     number = letters.index(answer.upper()) if is_letter else answer
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(texts):
         raise DataError(
-            f"{row['id']}: field 'answer' is {shorten(answer)}; it is a letter from A to {letters[-1]}, or a number from 0 to "
+            f"{row['id']}: field 'answer' is {shown(answer, 60)}; it is a letter from A to {letters[-1]}, or a number from 0 to "
             f"{len(texts) - 1}."
         )
     lines = [f"{letter}. {text}\n" for letter, text in zip(letters, texts, strict=True)]

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from mt_core.data.special_tokens import text_encoder
 from mt_core.protocols import Tokenizer
 
 _ANCHORS = ("\n", "(", ".", "0")
 """Texts that a continuation is encoded after. Words seldom grow together with a line break, so that it comes first."""
 _PROBE = ("(", "x")
+
+
+def text_encoder(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
+    """Return what turns a row's text into ids and makes no special token: ``encode_text`` where ``encode`` would read those in a text."""
+    encode: Callable[[str], list[int]] = getattr(tokenizer, "encode_text", tokenizer.encode)
+    return encode
 
 
 def begin_ids(tokenizer: Tokenizer) -> tuple[int, ...]:

@@ -6,19 +6,13 @@ https://platform.openai.com/docs/guides/function-calling. The older ``function_c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from mt_core.errors import DataError
+from mt_core.errors import DataError, shown
 from mt_core.protocols import Row
 
 _CALL = '{"name": "f", "arguments": {"x": 1}}'
-
-
-def shorten(value: Any) -> str:
-    """A value as Python writes it, for a message."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def tools_of(row: Row) -> list[Any]:
@@ -27,7 +21,7 @@ def tools_of(row: Row) -> list[Any]:
     value = [_parse(tool) for tool in value] if isinstance(value, list) else None
     if value is None or not all(isinstance(tool, Mapping) for tool in value):
         raise DataError(
-            f"{row['id']}: field 'tools' is no list of objects, nor JSON text of one: {shorten(row['tools'])}. Write it so, or rename "
+            f"{row['id']}: field 'tools' is no list of objects, nor JSON text of one: {shown(row['tools'], 60)}. Write it so, or rename "
             "it where it means something else: --data.columns '{other: tools}'."
         )
     return value
@@ -37,7 +31,7 @@ def calls_of(turn: Mapping[str, Any], place: str) -> list[Any]:
     """The calls of a turn: ``tool_calls``, or the one ``function_call``. Raises ``DataError`` for what is no call."""
     value = turn.get("tool_calls") or ([turn["function_call"]] if turn.get("function_call") else [])
     if not isinstance(value, list):
-        raise DataError(f'{place} has "tool_calls": {shorten(value)}; it is a list of calls such as {_CALL}.')
+        raise DataError(f'{place} has "tool_calls": {shown(value, 60)}; it is a list of calls such as {_CALL}.')
     return [_call(each, f"{place}, call {number}") for number, each in enumerate(value, 1)]
 
 
@@ -52,11 +46,11 @@ def _call(value: Any, place: str) -> dict[str, Any]:
     call = {key: each for key, each in value.items() if each is not None} if isinstance(value, Mapping) else {}
     inner = call.get("function", call)
     if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
-        raise DataError(f"{place} has no name of a function: {shorten(value)}. Write it as {_CALL}.")
+        raise DataError(f"{place} has no name of a function: {shown(value, 60)}. Write it as {_CALL}.")
     arguments = _parse(inner.get("arguments") or {})
     if not isinstance(arguments, Mapping):
         raise DataError(
-            f"{place} has arguments that are no object, nor JSON text of one: {shorten(inner['arguments'])}. Write {_CALL}."
+            f"{place} has arguments that are no object, nor JSON text of one: {shown(inner['arguments'], 60)}. Write {_CALL}."
         )
     inner = {**inner, "arguments": arguments}
     return {**call, "function": inner} if "function" in call else inner
@@ -70,27 +64,3 @@ def _parse(value: Any) -> Any:
         return json.loads(value)
     except (ValueError, RecursionError):
         return value
-
-
-def texts_in(value: Any) -> list[str]:
-    """Every text in a value as JSON has it, names of fields too."""
-    if isinstance(value, str):
-        return [value]
-    found: list[str] = []
-    if isinstance(value, dict):
-        value = [*value, *value.values()]
-    for each in value if isinstance(value, list | tuple) else ():
-        if type(each) is str:
-            found.append(each)
-        elif each is not None:
-            found += texts_in(each)
-    return found
-
-
-def with_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """The value with every text changed."""
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, dict):
-        return {with_texts(key, change): with_texts(each, change) for key, each in value.items()}
-    return [with_texts(each, change) for each in value] if isinstance(value, list | tuple) else value

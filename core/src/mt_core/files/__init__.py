@@ -5,13 +5,12 @@ Importing this imports no torch.
 Every fault is a ``DataError`` that names the file, the line where there is one, and what to do.
 """
 
-from mt_core.config.cache import cache_root
 from mt_core.files.arrays import array_elements
 from mt_core.files.compressed import decompressed_path, pieces_of
 from mt_core.files.config import FileConfig
 from mt_core.files.json_rows import JsonRows
 from mt_core.files.native import native_faults, panic_error, panics
-from mt_core.files.paths import files_of, suffix_of
+from mt_core.files.paths import cache_root, files_of, suffix_of
 from mt_core.files.spans import (
     MOST_ROW_BYTES,
     Cut,

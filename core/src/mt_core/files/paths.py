@@ -102,3 +102,8 @@ def _regular(path: Path) -> Path:
             f"{path.absolute()} is a broken link or no regular file. Take it out of dataset.path, or repair it."
         )
     return path
+
+
+def cache_root() -> Path:
+    """``MT_CACHE``, else ``~/.cache/mt/tokens``."""
+    return Path(os.environ.get("MT_CACHE") or "~/.cache/mt/tokens").expanduser()

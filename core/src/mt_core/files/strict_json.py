@@ -7,12 +7,11 @@ because each of them would change or lose training text without a word.
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from mt_core.config.strict import RefusedValueError, finite, no_constant, unique
 from mt_core.errors import DataError
 from mt_core.files.spans import Piece
 
@@ -47,7 +46,7 @@ def json_value(piece: Piece) -> Any:
     except json.JSONDecodeError as error:
         problem = f"{error.msg.removesuffix(' at').rstrip(': ')} at column {error.colno}"
         _refuse(piece, text, problem, "Write one complete JSON object per line, or an array of them.", error.pos)
-    except _RefusedValueError as error:
+    except RefusedValueError as error:
         _refuse(piece, text, error.problem, error.fix, max(0, text.rfind(error.word)))
     except ValueError:
         _refuse(piece, text, "an integer with thousands of digits", "Write it as a string.")
@@ -62,24 +61,6 @@ def json_value(piece: Piece) -> Any:
     return value
 
 
-class _RefusedValueError(ValueError):
-    """JSON that Python would accept and we do not; ``word`` is what to show of the line."""
-
-    def __init__(self, problem: str, fix: str, word: str) -> None:
-        super().__init__(problem)
-        self.problem, self.fix, self.word = problem, fix, word
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise _RefusedValueError(
-            f"key {twice[:_EXCERPT]!r} stands twice in one object", "Keep one of the two.", json.dumps(twice)
-        )
-    return value
-
-
 def _decode(text: str) -> Any:
     """Decode as ``json.loads`` does, without a decoder of its own for each text, nor a look for white space where there is none."""
     try:
@@ -91,17 +72,6 @@ def _decode(text: str) -> Any:
     return json.loads(text) if text.startswith("\ufeff") else _DECODER.decode(text)  # which refuses the mark
 
 
-def _no_constant(word: str) -> NoReturn:
-    raise _RefusedValueError(f"{word} is not JSON", "Write null, or leave the field out.", word)
-
-
-def _parse_finite(digits: str) -> float:
-    value = float(digits)
-    if math.isinf(value):
-        raise _RefusedValueError(f"{digits[:20]} is larger than a float can hold", "Write it as a string.", digits)
-    return value
-
-
 def _refuse(piece: Piece, text: str, problem: str, fix: str, position: int = 0) -> NoReturn:
     begin = max(0, position - _EXCERPT // 2)
     excerpt = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[begin : begin + _EXCERPT])
@@ -111,5 +81,5 @@ def _refuse(piece: Piece, text: str, problem: str, fix: str, position: int = 0) 
     raise DataError(f"{place}: {problem}: {before}{excerpt}{after} {fix}") from None
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_parse_finite)
+_DECODER = json.JSONDecoder(object_pairs_hook=unique, parse_constant=no_constant, parse_float=finite)
 _SCAN: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once  # type: ignore[attr-defined]

@@ -26,20 +26,29 @@ def replace_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
 
     A link at ``path`` is replaced, and not what it leads to. ``durable``: it is on the disk when this returns. Raises ``OSError``.
     """
-    staged = path.with_name(f".tmp-{path.name}")
-    staged.unlink(missing_ok=True)
+    stage_folder = path.with_name(f".tmp-{path.name}")
+    stage_folder.unlink(missing_ok=True)
     try:
-        with open(staged, "wb", opener=open_new) as file:
+        with open(stage_folder, "wb", opener=open_new) as file:
             yield file
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        os.replace(staged, path)
+        os.replace(stage_folder, path)
     except BaseException:
-        staged.unlink(missing_ok=True)
+        stage_folder.unlink(missing_ok=True)
         raise
     if durable:
-        _sync_folder(path.parent)
+        sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Return once the file's content, or the folder's list of names, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def make_folder(path: Path) -> Path:
@@ -48,11 +57,3 @@ def make_folder(path: Path) -> Path:
     if path.is_symlink():
         raise OSError(errno.ELOOP, "a link stands in the place of a folder", str(path))
     return path
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

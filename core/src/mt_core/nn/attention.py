@@ -6,6 +6,7 @@ Shapes: B rows, T query tokens, S key tokens (T plus what a cache holds), N quer
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from mt_core.errors import UsageError
 from mt_core.nn.batch import DocumentLengths, document_lengths
 from mt_core.nn.blocks import Form, blockwise
 from mt_core.nn.compilation import exclude_from_compile
-from mt_core.nn.context import BlockContext
+from mt_core.nn.context import AttentionOptions, BlockContext
 from mt_core.nn.flex import softcapped_attention
 from mt_core.nn.varlen import varlen
 
@@ -50,18 +51,15 @@ class SdpaAttention:
         k_BSKH: Tensor,
         v_BSKH: Tensor,
         context: BlockContext,
-        *,
-        scale: float | None = None,
-        window: int | None = None,
-        softcap: float | None = None,
+        **options: Unpack[AttentionOptions],
     ) -> Tensor:
-        form = Form(scale, window, softcap)
+        form = Form(**options)
         with self._kernels():
             if context.cache is not None:
                 return self._one(q_BTNH, k_BSKH, v_BSKH, form, context)
             lengths = context.document_lengths or document_lengths(context.document_ids_BT)
-            if self._has_flash(q_BTNH) and (softcap is not None or not _is_plain(lengths, window)):
-                whole = softcapped_attention if softcap is not None else varlen
+            if self._has_flash(q_BTNH) and (form.softcap is not None or not _is_plain(lengths, form.window)):
+                whole = softcapped_attention if form.softcap is not None else varlen
                 if (out_BTNH := whole(q_BTNH, k_BSKH, v_BSKH, lengths, form)) is not None:
                     return out_BTNH
             if all(len(row) == 1 for row in lengths):

@@ -22,7 +22,7 @@ FEWEST = 16
 
 
 class Form(NamedTuple):
-    """Form of an attention, beside its inputs: factor of the scores, tokens that a query sees, cap of the scores."""
+    """The ``AttentionOptions`` of one call."""
 
     scale: float | None = None
     window: int | None = None

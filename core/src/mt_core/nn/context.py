@@ -6,7 +6,7 @@ Shapes: B rows, T query tokens, S key tokens (T plus what a cache holds), N quer
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -57,6 +57,14 @@ def _rows(state: Any, rows_R: Tensor) -> Any:
     return type(state)(_rows(value, rows_R) for value in state) if isinstance(state, tuple | list) else state
 
 
+class AttentionOptions(TypedDict, total=False):
+    """Keywords of an ``AttentionFn``: factor of the scores, tokens that a query sees, cap of the scores."""
+
+    scale: float | None
+    window: int | None
+    softcap: float | None
+
+
 class AttentionFn(Protocol):
     """Attention as a block calls it; the engine passes it in through ``BlockContext``."""
 
@@ -66,10 +74,7 @@ class AttentionFn(Protocol):
         k_BSKH: Tensor,
         v_BSKH: Tensor,
         context: BlockContext,
-        *,
-        scale: float | None = None,
-        window: int | None = None,
-        softcap: float | None = None,
+        **options: Unpack[AttentionOptions],
     ) -> Tensor:
         """(B, T, N, H), (B, S, K, H), (B, S, K, H) -> (B, T, N, H).
 

@@ -11,12 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mt_core.losses import NATS_PER_TOKEN
 from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums
 from mt_core.nn.collation import collate, flatten
 from mt_core.nn.loss import PLAIN, LossTerms, chunked_loss
 from mt_core.nn.scores import TokenScores
-from mt_core.protocols import HasFlat, Rejected, Row, Sample
+from mt_core.protocols import NATS_PER_TOKEN, HasFlat, Rejected, Row, Sample
 
 
 class TokenObjective:

@@ -1,14 +1,63 @@
-"""Plugins that extend plugins: sizes that one distribution adds to the family of another."""
+"""Plugins that extend plugins: kinds of components, and sizes that one distribution adds to the family of another."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import pluggy
+
 from mt_core.components import ModelFamily, ModelSizes
+from mt_core.hookspecs import hookspec
+from mt_core.kinds import CORE_KINDS, Kind, Kinds
 from mt_core.plugins.loading import Offer, Plugin
 from mt_core.plugins.metadata import canonical
+
+
+def add_kinds(manager: pluggy.PluginManager, plugins: Sequence[Plugin]) -> tuple[Kinds, Mapping[str, Plugin]]:
+    """Give the manager the hooks of all kinds that plugins bring; return all kinds, and who brings each that is not the core's.
+
+    Nothing wins silently: a plugin whose kind the core has, or another one brings too, fails, and with it all that it offers.
+    """
+    brought = [(plugin, kind) for plugin in plugins for kind in plugin.kinds]
+    for plugin, kind in brought:
+        fault = CORE_KINDS.refuse(kind) or _fault_of(kind)
+        others = [(other, each) for other, each in brought if each is not kind and Kinds([each]).refuse(kind)]
+        if fault:
+            plugin.error = f"it cannot bring the kind {kind.name!r}: {fault}"
+        elif others:
+            plugin.error = _twice(kind, [plugin, *(other for other, _ in others)])
+    kept = {kind.name: (plugin, kind) for plugin, kind in brought if not plugin.error}
+    hooks = {kind.hook: hookspec(_without_arguments(kind)) for _, kind in kept.values()}
+    if hooks:
+        manager.add_hookspecs(type("Hooks", (), dict(hooks)))
+    kinds = Kinds([*CORE_KINDS.values(), *(kind for _, kind in kept.values())])
+    return kinds, {name: plugin for name, (plugin, _) in kept.items()}
+
+
+def _fault_of(kind: Kind) -> str:
+    if kind.required or kind.default is not None:
+        return (
+            f"it has {'required=True' if kind.required else f'default={kind.default!r}'}, and what is installed changes no run"
+            " that does not name it; leave that out"
+        )
+    return ""
+
+
+def _twice(kind: Kind, plugins: Sequence[Plugin]) -> str:
+    sources = " and ".join(dict.fromkeys(plugin.info.label for plugin in plugins))
+    return (
+        f"the kind {kind.name!r} (hook {kind.hook}{f', key {kind.key}' if kind.key else ''}) clashes with one of the same name,"
+        f" hook or key; both come from {sources}, and none of them wins. Block one with --block-plugin"
+    )
+
+
+def _without_arguments(kind: Kind) -> Callable[[], None]:
+    def hook() -> None: ...
+
+    hook.__name__, hook.__doc__ = kind.hook, kind.summary
+    return hook
 
 
 def extend(plugins: Sequence[Plugin]) -> None:

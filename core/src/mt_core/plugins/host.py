@@ -19,22 +19,28 @@ from mt_core.errors import (
     UnknownComponentError,
     did_you_mean,
 )
-from mt_core.hookspecs import LISTS, PROJECT
-from mt_core.plugins.extension import adder, extend
-from mt_core.plugins.loading import COMPONENT_CLASS, Offer, Plugin, guard_builtins, load, words
+from mt_core.hookspecs import PROJECT
+from mt_core.kinds import CORE_KINDS, Kinds
+from mt_core.plugins.extension import add_kinds, adder, extend
+from mt_core.plugins.loading import Offer, Plugin, collect_offers, guard_builtins, import_plugin, words
 from mt_core.plugins.metadata import BUILT_IN, CORE, Installed, Selection, canonical, installed, without_effect
 
-__all__ = ["COMPONENT_CLASS", "Offer", "Plugin", "PluginHost"]
+__all__ = ["Offer", "Plugin", "PluginHost"]
 
 
 class PluginHost:
     """The plugins of one run. There is no global one."""
 
     def __init__(
-        self, plugins: list[Plugin], unused_names: list[str], manager: pluggy.PluginManager | None = None
+        self,
+        plugins: list[Plugin],
+        unused_names: list[str],
+        manager: pluggy.PluginManager | None = None,
+        kinds: Kinds = CORE_KINDS,
     ) -> None:
         self.plugins = plugins
         self.unused_names = unused_names
+        self.kinds = kinds
         self._manager = manager
 
     @classmethod
@@ -49,10 +55,15 @@ class PluginHost:
         """Load these and no others, in this order; a failure is recorded, not raised."""
         manager = pluggy.PluginManager(PROJECT)
         manager.add_hookspecs(hookspecs)
-        plugins = [load(manager, info) for info in found]
+        plugins = [Plugin(info) if info.blocked else import_plugin(info) for info in found]
+        kinds, bringers = add_kinds(manager, plugins)
+        absent = {canonical(plugin.info.distribution) for plugin in plugins if plugin.status != "loaded"}
+        for plugin in plugins:
+            if plugin.status == "loaded":
+                collect_offers(manager, plugin, kinds, bringers, absent)
         guard_builtins(plugins)
         extend(plugins)
-        return cls(plugins, list(unused_names), manager)
+        return cls(plugins, list(unused_names), manager, kinds)
 
     @property
     def notices(self) -> list[str]:
@@ -73,6 +84,8 @@ class PluginHost:
         Raises ``UnknownComponentError``, ``PluginLoadError`` (the plugin that likely offers it failed) or
         ``DuplicateComponentError``.
         """
+        if kind not in self.kinds:
+            raise UnknownComponentError(self._describe_unknown_kind(kind, name))
         distribution, _, short = name.rpartition("/")
         if canonical(distribution) == CORE:  # where the built-ins were, in configs of then
             distribution = BUILT_IN
@@ -83,11 +96,11 @@ class PluginHost:
             stand_ins = [offer for offer in matches if offer.component.replaces]
             matches = [offer for offer in matches if not offer.component.replaces]
             if stand_ins and not matches:
-                raise _only_qualified(stand_ins)
+                raise _only_qualified(stand_ins, self.kinds)
         if not matches:
             raise self._unknown(kind, name)
         if len(matches) > 1:
-            raise _duplicate(kind, short, matches)
+            raise _duplicate(kind, short, matches, self.kinds)
         return matches[0]
 
     def doctors(self) -> Iterator[tuple[str, Callable[[], Mapping[str, Mapping[str, Any]]]]]:
@@ -99,6 +112,14 @@ class PluginHost:
     def adder(self, family: Offer, size: str) -> Offer | None:
         """Who adds a size to a family; ``None`` where it is the family's own."""
         return adder(family, size, self.plugins)
+
+    def _describe_unknown_kind(self, kind: str, name: str) -> str:
+        missing = [plugin for plugin in self.plugins if plugin.status != "loaded"]
+        listed = f" Not loaded: {', '.join(map(_named, missing))}." if missing else ""
+        return (
+            f"{words(kind)} {name!r} is not available: no plugin that is loaded brings the kind {kind!r}."
+            f" {did_you_mean(kind, list(self.kinds))}Kinds are {', '.join(self.kinds)}.{listed} Install the distribution that brings it."
+        )
 
     def _unknown(self, kind: str, name: str) -> ComponentError:
         failed = [plugin for plugin in self.plugins if plugin.status == "failed"]
@@ -130,11 +151,8 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
-_FLAGS = {kind: key for key, kind in LISTS.items()}
-
-
-def _option(kind: str) -> str:
-    return "--" + _FLAGS.get(kind, kind).replace("_", "-")
+def _option(kind: str, kinds: Kinds) -> str:
+    return "--" + kinds.keys_of_kinds.get(kind, kind).replace("_", "-")
 
 
 def _likely_offers(info: Installed, name: str) -> bool:
@@ -144,20 +162,20 @@ def _likely_offers(info: Installed, name: str) -> bool:
     return canonical(short) in canonical(f"{info.name} {info.distribution}")
 
 
-def _only_qualified(offers: list[Offer]) -> UnknownComponentError:
+def _only_qualified(offers: list[Offer], kinds: Kinds) -> UnknownComponentError:
     offer = offers[0]
     return UnknownComponentError(
         f"{words(offer.kind)} {offer.component.name!r} of {offer.plugin.label} stands in for the built-in"
         f" {offer.component.replaces!r} and is never meant by its bare name. Choose it with"
-        f" {_option(offer.kind)} {offer.qualified}."
+        f" {_option(offer.kind, kinds)} {offer.qualified}."
     )
 
 
-def _duplicate(kind: str, name: str, matches: list[Offer]) -> DuplicateComponentError:
+def _duplicate(kind: str, name: str, matches: list[Offer], kinds: Kinds) -> DuplicateComponentError:
     """Names both ways out: choose by distribution (where that tells them apart), or block one."""
     sources = " and ".join(f"{offer.plugin.name} ({offer.plugin.label})" for offer in matches)
     names = {offer.qualified for offer in matches}
-    choose = f"choose one, for instance {_option(kind)} {matches[0].qualified}, or " if len(names) > 1 else ""
+    choose = f"choose one, for instance {_option(kind, kinds)} {matches[0].qualified}, or " if len(names) > 1 else ""
     return DuplicateComponentError(
         f"{words(kind)} {name!r} is offered by {len(matches)} plugins: {sources}; none of them wins."
         f" To go on, {choose}block one with --block-plugin {_handle(matches)}."

@@ -7,37 +7,23 @@ import inspect
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
 import pluggy
 
-from mt_core.components import (
-    AdapterComponent,
-    Component,
-    ModelFamily,
-    ModelSizes,
-    ObjectiveComponent,
-    OptimizerComponent,
-)
+from mt_core.components import Component, ModelSizes
 from mt_core.deprecation import MtDeprecationWarning
 from mt_core.errors import ComponentError, MtError, did_you_mean
-from mt_core.hookspecs import HOOKS, PROJECT
+from mt_core.hookspecs import PROJECT
+from mt_core.kinds import Kind, Kinds
 from mt_core.plugins.compatibility import out_of_range
-from mt_core.plugins.metadata import BUILT_IN, Installed, canonical
+from mt_core.plugins.metadata import BUILT_IN, Installed, canonical, missing_requirements
 
 SIZES = "model_sizes"
 """Kind of what ``mt_model_configs`` adds to another plugin's family: no slot, so no name that a run could choose."""
-
-COMPONENT_CLASS: dict[str, type[Component]] = {
-    "model": ModelFamily,
-    "objective": ObjectiveComponent,
-    "adapter": AdapterComponent,
-    "optimizer": OptimizerComponent,
-}
-"""Kind → what its hook returns; every other kind returns plain components."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +33,8 @@ class Offer:
     kind: str
     component: Component
     plugin: Installed
+    bringer: Installed | None = None
+    """Who brings the kind; ``None`` for the core's own."""
 
     @property
     def qualified(self) -> str:
@@ -63,7 +51,11 @@ class Plugin:
     error: str = ""
     load_ms: float = 0.0
     warnings: list[str] = field(default_factory=list)
-    """What it uses that will go."""
+    """What it uses that will go, and what of it is left out."""
+    module: Any = None
+    """Its module of hooks, once it is imported."""
+    kinds: list[Kind] = field(default_factory=list)
+    """Kinds that it brings."""
 
     @property
     def status(self) -> str:
@@ -78,28 +70,45 @@ def words(kind: str) -> str:
     return kind.replace("_", " ")
 
 
-def load(manager: pluggy.PluginManager, info: Installed) -> Plugin:
+def import_plugin(info: Installed) -> Plugin:
+    """Import a plugin's module and ask for the kinds that it brings; a blocked one stays unimported."""
     plugin = Plugin(info)
-    if info.blocked:
-        return plugin
+    with _faults_of(plugin):
+        plugin.module = info.entry_point.load()
+        _check_module(plugin.module)
+        plugin.kinds = _kinds_of(plugin.module)
+    return plugin
+
+
+def collect_offers(
+    manager: pluggy.PluginManager, plugin: Plugin, kinds: Kinds, bringers: Mapping[str, Plugin], absent: Collection[str]
+) -> None:
+    """Register an imported plugin and ask each of its hooks. ``absent`` are distributions whose plugins did not load."""
+    key = f"{plugin.info.distribution}:{plugin.info.name}"
+    with _faults_of(plugin):
+        _check_functions(manager, plugin.module, kinds)
+        manager.register(plugin.module, name=key)
+        plugin.warnings += _check_hooks(manager, plugin, kinds, absent)
+        plugin.offers = list(_collect(manager, plugin, kinds, bringers))
+    if plugin.error and manager.has_plugin(key):
+        manager.unregister(name=key)
+
+
+@contextlib.contextmanager
+def _faults_of(plugin: Plugin) -> Iterator[None]:
+    """Time and warnings of a step of loading are kept, and whatever is raised in it becomes the plugin's error."""
     start = time.perf_counter()
-    key = f"{info.distribution}:{info.name}"
     try:
-        with (
-            contextlib.redirect_stdout(sys.stderr),
-            _deprecations(plugin.warnings),
-        ):  # what it prints is no command's data
-            plugin.offers = list(_offers(manager, info, key))
+        # What it prints is no command's data.
+        with contextlib.redirect_stdout(sys.stderr), _deprecations(plugin.warnings):
+            yield
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - a stranger's module may raise anything, sys.exit included
         plugin.error = _cause(error)
-        if misfit := out_of_range(info):
+        if misfit := out_of_range(plugin.info):
             plugin.error += f" ({misfit}: install a release of the one that fits the other)"
-        if manager.has_plugin(key):
-            manager.unregister(name=key)
-    plugin.load_ms = (time.perf_counter() - start) * 1000
-    return plugin
+    plugin.load_ms += (time.perf_counter() - start) * 1000
 
 
 @contextlib.contextmanager
@@ -118,14 +127,6 @@ def _deprecations(told: list[str]) -> Iterator[None]:
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
-def _offers(manager: pluggy.PluginManager, info: Installed, key: str) -> Iterator[Offer]:
-    module = info.entry_point.load()
-    _check_module(manager, module)
-    manager.register(module, name=key)
-    _check_hooks(manager, module)
-    yield from _collect(manager, module, info)
-
-
 def _cause(error: BaseException) -> str:
     """One line; the contract's own errors need no class name in front."""
     text = " ".join(str(error).split())
@@ -134,24 +135,46 @@ def _cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _check_module(manager: pluggy.PluginManager, module: Any) -> None:
-    """Refuse what pluggy would skip without a word, or report in words of its own."""
+def _check_module(module: Any) -> None:
     if not isinstance(module, ModuleType):
         raise ComponentError(
             f"the entry point is a {type(module).__name__}; it must name a module of hook implementations"
         )
+
+
+def _kinds_of(module: ModuleType) -> list[Kind]:
+    """The kinds that a module brings."""
+    function = vars(module).get("mt_kinds")
+    if function is None:
+        return []
+    _check_marked("mt_kinds", function)
+    returned = function()
+    if not isinstance(returned, list | tuple):
+        raise ComponentError(f"mt_kinds returned a {type(returned).__name__}; it must return a list of Kind")
+    if strange := [each for each in returned if not isinstance(each, Kind)]:
+        raise ComponentError(f"mt_kinds returned {strange[0]!r}; every item must be a Kind")
+    return list(returned)
+
+
+def _check_functions(manager: pluggy.PluginManager, module: ModuleType, kinds: Kinds) -> None:
+    """Refuse what pluggy would skip without a word, or report in words of its own."""
     if manager.is_registered(module):
         raise ComponentError(
             f"its module {module.__name__} is already that of {manager.get_name(module)}; every plugin needs its own"
         )
     for name, value in vars(module).items():
-        marked = getattr(value, f"{PROJECT}_impl", None) if inspect.isroutine(value) else None
-        if marked is not None:
-            _check_function(name, value, marked)
-        elif name in HOOKS or (name.startswith("mt_") and inspect.isfunction(value)):
-            raise ComponentError(
-                f"{name} is not marked with @mt_core.hookimpl, so it would never be called; mark it or rename it"
-            )
+        is_hook = getattr(value, f"{PROJECT}_impl", None) is not None and inspect.isroutine(value)
+        if is_hook or name in kinds.hooks or (name.startswith("mt_") and inspect.isfunction(value)):
+            _check_marked(name, value)
+
+
+def _check_marked(name: str, value: Any) -> None:
+    marked = getattr(value, f"{PROJECT}_impl", None) if inspect.isroutine(value) else None
+    if marked is None:
+        raise ComponentError(
+            f"{name} is not marked with @mt_core.hookimpl, so it would never be called; mark it or rename it"
+        )
+    _check_function(name, value, marked)
 
 
 def _check_function(name: str, function: Callable[..., Any], marked: Mapping[str, Any]) -> None:
@@ -165,43 +188,52 @@ def _check_function(name: str, function: Callable[..., Any], marked: Mapping[str
         )
 
 
-def _check_hooks(manager: pluggy.PluginManager, module: ModuleType) -> None:
-    for caller in manager.get_hookcallers(module) or []:
-        if not caller.has_spec():
+def _check_hooks(manager: pluggy.PluginManager, plugin: Plugin, kinds: Kinds, absent: Collection[str]) -> Iterator[str]:
+    """Raise ``ComponentError`` for a hook that is none; one of a kind that would come with another distribution is skipped, and said."""
+    for caller in manager.get_hookcallers(plugin.module) or []:
+        if caller.has_spec():
+            continue
+        hint = did_you_mean(caller.name, list(kinds.hooks))
+        declared = missing_requirements(plugin.info.distribution, absent)
+        if not declared:
             raise ComponentError(
-                f"it implements the hook {caller.name!r}, which does not exist. {did_you_mean(caller.name, list(HOOKS))}"
-                f"Hooks are {', '.join(HOOKS)}."
+                f"it implements the hook {caller.name!r}, which does not exist. {hint}Hooks are {', '.join(kinds.hooks)}."
             )
+        yield (
+            f"what it offers through {caller.name} is left out: no plugin that is loaded brings that kind. It depends on"
+            f" {' and '.join(declared)}, which {'is' if len(declared) == 1 else 'are'} not installed, blocked or failed;"
+            " `mt-plugins list` shows which"
+        )
 
 
-def _collect(manager: pluggy.PluginManager, module: ModuleType, info: Installed) -> Iterator[Offer]:
-    for caller in manager.get_hookcallers(module) or []:
-        if caller.name not in HOOKS:
-            continue  # mt_doctor, which is called when somebody asks
-        kind = HOOKS[caller.name]
+def _collect(
+    manager: pluggy.PluginManager, plugin: Plugin, kinds: Kinds, bringers: Mapping[str, Plugin]
+) -> Iterator[Offer]:
+    for caller in manager.get_hookcallers(plugin.module) or []:
+        kind = kinds.hooks.get(caller.name)
+        if kind is None:
+            continue  # mt_kinds, which was called; mt_doctor, which is called when somebody asks; one that was left out
+        bringer = bringers[kind.name].info if kind.name in bringers else None
         seen: set[str] = set()
         for implementation in caller.get_hookimpls():
-            if implementation.plugin is not module:
+            if implementation.plugin is not plugin.module:
                 continue
-            for component in _components(caller.name, kind, implementation.function()):
-                own = SIZES if isinstance(component, ModelSizes) else kind
+            for component in _components(kind, implementation.function()):
+                own = SIZES if isinstance(component, ModelSizes) else kind.name
                 name = f"{own} {canonical(component.name)}"
                 if name in seen:
                     raise ComponentError(f"{caller.name} offers {component.name!r} twice; names must differ")
                 seen.add(name)
-                yield Offer(own, component, info)
+                yield Offer(own, component, plugin.info, bringer)
 
 
-def _components(hook: str, kind: str, returned: Any) -> list[Component]:
-    expected = COMPONENT_CLASS.get(kind, Component)
+def _components(kind: Kind, returned: Any) -> list[Component]:
+    expected = kind.classes[0].__name__
     if not isinstance(returned, list | tuple):
-        raise ComponentError(
-            f"{hook} returned a {type(returned).__name__}; it must return a list of {expected.__name__}"
-        )
+        raise ComponentError(f"{kind.hook} returned a {type(returned).__name__}; it must return a list of {expected}")
     for component in returned:
-        sizes = kind == "model" and isinstance(component, ModelSizes)
-        if not isinstance(component, expected) and not sizes:
-            raise ComponentError(f"{hook} returned {component!r}; every item must be a {expected.__name__}")
+        if not isinstance(component, kind.classes):
+            raise ComponentError(f"{kind.hook} returned {component!r}; every item must be a {expected}")
     return list(returned)
 
 

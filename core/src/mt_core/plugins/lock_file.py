@@ -8,22 +8,12 @@ from typing import Any
 
 from mt_core.config.strict import parse_json
 from mt_core.errors import CheckpointError
-from mt_core.plugins.lock import compared
-from mt_core.plugins.pins import UNKNOWN, unfit, unfit_origin
+from mt_core.plugins.pins import FOLDER, UNKNOWN, unfit, unfit_origin
 
 LOCK_FILE = "plugins.lock.json"
 RUN_FILE = "run.yaml"
 _MOST = 1000
 """Distributions of one run."""
-
-
-def check_lock(folder: Path) -> str:
-    """Describe the code that is not the run's; nothing when all of it is.
-
-    Raises ``CheckpointError`` with the ``pip install`` line when a plugin is missing.
-    """
-    lock = read_lock(folder)
-    return f"notice: {note}" if (note := compared(lock, f"the run {folder}")) else ""
 
 
 def read_lock(folder: Path) -> dict[str, Any]:
@@ -68,3 +58,8 @@ def _is_whole(lock: Mapping[str, Any]) -> bool:
         isinstance(table, dict) and len(table) <= _MOST and all(isinstance(text, str) for text in table.values())
         for table in tables
     )
+
+
+def origins(lock: Mapping[str, Any]) -> dict[str, str]:
+    """Where its distributions came from that are from no index. Older locks know of folders that were worked on."""
+    return {**dict.fromkeys(lock.get("editable", []), FOLDER), **lock.get("origins", {})}

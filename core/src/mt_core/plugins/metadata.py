@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from importlib.metadata import Distribution, EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, entry_points, requires, version
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -18,6 +19,7 @@ GROUP = "mt_core.plugins"
 CORE, TRAINING, BUILT_IN = "mt-core", "mt-train", "mt-plugin-standard"
 OWN = frozenset({CORE, TRAINING, BUILT_IN})
 """Distributions without which no plugin works: they cannot be blocked."""
+_REQUIRED = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,24 @@ def sources_of(distribution: Distribution) -> str:
     """The folder of an editable install's sources (PEP 610); empty for any other, which is where its metadata is."""
     origin = _direct_url(distribution)
     return unquote(urlparse(str(origin.get("url", ""))).path) if origin.get("dir_info", {}).get("editable") else ""
+
+
+def missing_requirements(distribution: str, absent: Collection[str]) -> list[str]:
+    """Names among what a distribution requires, with extras or without, that are not installed or are ``absent``."""
+    try:
+        lines = requires(distribution) or []
+    except PackageNotFoundError:
+        return []
+    names = dict.fromkeys(match[0] for line in lines if (match := _REQUIRED.match(line)))
+    return [name for name in names if canonical(name) in absent or not _is_installed(name)]
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _names(text: str) -> set[str]:

@@ -1,6 +1,5 @@
-"""Writes a new plugin: a distribution that can be installed, tested and published as it is, from templates in this package."""
+"""Writes a new plugin: a distribution that can be installed, tested and published as it is, from templates of its kind."""
 
-from mt_core.scaffold.distribution import Distribution, draft
-from mt_core.scaffold.kinds import KINDS
+from mt_core.scaffold.distribution import Distribution, KindTemplate, draft, own_templates, read_templates
 
-__all__ = ["KINDS", "Distribution", "draft"]
+__all__ = ["Distribution", "KindTemplate", "draft", "own_templates", "read_templates"]

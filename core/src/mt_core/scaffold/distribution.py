@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shutil
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from pathlib import Path, PurePosixPath
 from string import Template
 
 from mt_core.errors import OutputError, UsageError, did_you_mean
-from mt_core.scaffold.kinds import KINDS, WITH_COMMANDS, Kind
 from mt_core.version import __version__
 
 PREFIX = "mt-plugin-"
@@ -30,11 +30,52 @@ _PLACES = {"package": "src/$package", "workflows": ".github/workflows"}
 _HIDDEN = {"gitignore": ".gitignore"}
 
 
+ABOUT = "template.toml"
+"""What the files of a template cannot say themselves."""
+
+WITH_COMMANDS = ("model",)
+"""Kinds whose distribution brings the commands (mt-tools), so that to install it is enough to train; the others have an extra."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KindTemplate:
+    """The files of a new plugin of a kind, and its ``template.toml``: ``modules`` (file → what is in it), and ``try_it``, what to
+    type to use one named ``{name}``. ``kind`` is as hooks have it.
+    """
+
+    kind: str
+    folder: Traversable
+    summary: str
+    modules: Mapping[str, str]
+    try_it: str
+    imports_torch: bool = False
+
+
+def own_templates() -> list[str]:
+    """Return the kinds that this package has templates for, as people type them."""
+    root = resources.files("mt_core.scaffold") / "templates"
+    return sorted(folder.name for folder in root.iterdir() if folder.is_dir() and (folder / ABOUT).is_file())
+
+
+def read_templates(places: Mapping[str, str]) -> dict[str, KindTemplate]:
+    """Return the templates at these places (kind → ``MODULE:FOLDER``), by what a person types. Raises ``UsageError`` for a damaged one."""
+    found = {}
+    for kind, place in places.items():
+        module, _, path = place.partition(":")
+        try:
+            folder = resources.files(module).joinpath(*path.split("/"))
+            about = tomllib.loads((folder / ABOUT).read_text(encoding="utf-8"))
+            found[kind.replace("_", "-")] = KindTemplate(kind=kind, folder=folder, **about)
+        except (ImportError, OSError, ValueError, TypeError) as error:
+            raise UsageError(f"the template of kind {kind!r} at {place} cannot be read: {error}") from error
+    return found
+
+
 @dataclass(frozen=True)
 class Distribution:
     """Everything about a new plugin before it is written; ``files`` by their path in its folder."""
 
-    kind: Kind
+    kind: KindTemplate
     name: str
     files: Mapping[PurePosixPath, str]
 
@@ -62,14 +103,15 @@ class Distribution:
             raise OutputError(f"{folder} cannot be written: {error.strerror}; choose another --output") from error
 
 
-def draft(kind: str, name: str) -> Distribution:
+def draft(kind: str, name: str, templates: Mapping[str, KindTemplate]) -> Distribution:
     """A plugin of this kind with one component of this name. Raises ``UsageError`` for either, with the remedy."""
-    if kind not in KINDS:
-        raise UsageError(f"no template for {kind!r}. {did_you_mean(kind, list(KINDS))}There are: {', '.join(KINDS)}.")
-    own = KINDS[kind]
+    if kind not in templates:
+        known = list(templates)
+        raise UsageError(f"no template for {kind!r}. {did_you_mean(kind, known)}There are: {', '.join(known)}.")
+    own = templates[kind]
     short = _checked(name)
     values = _values(kind, own, short)
-    texts = {place: Template(text).substitute(values) for place, text in _templates(kind)}
+    texts = {place: Template(text).substitute(values) for place, text in _templates(own)}
     placed = {PurePosixPath(Template(str(place)).substitute(values)): text for place, text in texts.items()}
     _refuse_clashes(placed, name)
     return Distribution(own, short, dict(sorted(placed.items())))
@@ -90,7 +132,7 @@ def _checked(given: str) -> str:
     return name
 
 
-def _values(kind: str, own: Kind, name: str) -> dict[str, str]:
+def _values(kind: str, own: KindTemplate, name: str) -> dict[str, str]:
     major, minor = map(int, __version__.split(".")[:2])
     release = f">={major}.{minor},<{major}.{minor + 1}"
     needs = [
@@ -119,11 +161,10 @@ def _camel(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("-"))
 
 
-def _templates(kind: str) -> Iterator[tuple[PurePosixPath, str]]:
+def _templates(own: KindTemplate) -> Iterator[tuple[PurePosixPath, str]]:
     """Where each file goes, its names still to be filled in, and its text."""
-    root = resources.files("mt_core.scaffold") / "templates"
-    for source in ("common", kind):
-        for parts, file in _files(root / source):
+    for source in (resources.files("mt_core.scaffold") / "templates" / "common", own.folder):
+        for parts, file in _files(source):
             *folders, last = parts
             name = last.removesuffix(_SUFFIX)
             place = PurePosixPath(*(_PLACES.get(folder, folder) for folder in folders), _HIDDEN.get(name, name))

@@ -1,23 +1,16 @@
-"""Messages of a run: to a person on the console, and with time and level into ``<output>/logs/rank-N.log``."""
+"""Words of a command or a run for a person: on the console, and for the log file that a run has."""
 
 from __future__ import annotations
 
 import logging
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from io import TextIOWrapper
-from pathlib import Path
 from typing import TextIO
 
 from mt_core.config.secrets import redact
 from mt_core.config.terminal import visible
-from mt_core.files.writing import make_folder, open_regular
 from mt_core.tracking.streams import make_printable
 
 LOGGER = logging.getLogger("mt_core")
-LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _PREFIXES = {"warning:": logging.WARNING, "error:": logging.ERROR}
 
 
@@ -26,10 +19,10 @@ class _Console(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if not getattr(record, "file_only", False):
-            _print(record.getMessage(), sys.stderr)
+            print_text(record.getMessage(), sys.stderr)
 
 
-def _print(text: str, stream: TextIO) -> None:
+def print_text(text: str, stream: TextIO) -> None:
     """Print to a console that may be gone or a file on a full disk: the run goes on without it, except where nobody reads."""
     try:
         print(visible(redact(text)), file=stream, flush=True)
@@ -42,130 +35,17 @@ def _print(text: str, stream: TextIO) -> None:
         for_the_file(f"not shown ({error.strerror or error}): {text}")
 
 
-class _Redacted(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return visible(redact(super().format(record)))
-
-
-_CONSOLE = _Console(logging.INFO)
-LOGGER.addHandler(_CONSOLE)
+CONSOLE = _Console(logging.INFO)
+LOGGER.addHandler(CONSOLE)
 LOGGER.setLevel(logging.DEBUG)
 LOGGER.propagate = False
 
 
-class _File(logging.FileHandler):
-    """A log that a run can do without: when it cannot be written, one warning says so, and no traceback."""
-
-    def __init__(self, path: Path) -> None:
-        self._failing = False
-        super().__init__(path, encoding="utf-8")
-
-    def _open(self) -> TextIOWrapper:
-        return open(self.baseFilename, self.mode, encoding=self.encoding, opener=open_regular)  # type: ignore[return-value]
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
-        error = sys.exc_info()[1]
-        if isinstance(error, OSError):
-            self._report_failure(error)
-        else:
-            super().handleError(record)
-
-    def close(self) -> None:
-        try:
-            super().close()
-        except OSError as error:  # what still waited to be written
-            self._report_failure(error)
-
-    def _report_failure(self, error: OSError) -> None:
-        if not self._failing:
-            self._failing = True
-            _CONSOLE.emit(_unwritable(Path(self.baseFilename), error))
-
-
-def _unwritable(path: Path, error: OSError) -> logging.LogRecord:
-    text = f"warning: {path} cannot be written: {error.strerror or error}; the run goes on, and its log has gaps"
-    return logging.LogRecord(LOGGER.name, logging.WARNING, "", 0, text, None, None)
-
-
-def is_first() -> bool:
-    """Return whether this process speaks for the run: our launcher has spoken before its processes, and rank 0 speaks for the others."""
-    return os.environ.get("RANK", "0") == "0" and "MT_STORE" not in os.environ
-
-
 def notice(text: str) -> None:
-    """Something to know. ``warning:`` in front makes it a warning."""
+    """Say something to know. ``warning:`` in front makes it a warning."""
     LOGGER.log(_PREFIXES.get(text.partition(" ")[0], logging.INFO), text)
-
-
-def first_notice(text: str) -> None:
-    """Notify once, from the one process that speaks for the run."""
-    if is_first():
-        notice(text)
-
-
-def show(text: str) -> None:
-    """Print what the user asked to see to standard output, unless ``log.console_level`` is above info."""
-    if _CONSOLE.level <= logging.INFO:
-        _print(text, sys.stdout)
-    for_the_file(text)
 
 
 def for_the_file(text: str, level: int = logging.INFO) -> None:
     """Write into the log file only."""
     LOGGER.log(level, text, extra={"file_only": True})
-
-
-class RunLog:
-    """The log file of one process of a run. What is said before ``open`` is kept and written then."""
-
-    def __init__(self, rank: int, level: str) -> None:
-        self._name = f"rank-{rank}.log"
-        self._level = LEVELS[level]
-        self._early = _Early(self._level)
-        self._file: logging.FileHandler | None = None
-
-    def open(self, run_folder: Path) -> None:
-        """Write to the run's folder from now on; where that fails, a warning says so."""
-        folder = run_folder / "logs"
-        try:
-            make_folder(folder)
-            self._file = _File(folder / self._name)
-        except OSError as error:
-            _CONSOLE.emit(_unwritable(folder / self._name, error))
-            return
-        self._file.setLevel(self._level)
-        self._file.setFormatter(_Redacted("%(asctime)s %(levelname)-7s %(message)s"))
-        for record in self._early.records:
-            self._file.handle(record)
-        LOGGER.removeHandler(self._early)
-        LOGGER.addHandler(self._file)
-
-    def close(self) -> None:
-        """Leave the logger as it was."""
-        LOGGER.removeHandler(self._early)
-        if self._file is not None:
-            LOGGER.removeHandler(self._file)
-            self._file.close()
-
-
-class _Early(logging.Handler):
-    def __init__(self, level: int) -> None:
-        super().__init__(level)
-        self.records: list[logging.LogRecord] = []
-        LOGGER.addHandler(self)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record)
-
-
-@contextmanager
-def log_to_file(rank: int, *, console: str, file: str) -> Iterator[RunLog]:
-    """Levels and a log file for one run; gone again at the end."""
-    before = _CONSOLE.level
-    _CONSOLE.setLevel(LEVELS[console])
-    log = RunLog(rank, file)
-    try:
-        yield log
-    finally:
-        log.close()
-        _CONSOLE.setLevel(before)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from mt_core.config.strict import parse_json
 from mt_core.errors import WeightsError
@@ -17,6 +16,10 @@ if TYPE_CHECKING:
 
 Loaders = dict[str, "Callable[[], Tensor]"]
 """Tensor name → a function that loads this one tensor."""
+
+RowInit = Literal["mean", "subtokens", "normal"]
+"""How the row of a new token begins: as the mean of the old rows; as that of the tokens which its text was read as before; or as a
+draw around the mean, with the standard deviation of each channel."""
 
 _LONGEST_HEADER = 100 * 10**6
 """Bytes; the safetensors library refuses a longer one, too."""
@@ -150,12 +153,3 @@ def _read_pickle(path: Path, within: str | None) -> Mapping[str, Tensor]:
     if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):
         raise WeightsError(f"{path} holds more than named tensors; it is no file of weights")
     return content
-
-
-def sync(path: Path) -> None:
-    """Return once the file's content, or the folder's list of names, is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mt_core import DataError, Dataset, MtConfig, Row, Stream
+from mt_core import DataError, Dataset, MtConfig, PartChoice, Row, Stream
 
 from .stream_mix import MixedSource, StreamMix
 
@@ -78,10 +78,10 @@ class ConcatConfig(MtConfig):
         return self
 
 
-def parts(config: ConcatConfig) -> Mapping[str, Mapping[str, Any]]:
+def parts(config: ConcatConfig) -> Mapping[str, PartChoice]:
     """The datasets to build, without what belongs to the mix."""
     return {
-        f"sources.{number}": {key: value for key, value in source.items() if key not in _OWN}
+        f"sources.{number}": PartChoice.of({key: value for key, value in source.items() if key not in _OWN})
         for number, source in enumerate(config.sources)
     }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core import MtError, UsageError
-from mt_train.command import SLOTS, CommandLine, expand, guarded, merge, notice, parse, read_config
+from mt_train.command import CORE_KINDS, CommandLine, expand, guarded, merge, notice, parse, read_config
 
 from .folder import BEST, Folder
 from .process import STOPPED
@@ -69,7 +69,7 @@ def _spell(word: str) -> str:
     """``--search.optimizer`` names optimizers, and its options may be searched beside it."""
     key, equals, value = word.partition("=")
     slot = key.removeprefix("--search.").replace("-", "_")
-    if key.startswith("--search.") and slot in SLOTS:
+    if key.startswith("--search.") and slot in CORE_KINDS.slots:
         return f"{key}.name{equals}{value}"
     return "--help" if word == "-h" else word
 

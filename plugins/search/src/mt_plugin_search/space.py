@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from mt_core import Fault, first_line
-from mt_train.command import SLOTS, merge
+from mt_train.command import CORE_KINDS, merge
 
 Value = str | int | float | bool | None
 """What a trial may set a key to."""
@@ -129,7 +129,7 @@ def _leaves(raw: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
         if isinstance(given, Mapping):
             yield from _leaves(given, f"{key}.")
         else:
-            yield (f"{key}.name" if key in SLOTS else key), given
+            yield (f"{key}.name" if key in CORE_KINDS.slots else key), given
 
 
 def read_dimension(given: Any) -> Dimension:

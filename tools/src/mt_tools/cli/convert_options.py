@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mt_core import __version__
 from mt_core.errors import UsageError
-from mt_core.weights import SHARD_BYTES, check_free
+from mt_tools.convert.writing import SHARD_BYTES, check_free
 from mt_train.config.names import expand
 
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}

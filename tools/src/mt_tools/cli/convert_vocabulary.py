@@ -74,7 +74,7 @@ def _resize(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
     )
     convert(source, out, dtype=chosen_dtype(arguments), shard_bytes=size, say=notice)
-    print(f"{out}: {source.resolved.config.model.options.vocab_size:,} tokens, {describe_files(out)}")
+    print(f"{out}: {source.parts.config.model.options.vocab_size:,} tokens, {describe_files(out)}")
     return 0
 
 

@@ -11,13 +11,13 @@ from typing import Any
 from mt_core import __version__
 from mt_core.cli.guard import guarded
 from mt_core.config.secrets import redact_values
-from mt_core.config.strict import parse_whole_number
 from mt_core.errors import DataError, UsageError, did_you_mean, shown
-from mt_core.hookspecs import SLOTS
 from mt_core.tracking.logs import notice
 from mt_tools.report.output import check_output, write_page
 from mt_train.assemble.discovery import discovered
+from mt_train.assemble.parts import Parts
 from mt_train.config.commandline import CommandLine, merge, parse
+from mt_train.config.digits import parse_whole_number
 from mt_train.config.files import read_config
 from mt_train.config.names import expand
 from mt_train.config.run import SECTIONS
@@ -85,9 +85,16 @@ def _refuse_others_options(name: str, line: CommandLine) -> None:
 def _help(line: CommandLine) -> int:
     from mt_train.cli.train_help import help_text
 
-    slots = {slot: SLOTS[slot] for slot in ("tokenizer", "dataset", "objective")}
     host = discovered(line.flags.get("block_plugin", []))
-    print(help_text(host, raw_of(line), head=HEAD, slots=slots, sections={"data": SECTIONS["data"]}))
+    print(
+        help_text(
+            host,
+            raw_of(line),
+            head=HEAD,
+            slots=("tokenizer", "dataset", "objective"),
+            sections={"data": SECTIONS["data"]},
+        )
+    )
     return 0
 
 
@@ -108,15 +115,15 @@ def _inspect(line: CommandLine) -> int:
     host = discovered(line.flags.get("block_plugin", []))
     from mt_train.planning.inspection import describe_rows, resolve_rows  # torch loads from here on
 
-    resolved = resolve_rows(raw, host)
+    parts = Parts.of(resolve_rows(raw, host))
     from mt_train.assemble.data import check_data, read_data
 
-    data = read_data(resolved)
-    about = describe_rows(resolved, data, count=count)
+    data = read_data(parts)
+    about = describe_rows(parts.config, data, count=count)
     _show(about, page, as_json="json" in line.flags)
     if all_bad_rows and about["bad_rows"]:
         _refuse(about["bad_rows"])
-    check_data(resolved, data)
+    check_data(parts.config, data)
     return 0
 
 
@@ -124,7 +131,8 @@ def _build(line: CommandLine) -> int:
     """Make the token cache of a run. Raises ``MtError``."""
     from mt_tools.cli.data_build import build_cache
 
-    return build_cache(resolve(raw_of(line), discovered(line.flags.get("block_plugin", []))))
+    host = discovered(line.flags.get("block_plugin", []))
+    return build_cache(Parts.of(resolve(raw_of(line), host)))
 
 
 def _clean(line: CommandLine) -> int:

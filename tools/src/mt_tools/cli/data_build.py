@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from mt_core.errors import UsageError
-from mt_core.tracking.logs import show
 from mt_train.assemble.encoder import cache_folder
 from mt_train.assemble.identity import AUTO_BYTES, source_files
-from mt_train.plugins.resolve import Resolved
+from mt_train.assemble.parts import Parts
+from mt_train.tracking.logs import show
 
 
-def build_cache(resolved: Resolved) -> int:
+def build_cache(parts: Parts) -> int:
     """Encode the rows of a run into its token cache. Raises ``UsageError`` when it would have none."""
-    config, files = resolved.config, source_files(resolved)
+    config, files = parts.config, source_files(parts)
     if files is None:
         raise UsageError(
             f"dataset {config.dataset.name!r} names no files, so that nobody could tell when its rows change: its tokens are not"
             " cached. Choose a dataset of files, such as jsonl"
         )
-    folder = cache_folder(resolved, files)
+    folder = cache_folder(config.data, files)
     if folder is None:
         raise UsageError(
             f"this run would keep its tokens in memory: data.cache is {config.data.cache or 'none'}, and auto caches"
@@ -25,7 +25,7 @@ def build_cache(resolved: Resolved) -> int:
         )
     from mt_train.assemble.data import build_data  # torch loads from here on
 
-    data = build_data(resolved)
+    data = build_data(parts)
     show(f"training   {data.train.report.describe()}")
     show(f"held out   {data.held_out.report.describe()}")
     show(f"cache      {folder.absolute()}")

@@ -7,13 +7,14 @@ from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
-from mt_core.config.cache import cache_root
 from mt_core.errors import UsageError
-from mt_core.tracking.logs import notice, show
+from mt_core.files import cache_root
+from mt_core.tracking.logs import notice
 from mt_train.assemble.identity import old_hashes
 from mt_train.checkpoint.files import amount
 from mt_train.config.names import expand
 from mt_train.data.cache_pruning import StaleKey, find_stale_keys
+from mt_train.tracking.logs import show
 
 DAYS = 30
 _DAY_SECONDS = 86_400

@@ -14,10 +14,11 @@ from mt_core import __version__
 from mt_core.cli.guard import guarded
 from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
-from mt_core.tracking.logs import notice, show
+from mt_core.tracking.logs import notice
 from mt_train.assemble.adapter_slot import with_adapter
 from mt_train.assemble.choice import chosen
 from mt_train.assemble.discovery import discovered
+from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_file import run_config
 from mt_train.checkpoint.files import replace_text
 from mt_train.checkpoint.folder import next_number
@@ -25,7 +26,8 @@ from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.store import find
 from mt_train.config.commandline import CommandLine, merge, parse
 from mt_train.config.names import expand
-from mt_train.plugins.resolve import Resolved, resolve
+from mt_train.plugins.resolve import resolve
+from mt_train.tracking.logs import show
 
 if TYPE_CHECKING:
     from mt_core.model_protocols import Objective
@@ -61,7 +63,7 @@ COLUMNS = ("loss", "perplexity", "bits_per_byte", "token_accuracy", "tokens", "c
 class Job:
     """One model on one set of rows. ``checkpoint`` is ``None`` for pretrained weights."""
 
-    resolved: Resolved
+    parts: Parts
     checkpoint: Path | None
     dataset: str
     held_out: bool
@@ -69,7 +71,7 @@ class Job:
     @property
     def model(self) -> str:
         """Return the model's name in the table."""
-        source = self.resolved.config.model.source
+        source = self.parts.config.model.source
         over = f" + {source.overlay}" if source.overlay else ""
         return self.checkpoint.name if self.checkpoint else f"{source.weights}{over}"
 
@@ -115,16 +117,16 @@ def _jobs(line: CommandLine, host: PluginHost) -> Iterator[Job]:
         if sets and "dataset" in line.raw:
             raise UsageError("--on and --dataset both name rows; keep one of them")
         for label, dataset in sets:
-            yield Job(resolve({**raw, "dataset": dataset}, host), checkpoint, label, held_out=False)
+            yield Job(Parts.of(resolve({**raw, "dataset": dataset}, host)), checkpoint, label, held_out=False)
         if not sets:
             held_out = "dataset" not in line.raw
             if held_out and checkpoint is None:
                 raise UsageError(
                     "--weights has no held-out rows: name some with --dataset NAME or --on LABEL=NAME:PATH"
                 )
-            resolved = resolve(raw, host)
-            label = "held out" if held_out else resolved.config.dataset.name
-            yield Job(resolved, checkpoint, label, held_out)
+            parts = Parts.of(resolve(raw, host))
+            label = "held out" if held_out else parts.config.dataset.name
+            yield Job(parts, checkpoint, label, held_out)
 
 
 def _parse_label(text: str) -> tuple[str, dict[str, str]]:
@@ -168,7 +170,7 @@ def _evaluator(*, wanted: bool, averaged: str | None) -> Callable[[Job], tuple[F
 
     def rows_of(job: Job, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
         if job.dataset not in rows:
-            rows[job.dataset] = (build_held_out if job.held_out else build_evaluation)(job.resolved, tokenizer)
+            rows[job.dataset] = (build_held_out if job.held_out else build_evaluation)(job.parts, tokenizer)
         objective, samples = rows[job.dataset]
         if not len(samples):
             raise UsageError("the run holds out no rows; name some with --dataset NAME or --on LABEL=NAME:PATH")
@@ -177,8 +179,8 @@ def _evaluator(*, wanted: bool, averaged: str | None) -> Callable[[Job], tuple[F
     def run(job: Job) -> tuple[Figures, list[dict[str, Any]]]:
         if job.checkpoint not in models:
             models.clear()
-            models[job.checkpoint] = load(job.resolved, job.checkpoint, notice, averaged=averaged)
-        loaded, config = models[job.checkpoint], job.resolved.config
+            models[job.checkpoint] = load(job.parts, job.checkpoint, notice, averaged=averaged)
+        loaded, config = models[job.checkpoint], job.parts.config
         objective, samples = rows_of(job, loaded.tokenizer)
         made: list[Prediction] = []
         figures = evaluate(

@@ -81,7 +81,7 @@ def _export(arguments: argparse.Namespace) -> int:
         from mt_tools.convert.adapter import export_adapter
 
         form = export_adapter(sources[0][0], out, notice, portable=arguments.form == "portable")
-        print(f"{out}: adapter {sources[0][0].resolved.config.adapter.name} ({form}), {describe_files(out)}")
+        print(f"{out}: adapter {sources[0][0].parts.config.adapter.name} ({form}), {describe_files(out)}")
         return 0
     from mt_tools.convert.adapter_merge import merge
 
@@ -96,7 +96,7 @@ def _as_lora(arguments: argparse.Namespace, source: Source, out: Path, host: Plu
     from mt_tools.convert.adapter_lora import export_as_lora
 
     apart = export_as_lora(source, out, host, rank=arguments.as_lora or None, tolerance=arguments.tolerance, say=notice)
-    print(f"{out}: adapter {source.resolved.config.adapter.name} as a LoRA, {describe_files(out)}\n{apart}")
+    print(f"{out}: adapter {source.parts.config.adapter.name} as a LoRA, {describe_files(out)}\n{apart}")
     return 0
 
 

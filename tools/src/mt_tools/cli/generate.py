@@ -17,12 +17,14 @@ from mt_core.tracking.logs import notice
 from mt_tools.cli.generate_faults import asking_faults, option, source_faults
 from mt_train.assemble.adapter_slot import with_adapter
 from mt_train.assemble.discovery import discovered
+from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_file import run_config
 from mt_train.config.names import expand
 from mt_train.config.reading import read_small_text
+from mt_train.config.run import RunConfig
 from mt_train.config.texts import template_source
 from mt_train.generation.config import MOST_CHOICES, GenerationConfig, SamplingRules, find_faults, raise_faults
-from mt_train.plugins.resolve import Resolved, resolve
+from mt_train.plugins.resolve import resolve
 
 if TYPE_CHECKING:
     from mt_train.generation.loaded_model import LoadedModel
@@ -122,7 +124,7 @@ def _generate(arguments: argparse.Namespace) -> int:
         return _answer_file(arguments, wishes, template)
     from mt_train.assemble.load import load
 
-    loaded = load(*_resolve(arguments), notice, averaged=arguments.averaged)
+    loaded = load(*_parts(arguments), notice, averaged=arguments.averaged)
     return _chat(arguments, loaded, wishes, template) if arguments.chat else _continue(arguments, loaded, wishes)
 
 
@@ -155,14 +157,14 @@ def _answer_file(arguments: argparse.Namespace, wishes: GenerationConfig, templa
     from mt_tools.generation.rows import read_rows
 
     rows = read_rows(arguments.prompts)
-    resolved, checkpoint = _resolve(arguments)
-    settings = _settings(resolved, checkpoint, wishes, template)
+    parts, checkpoint = _parts(arguments)
+    settings = _settings(parts.config, checkpoint, wishes, template)
     output = Output(arguments.out, rows, settings, overwrite=arguments.overwrite, say=notice)
     if output.pending:
         from mt_tools.generation.answers import answer
         from mt_train.assemble.load import load
 
-        loaded = load(resolved, checkpoint, notice, averaged=arguments.averaged)
+        loaded = load(parts, checkpoint, notice, averaged=arguments.averaged)
         numbers = {row.id: number for number, row in enumerate(rows)}
         answer(
             loaded,
@@ -178,11 +180,11 @@ def _answer_file(arguments: argparse.Namespace, wishes: GenerationConfig, templa
 
 
 def _settings(
-    resolved: Resolved, checkpoint: Path | None, wishes: GenerationConfig, template: str | None
+    config: RunConfig, checkpoint: Path | None, wishes: GenerationConfig, template: str | None
 ) -> Mapping[str, Any]:
-    """Return what an output was made with; the batch size changes no text and is no part of it."""
+    """What an output was made with; the batch size changes no text and is no part of it."""
     wished = asdict(wishes)
-    model = resolved.config.model
+    model = config.model
     return {
         "model": model.name,
         "weights": str(Path(model.source.weights).absolute()) if model.source.weights and checkpoint is None else None,
@@ -192,7 +194,7 @@ def _settings(
             else {}
         ),
         "checkpoint": None if checkpoint is None else str(checkpoint.absolute()),
-        "tokenizer": resolved.config.tokenizer.as_raw(),
+        "tokenizer": config.tokenizer.as_raw(),
         "chat_template": template,
         **wished.pop("rules"),
         **wished,
@@ -249,7 +251,7 @@ def _template(given: str) -> str:
         raise UsageError(f"--chat-template: {error}") from error
 
 
-def _resolve(arguments: argparse.Namespace) -> tuple[Resolved, Path | None]:
+def _parts(arguments: argparse.Namespace) -> tuple[Parts, Path | None]:
     host = discovered(arguments.block_plugin)
     path = {"path": arguments.tokenizer_path} if arguments.tokenizer_path else {}
     if arguments.weights is not None:
@@ -259,7 +261,7 @@ def _resolve(arguments: argparse.Namespace) -> tuple[Resolved, Path | None]:
         raw["train"] = {"sequence_len": 2}  # generation has no rows; the shortest one fits any context
         if arguments.adapter_folder is not None:
             raw = with_adapter(raw, arguments.adapter_folder, host)
-        return resolve(raw, host), None
+        return Parts.of(resolve(raw, host)), None
     from mt_train.checkpoint.store import find
 
     checkpoint = find(arguments.run or arguments.checkpoint)
@@ -268,7 +270,7 @@ def _resolve(arguments: argparse.Namespace) -> tuple[Resolved, Path | None]:
         raw["tokenizer"] = {"name": arguments.tokenizer, **path}
     elif path:
         raw["tokenizer"] = {**raw.get("tokenizer", {}), **path}
-    return resolve(raw, host), checkpoint
+    return Parts.of(resolve(raw, host)), checkpoint
 
 
 if __name__ == "__main__":

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core.adapters.folder import BESIDE, CONFIG, PORTABLE, TENSORS, WRITTEN
-from mt_core.adapters.portable import fold, is_lora, largest_rank, portable_config
 from mt_core.errors import CheckpointError, UsageError
-from mt_core.weights import stage_folder, write_json
 from mt_tools.convert.adapter_readers import base_keys, say_readers
 from mt_tools.convert.source import Say, Source, build_on_meta
+from mt_tools.convert.writing import stage_folder, write_json
+from mt_train.adapters.folder import BESIDE, CONFIG, PORTABLE, TENSORS, WRITTEN
+from mt_train.adapters.portable import fold, is_lora, largest_rank, portable_config
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,17 +27,17 @@ def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True
     Raises ``UsageError`` for a run that trained all of its model.
     """
 
-    from mt_core.nn.meta import on_meta
-    from mt_train.assemble.adapted import inject
+    from mt_train.assemble.injection import inject
     from mt_train.assemble.model import trained_names
     from mt_train.checkpoint.tensors import open_model, write_tensors
+    from mt_train.engine.meta import on_meta
 
     assert source.checkpoint is not None, "a run has one"
-    model = build_on_meta(source.resolved)
+    model = build_on_meta(source.parts)
     with on_meta():
-        adapter = inject(source.resolved, model, checkpoint=source.checkpoint)
+        adapter = inject(source.parts, model, checkpoint=source.checkpoint)
     names = {name for name, _ in model.named_parameters()}
-    saved = set(adapter.saved_state(model)) | trained_names(source.resolved, model, adapter)
+    saved = set(adapter.saved_state(model)) | trained_names(source.parts.config.train, model, adapter)
     if saved >= names:
         raise UsageError(
             f"{source.path} trained all of its model, which is no adapter; mt-convert {source.path} FOLDER writes it"
@@ -62,9 +62,9 @@ def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True
 
 def _form(form: PeftForm | None, saved: set[str], source: Source, say: Say) -> PeftForm | None:
     """The form, if all that was trained has a place in it."""
-    name = source.resolved.config.adapter.name
+    name = source.parts.config.adapter.name
     if form is None:
-        component = source.resolved.offers["adapter"].component
+        component = source.parts.offers["adapter"].component
         hint = "; --as-lora writes what it changes as a LoRA" * getattr(component, "mergeable", False)
         say(f"notice: peft has no form for {name}; it is written under its own names, and read here alone{hint}")
     elif more := sorted(saved - set(form.names) - form.beside):
@@ -102,10 +102,10 @@ def _metadata(source: Source, adapter: Adapter) -> dict[str, Any]:
     from mt_train.checkpoint.manifest import read_manifest
 
     assert source.checkpoint is not None, "a run has one"
-    resolved = source.resolved
-    plugin, slot = resolved.offers["adapter"].plugin, resolved.config.adapter
+    parts = source.parts
+    plugin, slot = parts.offers["adapter"].plugin, parts.config.adapter
     manifest = read_manifest(source.checkpoint)
-    base = manifest.get("base") or (base_files(resolved) if source.weights is not None else {})
+    base = manifest.get("base") or (base_files(parts) if source.weights is not None else {})
     options = slot.options.model_dump(mode="json")
     head = {"name": slot.name, "plugin": plugin.distribution, "version": plugin.version}
     return {**head, "options": options, "plan": dict(adapter.plan), "base": base, "step": manifest["step"]}

@@ -15,18 +15,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mt_core.adapters import adapted_layers, target_keys
-from mt_core.adapters.folder import CONFIG, TENSORS, WRITTEN
 from mt_core.adapters.peft import PREFIX
 from mt_core.errors import UsageError
 from mt_core.nn import TrainModel
 from mt_core.plugins.host import PluginHost
-from mt_core.weights import stage_folder, write_json
 from mt_tools.convert.adapter_merge import TOLERANCE, refuse_unmergeable
 from mt_tools.convert.adapter_readers import base_keys, say_vllm
 from mt_tools.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
 from mt_tools.convert.source import Say, Source
+from mt_tools.convert.writing import stage_folder, write_json
+from mt_train.adapters.folder import CONFIG, TENSORS, WRITTEN
 from mt_train.assemble.adapter_slot import with_adapter
 from mt_train.assemble.load import load_base, load_model
+from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import base_files
 from mt_train.checkpoint.tensors import write_tensors
 from mt_train.engine.build import stored_layers
@@ -51,21 +52,21 @@ def export_as_lora(
     refuse_unmergeable(source)
     _refuse_without_base(source)
     assert source.checkpoint is not None, "a run has one"
-    model = load_model(source.resolved, source.checkpoint, say)
+    model = load_model(source.parts, source.checkpoint, say)
     if any(not layer.merges for _, layer in stored_layers(model)):
         raise UsageError(
             f"{source.path} ran over quantized weights; --merge writes what they were made from with the adapter"
         )
     rows, text = sample_rows(source, say)
     before = logits(model, rows)
-    found = _change(model, load_base(source.resolved, source.checkpoint, say), rank)
+    found = _change(model, load_base(source.parts, source.checkpoint, say), rank)
     with stage_folder(out) as stage:
         write_tensors(stage / TENSORS[0], _name_tensors(found))
         write_json(stage / CONFIG, {**base_keys(source), **_config(found, model)})
-        write_json(stage / WRITTEN, {"base": base_files(source.resolved)})
+        write_json(stage / WRITTEN, {"base": base_files(source.parts)})
         del model
-        raw = {"model": {"name": source.resolved.offers["model"].qualified, "weights": str(source.weights)}}
-        written = resolve(with_adapter(raw | {"train": {"sequence_len": 2}}, stage, host), host)
+        raw = {"model": {"name": source.parts.offers["model"].qualified, "weights": str(source.weights)}}
+        written = Parts.of(resolve(with_adapter(raw | {"train": {"sequence_len": 2}}, stage, host), host))
         after = logits(load_model(written, None, say), rows)
         apart = replace(difference(before, after), text=text, than="the run")
         refuse_beyond(apart, TOLERANCE if tolerance is None else tolerance, "A higher --as-lora RANK may come nearer")
@@ -75,7 +76,7 @@ def export_as_lora(
 
 
 def _refuse_without_base(source: Source) -> None:
-    if source.weights is None or source.resolved.config.train.enable:
+    if source.weights is None or source.parts.config.train.enable:
         what = "has trained other weights besides" if source.weights else "began with no folder of weights"
         raise UsageError(
             f"{source.path} {what}, so that a LoRA is not all of it; mt-export --run {source.path} --merge writes the whole model"

@@ -14,17 +14,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mt_core.adapters import SeveralAdapters, adapted_layers
+from mt_core.adapters import adapted_layers
 from mt_core.adapters.base import Adapter
-from mt_core.components import AdapterComponent
 from mt_core.errors import UsageError, WeightsError
 from mt_core.nn import TrainModel
 from mt_core.plugins.host import PluginHost
-from mt_core.weights import Loaders, stage_folder
+from mt_core.weights import Loaders
 from mt_tools.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
 from mt_tools.convert.folder import write_folder
 from mt_tools.convert.source import Say, Source, build_on_meta, open_source, tensors_of
+from mt_tools.convert.writing import stage_folder
+from mt_train.adapters.several import SeveralAdapters
 from mt_train.assemble.load import load_base, load_model
+from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import base_files
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.tensors import open_model
@@ -66,9 +68,9 @@ def merge(
         write_folder(first, stage, loaders, shapes, dtype=dtype, shard_bytes=shard_bytes, title=out.name, say=say)
         del model, loaders
         gc.collect()
-        written = open_source(str(stage), host, first.resolved.offers["model"].qualified)
+        written = open_source(str(stage), host, first.parts.offers["model"].qualified)
         than = "the quantized run" if quantized else "the run" if len(sources) == 1 else "the runs together"
-        after = logits(load_model(written.resolved, None, say), rows)
+        after = logits(load_model(written.parts, None, say), rows)
         found = replace(difference(before, after), text=text, than=than)
         most = (OF_QUANTIZED if quantized else TOLERANCE) if tolerance is None else tolerance
         refuse_beyond(found, most, "A --dtype with more bits may come nearer")
@@ -79,8 +81,7 @@ def merge(
 
 def refuse_unmergeable(source: Source) -> None:
     """Raises ``UsageError`` for an adapter that no weights can stand for."""
-    component = source.resolved.offers["adapter"].component
-    assert isinstance(component, AdapterComponent), "the host checks what mt_adapters returns"
+    component = source.parts.adapter_component
     if not component.mergeable:
         raise UsageError(
             f"{source.path} has the adapter {component.name}, which no weights can stand for: {component.summary}. Export it as"
@@ -91,11 +92,11 @@ def refuse_unmergeable(source: Source) -> None:
 def _model_with_adapters(sources: Sequence[tuple[Source, float]], say: Say) -> TrainModel:
     """The model as the run has it, or with the adapters of several, each with its share."""
     if len(sources) == 1 and sources[0][1] == 1:
-        return load_model(sources[0][0].resolved, sources[0][0].checkpoint, say)
+        return load_model(sources[0][0].parts, sources[0][0].checkpoint, say)
     _check_same_base([source for source, _ in sources])
     first = sources[0][0]
     assert first.checkpoint is not None, "a run has one"
-    model = load_base(first.resolved, first.checkpoint, say)
+    model = load_base(first.parts, first.checkpoint, say)
     several = SeveralAdapters(model)
     for number, (source, _) in enumerate(sources, 1):
         several.add(f"{number}: {source.path}", *_adapter_of(source))
@@ -106,12 +107,10 @@ def _model_with_adapters(sources: Sequence[tuple[Source, float]], say: Say) -> T
 def _adapter_of(source: Source) -> tuple[Adapter, Callable[[TrainModel], Loaders]]:
     """The adapter of a run, and its values in its checkpoint."""
     assert source.checkpoint is not None, "a run has one"
-    resolved, found = source.resolved, open_model(source.checkpoint / "model")
-    if resolved.config.train.enable:
-        raise UsageError(
-            f"{source.path} has also trained {list(resolved.config.train.enable)}; only adapters can be added up"
-        )
-    adapter: Adapter = resolved.build("adapter", resolved.config.adapter.options)
+    found, enabled = open_model(source.checkpoint / "model"), source.parts.config.train.enable
+    if enabled:
+        raise UsageError(f"{source.path} has also trained {list(enabled)}; only adapters can be added up")
+    adapter = source.parts.adapter()
     adapter.plan = read_manifest(source.checkpoint).get("adapter", {})
     return adapter, lambda model: {name: found[name] for name in adapter.saved_state(model) if name in found}
 
@@ -130,13 +129,13 @@ def _check_same_base(sources: Sequence[Source]) -> None:
 
 def _base(source: Source) -> dict[str, str]:
     assert source.checkpoint is not None, "a run has one"
-    return read_manifest(source.checkpoint).get("base") or base_files(source.resolved)
+    return read_manifest(source.checkpoint).get("base") or base_files(source.parts)
 
 
 def _have_equal_values(one: Source, other: Source) -> bool:
     """Return whether what two checkpoints have of the model itself is the same."""
     found = [open_model(each.checkpoint / "model") for each in (one, other) if each.checkpoint is not None]
-    names = [name for name, _ in build_on_meta(one.resolved).named_parameters()]
+    names = [name for name, _ in build_on_meta(one.parts).named_parameters()]
     return all(
         name in found[0] and name in found[1] and torch.equal(found[0][name](), found[1][name]()) for name in names
     )
@@ -144,7 +143,8 @@ def _have_equal_values(one: Source, other: Source) -> bool:
 
 def _dense(source: Source, host: PluginHost) -> Source:
     """Return the same run over the weights that were quantized."""
-    return replace(source, resolved=resolve({**source.resolved.config.as_raw(), "quantizer": {"name": "none"}}, host))
+    raw = {**source.parts.config.as_raw(), "quantizer": {"name": "none"}}
+    return replace(source, parts=Parts.of(resolve(raw, host)))
 
 
 def _merge(source: Source, model: TrainModel, say: Say) -> tuple[Loaders, dict[str, tuple[int, ...]]]:
@@ -158,7 +158,7 @@ def _merge(source: Source, model: TrainModel, say: Say) -> tuple[Loaders, dict[s
                 loaders[key] = partial(_round, key, value, found[key])
             elif value() is not None:
                 raise UsageError(
-                    f"the adapter gives {name} a {each}, for which the family {source.resolved.config.model.name} has no place"
+                    f"the adapter gives {name} a {each}, for which the family {source.parts.config.model.name} has no place"
                     " in its folders; export the adapter as it is, without --merge"
                 )
     return loaders, shapes

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.adapters.base import PeftForm
-from mt_core.adapters.portable import is_lora, module_of, rank_and_scale
 from mt_core.weights import check_file
 from mt_tools.convert.source import Say, Source
+from mt_train.adapters.portable import is_lora, module_of, rank_and_scale
 
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM's ``--max-lora-rank`` takes (vllm/config/lora.py)."""

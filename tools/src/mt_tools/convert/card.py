@@ -19,7 +19,7 @@ def card(source: Source, title: str, dtype: str) -> str:
     head = ["library_name: transformers", "pipeline_tag: text-generation", "# license: fill in, before you share it"]
     if base and "/" in base:
         head.append(f"base_model: {base.partition('@')[0]}")
-    model = source.resolved.config.model
+    model = source.parts.config.model
     lines = [f"- family: {model.name}, {model.options.vocab_size:,} tokens, weights in {dtype}"]
     lines += [f"- base: {base}"] if base else []
     lines += _training(source) if source.checkpoint is not None else []
@@ -39,7 +39,7 @@ def _base(source: Source) -> str:
 
 def _training(source: Source) -> Iterator[str]:
     assert source.checkpoint is not None, "a run has one"
-    config = source.resolved.config
+    config = source.parts.config
     manifest = read_manifest(source.checkpoint)
     yield f"- trained: {manifest['step']:,} steps, objective {config.objective.name}, dataset {config.dataset.name}"
     if figures := manifest.get("evaluation"):

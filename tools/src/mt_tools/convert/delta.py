@@ -14,18 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core.errors import WeightsError
-from mt_core.weights import (
-    CONFIG,
-    Loaders,
-    check_folder,
-    is_folder,
-    open_folder,
-    read_json,
-    stage_folder,
-    write_json,
-    write_tensors,
-)
+from mt_core.weights import CONFIG, Loaders, check_folder, is_folder, open_folder, read_json
 from mt_tools.convert.folder import GENERATION_CONFIG, TOKENIZER_FILES
+from mt_tools.convert.writing import stage_folder, write_json, write_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor

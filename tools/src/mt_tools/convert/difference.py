@@ -41,10 +41,10 @@ class Difference:
 
 def sample_rows(source: Source, say: Say) -> tuple[list[list[int]], str]:
     """The begins of some rows that a run holds out, or of a text of ours where it has none any more; and which of the two."""
-    resolved = source.resolved
-    tokenizer = build_tokenizer(resolved)
+    parts = source.parts
+    tokenizer = build_tokenizer(parts)
     try:
-        _, samples = build_held_out(resolved, tokenizer)
+        _, samples = build_held_out(parts, tokenizer)
         rows = [list(samples[number].ids[:TOKENS]) for number in range(min(ROWS, len(samples)))]
     except MtError as error:
         say(f"notice: the run's rows cannot be read ({error}); a built-in text stands for them")

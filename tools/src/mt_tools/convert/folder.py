@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mt_core.components import TokenizerComponent
 from mt_core.errors import DataError, MtError
-from mt_core.weights import CONFIG, SHARD_BYTES, Loaders, read_json, stage_folder, write_json, write_tensors
+from mt_core.weights import CONFIG, Loaders, read_json
 from mt_tools.convert.card import card
 from mt_tools.convert.chat_template import write_template
 from mt_tools.convert.source import Say, Source, tensors_of
 from mt_tools.convert.tokenizer_files import make_portable, open_written, tell_differences
+from mt_tools.convert.writing import SHARD_BYTES, stage_folder, write_json, write_tensors
 from mt_train.config.sections import DataConfig
 from mt_train.data.templates import build_template
 
@@ -59,7 +59,7 @@ def write_folder(
 
 def _write_config(source: Source, stage: Path, ids: Mapping[str, Any], ends: Sequence[int], word: str) -> None:
     """``config.json`` and ``generation_config.json``, with all tokens that end a text (``ends``)."""
-    options = source.resolved.config.model.options
+    options = source.parts.config.model.options
     assert source.writer.exported is not None, "opened() chose a format that writes"
     write_json(stage / CONFIG, {**source.writer.exported(options), **ids, "torch_dtype": word})
     given = read_json(stage / GENERATION_CONFIG) if (stage / GENERATION_CONFIG).exists() else dict(ids)
@@ -94,10 +94,9 @@ def _tokenizer_files(source: Source, stage: Path, say: Say) -> tuple[dict[str, A
 
 def _extend_vocabulary(source: Source, stage: Path, say: Say) -> dict[str, Any]:
     """Return where the tokenizer gets tokens: its files with them, and the id that padding has now."""
-    component, options = source.resolved.offers["tokenizer"].component, source.resolved.config.tokenizer.options
-    if not isinstance(component, TokenizerComponent) or component.size(options) is None:
+    if not source.parts.adds_tokens:
         return {}
-    tokenizer = component.build(options)
+    tokenizer: Any = source.parts.tokenizer  # one that can be given tokens can also write itself
     _save_tokenizer(tokenizer, tokenizer.save, stage, say)
     return {} if tokenizer.pad_id is None else {"pad_token_id": tokenizer.pad_id}
 
@@ -108,7 +107,7 @@ def _of_tokenizer(source: Source, stage: Path, say: Say) -> dict[str, Any]:
         say(f"notice: {source.path} has no tokenizer; put its files into the folder before you use it")
         return {}
     try:
-        tokenizer = source.resolved.build("tokenizer", source.resolved.config.tokenizer.options)
+        tokenizer = source.parts.tokenizer
     except MtError as error:
         say(f"notice: the special ids are left out of config.json, since the tokenizer tells none: {error}")
         return {}
@@ -118,8 +117,8 @@ def _of_tokenizer(source: Source, stage: Path, say: Say) -> dict[str, Any]:
 
 
 def _of_run(source: Source, stage: Path, say: Say) -> tuple[dict[str, Any], list[int]]:
-    config = source.resolved.config
-    tokenizer = source.resolved.build("tokenizer", config.tokenizer.options)
+    config = source.parts.config
+    tokenizer = source.parts.tokenizer
     save, theirs = getattr(tokenizer, "save", None), None
     if save is None:
         say(f"notice: the tokenizer {config.tokenizer.name} cannot write itself; add its files by hand")

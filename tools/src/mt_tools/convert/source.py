@@ -11,11 +11,12 @@ from mt_core.components import ModelFamily, WeightsFormat
 from mt_core.errors import MtError, UsageError, WeightsError
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.weights import CONFIG, Loaders, read_json
+from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_file import run_config
 from mt_train.checkpoint.manifest import MANIFEST, read_manifest
 from mt_train.checkpoint.store import find, verify
 from mt_train.plugins.hub import located
-from mt_train.plugins.resolve import Resolved, resolve
+from mt_train.plugins.resolve import resolve
 
 if TYPE_CHECKING:
     from mt_core.nn import TrainModel
@@ -28,7 +29,7 @@ class Source:
     """A model in some place: its config and family, and the checkpoint or the folder that has its weights."""
 
     path: Path
-    resolved: Resolved
+    parts: Parts
     writer: WeightsFormat
     checkpoint: Path | None
     started_from: str | None = None
@@ -37,7 +38,7 @@ class Source:
     @property
     def weights(self) -> Path | None:
         """The folder of pretrained weights: the source itself, or what the run started from where that is still there."""
-        folder = self.resolved.weights_path
+        folder = self.parts.weights_path
         return folder if folder is None or folder.is_dir() else folder.parent
 
 
@@ -58,8 +59,8 @@ def open_source(
             raise UsageError(f"{path} is a run; write it into a folder first (mt-convert {path} FOLDER)")
         return _of_run(path, host, family)
     raw: dict[str, Any] = {"model": {"name": family or _family_of(path, host), "weights": str(path)}}
-    resolved = resolve(raw | {"train": {"sequence_len": 2}, "tokenizer": dict(tokenizer or {})}, host)
-    return Source(path, resolved, _writer(resolved), None)
+    parts = Parts.of(resolve(raw | {"train": {"sequence_len": 2}, "tokenizer": dict(tokenizer or {})}, host))
+    return Source(path, parts, _writer(parts), None)
 
 
 def _of_run(path: Path, host: PluginHost, family: str | None) -> Source:
@@ -71,12 +72,12 @@ def _of_run(path: Path, host: PluginHost, family: str | None) -> Source:
     started = raw["model"].get("weights")
     if started is not None and read_manifest(checkpoint).get("base") is None and not Path(started).exists():
         del raw["model"]["weights"]  # whole checkpoints need it no more, and run.yaml has the shape
-    resolved = resolve(raw, host)
-    return Source(path, resolved, _writer(resolved), checkpoint, started)
+    parts = Parts.of(resolve(raw, host))
+    return Source(path, parts, _writer(parts), checkpoint, started)
 
 
-def _writer(resolved: Resolved) -> WeightsFormat:
-    family = resolved.offers["model"].component
+def _writer(parts: Parts) -> WeightsFormat:
+    family = parts.offers["model"].component
     assert isinstance(family, ModelFamily), "the host checks what mt_model_configs returns"
     writer = next((each for each in family.formats if each.exported is not None), None)
     if writer is None:
@@ -156,25 +157,25 @@ def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> tuple[Load
 
     Raises ``WeightsError`` for names that do not fit, and ``UsageError`` for a run whose adapter has parameters of its own.
     """
-    from mt_train.assemble.adapted import inject
+    from mt_train.assemble.injection import inject
     from mt_train.assemble.weights import weights_of
 
-    model = build_on_meta(source.resolved)
+    model = build_on_meta(source.parts)
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     if source.checkpoint is not None and not adapted:
-        inject(source.resolved, model, checkpoint=source.checkpoint)
+        inject(source.parts, model, checkpoint=source.checkpoint)
         if any(name not in shapes for name, _ in model.named_parameters()):
             raise UsageError(
-                f"{source.path} has the adapter {source.resolved.config.adapter.name} over its weights: mt-export --run"
+                f"{source.path} has the adapter {source.parts.config.adapter.name} over its weights: mt-export --run"
                 f" {source.path} --merge --output FOLDER writes both as one, and without --merge the adapter alone"
             )
-    found = weights_of(source.resolved, list(shapes), say, source.checkpoint, adapted=adapted)
+    found = weights_of(source.parts, list(shapes), say, source.checkpoint, adapted=adapted)
     return {name: found[name] for name in shapes}, shapes
 
 
-def build_on_meta(resolved: Resolved) -> TrainModel:
+def build_on_meta(parts: Parts) -> TrainModel:
     """The model without memory, its adapter not in it."""
-    from mt_core.nn.meta import on_meta
+    from mt_train.engine.meta import on_meta
 
     with on_meta():
-        return resolved.build("train_model", resolved.config.model.options)  # type: ignore[no-any-return]
+        return parts.model()

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mt_core.data.special_tokens import text_encoder
-from mt_core.data.text_ids import begin_ids
+from mt_core.data.text_ids import begin_ids, text_encoder
 from mt_core.protocols import Tokenizer
-from mt_core.weights import read_json, write_json
+from mt_core.weights import read_json
+from mt_tools.convert.writing import write_json
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 _OF_THIS_MACHINE = ("is_local", "local_files_only", "backend", "name_or_path", "auto_map")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.errors import UsageError
-from mt_core.losses import NATS_PER_TOKEN
+from mt_core.protocols import NATS_PER_TOKEN
 from mt_tools.report.curves import Curves, read_curves
 from mt_tools.report.predictions import Predictions, read_predictions
 from mt_train.checkpoint.store import CheckpointStore

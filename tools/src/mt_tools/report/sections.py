@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mt_core.config.secrets import redact_config
 from mt_tools.report.markup import Markup, element, join, table
 from mt_tools.report.predictions import Prediction
 from mt_tools.report.run import Run
 from mt_tools.report.settings import differences
 from mt_tools.report.summary import Fact, end_of, facts, headline, status
 from mt_train.config.files import write_yaml
+from mt_train.config.secrets import redact_config
 
 COLOURS = 6
 """Colours of runs in ``report.css``; later runs get them again, dashed."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mt_core.config.secrets import redact_config
+from mt_train.config.secrets import redact_config
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

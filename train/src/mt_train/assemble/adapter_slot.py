@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core.adapters.folder import CONFIG, AdapterFolder
 from mt_core.components import AdapterComponent
 from mt_core.errors import ComponentError, WeightsError
 from mt_core.plugins.host import PluginHost
+from mt_train.adapters.folder import CONFIG, AdapterFolder
 from mt_train.config.commandline import merge
 
 if TYPE_CHECKING:

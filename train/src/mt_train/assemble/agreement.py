@@ -1,4 +1,4 @@
-"""What all processes of a run must have in common; asked before the first step, since a difference would show late or never.
+"""The agreement of all processes of a run, asked for before the first step, since a difference would show late or never.
 
 On one machine nothing can differ that the launcher does not give. Nodes have disks, files, packages and caches of their own.
 """
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from mt_core.errors import CheckpointError, OutputError, UsageError
 from mt_core.files.writing import open_new
-from mt_core.plugins.lock import locked
-from mt_train.assemble.run_file import flat
+from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.store import verify
+from mt_train.config.keys import dotted_keys
 from mt_train.engine.processes import Process, ranks_where, share_text
-from mt_train.plugins.resolve import Resolved
+from mt_train.plugins.lock import locked
 
 if TYPE_CHECKING:
     from mt_train.assemble.session import Session
@@ -79,9 +79,9 @@ def verify_together(checkpoint: Path, process: Process) -> dict[str, Any]:
     return manifest
 
 
-def refuse_other_start(resolved: Resolved, checkpoint: Path | None, process: Process) -> None:
+def refuse_other_start(parts: Parts, checkpoint: Path | None, process: Process) -> None:
     """Raise ``UsageError`` on every rank unless all have one config, checkpoint and set of versions."""
-    _refuse(_start(resolved, checkpoint), process, "Start every node with the same command, files and packages.")
+    _refuse(_start(parts, checkpoint), process, "Start every node with the same command, files and packages.")
 
 
 def refuse_other_rows(session: Session, process: Process) -> None:
@@ -104,12 +104,12 @@ def _refuse(here: Mapping[str, Any], process: Process, fix: str) -> None:
         raise UsageError(f"{_named(other)} would start another run than rank 0; on {said}. {fix}")
 
 
-def _start(resolved: Resolved, checkpoint: Path | None) -> dict[str, Any]:
+def _start(parts: Parts, checkpoint: Path | None) -> dict[str, Any]:
     """Keys of the config, the checkpoint's name, and versions and code of what computes."""
-    lock = locked(resolved.offers.values())
+    lock = locked(parts.offers.values())
     versions = {f"version of {name}": version for name, version in {**lock["plugins"], **lock["libraries"]}.items()}
     versions |= {f"SHA-256 of the code of {name}": value[:12] for name, value in lock["sha256"].items()}
-    return flat(resolved.config.as_raw()) | versions | {"checkpoint": checkpoint.name if checkpoint else None}
+    return dotted_keys(parts.config.as_raw()) | versions | {"checkpoint": checkpoint.name if checkpoint else None}
 
 
 def _same(first: Any, second: Any) -> bool:

@@ -14,37 +14,35 @@ from functools import partial
 from mt_core.errors import UsageError
 from mt_core.nn import Batch
 from mt_core.tracking.logs import notice
-from mt_train.assemble.data import RunData, finished, make_loader
+from mt_train.assemble.data import RunData, make_loader, with_measures
+from mt_train.assemble.parts import Parts
+from mt_train.config.sections import TrainConfig
 from mt_train.data.longest import LongestRows
 from mt_train.engine.engine import Engine
 from mt_train.engine.memory_probe import LocalCollectives, fits, release_memory, reserve_memory
 from mt_train.engine.plan import Plan, make_plan
 from mt_train.engine.processes import Process, smallest
 from mt_train.engine.random_state import preserve_random_state
-from mt_train.plugins.resolve import Resolved
-
-FOUND = "found in memory"
-"""Where the run's size came from."""
 
 SCALE_STEPS = 40
 """Most steps until fp16's loss scale lets one pass, whose moments then take their memory."""
 
 
 def with_batch_size(
-    resolved: Resolved, data: RunData, plan: Plan, process: Process, build: Callable[..., Engine]
-) -> tuple[Resolved, Plan]:
+    parts: Parts, data: RunData, plan: Plan, process: Process, build: Callable[..., Engine]
+) -> tuple[Parts, Plan]:
     """The run and its plan with the largest size that fits on every rank in place of ``auto``, which is said. Collective.
 
-    Sizes are the divisors of the rows that a rank has of a step, so the step keeps its rows. ``build(resolved, plan=plan)``
+    Sizes are the divisors of the rows that a rank has of a step, so the step keeps its rows. ``build(parts, plan=plan)``
     makes the engine that tries. Raises ``UsageError`` when not even one row fits.
     """
-    config = resolved.config
+    config = parts.config
     if config.train.micro_batch_size != "auto":
-        return resolved, plan
+        return parts, plan
     sizes = _divisors(plan.global_batch_size // plan.data_ranks)
     rows = LongestRows(make_loader(config, data, plan, process), full_length=data.stream is not None)
     with preserve_random_state(), reserve_memory(process):
-        largest = _largest(partial(build, resolved, plan=plan), rows, sizes, process)
+        largest = _largest(partial(build, parts, plan=plan), rows, sizes, process)
     release_memory(process)  # an engine holds itself, and must be gone before the run's own is built
     if not (rows_at_a_time := smallest(largest)):
         raise UsageError(
@@ -52,19 +50,17 @@ def with_batch_size(
             " --train.activation-checkpointing true, a smaller --train.sequence-len, or a higher --parallel.zero-stage"
         )
     config = config.model_copy(update={"train": config.train.model_copy(update={"micro_batch_size": rows_at_a_time})})
-    finished(config, data)
-    origins = resolved.origins | {"train.micro_batch_size": FOUND}
-    plan = make_plan(config, world=plan.world, device=plan.device, offers=resolved.offers.values())
+    with_measures(config, data)
+    plan = make_plan(config, world=plan.world, device=plan.device, offers=parts.offers.values())
     if process.is_main:
         more = next((f" ({size} do not fit)" for size in sizes if size > rows_at_a_time), "")
         notice(f"train.micro_batch_size=auto: {rows_at_a_time} rows at a time{more}, {plan.micro_batches} times a step")
-    return replace(resolved, config=config, origins=origins), plan
+    return replace(parts, config=config), plan
 
 
-def found(resolved: Resolved) -> dict[str, int]:
-    """What was found for this run rather than given, by its key."""
-    key = "train.micro_batch_size"
-    return {key: resolved.config.train.rows_at_a_time} if resolved.origins.get(key) == FOUND else {}
+def found_sizes(asked: TrainConfig, used: TrainConfig) -> dict[str, int]:
+    """Return what was found for a run rather than given, by its key."""
+    return {} if asked.micro_batch_size != "auto" else {"train.micro_batch_size": used.rows_at_a_time}
 
 
 def _divisors(number: int) -> list[int]:

@@ -1,16 +1,17 @@
-"""Calls the callbacks that a run named."""
+"""The callbacks that a run named, and the events that are sent to them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from mt_core.errors import CallbackError, MtError, StopNow, describe_error
 from mt_core.events import CallbackContext, Control
-from mt_core.tracking.logs import is_first, notice
+from mt_core.tracking.logs import notice
+from mt_train.tracking.logs import is_first
 
-__all__ = ["CallbackContext", "Callbacks"]
+__all__ = ["CallbackContext", "Callbacks", "Events"]
 
 
 class Callbacks:
@@ -54,7 +55,7 @@ class Callbacks:
 
     @contextmanager
     def around_evaluation(self, context: CallbackContext) -> Iterator[None]:
-        """What they put around an evaluation and its texts, such as other weights."""
+        """Enter what they put around an evaluation and its texts, such as other weights."""
         with ExitStack() as stack:
             for name, item in self._named.items():
                 if hasattr(item, "around_evaluation"):
@@ -132,3 +133,24 @@ class Callbacks:
 def _folder(name: str) -> str:
     """One folder, also for ``DISTRIBUTION/NAME``."""
     return name.replace("/", "--")
+
+
+class Events:
+    """Sends a run's events to its callbacks. ``make_context`` gives the context of one, which is made only where somebody listens."""
+
+    def __init__(self, callbacks: Callbacks, make_context: Callable[..., CallbackContext]) -> None:
+        self.callbacks, self._make_context = callbacks, make_context
+
+    def listens(self, event: str) -> bool:
+        """Whether any callback has this event."""
+        return self.callbacks.listens(event)
+
+    def send(self, event: str, step: int, **fields: Any) -> Control:
+        """Call ``event`` on the callbacks that have it, with these fields of the context, and return what they ask for."""
+        if not self.callbacks.listens(event):
+            return Control()
+        return self.callbacks.call(event, self._make_context(step, **fields))
+
+    def around_evaluation(self, step: int) -> AbstractContextManager[None]:
+        """Return what callbacks put around an evaluation."""
+        return self.callbacks.around_evaluation(self._make_context(step))

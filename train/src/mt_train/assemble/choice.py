@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mt_core.config.strict import parse_whole_number
 from mt_core.errors import CheckpointError, UsageError
 from mt_train.checkpoint.store import CheckpointStore, find
+from mt_train.config.digits import parse_whole_number
 from mt_train.config.files import section_of
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, partial
 
-from mt_core.data.special_tokens import special_tokens_of
 from mt_core.data.text_ids import begin_ids, continuation_encoder
 from mt_core.errors import ComponentError, ConfigError, DataError, Fault
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Stream, Template, Tokenizer
-from mt_core.tracking.logs import first_notice
 from mt_train.assemble.encoder import Encoder, cached_files
-from mt_train.assemble.sources import evaluation_of, first_rows, rows_of, source_of, whole
+from mt_train.assemble.parts import Parts
+from mt_train.assemble.sources import evaluation_of, first_rows, read_whole, rows_of
 from mt_train.assemble.stream import open_blocks, refuse_for_streams
 from mt_train.config.run import RunConfig
 from mt_train.config.unused import describe_unused
@@ -21,12 +20,13 @@ from mt_train.data.findings import findings, refuse_findings
 from mt_train.data.loader import HeldOut, Loader
 from mt_train.data.measures import compare, count_duplicates, fill_ratios, measure, row_of_id
 from mt_train.data.samples import EncodedSamples
+from mt_train.data.special_texts import special_tokens_of
 from mt_train.data.stream.blocks import Blocks
 from mt_train.data.stream.loader import StreamLoader
 from mt_train.data.templates import build_template
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
-from mt_train.plugins.resolve import Resolved
+from mt_train.tracking.logs import first_notice
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class RunData:
 
     @property
     def findings(self) -> list[str]:
-        """What the reports of the rows warn of, a line each."""
+        """The warnings of the rows' reports, a line each."""
         return [*findings(self.train.report, "training"), *findings(self.held_out.report, "held out")]
 
 
-def build_tokenizer(resolved: Resolved) -> Tokenizer:
+def build_tokenizer(parts: Parts) -> Tokenizer:
     """The run's tokenizer. Raises ``ConfigError`` when it is larger than the model's embedding."""
-    config = resolved.config
-    tokenizer: Tokenizer = resolved.build("tokenizer", config.tokenizer.options)
+    config = parts.config
+    tokenizer = parts.tokenizer
     rows = config.model.options.vocab_size
     if tokenizer.size > rows:
         raise ConfigError(
@@ -64,31 +64,29 @@ def build_tokenizer(resolved: Resolved) -> Tokenizer:
     return tokenizer
 
 
-def build_data(resolved: Resolved) -> RunData:
+def build_data(parts: Parts) -> RunData:
     """Read, encode and check every row. Raises ``DataError`` for a bad row, and when nothing is left to train on."""
-    data = read_data(resolved, training=True)
-    check_data(resolved, data)
+    data = read_data(parts, training=True)
+    check_data(parts.config, data)
     return data
 
 
-def read_data(resolved: Resolved, *, training: bool = False) -> RunData:
+def read_data(parts: Parts, *, training: bool = False) -> RunData:
     """Read and encode every row, or open them from the cache, and count what became of them; of a stream the first ones.
 
     Raises ``DataError`` for a bad row, and ``ConfigError`` for what a stream cannot do; ``training`` asks for more of it.
     """
-    config, tokenizer = resolved.config, build_tokenizer(resolved)
-    files = cached_files(resolved)
-    source = (
-        source_of(resolved, "train") if files is None else None
-    )  # others are opened where they are not in the cache
-    objective, rules = _objective(resolved, tokenizer)
+    config, tokenizer = parts.config, build_tokenizer(parts)
+    files = cached_files(parts)
+    source = parts.rows("train") if files is None else None  # others are opened where they are not in the cache
+    objective, rules = _objective(parts, tokenizer)
     for line in describe_unused(config.data, is_stream=isinstance(source, Stream)):
         first_notice(f"notice: {line}")
     if isinstance(source, Stream):
         refuse_for_streams(config, training=training)
-        return finished(config, _stream(resolved, source, tokenizer, objective, rules))
-    rows = cache(partial(rows_of, resolved, source))
-    encoded = Encoder(resolved, tokenizer, objective, rules, files)
+        return with_measures(config, _stream(parts, source, tokenizer, objective, rules))
+    rows = cache(partial(rows_of, parts, source))
+    encoded = Encoder(parts, tokenizer, objective, rules, files)
     train = encoded("train", lambda: (rows().train, rows().kept))
     if train.report.rows_read == 1 and rows().is_one_document:
         train, out = train.split_off(float(config.data.eval or 0.0))
@@ -96,11 +94,11 @@ def read_data(resolved: Resolved, *, training: bool = False) -> RunData:
         measure(out, rules, begins=False)
     else:
         out = encoded("held_out", lambda: (rows().evaluation, rows().held_out))
-    return finished(config, RunData(tokenizer, objective, train, out))
+    return with_measures(config, RunData(tokenizer, objective, train, out))
 
 
-def finished(config: RunConfig, data: RunData) -> RunData:
-    """With the figures that only whole splits show, and those that depend on the rows of a batch."""
+def with_measures(config: RunConfig, data: RunData) -> RunData:
+    """Add to the reports what only whole splits show, and what depends on the rows of a batch. Returns ``data``."""
     seed, together = config.train.seed, config.train.rows_at_a_time
     for part in (data.train, data.held_out):
         if part.report.known is None:
@@ -117,87 +115,83 @@ def finished(config: RunConfig, data: RunData) -> RunData:
     return data
 
 
-def _stream(resolved: Resolved, source: Stream, tokenizer: Tokenizer, objective: Objective, rules: Rules) -> RunData:
+def _stream(parts: Parts, source: Stream, tokenizer: Tokenizer, objective: Objective, rules: Rules) -> RunData:
     """The first block of a stream, and what is held out: other rows, or the first ones."""
-    config, evaluation = resolved.config, evaluation_of(resolved)
+    config, evaluation = parts.config, evaluation_of(parts)
     count = 0 if evaluation is not None else int(config.data.eval or 0)
     check = partial(_check_ids, config)
     blocks = open_blocks(config, source, objective, rules, held_out=count, check=check)
     if evaluation is None:
         return RunData(tokenizer, objective, blocks.first.samples, blocks.held_out, blocks)
-    out = encode(evaluation, first_rows(resolved, evaluation), objective, rules)
+    out = encode(evaluation, first_rows(config, evaluation), objective, rules)
     return RunData(tokenizer, objective, blocks.first.samples, out, blocks)
 
 
-def check_data(resolved: Resolved, data: RunData) -> None:
+def check_data(config: RunConfig, data: RunData) -> None:
     """Raise ``DataError`` when the rows cannot be trained on, or with ``data.strict`` should not."""
-    config = resolved.config
-    _some(data.train, "train")
+    _require_rows(data.train, "train")
     if isinstance(config.data.eval, str):
-        _some(data.held_out, "evaluate")
+        _require_rows(data.held_out, "evaluate")
     _check_ids(config, data.train, data.held_out)
     if config.data.strict:
         refuse_findings(data.findings)
 
 
-def build_held_out(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
+def build_held_out(parts: Parts, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
     """The rows that the run holds out, without encoding the others. There may be none."""
-    config, source = resolved.config, source_of(resolved, "train")
-    objective, rules = _objective(resolved, tokenizer)
+    config, source = parts.config, parts.rows("train")
+    objective, rules = _objective(parts, tokenizer)
     if isinstance(source, Stream):
         refuse_for_streams(config, training=False)
-        out = _stream(resolved, source, tokenizer, objective, rules).held_out
+        out = _stream(parts, source, tokenizer, objective, rules).held_out
         _check_ids(config, out)
         return objective, out
-    rows = rows_of(resolved, source)
+    rows = rows_of(parts, source)
     if rows.is_one_document:
-        data = build_data(resolved)
+        data = build_data(parts)
         return data.objective, data.held_out
-    encoded = Encoder(resolved, tokenizer, objective, rules, cached_files(resolved))
+    encoded = Encoder(parts, tokenizer, objective, rules, cached_files(parts))
     samples = encoded("held_out", lambda: (rows.evaluation, rows.held_out))
     _check_ids(config, samples)
     return objective, samples
 
 
-def build_evaluation(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
+def build_evaluation(parts: Parts, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
     """Every row of the dataset, for evaluation: those of its own evaluation split where it has one."""
-    config = resolved.config
-    source = source_of(resolved, "eval")
+    config = parts.config
+    source = parts.rows("eval")
     if source is None:
-        source = source_of(resolved, "train")
+        source = parts.rows("train")
     if source is None:
         raise DataError(f"dataset {config.dataset.name!r} has no rows to evaluate on")
-    dataset = whole(config, source)
-    objective, rules = _objective(resolved, tokenizer)
-    encoded = Encoder(resolved, tokenizer, objective, rules, cached_files(resolved))
-    samples = _some(encoded("every", lambda: (dataset, first_rows(resolved, dataset))), "evaluate")
+    dataset = read_whole(config, source)
+    objective, rules = _objective(parts, tokenizer)
+    encoded = Encoder(parts, tokenizer, objective, rules, cached_files(parts))
+    samples = _require_rows(encoded("every", lambda: (dataset, first_rows(config, dataset))), "evaluate")
     _check_ids(config, samples)
     return objective, samples
 
 
-def _objective(resolved: Resolved, tokenizer: Tokenizer) -> tuple[Objective, Rules]:
-    """What encodes the rows, and what holds for all of them."""
-    template = build_template(tokenizer, resolved.config.data)
-    options = resolved.config.objective.options
-    objective: Objective = resolved.build("objective", options, tokenizer=tokenizer, template=template)
-    _refuse_modules(resolved, objective)
-    return objective, _rules(resolved.config, tokenizer, template)
+def _objective(parts: Parts, tokenizer: Tokenizer) -> tuple[Objective, Rules]:
+    """Build the objective, which encodes rows, and the rules that hold for all of them."""
+    template = build_template(tokenizer, parts.config.data)
+    objective = parts.objective(tokenizer, template)
+    _refuse_modules(parts.config, objective)
+    return objective, _rules(parts.config, tokenizer, template)
 
 
-def _refuse_modules(resolved: Resolved, objective: Objective) -> None:
+def _refuse_modules(config: RunConfig, objective: Objective) -> None:
     """Raises ``ComponentError`` for an objective with modules beside the model: nothing would train or save them yet."""
-    if "train_model" not in resolved.offers:  # mt-data looks at rows without a model
-        return
-    if objective.modules(resolved.config.model.options) is not None:
+    if objective.modules(config.model.options) is not None:
         raise ComponentError(
-            f"--objective {resolved.config.objective.name} has modules beside the model (Objective.modules), which this version"
+            f"--objective {config.objective.name} has modules beside the model (Objective.modules), which this version"
             " neither trains nor saves; its author can return None there and put them into the model, or choose another"
             " objective"
         )
 
 
-def _some(samples: EncodedSamples, purpose: str) -> EncodedSamples:
-    """The samples. Raises ``DataError`` when there are none."""
+def _require_rows(samples: EncodedSamples, purpose: str) -> EncodedSamples:
+    """Return the samples. Raises ``DataError`` when there are none."""
     if not len(samples):
         report = samples.report
         reasons = [
@@ -215,7 +209,7 @@ _AGAIN = (
 
 
 def _rules(config: RunConfig, tokenizer: Tokenizer, template: Template) -> Rules:
-    """Where a stop is a text of several tokens, the template vouches for it, and a cut keeps as many tokens."""
+    """Return the rules of encoding. Where a stop is a text of several tokens, the template vouches for it, and a cut keeps as many."""
     data, stop_text = config.data, template.stop_text
     eos = () if tokenizer.eos_id is None else (tokenizer.eos_id,)
     begin = begin_ids(tokenizer)

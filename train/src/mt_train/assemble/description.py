@@ -12,9 +12,8 @@ from typing import Any
 from mt_core.config.secrets import redact
 from mt_core.errors import OutputError, describe_error
 from mt_core.tracking.logs import for_the_file
-from mt_train.assemble.resume import COMPLETED
 from mt_train.checkpoint.files import replace_text
-from mt_train.checkpoint.folder import LOCK, writing
+from mt_train.checkpoint.folder import COMPLETED, LOCK, writing
 from mt_train.checkpoint.lock import refuse_lost
 from mt_train.config.files import write_yaml
 from mt_train.loop import Progress
@@ -29,7 +28,7 @@ class Description:
         self._about: dict[str, Any] = {}
 
     def write(self, raw: Mapping[str, Any], lock: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-        """Write all three; a run that goes on is not complete any more. ``about`` has no secrets (``redacted``)."""
+        """Write all three; a run that goes on is not complete any more. ``about`` has no secrets (``redact_values``)."""
         if self._folder is None:
             return
         self._about = dict(about)
@@ -45,7 +44,7 @@ class Description:
             refuse_lost(self._folder / LOCK)
 
     def write_end(self, reason: str, step: int, cause: str = "") -> None:
-        """Add to ``about.json`` that the run was ``completed`` or ``stopped`` (by what), and after which step.
+        """Add to ``about.json`` that the run was ``completed`` or ``stopped`` (by what), and after which step; mark a complete one.
 
         A run that is killed has no end there. Raises ``OutputError`` where the folder is gone.
         """
@@ -55,6 +54,8 @@ class Description:
         self.refuse_lost()
         with writing(self._folder):
             self._write_about(self._folder)
+            if reason == COMPLETED:
+                (self._folder / COMPLETED).touch()
 
     @contextmanager
     def failures(self, progress: Progress) -> Iterator[None]:

@@ -6,12 +6,17 @@ from collections.abc import Iterable
 
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.metadata import Selection
-from mt_core.tracking.logs import first_notice
+from mt_train.tracking.logs import first_notice
 
 
 def discovered(blocked: Iterable[str] = ()) -> PluginHost:
     """Load the plugins; one that failed, or a name that blocks nothing, is told once."""
     host = PluginHost.discover(Selection.from_environment(list(blocked)))
+    show_notices(host)
+    return host
+
+
+def show_notices(host: PluginHost) -> None:
+    """Print what a user should know of the plugins, once for all processes of a run."""
     for text in host.notices:
         first_notice(f"warning: {text}")
-    return host

@@ -11,31 +11,33 @@ from functools import cached_property, partial
 from os.path import expanduser
 from pathlib import Path
 
-from mt_core.config.cache import cache_root
 from mt_core.config.terminal import drawing_stream
 from mt_core.errors import DataError
+from mt_core.files import cache_root
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Tokenizer
-from mt_core.tracking.logs import first_notice, notice
-from mt_train.assemble.identity import AUTO_BYTES, MEMORY, Files, Identity, identity, sizes, source_files
+from mt_core.tracking.logs import notice
+from mt_train.assemble.identity import AUTO_BYTES, MEMORY, Files, Identity, identity, source_files, stat_files
+from mt_train.assemble.parts import Parts
+from mt_train.config.sections import DataConfig
 from mt_train.data.cache import Open, TokenCache, UnusableCacheError
 from mt_train.data.chunks import Progress
 from mt_train.data.encoding import Rules, encode
 from mt_train.data.samples import EncodedSamples
-from mt_train.plugins.resolve import Resolved
+from mt_train.tracking.logs import first_notice
 
 _LINE_SECONDS = 10.0
-"""Between lines of progress where nobody watches."""
+"""Time between lines of progress where nobody watches."""
 
 
 class Encoder:
     """Encodes by the rules of one run."""
 
     def __init__(
-        self, resolved: Resolved, tokenizer: Tokenizer, objective: Objective, rules: Rules, files: Files | None
+        self, parts: Parts, tokenizer: Tokenizer, objective: Objective, rules: Rules, files: Files | None
     ) -> None:
         """``files`` are those that the rows come from (``cached_files``); ``None`` where the tokens stay in memory."""
-        self._resolved, self._tokenizer, self._objective, self._rules = resolved, tokenizer, objective, rules
+        self._parts, self._tokenizer, self._objective, self._rules = parts, tokenizer, objective, rules
         self._files = files
 
     def __call__(self, split: str, source: Open) -> EncodedSamples:
@@ -44,11 +46,11 @@ class Encoder:
         Raises ``DataError`` for a bad row.
         """
         if self._cache is not None:
-            cache, told, check = self._cache
+            cache, about_rows, check = self._cache
             try:
-                return cache.samples(told.key(split), source, self._objective, self._rules, check)
+                return cache.samples(about_rows.key(split), source, self._objective, self._rules, check)
             except UnusableCacheError as error:
-                if self._resolved.config.data.cache != "auto":
+                if self._parts.config.data.cache != "auto":
                     raise
                 first_notice(f"notice: {error}. The tokens stay in memory")
         return encode(*source(), self._objective, self._rules)
@@ -56,36 +58,34 @@ class Encoder:
     @cached_property
     def _cache(self) -> tuple[TokenCache, Identity, Callable[[], None]] | None:
         """The cache, what the key is made of, and what checks that it still holds; ``None`` where tokens stay in memory."""
-        data, files = self._resolved.config.data, self._files
-        root = cache_folder(self._resolved, files)
+        data, files = self._parts.config.data, self._files
+        root = cache_folder(data, files)
         if files is None and data.cache not in (None, "auto"):
-            first_notice(
-                f"notice: data.cache is of no use: dataset {self._resolved.config.dataset.name!r} names no files"
-            )
+            first_notice(f"notice: data.cache is of no use: dataset {self._parts.config.dataset.name!r} names no files")
         if root is None or files is None:
             return None
-        before = sizes(files)
-        told = identity(self._resolved, self._tokenizer, self._rules, files, root / MEMORY)
+        before = stat_files(files)
+        about_rows = identity(self._parts, self._tokenizer, self._rules, files, root / MEMORY)
         return (
-            TokenCache(root, data.workers or processors(), first_notice, shown),
-            told,
+            TokenCache(root, data.workers or processors(), first_notice, show_progress),
+            about_rows,
             partial(_refuse_changed, before),
         )
 
 
-def cached_files(resolved: Resolved) -> Files | None:
+def cached_files(parts: Parts) -> Files | None:
     """The files of a run's rows; ``None`` where nobody asks for them, since naming them may take a while, or nobody knows."""
-    return None if resolved.config.data.cache is None else source_files(resolved)
+    return None if parts.config.data.cache is None else source_files(parts)
 
 
-def cache_folder(resolved: Resolved, files: Files | None) -> Path | None:
+def cache_folder(data: DataConfig, files: Files | None) -> Path | None:
     """Where the token cache of a run with these source files is; ``None`` where its tokens stay in memory."""
-    wish = resolved.config.data.cache
+    wish = data.cache
     if wish is None or files is None:
         return None
     if wish != "auto":
         return Path(expanduser(wish))
-    size = sum(each.st_size for each in sizes(files).values())
+    size = sum(each.st_size for each in stat_files(files).values())
     return cache_root() if size >= AUTO_BYTES else None
 
 
@@ -98,13 +98,13 @@ def _refuse_changed(stats: Mapping[Path, os.stat_result]) -> None:
 
 
 def processors() -> int:
-    """Those that this process may use."""
+    """Count the processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
-def shown() -> Iterator[Progress]:
-    """A bar on a terminal; lines every few seconds elsewhere."""
+def show_progress() -> Iterator[Progress]:
+    """Show progress: a bar on a terminal, lines every few seconds elsewhere."""
     if sys.stderr.isatty():
         with _bar() as progress:
             yield progress

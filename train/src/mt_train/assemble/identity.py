@@ -1,4 +1,7 @@
-"""What the tokens of a run follow from: the key of the token cache. Nothing that the run does with them is in it."""
+"""The identity of a run's rows: what their tokens follow from (the key of the token cache), and what tells them from others.
+
+Nothing that the run does with them is in it. Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,17 @@ from typing import Any, Literal
 
 from mt_core.components import Component, DatasetComponent
 from mt_core.config.base import MtConfig
-from mt_core.errors import DataError
+from mt_core.data.text_ids import begin_ids
+from mt_core.errors import CheckpointError, DataError
 from mt_core.files.config import PINS
 from mt_core.plugins.host import Offer
-from mt_core.plugins.lock import code_hash, installed_version
 from mt_core.protocols import Tokenizer
-from mt_train.assemble.resume import tokenizer_digest
+from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.files import replace_text, sha256
 from mt_train.config.run import RunConfig
 from mt_train.data.encoding import Rules
-from mt_train.plugins.parts import Part
-from mt_train.plugins.resolve import Resolved
+from mt_train.plugins.composition import Part
+from mt_train.plugins.lock import code_hash, installed_version
 
 AUTO_BYTES = 50_000_000
 """Files of fewer bytes are encoded in memory each time (``data.cache: auto``): that takes seconds."""
@@ -42,7 +45,7 @@ BESIDE_TOKENS |= {"batching", "packing", "pad_multiple", "group_by_length"}
 """Keys of the ``data`` section that change no token of a row."""
 
 LIBRARIES = ("jinja2", "sentencepiece", "tiktoken", "tokenizers", "transformers")
-"""What reads texts and renders templates beside the core and its plugins."""
+"""Libraries that read texts and render templates beside the core and its plugins."""
 
 CODE = ("mt_core", "mt_train")
 """Packages whose code reads, shapes and encodes rows, whoever offers the components."""
@@ -54,15 +57,17 @@ MEMORY = "hashes"
 """Folder beside the keys: SHA-256 of each source file, and its path, under a name that is made of what tells that it changed."""
 _NAME = re.compile(r"[0-9a-f]{40}")
 
+_SENTENCE = "The quick brown fox's 12 jumps, over 3.5 lazy dogs: naïve façade, Ελλάδα, 日本語!\n\tif x == 0:\n"
+
 Split = Literal["train", "eval"]
 Files = Mapping[str, Sequence[Path] | None]
-"""Those of each split, and of ``data.eval`` where it is a path."""
+"""The files of each split, and of ``data.eval`` where it is a path."""
 
 
-def source_files(resolved: Resolved) -> Files | None:
+def source_files(parts: Parts) -> Files | None:
     """The files that rows come from; ``None`` when the dataset, or one that it is made of, does not say."""
-    component, config = resolved.offers["dataset"].component, resolved.config
-    named = partial(_files, component, parts=resolved.parts.get("dataset"))
+    component, config = parts.offers["dataset"].component, parts.config
+    named = partial(_files, component, parts=parts.dataset_parts)
     files = {"train": named(config.dataset.options, split="train")}
     if isinstance(config.data.eval, str):
         with naming_eval(config):
@@ -99,14 +104,14 @@ def naming_eval(config: RunConfig) -> Iterator[None]:
         raise DataError(f"data.eval={config.data.eval}: {error}") from error
 
 
-def sizes(files: Files) -> dict[Path, os.stat_result]:
-    """What the file system says of each file."""
+def stat_files(files: Files) -> dict[Path, os.stat_result]:
+    """Return what the file system says of each file."""
     return {path: path.stat() for paths in files.values() for path in paths or ()}
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What the encoded rows of a run follow from; ``memory`` is a folder that remembers the hashes of files."""
+    """Everything that the encoded rows of a run follow from; ``memory`` is a folder that remembers the hashes of files."""
 
     config: RunConfig
     files: Files
@@ -120,14 +125,14 @@ class Identity:
         source, cut = self._rows(part)
         dataset = self.config.dataset
         options = evaluation_options(self.config) if source == "data.eval" else dataset.options
-        told = {
+        content = {
             "rows": self._hashed(source),
             "dataset": {"name": dataset.name, **options.model_dump(mode="json")},
             "split": "eval" if source == "eval" else "train",
             "cut": cut,
             **self.rules,
         }
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:40]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:40]
 
     def _hashed(self, source: str) -> list[tuple[str, str]]:
         if source not in self._known:
@@ -147,17 +152,18 @@ class Identity:
         return "train", None if whole else [part, wanted]
 
 
-def identity(resolved: Resolved, tokenizer: Tokenizer, rules: Rules, files: Files, memory: Path) -> Identity:
-    """Everything that the encoded rows of a run follow from."""
-    config, kinds = resolved.config, ("tokenizer", "objective")
+def identity(parts: Parts, tokenizer: Tokenizer, rules: Rules, files: Files, memory: Path) -> Identity:
+    """Return everything that the encoded rows of a run follow from."""
+    config, kinds = parts.config, ("tokenizer", "objective")
     slots = {kind: getattr(config, kind) for kind in kinds}
     read = [path for slot in slots.values() for path in _files_named(slot.options)]
     kept = {name: value for name, value in asdict(rules).items() if name not in BAD_ROWS}
     hashed = cache(code_hash)  # most parts are in the same package
     of_rules = {
         "rules": {**kept, "stop_ids": sorted(rules.stop_ids)},
-        "components": {kind: slot.as_raw() for kind, slot in slots.items()},
-        "code": {name: hashed(_package_of(offer.component.build)) for name, offer in sorted(_makers(resolved, kinds))}
+        "components": {kind: slot.as_raw() for kind, slot in slots.items()}
+        | {place: parts.chosen[place].as_raw() for place in _taken(parts)},
+        "code": {place: hashed(_package_of(offer.component.build)) for place, offer in sorted(_makers(parts).items())}
         | {"core": code_hash(*CODE)},
         "libraries": {name: installed_version(name) for name in LIBRARIES},
         "read": _hashes(read, memory),
@@ -167,13 +173,28 @@ def identity(resolved: Resolved, tokenizer: Tokenizer, rules: Rules, files: File
     return Identity(config, files, memory, of_rules)
 
 
-def _makers(resolved: Resolved, kinds: Sequence[str]) -> Iterator[tuple[str, Offer]]:
-    """Whose code makes the tokens: that of the dataset and of what it is made of, too."""
-    return ((key, offer) for key, offer in resolved.offers.items() if key in kinds or offer.kind == "dataset")
+def _makers(parts: Parts) -> dict[str, Offer]:
+    """Return whose code makes the tokens, by place: dataset, tokenizer and objective, their parts, and what these take of the run."""
+    slots = ("dataset", "tokenizer", "objective")
+    found = {place: offer for place, offer in parts.offers.items() if place.partition(".")[0] in slots}
+    while more := {
+        place: parts.offers[place]
+        for kind in {kind for offer in found.values() for kind in offer.component.uses}
+        for place in parts.chosen
+        if place.partition(":")[0] == kind and place not in found
+    }:
+        found |= more
+    return found
+
+
+def _taken(parts: Parts) -> list[str]:
+    """Return the places of what the makers take of the run; it is no option of theirs."""
+    slots = ("dataset", "tokenizer", "objective")
+    return [place for place in _makers(parts) if place in parts.chosen and place not in slots]
 
 
 def _files_named(options: MtConfig) -> Iterator[Path]:
-    """What a tokenizer was read from: files that options name, with those beside them that begin with their name, and all of folders."""
+    """Yield what a tokenizer was read from: files that options name, those beside them that begin with their name; all files of folders."""
     for value in options.model_dump(mode="json").values():
         path = Path(expanduser(value)) if isinstance(value, str) and value else None
         if path is not None and path.exists():
@@ -240,3 +261,40 @@ def _about(path: Path) -> tuple[str | int, ...]:
 def _package_of(build: Any) -> str:
     module: str = getattr(getattr(build, "func", build), "__module__", "") or ""  # func: of a partial
     return module.partition(".")[0]
+
+
+def tokenizer_digest(tokenizer: Tokenizer) -> str:
+    """Return a hash that tells a tokenizer from most others: of its size, special ids, reading of a sentence, and what it puts in front."""
+    specials = (tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id)
+    content: tuple[object, ...] = (tokenizer.size, *specials, tokenizer.encode(_SENTENCE))
+    begin = begin_ids(tokenizer)
+    if begin != tuple(token for token in specials[:1] if token is not None):
+        content = (*content, begin)  # runs from before tokenizers were asked have the digest without it
+    return hashlib.sha256(repr(content).encode()).hexdigest()
+
+
+def refuse_other_data(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> None:
+    """Raise ``CheckpointError`` when the encoded rows are not those of the run: files or tokenizer have changed since.
+
+    A position in other rows would mean nothing. Checkpoints that do not say what they saw are taken as they are.
+    """
+    if before is None or before["sha256"] == now["sha256"]:
+        return
+    figures = [
+        f"{key} {before[key]:,} then, {value:,} now"
+        for key, value in now.items()
+        if isinstance(value, int) and isinstance(before.get(key), int) and before[key] != value
+    ]
+    raise CheckpointError(
+        f"{_what_changed(before, now)} not as in the run that saved the checkpoint:"
+        f" {'; '.join(figures) or 'as many, and others'}. Put the files and the tokenizer back, or start a new run with"
+        " --model.overlay CHECKPOINT/model"
+    )
+
+
+def _what_changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    if "tokenizer" not in before:
+        return "the rows, or their tokens, are"
+    if before["tokenizer"] == now["tokenizer"]:
+        return "the rows are"
+    return "the tokenizer is" if before["rows"] == now["rows"] else "the tokenizer and the rows are"

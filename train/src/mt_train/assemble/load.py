@@ -4,40 +4,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
 from os.path import expanduser
 from pathlib import Path
 
 import torch
 
 from mt_core.errors import MtError, WeightsError
-from mt_core.model_protocols import Quantizer
 from mt_core.nn import TrainModel
 from mt_core.protocols import Tokenizer
-from mt_train.assemble.adapted import inject, start
 from mt_train.assemble.data import build_tokenizer
+from mt_train.assemble.injection import inject, start
+from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import averaged_of, pretrained, weights_of
 from mt_train.checkpoint.store import verify
 from mt_train.data.templates import build_template
 from mt_train.engine.build import build_quantized, fill_model, weight_names
 from mt_train.engine.processes import Process
 from mt_train.generation.loaded_model import LoadedModel
-from mt_train.plugins.resolve import Resolved
 
 GENERATION_CONFIG = "generation_config.json"
 
 
 def load(
-    resolved: Resolved, checkpoint: Path | None, say: Callable[[str], None], *, averaged: str | None = None
+    parts: Parts, checkpoint: Path | None, say: Callable[[str], None], *, averaged: str | None = None
 ) -> LoadedModel:
     """Build the model and fill it by name, with the average of a callback where one is named.
 
     No process group and no DeepSpeed are needed.
     """
-    config = resolved.config
-    tokenizer = _tokenizer(resolved, checkpoint)
-    eos_ids = end_tokens(tokenizer, resolved.weights_path, config.model.options.vocab_size)
-    model = load_model(resolved, checkpoint, say)
+    config = parts.config
+    tokenizer = _tokenizer(parts, checkpoint)
+    eos_ids = end_tokens(tokenizer, parts.weights_path, config.model.options.vocab_size)
+    model = load_model(parts, checkpoint, say)
     if averaged is not None:
         kept = averaged_of(checkpoint, averaged)
         fill_model(model, kept, seed=config.train.seed, process=_process(), only=set(kept))
@@ -45,28 +43,28 @@ def load(
     return LoadedModel(model, tokenizer, config.model.options.max_seq_len, eos_ids, template)
 
 
-def load_model(resolved: Resolved, checkpoint: Path | None, say: Callable[[str], None]) -> TrainModel:
+def load_model(parts: Parts, checkpoint: Path | None, say: Callable[[str], None]) -> TrainModel:
     """The model and its adapter, filled."""
     if checkpoint is not None:
         verify(checkpoint)
-    model, process = _built(resolved, _process().device), _process()
+    model, process = _built(parts, _process().device), _process()
     names = weight_names(model)
-    source = weights_of(resolved, names, say, checkpoint, adapted=True)
-    fill_model(model, source, seed=resolved.config.train.seed, process=process)
-    adapter = inject(resolved, model, checkpoint=checkpoint)
-    start(resolved, model, adapter, names, process=process, checkpoint=checkpoint)
+    source = weights_of(parts, names, say, checkpoint, adapted=True)
+    fill_model(model, source, seed=parts.config.train.seed, process=process)
+    adapter = inject(parts, model, checkpoint=checkpoint)
+    start(parts, model, adapter, names, process=process, checkpoint=checkpoint)
     return model.eval()
 
 
-def load_base(resolved: Resolved, checkpoint: Path, say: Callable[[str], None]) -> TrainModel:
+def load_base(parts: Parts, checkpoint: Path, say: Callable[[str], None]) -> TrainModel:
     """The model that the adapter of a run was put over."""
-    model, process = _built(resolved, _process().device), _process()
+    model, process = _built(parts, _process().device), _process()
     names = weight_names(model)
-    if resolved.weights_path is not None:
-        source = pretrained(resolved, resolved.config.model, names, say, adapted=True)
+    if parts.weights_path is not None:
+        source = pretrained(parts, parts.config.model, names, say, adapted=True)
     else:
-        source = weights_of(resolved, names, say, checkpoint, adapted=True)
-    fill_model(model, source, seed=resolved.config.train.seed, process=process)
+        source = weights_of(parts, names, say, checkpoint, adapted=True)
+    fill_model(model, source, seed=parts.config.train.seed, process=process)
     return model.eval()
 
 
@@ -74,25 +72,24 @@ def _process() -> Process:
     return Process(0, 1, 0, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
-def _built(resolved: Resolved, device: torch.device) -> TrainModel:
-    make = partial(resolved.build, "train_model", resolved.config.model.options)
-    quantizer: Quantizer | None = resolved.build("quantizer", resolved.config.quantizer.options)
+def _built(parts: Parts, device: torch.device) -> TrainModel:
+    quantizer = parts.quantizer()
     if quantizer is not None:
-        return build_quantized(make, quantizer, device)
+        return build_quantized(parts.model, quantizer, device)
     # Layers draw values of their own before they are filled: not from the generator of the program that loads.
     with torch.random.fork_rng(devices=[]), device:
-        return make()  # type: ignore[no-any-return]
+        return parts.model()
 
 
-def _tokenizer(resolved: Resolved, checkpoint: Path | None) -> Tokenizer:
+def _tokenizer(parts: Parts, checkpoint: Path | None) -> Tokenizer:
     try:
-        return build_tokenizer(resolved)
+        return build_tokenizer(parts)
     except MtError as error:
-        path = getattr(resolved.config.tokenizer.options, "path", None)
+        path = getattr(parts.config.tokenizer.options, "path", None)
         if checkpoint is None or path is None or Path(expanduser(path)).exists():
             raise
         raise MtError(
-            f"the run's tokenizer, {resolved.config.tokenizer.name} at {path}, is gone; give where it is now with"
+            f"the run's tokenizer, {parts.config.tokenizer.name} at {path}, is gone; give where it is now with"
             " --tokenizer-path PATH (mt-generate) or --tokenizer.path PATH (mt-eval), or put it back there"
         ) from error
 

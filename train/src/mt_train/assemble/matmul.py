@@ -1,4 +1,4 @@
-"""Which kernels make the fp32 matrix products of a run.
+"""The kernels that make the fp32 matrix products of a run.
 
 On CPUs without matrix units for bf16, torch's setting "medium" has them made by oneDNN, in fp32 and 1.6 to 1.9 times as fast as
 by MKL on AMD's (docs/log.md). Where there are such units (AMX) it would compute in bf16, so that it is never set there, and what
@@ -56,7 +56,7 @@ def describe_change(saved: str | None) -> str:
 
 
 def _error() -> float:
-    """Of one product, 256 x 512 x 512, relative to fp64."""
+    """Return the error of one product, 256 x 512 x 512, relative to fp64."""
     generator = torch.Generator().manual_seed(0)
     one, other = (torch.randn(shape, generator=generator) for shape in ((256, 512), (512, 512)))
     exact = one.double() @ other.double()

@@ -9,15 +9,16 @@ from types import ModuleType
 from typing import Any
 
 from mt_core.adapters.base import Adapter, Probe
-from mt_core.components import OptimizerComponent
 from mt_core.errors import ComponentError, UsageError
 from mt_core.groups import matching, require_matches
-from mt_core.model_protocols import Objective, Quantizer
-from mt_core.nn import LayerSpec, SdpaAttention, TrainModel
-from mt_core.nn.compilation import disable_excluded
-from mt_train.assemble.adapted import inject, start
+from mt_core.model_protocols import Objective
+from mt_core.nn import SdpaAttention, TrainModel
+from mt_train.assemble.injection import inject, start
+from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import Say, weights_of
+from mt_train.config.sections import TrainConfig
 from mt_train.engine.build import build_model, build_quantized, fill_model, weight_names
+from mt_train.engine.compilation import disable_excluded
 from mt_train.engine.engine import Engine
 from mt_train.engine.fused import FusedEngine
 from mt_train.engine.memory_check import refuse_beyond_memory
@@ -28,11 +29,10 @@ from mt_train.engine.sequence import UlyssesAttention, sequence_group
 from mt_train.engine.settings import deepspeed_config
 from mt_train.engine.stages import add_shared_parameters, build_stage
 from mt_train.engine.step import TrainStep
-from mt_train.plugins.resolve import Resolved
 
 
 def build_engine(
-    resolved: Resolved,
+    parts: Parts,
     objective: Objective,
     *,
     plan: Plan,
@@ -43,75 +43,59 @@ def build_engine(
     probe: Callable[[TrainModel], Probe] | None = None,
 ) -> Engine:
     """Everything from the empty model to DeepSpeed. A checkpoint's weights replace those that the config names."""
-    config = resolved.config
+    config = parts.config
     settings = deepspeed_config(plan, config.parallel.deepspeed)
-    make = partial(resolved.build, "train_model", config.model.options)
-    quantizer: Quantizer | None = resolved.build("quantizer", config.quantizer.options)
+    quantizer = parts.quantizer()
     if quantizer is None:
-        refuse_beyond_memory(make, plan=plan, process=process)
-    stage = build_stage(make, pipeline_layers(resolved), plan=plan, process=process) if plan.pipeline > 1 else None
+        refuse_beyond_memory(parts.model, plan=plan, process=process)
+    stage = build_stage(parts.model, parts.pipeline_layers(), plan=plan, process=process) if plan.pipeline > 1 else None
     if stage is not None:
         model = stage.model
     elif quantizer is not None:
-        model = build_quantized(make, quantizer, process.device)
+        model = build_quantized(parts.model, quantizer, process.device)
     else:
-        model = build_model(make, plan=plan, settings=settings, deepspeed=deepspeed, process=process)
+        model = build_model(parts.model, plan=plan, settings=settings, deepspeed=deepspeed, process=process)
     names = weight_names(model)
-    source = weights_of(resolved, names, say, checkpoint, adapted=True)
+    source = weights_of(parts, names, say, checkpoint, adapted=True)
     fill_model(model, source, seed=config.train.seed, process=process)
     model.attention = attention = SdpaAttention(config.train.attention)
     if plan.sequence > 1:
         model.attention = UlyssesAttention(attention, sequence_group(process, plan.sequence), plan.sequence)
     model.checkpoint_blocks = config.train.activation_checkpointing
-    adapter = inject(resolved, model, checkpoint=checkpoint, probe=probe and partial(probe, model))
+    adapter = inject(parts, model, checkpoint=checkpoint, probe=probe and partial(probe, model))
     if stage is not None:
         stage = add_shared_parameters(stage, process.device)
-    start(resolved, model, adapter, names, process=process, checkpoint=checkpoint)
+    start(parts, model, adapter, names, process=process, checkpoint=checkpoint)
     if config.train.compile:
         disable_excluded()
         for layer in model.layers()[1:-2]:
             layer.module.compile(dynamic=False)
-    groups = parameter_groups(resolved, model, adapter)
+    groups = parameter_groups(parts, model, adapter)
     if stage is not None:
         groups = stage.own_groups(groups)
-    optimizer = resolved.build("optimizer", config.optimizer.options, groups)
-    parts: dict[str, Any] = {"plan": plan, "process": process, "settings": settings, "adapter": adapter}
+    optimizer = parts.optimizer(groups)
+    shared: dict[str, Any] = {"plan": plan, "process": process, "settings": settings, "adapter": adapter}
     if stage is not None:
-        return PipelineEngine(deepspeed, stage, objective, optimizer, **parts)
-    kind = FusedEngine if optimizer_of(resolved).form == "fused" else Engine
-    return kind(deepspeed, TrainStep(model, objective), optimizer, **parts)
+        return PipelineEngine(deepspeed, stage, objective, optimizer, **shared)
+    kind = FusedEngine if parts.optimizer_component.form == "fused" else Engine
+    return kind(deepspeed, TrainStep(model, objective), optimizer, **shared)
 
 
-def optimizer_of(resolved: Resolved) -> OptimizerComponent:
-    """What the run's optimizer declares."""
-    component = resolved.offers["optimizer"].component
-    assert isinstance(component, OptimizerComponent), "the host checks what mt_optimizers returns"
-    return component
-
-
-def pipeline_layers(resolved: Resolved) -> list[LayerSpec] | None:
-    """The layers that the model's plugin gives for a pipeline, if it does."""
-    if "pipeline_layers" not in resolved.offers:
-        return None
-    return list(resolved.build("pipeline_layers", resolved.config.model.options))
-
-
-def parameter_groups(resolved: Resolved, model: TrainModel, adapter: Adapter) -> list[dict[str, Any]]:
+def parameter_groups(parts: Parts, model: TrainModel, adapter: Adapter) -> list[dict[str, Any]]:
     """The optimizer's policy for all trained parameters, and what the adapter claims of it; each is in exactly one group."""
-    component = optimizer_of(resolved)
-    trained = trained_names(resolved, model, adapter)
+    trained = trained_names(parts.config.train, model, adapter)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in trained)
-    options = resolved.config.optimizer.options
+    options = parts.config.optimizer.options
     rate = float(getattr(options, "lr", 0.0))
     claims = adapter.parameter_groups(model, rate)
     named = [(name, parameter) for name, parameter in model.named_parameters() if name in trained]
-    groups = _claimed(component.split(named, options), claims, rate)
+    groups = _claimed(parts.optimizer_component.split(named, options), claims, rate)
     placed = [id(parameter) for group in groups for parameter in group["params"]]
     wanted, claimed = {id(p) for _, p in named}, {id(p) for claim in claims for p in claim["params"]}
     if len(placed) != len(set(placed)) or set(placed) != wanted or not claimed <= wanted:
         raise ComponentError(
-            f"the parameter groups of {resolved.config.adapter.name} and {resolved.config.optimizer.name} hold"
+            f"the parameter groups of {parts.config.adapter.name} and {parts.config.optimizer.name} hold"
             f" {len(placed)} parameters, {len(set(placed) | claimed)} of them different, and {len(wanted)} are trained; each"
             " trained parameter belongs in exactly one group"
         )
@@ -135,12 +119,12 @@ def _claimed(
     return [*owned, *(group for group in rest if group["params"])]
 
 
-def trained_names(resolved: Resolved, model: TrainModel, adapter: Adapter) -> set[str]:
+def trained_names(train: TrainConfig, model: TrainModel, adapter: Adapter) -> set[str]:
     """The adapter's parameters, and what ``train.enable`` and ``train.disable`` say of others.
 
     Raises ``UsageError`` for a pattern that matches nothing, and where nothing is left.
     """
-    train, names = resolved.config.train, [name for name, _ in model.named_parameters()]
+    names = [name for name, _ in model.named_parameters()]
     require_matches("train.enable", train.enable, names)
     require_matches("train.disable", train.disable, names)
     offered = set(adapter.trainable_parameters(model)) | {name for name in names if matching(name, train.enable)}

@@ -1,4 +1,4 @@
-"""What came of a run. Imports no torch."""
+"""The outcome of a run. Imports no torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run: what ``train`` gives. Losses are ``None`` on ranks other than 0."""
+    """The outcome of a run, as ``train`` returns it. Losses are ``None`` on ranks other than 0."""
 
     output: Path | None
     """The run's folder; ``None`` where no file was written."""

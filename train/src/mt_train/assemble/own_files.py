@@ -1,22 +1,18 @@
-"""What the components of a run write into its folder, beside what the core does."""
+"""Files that the components of a run write into its folder, beside those of the core."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-from mt_core.components import Component
-from mt_core.config.base import MtConfig
 from mt_core.errors import ComponentError
-from mt_core.hookspecs import LISTS, SLOTS
+from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.folder import RECORD, is_inside, read_record
-from mt_train.plugins.resolve import Resolved
 
 
-def files_of_components(resolved: Resolved) -> list[str]:
+def files_of_components(parts: Parts) -> list[str]:
     """Return the names of all that the chosen components write, sorted. Raises ``ComponentError`` for one outside of the folder."""
     names = set()
-    for component, options in _chosen(resolved):
+    for component, options in parts.components():
         for name in component.writes(options):
             if not is_inside(name):
                 raise ComponentError(
@@ -27,16 +23,6 @@ def files_of_components(resolved: Resolved) -> list[str]:
     return sorted(names)
 
 
-def record_files(resolved: Resolved, output: Path) -> dict[str, list[str]]:
+def record_files(parts: Parts, output: Path) -> dict[str, list[str]]:
     """Return what ``about.json`` keeps of them: those of the run as it was before it was gone on with, too."""
-    return {RECORD: sorted({*read_record(output), *files_of_components(resolved)})}
-
-
-def _chosen(resolved: Resolved) -> Iterator[tuple[Component, MtConfig]]:
-    """Every component that takes part, with its options."""
-    config = resolved.config
-    for slot in SLOTS:
-        yield resolved.offers[slot].component, getattr(config, slot).options
-    for key, kind in LISTS.items():
-        for each in getattr(config, key):
-            yield resolved.offers[f"{kind}:{each.name}"].component, each.options
+    return {RECORD: sorted({*read_record(output), *files_of_components(parts)})}

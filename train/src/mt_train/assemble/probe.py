@@ -133,12 +133,12 @@ class ModelProbe:
 
 
 def _trained(batch: Batch, process: Process) -> Tensor:
-    """Which tokens are trained, (N)."""
+    """Return which tokens are trained, (N)."""
     return (batch.labels != NOT_TRAINED).reshape(-1).to(process.device)
 
 
 def _at(name: str, value: Tensor, trained_N: Tensor) -> Tensor:
-    """What a layer has at trained tokens, in fp64. Raises ``UsageError`` where it has not one for each token."""
+    """Return the values that a layer has at trained tokens, in fp64. Raises ``UsageError`` where it has not one for each token."""
     value = value.reshape(-1, value.shape[-1])
     if len(value) != len(trained_N):
         raise UsageError(
@@ -149,7 +149,7 @@ def _at(name: str, value: Tensor, trained_N: Tensor) -> Tensor:
 
 
 def probe_of(config: RunConfig, data: RunData, plan: Plan, process: Process, model: TrainModel) -> ModelProbe:
-    """For this model. Raises ``UsageError`` for a stream, whose rows can be read only once."""
+    """Return the probe of this model. Raises ``UsageError`` for a stream, whose rows can be read only once."""
     if data.stream is not None:
         raise UsageError(
             f"--adapter {config.adapter.name} looks at rows before training, and --dataset {config.dataset.name} is a stream, which is"

@@ -1,19 +1,32 @@
-"""How far a run had come when it was saved, out of the manifest of its checkpoint."""
+"""How far a run has come, as the manifest of a checkpoint keeps it: written and read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from mt_core.errors import CheckpointError
 from mt_core.protocols import StepRecord
-from mt_train.assemble.resume import ENDED, callbacks_differ
+from mt_train.checkpoint.completion import ENDED, callbacks_differ
 from mt_train.checkpoint.manifest import MANIFEST
 from mt_train.config.run import RunConfig
 from mt_train.data.loader import Loader, Position
 from mt_train.loop import Progress
+from mt_train.tracking.metrics import without_nan
+
+
+def progress_content(progress: Progress) -> dict[str, Any]:
+    """Return what a manifest keeps of it beside the step."""
+    return {
+        "tokens": progress.tokens,
+        "position": asdict(progress.position),
+        "pending": without_nan(asdict(progress.pending)) if progress.pending else None,
+        "skipped": progress.skipped,
+        ENDED: progress.ended,
+    }
 
 
 def saved_progress(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
-from mt_core.config.secrets import redact_config
 from mt_core.events import TrackedRun
-from mt_core.losses import NATS_PER_TOKEN
+from mt_core.protocols import NATS_PER_TOKEN
 from mt_core.tracking.logs import notice
+from mt_train.assemble.parts import Parts
 from mt_train.assemble.samples import SampleWriter
+from mt_train.config.secrets import redact_config
 from mt_train.loop import Progress
-from mt_train.plugins.resolve import Resolved
 from mt_train.tracking.console import ProgressLines
 from mt_train.tracking.metrics import MetricsFile, spans
 from mt_train.tracking.recorder import Recorder
@@ -20,7 +19,7 @@ from mt_train.tracking.trackers import GuardedTracker
 
 
 def open_recorder(
-    resolved: Resolved,
+    parts: Parts,
     output: Path | None,
     progress: Progress,
     samples: SampleWriter | None,
@@ -36,16 +35,16 @@ def open_recorder(
     """
     if not is_main:
         return Recorder(None, None, None, None)
-    every = resolved.config.log.every_steps
+    every = parts.config.log.every_steps
     lines = ProgressLines(
-        resolved.build("task_print", resolved.config.task_print.options),
+        parts.task_print(),
         total_steps=total_steps,
         every_steps=every,
         first_step=progress.step,
-        name=resolved.config.task_print.name,
+        name=parts.config.task_print.name,
     )
     recorded = progress.step if progress.pending is None else progress.step - 1
-    trackers = _trackers(resolved, output, recorded)
+    trackers = _trackers(parts, output, recorded)
     if output is None:
         return Recorder(None, None, lines, None, every, trackers)
     metrics = MetricsFile(output / "metrics.jsonl")
@@ -67,10 +66,7 @@ def _describe_start(checkpoint: Path, progress: Progress, total_steps: int, agai
     return f"{text}; {which}, whose figures were there already, will be computed anew" if again else text
 
 
-def _trackers(resolved: Resolved, output: Path | None, first_step: int) -> list[GuardedTracker]:
-    name = output.name if output is not None else resolved.stem
-    run = TrackedRun(name=name, output=output, config=redact_config(resolved.config.as_raw()), first_step=first_step)
-    return [
-        GuardedTracker(each.name, partial(resolved.build, f"tracker:{each.name}", each.options, run=run))
-        for each in resolved.config.trackers
-    ]
+def _trackers(parts: Parts, output: Path | None, first_step: int) -> list[GuardedTracker]:
+    name = output.name if output is not None else parts.stem
+    run = TrackedRun(name=name, output=output, config=redact_config(parts.config.as_raw()), first_step=first_step)
+    return [GuardedTracker(name, make) for name, make in parts.trackers(run).items()]

@@ -1,4 +1,4 @@
-"""What a run is about to do, before its first step."""
+"""The report of what a run is about to do, before its first step."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Any
 import torch
 
 from mt_core import __version__
-from mt_core.groups import GroupSize
-from mt_core.losses import loss_unit_of
 from mt_core.nn import Batch
 from mt_core.protocols import Tokenizer
 from mt_train.assemble.data import RunData
+from mt_train.assemble.parts import Parts
 from mt_train.config.run import RunConfig
 from mt_train.config.sections import DataConfig
 from mt_train.data.row_statistics import RowStatistics
 from mt_train.engine.build import stored_layers
 from mt_train.engine.engine import Engine
+from mt_train.engine.group_sizes import GroupSize
 from mt_train.engine.plan import Plan
-from mt_train.plugins.resolve import Resolved
+from mt_train.tracking.loss_units import loss_unit_of
 
 EXAMPLE_CHARACTERS = 160
 
 
 def describe_run(about: Mapping[str, Any], data: RunData) -> str:
-    """What ``about_run`` says, for people: a few aligned lines."""
+    """Describe a run for people, in a few aligned lines. ``about`` is what ``about_run`` returns."""
     lines = [
         ("model", about["model"]),
         *(("parameters", _parameters(part)) for part in about["parameters"]),
@@ -70,14 +70,14 @@ def parameter_counts(engine: Engine) -> list[dict[str, Any]]:
     ]
 
 
-def about_run(resolved: Resolved, engine: Engine, data: RunData, total_steps: int) -> dict[str, Any]:
+def about_run(parts: Parts, engine: Engine, data: RunData, total_steps: int) -> dict[str, Any]:
     """Model, parameters, data, layout, device, attention: the content of ``about.json``."""
-    config = resolved.config
+    config = parts.config
     return {
         "schema": 1,
         "core": __version__,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "model": model_title(resolved),
+        "model": model_title(parts),
         "parameters": parameter_counts(engine),
         "groups": [asdict(group) for group in engine.groups],
         "data": {
@@ -107,7 +107,7 @@ def describe_batching(data: DataConfig, report: RowStatistics) -> str:
 
 
 def warnings(config: RunConfig, data: RunData, plan: Plan) -> list[str]:
-    """What the rows show, and that they do not fill one optimizer step."""
+    """Return the warnings of a run: what its rows show, and that they do not fill one optimizer step."""
     wanted, samples = plan.global_batch_size, len(data.train)
     if config.data.batching == "packing" or samples >= wanted or data.stream is not None:
         return data.findings
@@ -118,11 +118,11 @@ def warnings(config: RunConfig, data: RunData, plan: Plan) -> list[str]:
     return [*data.findings, few]
 
 
-def model_title(resolved: Resolved) -> str:
+def model_title(parts: Parts) -> str:
     """Family, size, and the plugin that they come from."""
-    model = resolved.config.model
+    model = parts.config.model
     size = f" {model.source.variant}" if model.source.variant else ""
-    return f"{model.name}{size} from {resolved.offers['model'].plugin.label}"
+    return f"{model.name}{size} from {parts.offers['model'].plugin.label}"
 
 
 def example(data: RunData) -> str:

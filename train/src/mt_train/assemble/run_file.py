@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.errors import ConfigError, Fault
-from mt_core.hookspecs import LISTS, SLOTS
-from mt_core.plugins.lock_file import RUN_FILE, check_lock
+from mt_core.kinds import CORE_KINDS
+from mt_core.plugins.lock_file import RUN_FILE
 from mt_train.checkpoint.files import refuse_special
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.config.commandline import merge
 from mt_train.config.files import read_config
+from mt_train.config.keys import dotted_keys
 from mt_train.config.run import SECTIONS
+from mt_train.plugins.lock import check_lock
 
 MAY_CHANGE = (
     "train.steps",
@@ -66,21 +68,10 @@ def read_stored(folder: Path) -> dict[str, Any]:
     return read_config(folder / RUN_FILE)
 
 
-def flat(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys of slots and sections."""
-    values: dict[str, Any] = {}
-    for key, value in raw.items():
-        if isinstance(value, dict) and (key in SLOTS or key in SECTIONS):
-            values |= {f"{key}.{name}": item for name, item in value.items()}
-        else:
-            values[key] = value
-    return values
-
-
 def refuse_other_run(saved: Mapping[str, Any], stored: Mapping[str, Any], folder: Path) -> None:
     """Raise ``ConfigError`` with both values of each key in which ``run.yaml`` defines another run than the checkpoint."""
     fix = "One of the two is damaged, was changed, or is another run's: put it back as it was."
-    refuse_differences(flat(saved), "in the checkpoint", flat(stored), f" in {folder / RUN_FILE}", fix)
+    refuse_differences(dotted_keys(saved), "in the checkpoint", dotted_keys(stored), f" in {folder / RUN_FILE}", fix)
 
 
 def refuse_differences(
@@ -112,8 +103,8 @@ def refuse_unsaid(
     A run that was gone on with in another way, and ended before it saved, leaves such keys; so does whoever edits the file.
     ``known`` is the checkpoint's config with the defaults of the plugins as they are now.
     """
-    before, after = flat(_settled(saved, asked)), flat(_settled(stored, asked))
-    defaults = flat(merge({}, known))
+    before, after = dotted_keys(_settled(saved, asked)), dotted_keys(_settled(stored, asked))
+    defaults = dotted_keys(merge({}, known))
     faults = []
     for key in sorted(before.keys() | after.keys()):
         was, now = (_value(values.get(key, defaults.get(key))) for values in (before, after))
@@ -128,7 +119,7 @@ def refuse_unsaid(
 
 def _settled(raw: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
     """A config with what is asked on top; callbacks or trackers that are named at all are not compared."""
-    return {key: value for key, value in merge(raw, asked).items() if key not in LISTS or key not in asked}
+    return {key: value for key, value in merge(raw, asked).items() if key not in CORE_KINDS.lists or key not in asked}
 
 
 def _value(value: Any) -> Any:
@@ -137,10 +128,10 @@ def _value(value: Any) -> Any:
 
 
 def _words(key: str, value: Any, than: Any) -> Iterator[str]:
-    """What says a value on a command line; of components the options that are not those of ``than``."""
+    """Yield the words that say a value on a command line; of components the options that are not those of ``than``."""
     option = f"--{key.replace('_', '-')}"
     yield option
-    if key not in LISTS or not isinstance(value, dict):
+    if key not in CORE_KINDS.lists or not isinstance(value, dict):
         yield _written(value)
         return
     yield ",".join(name.replace("_", "-") for name in value)
@@ -167,10 +158,25 @@ def places_outside(raw: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str
 def _written_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted keys of what may name a place to write to."""
     found = {"data.cache": raw["data"]["cache"]} if "cache" in (raw.get("data") or {}) else {}
-    for key in LISTS:
+    for key in CORE_KINDS.lists:
         for name, options in (raw.get(key) or {}).items():
             found |= {f"{key}.{name}.{option}": value for option, value in (options or {}).items()}
+    for key in raw.keys() - {*CORE_KINDS.slots, *CORE_KINDS.lists, *SECTIONS}:  # kinds that plugins bring
+        found |= dict(_leaves(key, raw[key]))
     return found
+
+
+def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Each value in a mapping or list, with its dotted key; a component in a list is called by its name."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _leaves(f"{key}.{name}", item)
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            named = isinstance(item, Mapping) and item.get("name")
+            yield from _leaves(f"{key}.{named or number}", item)
+    else:
+        yield key, value
 
 
 def _is_outside(value: Any) -> bool:

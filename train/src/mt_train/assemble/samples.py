@@ -1,4 +1,4 @@
-"""``samples.jsonl``: what the model writes after the same few held-out prompts, at each evaluation."""
+"""Texts in ``samples.jsonl``, which the model writes after the same few held-out prompts, at each evaluation."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from mt_core.nn import TrainModel
 from mt_core.protocols import Sample, Tokenizer
 from mt_core.tracking.step_lines import StepLines
 from mt_train.assemble.data import RunData
+from mt_train.config.run import RunConfig
 from mt_train.data.samples import EncodedSamples
 from mt_train.data.templates import build_template
 from mt_train.engine.engine import Engine
@@ -19,7 +20,6 @@ from mt_train.evaluate.figures import prompt_ids
 from mt_train.generation.config import SamplingRules
 from mt_train.generation.decode import Continuation, decode
 from mt_train.generation.text import TextStream, earliest
-from mt_train.plugins.resolve import Resolved
 
 FILE = "samples.jsonl"
 LONGEST_PROMPT = 64
@@ -105,9 +105,8 @@ def _asked(sample: Sample) -> _Asked:
     return _Asked(sample.row_id, tuple(ids[:start]), tuple(ids[start:end]))
 
 
-def sample_writer(resolved: Resolved, data: RunData, engine: Engine, output: Path | None) -> SampleWriter | None:
-    """On rank 0, where it can run the model by itself, with blocks that are not compiled for one shape."""
-    config = resolved.config
+def sample_writer(config: RunConfig, data: RunData, engine: Engine, output: Path | None) -> SampleWriter | None:
+    """Return the writer of texts on rank 0, where that can run the model by itself, with blocks that are not compiled for one shape."""
     wanted = config.eval.samples if len(data.held_out) and engine.process.is_main else 0
     if output is None or not wanted or config.train.compile or not engine.plan.forward_alone:
         return None

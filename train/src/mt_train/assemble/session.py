@@ -2,50 +2,49 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from mt_core.config.secrets import redact_values
-from mt_core.errors import CallbackError
 from mt_core.events import Control
-from mt_core.losses import counts_tokens, loss_unit_of
-from mt_core.plugins.lock import locked
 from mt_core.protocols import StepRecord
-from mt_core.tracking.logs import notice, show
-from mt_train.assemble.batch_size import found
-from mt_train.assemble.callbacks import CallbackContext, Callbacks
+from mt_core.tracking.logs import notice
+from mt_train.assemble.callbacks import CallbackContext, Callbacks, Events
 from mt_train.assemble.data import RunData, make_held_out, make_loader
 from mt_train.assemble.description import Description
-from mt_train.assemble.goodbye import say_goodbye
+from mt_train.assemble.evaluation import Evaluation
+from mt_train.assemble.identity import refuse_other_data, tokenizer_digest
+from mt_train.assemble.isolation import check_isolation_if_asked
 from mt_train.assemble.matmul import describe_change, present_setting
 from mt_train.assemble.outcome import Outcome
 from mt_train.assemble.own_files import record_files
-from mt_train.assemble.progress import saved_progress
-from mt_train.assemble.proof import prove_if_asked
+from mt_train.assemble.parts import Parts
+from mt_train.assemble.progress import progress_content, saved_progress
 from mt_train.assemble.recording import open_recorder
 from mt_train.assemble.report import about_run, describe_run
-from mt_train.assemble.resume import ENDED, refuse_other_data, tokenizer_digest
 from mt_train.assemble.samples import sample_writer
 from mt_train.assemble.saving import Saver
 from mt_train.assemble.stopping import Stopper
+from mt_train.assemble.summary import show_summary
 from mt_train.assemble.weights import base_files
+from mt_train.checkpoint.folder import COMPLETED
 from mt_train.checkpoint.manifest import MANIFEST
 from mt_train.data.loader import Window
 from mt_train.engine.access import AdapterSteps
 from mt_train.engine.engine import Engine
 from mt_train.engine.live_weights import LiveWeights
-from mt_train.engine.processes import agree, share_text
+from mt_train.engine.processes import agree
 from mt_train.engine.snapshot import read_callback_tensors, read_snapshot
-from mt_train.loop import Every, Plugs, Progress, train
-from mt_train.plugins.resolve import Resolved
+from mt_train.loop import Every, LoopHooks, Progress, train
+from mt_train.plugins.lock import locked
+from mt_train.tracking.logs import show
+from mt_train.tracking.loss_units import counts_tokens, loss_unit_of
 from mt_train.tracking.memory import peak_memory_gib
-from mt_train.tracking.metrics import without_nan
 from mt_train.tracking.profile import profile_steps
 from mt_train.tracking.recorder import Recorder
 
@@ -54,25 +53,31 @@ class Session:
     """Everything of one run, built and connected."""
 
     def __init__(
-        self, resolved: Resolved, data: RunData, engine: Engine, output: Path | None, stopper: Stopper
+        self,
+        parts: Parts,
+        data: RunData,
+        engine: Engine,
+        output: Path | None,
+        stopper: Stopper,
+        *,
+        found: Mapping[str, int] | None = None,
     ) -> None:
-        self.resolved, self.data, self.engine, self.output = resolved, data, engine, output
-        self.stopper = stopper
-        self.config, self.plan, self.process = resolved.config, engine.plan, engine.process
+        """``found`` are values that the run found for itself, by their keys (``batch_size.found_sizes``)."""
+        self.parts, self.data, self.engine, self.output = parts, data, engine, output
+        self.stopper, self.found = stopper, dict(found or {})
+        self.config, self.plan, self.process = parts.config, engine.plan, engine.process
         self.loader = make_loader(self.config, data, self.plan, self.process)
         self.held_out = make_held_out(self.config, data, self.plan, self.process)
-        self.callbacks = Callbacks(
-            {item.name: resolved.build(f"callback:{item.name}", item.options) for item in self.config.callbacks}
-        )
+        self.events = Events(Callbacks(parts.callbacks()), self._context)
         self.saver = self._saver(output) if output else None
-        self.samples = sample_writer(resolved, data, engine, output)
+        self.samples = sample_writer(self.config, data, engine, output)
         train_config = self.config.train
         self.description = Description(output if self.process.is_main else None)
         self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """What tells this run's rows from others; read by whoever saves or resumes."""
+        """The identity of this run's rows; read by whoever saves or resumes."""
         return self.data.train.fingerprint() | {"tokenizer": tokenizer_digest(self.data.tokenizer)}
 
     @cached_property
@@ -83,22 +88,22 @@ class Session:
     @cached_property
     def lock(self) -> dict[str, Any]:
         """The content of ``plugins.lock.json``."""
-        return locked(self.resolved.offers.values())
+        return locked(self.parts.offers.values())
 
     @cached_property
     def base(self) -> dict[str, str]:
-        """What the weights that are not trained were read from."""
-        return base_files(self.resolved)
+        """The files that the weights that are not trained were read from, by their hashes."""
+        return base_files(self.parts)
 
     def train(
         self, *, checkpoint: Path | None = None, manifest: Mapping[str, Any] | None = None, profile: Path | None = None
     ) -> Outcome:
         """Train to the end (from a checkpoint, if given), and leave the folder complete."""
-        self._event("on_model_built", manifest["step"] if manifest else 0)
+        self.events.send("on_model_built", manifest["step"] if manifest else 0)
         progress = self.restore(checkpoint, manifest)
-        prove_if_asked(self.engine, self.loader, progress.position, asked=self.config.data.prove)
+        check_isolation_if_asked(self.engine, self.loader, progress.position, asked=self.config.data.prove)
         recorder = open_recorder(
-            self.resolved,
+            self.parts,
             self.output,
             progress,
             self.samples,
@@ -108,9 +113,9 @@ class Session:
             loss_unit=loss_unit_of(self.data.objective),
         )
         if self.process.is_main:
-            about = about_run(self.resolved, self.engine, self.data, self.total_steps)
-            about |= {"from_step": progress.step, "found": found(self.resolved)}
-            files = {} if self.output is None else record_files(self.resolved, self.output)
+            about = about_run(self.parts, self.engine, self.data, self.total_steps)
+            about |= {"from_step": progress.step, "found": self.found}
+            files = {} if self.output is None else record_files(self.parts, self.output)
             self.description.write(self.raw, self.lock, redact_values(about) | files)
             show(describe_run(about, self.data))
             for text in about["warnings"]:
@@ -121,7 +126,7 @@ class Session:
     def _train(self, progress: Progress, recorder: Recorder, profile: Path | None) -> Outcome:
         began = time.perf_counter()
         self.stopper.preparing = False
-        self._event("on_run_start", progress.step)
+        self.events.send("on_run_start", progress.step)
         try:
             with profile_steps(profile, rank=self.process.rank) as profile_step:
                 finished = self.loop(progress, recorder, profile_step)
@@ -129,9 +134,9 @@ class Session:
             if self.saver is not None:
                 self.saver.abandon()
             recorder.close_trackers(failed=True)
-            self._event("on_exception", progress.step, error=error)
+            self.events.send("on_exception", progress.step, error=error)
             raise
-        ended = self._event("on_run_end", progress.step, finished=finished)
+        ended = self.events.send("on_run_end", progress.step, finished=finished)
         if ended.latest is not None and self.saver is not None:
             self.saver.point(ended.latest)
         recorder.close_trackers(failed=False)
@@ -148,12 +153,12 @@ class Session:
             recorder.finish()
             if self.samples is not None:
                 self.samples.close()
-            self.description.write_end("completed" if finished else "stopped", progress.step, outcome.stopped)
-            say_goodbye(outcome, self.resolved, self.data, self.total_steps)
+            self.description.write_end(COMPLETED if finished else "stopped", progress.step, outcome.stopped)
+            show_summary(outcome, self.parts, self.data, self.total_steps)
         return outcome
 
     def loop(self, progress: Progress, recorder: Recorder, after_step: Callable[[], None] = lambda: None) -> bool:
-        """The training loop, with everything that it needs plugged in; false when it was stopped before the end."""
+        """Run the training loop with everything that it needs; false when it was stopped before the end."""
 
         def on_record(record: StepRecord) -> Control:
             after_step()
@@ -161,24 +166,24 @@ class Session:
             recorder.append(record)
             control = Control()
             if record.evaluation:
-                control |= self._event("on_evaluate_end", record.step, record=record)
+                control |= self.events.send("on_evaluate_end", record.step, record=record)
             if record.evaluation or record.step % self.config.log.every_steps == 0:
-                control |= self._event("on_log", record.step, record=record)
-            return control | self._event("on_step_end", record.step, record=record)
+                control |= self.events.send("on_log", record.step, record=record)
+            return control | self.events.send("on_step_end", record.step, record=record)
 
-        adapter = AdapterSteps(self.engine, self.total_steps)
+        adapter, evaluation = AdapterSteps(self.engine, self.total_steps), self._evaluation()
 
-        def before_update() -> None:
-            adapter.after_backward(progress.step + 1)
-            self._event("on_before_optimizer_step", progress.step)
+        def on_before_update(now: Progress) -> None:
+            adapter.after_backward(now.step + 1)
+            self.events.send("on_before_optimizer_step", now.step)
 
-        self.engine.before_update = before_update
-        plugs = Plugs(
-            evaluate=(lambda: self._evaluate(progress.step)) if self.held_out is not None else None,
+        hooks = LoopHooks(
+            evaluate=None if evaluation is None else lambda: evaluation.figures(progress.step),
             save=self.save if self.saver is not None else None,
             on_step_start=self._on_step_start,
+            on_before_update=on_before_update,
             on_applied=adapter.after_step,
-            on_update=lambda now, window: self._event(
+            on_update=lambda now, window: self.events.send(
                 "on_after_optimizer_step", now.step, epoch=now.position.epoch, batches=window.batches
             ),
             on_record=on_record,
@@ -193,9 +198,9 @@ class Session:
         finished = train(
             self.engine,
             self.loader.windows(progress.position, self._wants_to_stop),
-            self.resolved.build("schedule", self.config.schedule.options, total_steps=self.total_steps),
+            self.parts.schedule(self.total_steps),
             progress,
-            plugs,
+            hooks,
             total_steps=self.total_steps,
             eval_every=Every(self.config.eval.every_steps, self.config.eval.every_epochs),
             save_every=Every(self.config.checkpoint.every_steps, self.config.checkpoint.every_epochs),
@@ -205,47 +210,20 @@ class Session:
         return finished
 
     def _wants_to_stop(self) -> bool:
-        """Also when a save in the background failed: the last save of the run then says why, on every rank."""
+        """Whether to stop, also when a save in the background failed: the last save of the run then says why, on every rank."""
         return self.stopper.wanted() or (self.saver is not None and self.saver.failed)
 
     def _on_step_start(self, now: Progress, window: Window) -> None:
         if now.position.row == 0:
-            self._event("on_epoch_start", now.step, epoch=now.position.epoch)
-        self._event("on_step_start", now.step, epoch=now.position.epoch, batches=window.batches)
+            self.events.send("on_epoch_start", now.step, epoch=now.position.epoch)
+        self.events.send("on_step_start", now.step, epoch=now.position.epoch, batches=window.batches)
 
-    def _evaluate(self, step: int) -> dict[str, float] | None:
-        """The figures of the held-out rows, and texts beside them; ``None`` when a wish to stop came first."""
-        assert self.held_out is not None, "the loop is given no evaluation without held-out rows"
-        with self.callbacks.around_evaluation(self._context(step)):
-            figures = self.engine.evaluate(self.held_out.batches(), self.stopper.wanted)
-            if figures is None:
-                return None
-            texts: Sequence[Mapping[str, Any]] = ()
-            with self.engine.use_averaged_weights():  # on every rank, even if only the first one writes
-                if self.samples is not None:
-                    longest = self.config.model.options.max_seq_len
-                    texts = self.samples.write(self.engine.module.model, step, longest=longest)
-        return figures | self._added_figures(figures, step, texts)
-
-    def _added_figures(
-        self, figures: Mapping[str, float], step: int, texts: Sequence[Mapping[str, Any]]
-    ) -> dict[str, float]:
-        """What callbacks add to the figures of an evaluation: rank 0 has the texts, and all ranks decide by its figures."""
-        if not self.callbacks.listens("on_predict_end"):
-            return {}
-        asked = self._event("on_predict_end", step, predictions=texts).metrics
-        here = {f"eval_{name.removeprefix('eval_')}": float(value) for name, value in asked.items()}
-        added: dict[str, float] = json.loads(share_text(json.dumps(here)))
-        if twice := sorted(added.keys() & figures.keys()):
-            raise CallbackError(
-                f"a callback gives {', '.join(twice)} in on_predict_end, which the evaluation has; choose another name"
-            )
-        return added
-
-    def _event(self, event: str, step: int, **fields: Any) -> Control:
-        if not self.callbacks.listens(event):
-            return Control()
-        return self.callbacks.call(event, self._context(step, **fields))
+    def _evaluation(self) -> Evaluation | None:
+        """Return the evaluation; ``None`` where no rows are held out."""
+        if self.held_out is None:
+            return None
+        longest, stop = self.config.model.options.max_seq_len, self.stopper.wanted
+        return Evaluation(self.engine, self.held_out, self.samples, self.events, longest=longest, stop=stop)
 
     def _context(self, step: int, **fields: Any) -> CallbackContext:
         fields |= {"model": self.engine.module.model, "weights": LiveWeights(self.engine), "config": self.raw}
@@ -259,11 +237,7 @@ class Session:
         """Commit a checkpoint of this step; every rank takes part."""
         assert self.saver is not None, "saving needs a folder"
         content = {
-            "tokens": progress.tokens,
-            "position": asdict(progress.position),
-            "pending": without_nan(asdict(progress.pending)) if progress.pending else None,
-            "skipped": progress.skipped,
-            ENDED: progress.ended,
+            **progress_content(progress),
             "evaluation": {name: value for name, value in evaluation.items() if math.isfinite(value)},
             "total_steps": self.total_steps,
             "layout": asdict(self.plan) | {"notices": []},
@@ -273,17 +247,17 @@ class Session:
             "config": self.raw,
             "data": self.fingerprint,
             "base": self.base if self.process.is_main and self.saver.trained_only else None,
-            "callbacks": self.callbacks.state_dict(),
+            "callbacks": self.events.callbacks.state_dict(),
             "adapter": dict(self.engine.adapter.plan),
         }
-        self.saver.save(progress.step, content, self.callbacks.tensors())
+        self.saver.save(progress.step, content, self.events.callbacks.tensors())
 
     def _saver(self, folder: Path) -> Saver:
         def on_saved(step: int, checkpoint: Path) -> None:
-            self._event("on_checkpoint_saved", step, checkpoint=checkpoint)
+            self.events.send("on_checkpoint_saved", step, checkpoint=checkpoint)
 
         timeout = self.config.parallel.timeout_seconds
-        based = self.resolved.weights_path is not None
+        based = self.parts.weights_path is not None
         return Saver(folder, self.engine, self.config.checkpoint, on_saved, timeout_seconds=timeout, has_base=based)
 
     def restore(self, checkpoint: Path | None, manifest: Mapping[str, Any] | None) -> Progress:
@@ -295,8 +269,8 @@ class Session:
         if (note := describe_change(manifest.get("matmul"))) and self.process.is_main:
             notice(note)
         progress = saved_progress(manifest, checkpoint, self.config, self.loader, total_steps=self.total_steps)
-        self.callbacks.load_state_dict(manifest["callbacks"], str(checkpoint / MANIFEST))
-        self.callbacks.load_tensors(read_callback_tensors(checkpoint))
+        self.events.callbacks.load_state_dict(manifest["callbacks"], str(checkpoint / MANIFEST))
+        self.events.callbacks.load_tensors(read_callback_tensors(checkpoint))
         if manifest["total_steps"] != self.total_steps and self.process.is_main:
             notice(
                 f"notice: the run now has {self.total_steps} steps instead of {manifest['total_steps']}; the schedule is"

@@ -1,4 +1,4 @@
-"""Where a model's weights come from: a checkpoint, the weights that the config names, an overlay, or the seed."""
+"""The sources of a model's weights: a checkpoint, the weights that the config names, an overlay, or the seed."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from os.path import expanduser
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from mt_core.adapters.base import Adapter
-from mt_core.adapters.folder import AdapterFolder
-from mt_core.components import AdapterComponent, TokenizerComponent
 from mt_core.errors import CheckpointError, WeightsError, shown
 from mt_core.nn import TrainModel
-from mt_core.nn.meta import on_meta
-from mt_core.weights import NewRows
+from mt_train.adapters.folder import AdapterFolder
+from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.files import sha256
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.tensors import open_model, open_overlay
 from mt_train.config.run import ModelRef
 from mt_train.engine.build import TensorSource
+from mt_train.engine.meta import on_meta
+from mt_train.engine.new_rows import NewRows
 from mt_train.engine.snapshot import read_callback_tensors
-from mt_train.plugins.resolve import Resolved
 
 Say = Callable[[str], None]
 
@@ -30,7 +30,7 @@ _WEIGHTS = (".safetensors", ".bin", ".pth", ".pt", ".index.json")
 
 
 def weights_of(
-    resolved: Resolved, names: list[str], say: Say, checkpoint: Path | None = None, *, adapted: bool = False
+    parts: Parts, names: list[str], say: Say, checkpoint: Path | None = None, *, adapted: bool = False
 ) -> TensorSource:
     """The values of these parameters; one that has no value here is drawn from (seed, name).
 
@@ -39,56 +39,51 @@ def weights_of(
     Raises ``CheckpointError`` for a checkpoint of another model, or one without the frozen weights that it was trained on.
     """
     if checkpoint is None:
-        return pretrained(resolved, resolved.config.model, names, say, adapted=adapted)
+        return pretrained(parts, parts.config.model, names, say, adapted=adapted)
     saved = open_model(checkpoint / "model")
     base = read_manifest(checkpoint).get("base")
     own = names if not adapted else list(saved)  # what is left over is looked at once the adapter is there
     _check_checkpoint(saved, names, known=own, whole=base is None)
     if base is None:
         return saved
-    _check_base(base, base_files(resolved))
+    _check_base(base, base_files(parts))
     return {
-        **pretrained(resolved, _without_gone(resolved.config.model), names, lambda text: None, adapted=adapted),
+        **pretrained(parts, _without_gone(parts.config.model), names, lambda text: None, adapted=adapted),
         **saved,
     }
 
 
 def adapter_weights(
-    resolved: Resolved, model: TrainModel, adapter: Adapter, base: list[str], own: list[str], checkpoint: Path | None
+    parts: Parts, model: TrainModel, adapter: Adapter, base: list[str], own: list[str], checkpoint: Path | None
 ) -> TensorSource:
-    """What a checkpoint, or the overlay, has of parameters that the adapter has brought (``own``).
+    """Return the values that a checkpoint, or the overlay, has of parameters that the adapter has brought (``own``).
 
     Raises ``CheckpointError`` for a checkpoint that lacks some or has others, ``WeightsError`` for such an overlay.
     """
     found: TensorSource
-    folder = adapter_folder(resolved)
+    folder = adapter_folder(parts.config.model.source.overlay)
     if checkpoint is None and folder is not None:
-        check_base_of(folder, resolved)
-        run = resolved.config.adapter.as_raw()
-        found = folder.for_model(adapter, model, run=run, stated=is_stated(folder, resolved))
+        check_base_of(folder, parts)
+        run = parts.config.adapter.as_raw()
+        found = folder.for_model(adapter, model, run=run, stated=is_stated(folder, parts))
         _check_overlay(str(folder.path), found, [*base, *own])
     elif checkpoint is None:
-        found = _overlay(resolved.config.model.source.overlay, [*base, *own])
+        found = _overlay(parts.config.model.source.overlay, [*base, *own])
     else:
         found = open_model(checkpoint / "model")
         _check_checkpoint(found, own, known=[*base, *own])
     return {name: found[name] for name in own if name in found}
 
 
-def adapter_folder(resolved: Resolved) -> AdapterFolder | None:
-    """The overlay, where it is a folder that peft or ``mt-export`` wrote."""
-    return _adapter_at(resolved.config.model.source.overlay)
-
-
-def is_stated(folder: AdapterFolder, resolved: Resolved) -> bool:
-    """Whether the run's adapter is what the folder says, so that nobody has to have typed its options."""
-    component, slot = resolved.offers["adapter"].component, resolved.config.adapter
-    assert isinstance(component, AdapterComponent), "the host checks the kind"
-    return folder.states(component, slot.options, slot.as_raw())
-
-
-def _adapter_at(overlay: str | None) -> AdapterFolder | None:
+def adapter_folder(overlay: str | None) -> AdapterFolder | None:
+    """Return the adapter of ``model.overlay``, where that is a folder that peft or ``mt-export`` wrote."""
     return None if overlay is None else AdapterFolder.at(Path(expanduser(overlay)))
+
+
+def is_stated(folder: AdapterFolder, parts: Parts) -> bool:
+    """Whether the run's adapter is what the folder says, so that nobody has to have typed its options."""
+    slot = parts.config.adapter
+    return folder.states(parts.adapter_component, slot.options, slot.as_raw())
 
 
 def averaged_of(checkpoint: Path | None, name: str) -> TensorSource:
@@ -103,19 +98,20 @@ def averaged_of(checkpoint: Path | None, name: str) -> TensorSource:
     return kept[name]
 
 
-def base_files(resolved: Resolved) -> dict[str, str]:
+def base_files(parts: Parts) -> dict[str, str]:
     """SHA-256 of the files that ``model.weights`` and ``model.overlay`` name: what frozen weights were read from.
 
     An adapter is not one of them, since its values are in every checkpoint.
     """
-    overlay = None if adapter_folder(resolved) is not None else _without_gone(resolved.config.model).source.overlay
-    found = [resolved.weights_path] if resolved.weights_path is not None else []
+    is_adapter = adapter_folder(parts.config.model.source.overlay) is not None
+    overlay = None if is_adapter else _without_gone(parts.config.model).source.overlay
+    found = [parts.weights_path] if parts.weights_path is not None else []
     paths = [path for place in (*found, overlay) if place is not None for path in _files(Path(expanduser(place)))]
     return {path.name: sha256(path) for path in paths}
 
 
 def _without_gone(model: ModelRef) -> ModelRef:
-    """Without an overlay that is gone: an adapter's is in the checkpoint, and another one's hash is missed."""
+    """Return the model without an overlay that is gone: an adapter's is in the checkpoint, and another one's hash is missed."""
     overlay = model.source.overlay
     if overlay is None or Path(expanduser(overlay)).exists():
         return model
@@ -127,7 +123,7 @@ def _files(place: Path) -> list[Path]:
 
 
 def _check_base(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """The checkpoint holds trained weights only: the rest has to be what they were trained on."""
+    """Raise ``CheckpointError`` unless the weights under trained ones are those that they were trained on."""
     if changed := sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name)):
         raise CheckpointError(
             f"the checkpoint holds trained weights only, and the weights under them have changed since: {', '.join(changed)}."
@@ -135,30 +131,28 @@ def _check_base(before: Mapping[str, str], now: Mapping[str, str]) -> None:
         )
 
 
-def check_base_of(folder: AdapterFolder, resolved: Resolved) -> None:
-    """An adapter is of no use on other weights. What the files are called does not matter; peft writes no hashes."""
+def check_base_of(folder: AdapterFolder, parts: Parts) -> None:
+    """Raise ``WeightsError`` for an adapter of other weights. Names of files do not matter; peft writes no hashes."""
     before = folder.written.get("base")
-    if before and set(before.values()) != set(base_files(resolved).values()):
+    if before and set(before.values()) != set(base_files(parts).values()):
         raise WeightsError(
-            f"{folder.path} was trained on other weights than {resolved.weights_path or 'those drawn from the seed'}: the"
+            f"{folder.path} was trained on other weights than {parts.weights_path or 'those drawn from the seed'}: the"
             f" files have other hashes. Give --model.weights {folder.config.get('base_model_name_or_path')}, which it names"
         )
 
 
-def pretrained(
-    resolved: Resolved, model: ModelRef, names: list[str], say: Say, *, adapted: bool = False
-) -> TensorSource:
-    """What ``model.weights`` and ``model.overlay`` hold for these parameters; the overlay wins.
+def pretrained(parts: Parts, model: ModelRef, names: list[str], say: Say, *, adapted: bool = False) -> TensorSource:
+    """Return the values that ``model.weights`` and ``model.overlay`` hold for these parameters; the overlay wins.
 
     Raises ``WeightsError`` with every name that is missing or left over and not allowed by a pattern.
     """
     source: dict[str, Callable[[], Tensor]] = {}
     if model.source.weights is not None:
-        assert resolved.weights_format is not None, "resolve() finds the format"
-        assert resolved.weights_path is not None, "and the weights"
-        found = resolved.weights_format.tensors(resolved.weights_path, model.options)
+        assert parts.weights_format is not None, "resolve() finds the format"
+        assert parts.weights_path is not None, "and the weights"
+        found = parts.weights_format.tensors(parts.weights_path, model.options)
         source = check_names(found, names, model.source.allow_missing, model.source.allow_unexpected, say)
-        source = _with_new_rows(resolved, model, source, say)
+        source = _with_new_rows(parts, model, source, say)
     if model.source.overlay is not None:
         overlay = _overlay(model.source.overlay, None if adapted else names)
         say(f"overlay {model.source.overlay}: {len(overlay)} tensors replace or complete the weights")
@@ -167,8 +161,8 @@ def pretrained(
 
 
 def _overlay(path: str | None, known: list[str] | None) -> TensorSource:
-    """Its tensors. Raises ``WeightsError`` for one that is not known."""
-    folder = _adapter_at(path)
+    """Return the tensors of an overlay. Raises ``WeightsError`` for one that is not known."""
+    folder = adapter_folder(path)
     overlay = {} if path is None else open_overlay(Path(path)) if folder is None else folder.tensors()
     if known is not None:
         _check_overlay(path, overlay, known)
@@ -181,30 +175,29 @@ def _check_overlay(path: str | None, overlay: TensorSource, known: list[str]) ->
 
 
 def _with_new_rows(
-    resolved: Resolved, model: ModelRef, source: dict[str, Callable[[], Tensor]], say: Say
+    parts: Parts, model: ModelRef, source: dict[str, Callable[[], Tensor]], say: Say
 ) -> dict[str, Callable[[], Tensor]]:
     """Embedding and head with rows for the tokens that the tokenizer's config adds, if it does."""
-    component, options = resolved.offers["tokenizer"].component, resolved.config.tokenizer.options
-    if not isinstance(component, TokenizerComponent) or component.size(options) is None:
+    if not parts.adds_tokens:
         return source
-    tokenizer = resolved.build("tokenizer", options)
+    tokenizer: Any = parts.tokenizer  # with ``added`` and ``init``, as a component that adds tokens promises
     if not tokenizer.added:
         return source
     rows = NewRows(
-        added=tokenizer.added, size=model.options.vocab_size, init=tokenizer.init, seed=resolved.config.train.seed
+        added=tokenizer.added, size=model.options.vocab_size, init=tokenizer.init, seed=parts.config.train.seed
     )
-    grown = [name for name in _per_token(resolved, model) if name in source]
+    grown = [name for name in _per_token(parts, model) if name in source]
     say(f"notice: {len(tokenizer.added)} tokens are new; their rows in {', '.join(grown)} begin as {tokenizer.init}")
     return source | {name: rows.put(name, source[name]) for name in grown}
 
 
-def _per_token(resolved: Resolved, model: ModelRef) -> list[str]:
+def _per_token(parts: Parts, model: ModelRef) -> list[str]:
     """The parameters that have a row for each token: those that are larger in a model with more tokens."""
     shapes = []
     for more in (0, 1):
         options = model.options.model_copy(update={"vocab_size": model.options.vocab_size + more})
         with on_meta():
-            built = resolved.build("train_model", options)
+            built = parts.model(options)
         shapes.append({name: parameter.shape for name, parameter in built.named_parameters()})
     return [name for name, shape in shapes[0].items() if shapes[1][name] != shape]
 
@@ -233,7 +226,7 @@ def check_names(
 
 
 def _check_checkpoint(weights: TensorSource, names: list[str], *, known: list[str], whole: bool = True) -> None:
-    """Raises ``CheckpointError`` when a checkpoint lacks some of these names, where it should be whole, or has unknown ones."""
+    """Raise ``CheckpointError`` when a checkpoint lacks some of these names, where it should be whole, or has unknown ones."""
     missing, extra = sorted(set(names) - set(weights)) if whole else [], sorted(set(weights) - set(known))
     if missing or extra:
         raise CheckpointError(

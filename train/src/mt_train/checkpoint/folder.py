@@ -19,6 +19,7 @@ from mt_train.checkpoint.manifest import MANIFEST
 from mt_train.checkpoint.store import has_checkpoint
 
 LOCK = ".lock"
+COMPLETED = "completed"  # the file of a run that has come to its end
 FILES = frozenset(
     {
         LOCK,
@@ -29,7 +30,7 @@ FILES = frozenset(
         "plugins.lock.json",
         "metrics.jsonl",
         "loss.png",
-        "completed",
+        COMPLETED,
         "metrics.jsonl.damaged",
         "samples.jsonl.damaged",
         ".tmp-run.yaml",
@@ -92,7 +93,7 @@ def _next_free_number(base: Path, numbered: re.Pattern[str]) -> int:
 
 
 @contextmanager
-def hold_folder(
+def open_run_folder(
     folder: Path,
     *,
     overwrite: bool = False,
@@ -124,7 +125,7 @@ def hold_folder(
 
 
 def check_usable(folder: Path, *, overwrite: bool = False, resume: bool = False, own: Collection[str] = ()) -> None:
-    """Raise what ``hold_folder`` would, as far as it shows without writing."""
+    """Raise what ``open_run_folder`` would, as far as it shows without writing."""
     with writing(folder):
         _check(folder, overwrite=overwrite, resume=resume, own=own)
 

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mt_core.errors import CheckpointError
-from mt_core.weights.files import sync
+from mt_core.files.writing import sync
 from mt_train.checkpoint.fields import is_count, odd_fields, shorten
 from mt_train.checkpoint.files import sha256, sizes
 from mt_train.checkpoint.tensors import json_text, read_json_text

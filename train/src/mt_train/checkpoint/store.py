@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.errors import CheckpointError
-from mt_core.weights.files import sync
+from mt_core.files.writing import sync
 from mt_train.checkpoint.files import amount, free_bytes, is_full, refuse_special, replace_text, sizes, warn
 from mt_train.checkpoint.manifest import (
     MANIFEST,

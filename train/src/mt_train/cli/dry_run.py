@@ -7,29 +7,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mt_core.config.secrets import redact_values
-from mt_core.groups import GroupSize
-from mt_core.tracking.logs import is_first, notice, show
+from mt_core.tracking.logs import notice
+from mt_train.assemble.parts import Parts
 from mt_train.assemble.run import RunOptions
-from mt_train.plugins.resolve import Resolved
+from mt_train.engine.group_sizes import GroupSize
+from mt_train.tracking.logs import is_first, show
 
 BARS = "▁▂▃▄▅▆▇█"
 PARTS = ("weights", "gradients", "optimizer", "buffers", "activations")
 
 
-def show_plan(
-    resolved: Resolved, options: RunOptions, *, world: int, as_json: bool = False, plot: str | None = None
-) -> int:
+def show_plan(parts: Parts, options: RunOptions, *, world: int, as_json: bool = False, plot: str | None = None) -> int:
     """Check everything and print what would run; ``plot`` names a PNG of its rates. Raises ``MtError`` with every fault."""
     from mt_train.planning.rates import draw_rates, picture_path
 
     picture = picture_path(plot) if plot is not None else None
     from mt_train.planning.dry_run import dry_run  # torch loads from here on
 
-    about = dry_run(resolved, options, world=world)
+    about = dry_run(parts, options, world=world)
     if not is_first():
         return 0
     if picture is not None:
-        draw_rates(resolved, about, picture)
+        draw_rates(parts, about, picture)
     if as_json:
         print(json.dumps(redact_values(about), indent=1))  # in ASCII: exact on any console
         return 0

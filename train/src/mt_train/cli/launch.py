@@ -15,12 +15,12 @@ from types import FrameType
 from typing import Any
 
 from mt_core.cli.guard import ERRORS_VARIABLE
-from mt_core.config.strict import parse_whole_number
 from mt_core.errors import UsageError, shown
 from mt_core.files.scratch import scratch_folder
 from mt_core.tracking.logs import notice
 from mt_train.assemble.stopping import signals_taken
 from mt_train.cli.root_cause import explain_exit
+from mt_train.config.digits import parse_whole_number
 from mt_train.config.files import write_yaml
 from mt_train.config.ranks import MOST_PROCESSES
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
-from mt_core.tracking.logs import show
 from mt_train.checkpoint.files import replace_text
 from mt_train.checkpoint.folder import next_run_folder
 from mt_train.plugins.resolve import resolve
+from mt_train.tracking.logs import show
 from mt_train.tracking.metrics import MetricsFile
 
 SUMMARY = "seeds.json"

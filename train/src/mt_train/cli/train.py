@@ -9,25 +9,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core import __version__
+from mt_core import __version__ as core_version
 from mt_core.cli.guard import guarded
 from mt_core.config.secrets import redact
 from mt_core.errors import STOPPED, UsageError
+from mt_core.kinds import Kinds
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.lock_file import RUN_FILE, check_lock
+from mt_core.plugins.lock_file import RUN_FILE
 from mt_core.plugins.metadata import Selection
-from mt_core.tracking.logs import first_notice, is_first, notice, show
-from mt_train.assemble.discovery import discovered
-from mt_train.assemble.resume import describe_finished, is_finished, resolve_resumed
-from mt_train.assemble.run_file import flat
+from mt_core.tracking.logs import notice
+from mt_train import __version__
+from mt_train.assemble.discovery import show_notices
+from mt_train.assemble.parts import Parts
+from mt_train.assemble.resume import resolve_resumed
+from mt_train.checkpoint.completion import describe_finished, is_finished
 from mt_train.checkpoint.folder import LOCK, next_run_folder
 from mt_train.checkpoint.store import has_checkpoint
-from mt_train.config.commandline import CommandLine, merge, parse
+from mt_train.config.commandline import CommandLine, merge, parse, parse_flags
 from mt_train.config.files import read_config, write_yaml
+from mt_train.config.keys import dotted_keys
 from mt_train.config.names import expand
 from mt_train.config.ranks import MOST_PROCESSES, ranks
 from mt_train.engine.plan import check_layout
+from mt_train.plugins.lock import check_lock
 from mt_train.plugins.resolve import Origins, Resolved, resolve
+from mt_train.tracking.logs import first_notice, is_first, show
 
 if TYPE_CHECKING:
     from mt_train.assemble.run import RunOptions
@@ -55,21 +61,20 @@ class Request:
 
 
 def _train(words: list[str]) -> int:
-    line = parse(
-        ["--help" if word == "-h" else word for word in words], switches=SWITCHES, values=VALUES, repeated=REPEATED
-    )
-    if "version" in line.flags:
-        print(f"mt-core {__version__}")
+    words = ["--help" if word == "-h" else word for word in words]
+    flags = parse_flags(words, switches=SWITCHES, values=VALUES, repeated=REPEATED)
+    if "version" in flags:
+        print(f"mt-train {__version__} (mt-core {core_version})")
         return 0
-    ranks(planned="dry_run" in line.flags)  # before anything is said, which the first process does for all
-    request = _request(line)
-    blocked = request.flags.get("block_plugin", [])
+    ranks(planned="dry_run" in flags)  # before anything is said, which the first process does for all
+    host = PluginHost.discover(Selection.from_environment(flags.get("block_plugin", [])))
+    request = _request(parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED, kinds=host.kinds), host.kinds)
     if "help" in request.flags:
         from mt_train.cli.train_help import help_text
 
-        print(help_text(PluginHost.discover(Selection.from_environment(blocked)), request.raw))
+        print(help_text(host, request.raw))
         return 0
-    host = discovered(blocked)
+    show_notices(host)
     train = request.raw.get("train")
     if isinstance(train, dict) and "seeds" in train:
         from mt_train.cli.seeds import train_seeds
@@ -81,13 +86,13 @@ def _train(words: list[str]) -> int:
     return train_once(request, host)
 
 
-def _request(line: CommandLine) -> Request:
+def _request(line: CommandLine, kinds: Kinds) -> Request:
     """YAML or JSON under the command line, and which key came from which."""
     flags = {name: expand(value) if name in PATHS else value for name, value in line.flags.items()}
     stored = _read_stored_config(Path(flags["config"])) if "config" in flags else {}
-    origins = dict.fromkeys(flat(stored), str(flags.get("config", "")))
-    origins |= dict.fromkeys(flat(line.raw), "command line")
-    return Request(flags, merge(stored, line.raw), origins)
+    origins = dict.fromkeys(dotted_keys(stored), str(flags.get("config", "")))
+    origins |= dict.fromkeys(dotted_keys(line.raw), "command line")
+    return Request(flags, merge(stored, line.raw, kinds), origins)
 
 
 def _read_stored_config(config: Path) -> dict[str, Any]:
@@ -105,7 +110,7 @@ def train_once(request: Request, host: PluginHost) -> int:
         print(redact(annotate_config(resolved)), end="")
         return 0
     output = _output(request, resolved, checkpoint)
-    if output is not None and checkpoint is not None and is_finished(output, resolved, checkpoint):
+    if output is not None and checkpoint is not None and is_finished(output, resolved.config, checkpoint):
         show(f"{describe_finished(output, checkpoint)}; set --train.steps or --train.epochs higher to train on")
         return 0
     count = _process_count(flags)
@@ -115,7 +120,7 @@ def train_once(request: Request, host: PluginHost) -> int:
         from mt_train.cli.dry_run import show_plan
 
         wanted = _options(request, checkpoint, output)
-        return show_plan(resolved, wanted, world=world, as_json="json" in flags, plot=flags.get("plot"))
+        return show_plan(Parts.of(resolved), wanted, world=world, as_json="json" in flags, plot=flags.get("plot"))
     if count > 1:
         return _launch(request, output, count)
     return _start(request, resolved, checkpoint, output)
@@ -156,7 +161,7 @@ def _start(request: Request, resolved: Resolved, checkpoint: Path | None, output
     from mt_train.cli.launch import end_with_launcher
 
     end_with_launcher()
-    return STOPPED if run(resolved, _options(request, checkpoint, output)).stopped else 0
+    return STOPPED if run(Parts.of(resolved), _options(request, checkpoint, output)).stopped else 0
 
 
 def _options(request: Request, checkpoint: Path | None, output: Path | None) -> RunOptions:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic.fields import FieldInfo
 
 from mt_core.components import ModelFamily
 from mt_core.config.base import MtConfig, nested_config
-from mt_core.hookspecs import LISTS, SLOTS
+from mt_core.kinds import Kind
 from mt_core.plugins.host import PluginHost
 from mt_train.config.commandline import merge
 from mt_train.config.run import SECTIONS, ModelOptions
@@ -43,17 +43,19 @@ def help_text(
     raw: Mapping[str, Any],
     *,
     head: str = HEAD,
-    slots: Mapping[str, str | None] = SLOTS,
+    slots: Iterable[str] | None = None,
     sections: Mapping[str, type[MtConfig]] = SECTIONS,
 ) -> str:
     """The page; with ``--model`` and others given, their options too. Raises ``ComponentError`` for an unknown name."""
     parts = [head]
-    for slot, default in slots.items():
-        given = raw.get(slot, {})
-        name = given.get("name", default) if isinstance(given, dict) else default
-        parts.append(_slot(host, slot, name))
-    if slots is SLOTS:
-        parts.extend(_several(host, key, kind, raw.get(key)) for key, kind in LISTS.items())
+    for kind in host.kinds.values():
+        if kind.slot == "one" and (slots is None or kind.name in slots):
+            given = raw.get(kind.key, {})
+            name = given.get("name", kind.default) if isinstance(given, dict) else kind.default
+            parts.append(_slot(host, kind, name))
+    if slots is None:
+        several = [kind for kind in host.kinds.values() if kind.slot == "many"]
+        parts.extend(_several(host, kind.key, kind.name, raw.get(kind.key)) for kind in several)
     parts.extend(
         _group(f"{section} ({(config.__doc__ or '').splitlines()[0]})", section, config)
         for section, config in sections.items()
@@ -61,12 +63,12 @@ def help_text(
     return "\n\n".join(parts)
 
 
-def _slot(host: PluginHost, slot: str, name: str | None) -> str:
-    option = slot.replace("_", "-")
-    installed = ", ".join(offer.component.name for offer in host.offers(slot)) or "none"
+def _slot(host: PluginHost, kind: Kind, name: str | None) -> str:
+    slot, option = kind.key, kind.key.replace("_", "-")
+    installed = ", ".join(offer.component.name for offer in host.offers(kind.name)) or "none"
     if name is None:
-        return f"--{option} NAME (required)\n  installed: {installed}; add --help to one to see its options"
-    offer = host.get(slot, name)
+        return f"--{option} NAME{' (required)' * kind.required}\n  installed: {installed}; add --help to one to see its options"
+    offer = host.get(kind.name, name)
     title = f"--{option} {offer.component.name}: {offer.component.summary} (from {offer.plugin.label}; installed: {installed})"
     text = _group(title, slot, offer.component.config)
     if isinstance(offer.component, ModelFamily):
@@ -78,8 +80,8 @@ def _slot(host: PluginHost, slot: str, name: str | None) -> str:
 def _several(host: PluginHost, key: str, kind: str, given: Any) -> str:
     """List the components that are named, with their options, and the names of the others."""
     installed = ", ".join(offer.component.name for offer in host.offers(kind)) or "none"
-    named = merge({}, {key: given or {}})[key]
-    lines = [f"--{key} NAME,NAME (installed: {installed}; name some to see their options)"]
+    named = merge({}, {key: given or {}}, host.kinds)[key]
+    lines = [f"--{key.replace('_', '-')} NAME,NAME (installed: {installed}; name some to see their options)"]
     for name in named if isinstance(named, dict) else ():
         component = host.get(kind, str(name)).component
         lines += [f"  {component.name}: {component.summary}", *options(f"{key}.{component.name}", component.config)]

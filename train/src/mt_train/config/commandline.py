@@ -14,7 +14,7 @@ import yaml
 
 from mt_core.config.base import NOTHING
 from mt_core.errors import UsageError, shown
-from mt_core.hookspecs import LISTS, SLOTS
+from mt_core.kinds import CORE_KINDS, Kinds
 from mt_train.config.files import PlainLoader, yaml_problem
 from mt_train.config.keys import underscore_keys
 from mt_train.config.plain import check_plain
@@ -30,14 +30,37 @@ class CommandLine:
 
 
 def parse(
-    argv: Sequence[str], *, switches: Iterable[str], values: Iterable[str], repeated: Iterable[str] = ()
+    argv: Sequence[str],
+    *,
+    switches: Iterable[str],
+    values: Iterable[str],
+    repeated: Iterable[str] = (),
+    kinds: Kinds = CORE_KINDS,
 ) -> CommandLine:
     """Read ``argv``. ``switches`` take no value, ``values`` take one, ``repeated`` may come several times.
 
-    Raises ``UsageError`` for a stray word, a missing value or a key that is given twice.
+    ``kinds`` say which keys name components. Raises ``UsageError`` for a stray word, a missing value or a key that is given twice.
     """
-    switches, values, repeated = set(switches), set(values), set(repeated)
-    line = CommandLine()
+    flags, keys = _split(argv, set(switches), set(values), set(repeated))
+    line = CommandLine(flags)
+    for key, text in keys:
+        _set_key(line.raw, key, text, kinds)
+    return line
+
+
+def parse_flags(
+    argv: Sequence[str], *, switches: Iterable[str], values: Iterable[str], repeated: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Read the flags of the command itself alone, before it is known which kinds of components there are."""
+    return _split(argv, set(switches), set(values), set(repeated))[0]
+
+
+def _split(
+    argv: Sequence[str], switches: set[str], values: set[str], repeated: set[str]
+) -> tuple[dict[str, Any], list[tuple[str, str | None]]]:
+    """Return the flags, and each other key with its text."""
+    flags: dict[str, Any] = {}
+    keys: list[tuple[str, str | None]] = []
     words = list(argv)
     while words:
         word = words.pop(0)
@@ -50,15 +73,15 @@ def parse(
         if key in switches:
             if given:
                 raise UsageError(f"--{key.replace('_', '-')} takes no value, got {shown(text)}; write it alone")
-            line.flags[key] = True
+            flags[key] = True
             continue
         if not given:
             text = words.pop(0) if words and not words[0].startswith("--") else None  # type: ignore[assignment]
         if key in values or key in repeated:
-            _set_flag(line.flags, key, text, key in repeated)
+            _set_flag(flags, key, text, key in repeated)
         else:
-            _set_key(line.raw, key, text)
-    return line
+            keys.append((key, text))
+    return flags, keys
 
 
 TEXTS = frozenset(
@@ -133,15 +156,15 @@ def _set_flag(flags: dict[str, Any], key: str, text: str | None, repeated: bool)
         flags[key] = text
 
 
-def _set_key(raw: dict[str, Any], dotted: str, text: str | None) -> None:
+def _set_key(raw: dict[str, Any], dotted: str, text: str | None, kinds: Kinds) -> None:
     option = "--" + dotted.replace("_", "-")
     path = dotted.split(".")
     if not all(path):
         raise UsageError(f"{option} has an empty part; keys are written --section.key")
-    if path[0] in LISTS and len(path) == 1:
+    if path[0] in kinds.lists and len(path) == 1:
         _name_several(raw, path[0], text)
         return
-    if len(path) == 1 and path[0] in SLOTS:
+    if len(path) == 1 and path[0] in kinds.slots:
         if text is None:
             raise UsageError(f"{option} needs a name; `mt-plugins list --components` shows the installed ones")
         path = [path[0], "name"]
@@ -153,6 +176,8 @@ def _set_key(raw: dict[str, Any], dotted: str, text: str | None) -> None:
     node = raw
     for part in path[:-1]:
         child = node.setdefault(part, {})
+        if node is raw and isinstance(child, str) and part not in SECTIONS:  # a kind that nobody has brought
+            child = node[part] = {"name": child}
         if not isinstance(child, dict):
             raise UsageError(
                 f"{option} reaches into {part!r}, which is already given as {shown(child)}; keep one of them"
@@ -190,17 +215,17 @@ EXCLUDES = {
 """Key → another one of its section that replaces it when it is given on top."""
 
 
-def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+def merge(lower: Mapping[str, Any], upper: Mapping[str, Any], kinds: Kinds = CORE_KINDS) -> dict[str, Any]:
     """``upper`` wins, key by key. A slot whose name changes is replaced whole: the old options belong to another thing."""
-    merged = _slots(lower)
-    for key, value in _slots(upper).items():
+    merged = _slots(lower, kinds)
+    for key, value in _slots(upper, kinds).items():
         below = merged.get(key)
-        if key in LISTS and isinstance(value, dict) and isinstance(below, dict):
+        if key in kinds.lists and isinstance(value, dict) and isinstance(below, dict):
             merged[key] = below | {name: _over(below.get(name), options) for name, options in value.items()}
         elif (
             not isinstance(value, dict)
             or not isinstance(below, dict)
-            or (key in SLOTS and "name" in value and value["name"] != below.get("name", SLOTS[key]))
+            or (key in kinds.slots and "name" in value and value["name"] != below.get("name", kinds.slots[key]))
         ):
             merged[key] = value
         else:
@@ -214,19 +239,19 @@ def _over(below: Any, options: Any) -> Any:
     return {**below, **options} if isinstance(below, dict) and isinstance(options, dict) else options
 
 
-def _slots(raw: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _slot(key, value) for key, value in underscore_keys(raw, "the config").items()}
+def _slots(raw: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
+    return {key: _slot(key, value, kinds) for key, value in underscore_keys(raw, "the config").items()}
 
 
-def _slot(key: str, value: Any) -> Any:
+def _slot(key: str, value: Any, kinds: Kinds) -> Any:
     """A bare name stands for a slot without options, nothing for an empty section; several components become a mapping by name."""
-    if key in LISTS:
+    if key in kinds.lists:
         return _by_name(value)
-    if key not in SLOTS and key not in SECTIONS:
+    if key not in kinds.slots and key not in SECTIONS:
         return value
     if value is None:
         return {}
-    if key in SLOTS and isinstance(value, str):
+    if key in kinds.slots and isinstance(value, str):
         return {"name": value}
     return underscore_keys(value, key) if isinstance(value, Mapping) else value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os import fspath
 from pathlib import Path
 from typing import Any
@@ -191,3 +191,9 @@ def _plain_value(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain_value(item) for key, item in value.items()}
     return [_plain_value(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def as_read(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config as it comes back from a file that it is written into."""
+    content: dict[str, Any] = yaml.safe_load(write_yaml(dict(raw)))
+    return content

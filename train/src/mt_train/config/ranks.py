@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from mt_core.config.strict import parse_whole_number
 from mt_core.errors import UsageError
+from mt_train.config.digits import parse_whole_number
 
 MOST_PROCESSES = 100_000
 """Above this a number of processes is a slip, and lists of ranks would take the memory of the machine."""

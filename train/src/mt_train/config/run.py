@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field, SerializeAsAny, ValidationError
@@ -9,7 +10,7 @@ from pydantic import Field, SerializeAsAny, ValidationError
 from mt_core.config.base import ModelConfig, MtConfig, Patterns
 from mt_core.config.faults import faults_of
 from mt_core.errors import ConfigError
-from mt_core.hookspecs import LISTS, SLOTS
+from mt_core.kinds import CORE_KINDS
 from mt_train.config.sections import (
     CheckpointConfig,
     DataConfig,
@@ -77,6 +78,9 @@ class RunConfig(MtConfig):
     task_print: SlotRef
     callbacks: tuple[SlotRef, ...] = ()
     trackers: tuple[SlotRef, ...] = ()
+    extensions: Mapping[str, SlotRef | tuple[SlotRef, ...]] = Field(
+        default_factory=dict, description="components of kinds that plugins bring, by the key of their kind"
+    )
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()
     parallel: ParallelConfig = ParallelConfig()
@@ -93,6 +97,9 @@ class RunConfig(MtConfig):
 
     def as_raw(self) -> dict[str, Any]:
         """The nested mapping that resolves to this config again: the content of ``run.yaml``."""
-        raw: dict[str, Any] = {slot: getattr(self, slot).as_raw() for slot in SLOTS}
-        raw |= {key: [each.as_raw() for each in getattr(self, key)] for key in LISTS if getattr(self, key)}
+        raw: dict[str, Any] = {slot: getattr(self, slot).as_raw() for slot in CORE_KINDS.slots}
+        several = {key: getattr(self, key) for key in CORE_KINDS.lists} | dict(self.extensions)
+        for key, chosen in several.items():
+            if chosen:
+                raw[key] = chosen.as_raw() if isinstance(chosen, SlotRef) else [each.as_raw() for each in chosen]
         return raw | {section: getattr(self, section).model_dump(mode="json") for section in SECTIONS}

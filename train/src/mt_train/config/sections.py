@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mt_core.config.base import MOST_ROWS, MOST_TOKENS, MtConfig, Patterns
+from mt_core.config.base import MtConfig, Patterns
 from mt_train.config.deepspeed import DeepSpeedOptions
 from mt_train.config.pace import Paced
 from mt_train.config.ranks import MOST_PROCESSES
@@ -16,6 +16,9 @@ from mt_train.config.texts import TEMPLATES, template_source, text_or_file
 Level = Literal["debug", "info", "warning", "error"]
 Truncation = Literal["error", "drop", "left", "right", "middle", "split"]
 Packing = Literal["best_fit", "sequential"]
+
+MOST_TOKENS, MOST_ROWS = 1_073_741_824, 10_000_000
+"""Of one row; at a time, or in one optimizer step. What is larger is a slip, and is told so before anything takes memory for it."""
 
 PAD_MULTIPLE = 8
 """Kernels like rows of such a length, and few shapes occur."""

@@ -8,7 +8,6 @@ from itertools import islice
 from typing import Literal
 
 from mt_core.data.shapes import rename_columns
-from mt_core.data.special_tokens import special_token_finder
 from mt_core.errors import DataError
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Dataset, Rejected, Row, Sample
@@ -17,6 +16,7 @@ from mt_train.data.measures import measure
 from mt_train.data.outcomes import Outcome, encode_rows
 from mt_train.data.row_statistics import NO_TRAINED_TOKEN, RowStatistics
 from mt_train.data.samples import EncodedSamples
+from mt_train.data.special_texts import special_token_finder
 
 
 @dataclass(frozen=True, kw_only=True)

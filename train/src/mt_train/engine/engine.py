@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from mt_core.adapters.base import Adapter
-from mt_core.groups import group_sizes
 from mt_core.nn import Batch
 from mt_core.nn.batch import mean_of
 from mt_core.protocols import GradientTransform
 from mt_train.engine.averaging import Averaging, use_averaged_weights
 from mt_train.engine.build import gather_parameters
 from mt_train.engine.gathering import forget_modules, gather_around_loss
+from mt_train.engine.group_sizes import group_sizes
 from mt_train.engine.norms import settle_norm
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process, agree, all_reduce, redirect_prints
@@ -78,7 +78,6 @@ class Engine:
         self.plan = plan
         self.process = process
         self.module = module
-        self.before_update: Callable[[], object] = lambda: None
         self.adapter = adapter or Adapter()
         transform = None if isinstance(optimizer, torch.optim.Optimizer) else optimizer
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -126,11 +125,17 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------------------- training
 
-    def train_step(self, window: Sequence[Batch], stop: Callable[[], bool] = lambda: False) -> StepResult:
+    def train_step(
+        self,
+        window: Sequence[Batch],
+        stop: Callable[[], bool] = lambda: False,
+        before_update: Callable[[], object] = lambda: None,
+    ) -> StepResult:
         """One optimizer step over this rank's micro-batches; every rank brings equally many.
 
         A loss or gradient that is not finite leaves parameters and moments as they were. What ``stop`` says after the
-        last backward travels with the sums, so that all ranks hear of it in the same step.
+        last backward travels with the sums, so that all ranks hear of it in the same step. ``before_update`` is called once
+        all gradients are there, and nothing is updated yet.
         """
         size = self._size(window)
         scale = self._factor(size)
@@ -148,7 +153,7 @@ class Engine:
             if not last:
                 self._engine.step()
         assert sums is not None, "an optimizer step needs at least one micro-batch on every rank"
-        self.before_update()
+        before_update()
         wish = torch.full((1,), float(stop()), device=sums.device)
         return self._update(all_reduce(torch.cat([sums, wish])), size)
 

@@ -1,7 +1,7 @@
 """Slices of optimizer state, as DeepSpeed spreads them over ranks: (name, start, length) and the tensors there.
 
-The private attributes of DeepSpeed that this takes are used in this file only (contract test:
-tests/core/engine/test_fragments.py). Reading and writing need no communication.
+Most private attributes of DeepSpeed that are used at all are used here; averaging, pipelines and transforms of gradients use a few
+more (tests/train/engine/test_layouts.py runs all of them). Reading and writing need no communication.
 
 Starts and lengths count elements of the flattened parameter.
 """

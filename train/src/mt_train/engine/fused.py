@@ -31,7 +31,12 @@ class FusedEngine(Engine):
             if id(parameter) in self._group_of:
                 parameter.register_post_accumulate_grad_hook(self._take_gradient)  # type: ignore[no-untyped-call]
 
-    def train_step(self, window: Sequence[Batch], stop: Callable[[], bool] = lambda: False) -> StepResult:
+    def train_step(
+        self,
+        window: Sequence[Batch],
+        stop: Callable[[], bool] = lambda: False,
+        before_update: Callable[[], object] = lambda: None,
+    ) -> StepResult:
         """See ``Engine``."""
         assert len(window) == 1, "the plan refuses several micro-batches: they would have to be added up"
         size, batch = self._size(window), window[0].to(self.process.device)
@@ -44,7 +49,7 @@ class FusedEngine(Engine):
         values = torch.cat([all_reduce(torch.cat([sums, wish])), norm.float().reshape(1)]).tolist()
         if not (math.isfinite(values[0]) and math.isfinite(values[-1])):
             return self._result(values, size, applied=False)
-        self.before_update()
+        before_update()
         clip, norm_now = self.plan.clip_norm, values[-1]
         factor = clip / (norm_now + 1e-6) if clip and norm_now > clip else 1.0
         self._pass(batch, size, lambda each: self._update_one(each, factor))

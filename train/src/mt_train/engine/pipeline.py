@@ -67,6 +67,7 @@ class PipelineEngine(Engine):
         for _, parameter in stage.model.named_parameters():
             if parameter.is_meta and parameter.is_floating_point():  # as DeepSpeed did with the real ones
                 parameter.data = parameter.data.to(DTYPES[plan.dtype])
+        self._before_update: Callable[[], object] = lambda: None
         self._hook_into_the_step()
 
     def _hook_into_the_step(self) -> None:
@@ -81,7 +82,7 @@ class PipelineEngine(Engine):
         update = self._engine._INSTRUCTION_MAP[schedule.OptimizerStep]
 
         def update_after_hooks(engine: Any, **keywords: Any) -> None:
-            self.before_update()
+            self._before_update()
             if self.directions is not None:
                 self.directions.clip_and_take()
             update(engine, **keywords)
@@ -104,9 +105,14 @@ class PipelineEngine(Engine):
 
     # ------------------------------------------------------------------------------------------------------- training
 
-    def train_step(self, window: Sequence[Batch], stop: Callable[[], bool] = lambda: False) -> StepResult:
+    def train_step(
+        self,
+        window: Sequence[Batch],
+        stop: Callable[[], bool] = lambda: False,
+        before_update: Callable[[], object] = lambda: None,
+    ) -> StepResult:
         """See ``Engine``. What ``stop`` says after the step travels with its sums."""
-        size = self._size(window)
+        size, self._before_update = self._size(window), before_update
         gas = self._engine.gradient_accumulation_steps()
         self._engine.micro_batches = len(window)  # the last window of an epoch may be shorter
         self._engine.train_batch(self.module.feed.fill(window, gas * self._factor(size)))

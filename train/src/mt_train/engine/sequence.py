@@ -10,7 +10,7 @@ Shapes: B rows, T tokens of a row, S ranks that share it, N query heads, K key/v
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch.distributed as dist
 from torch import Tensor
@@ -20,6 +20,7 @@ from mt_train.engine.processes import Process
 
 if TYPE_CHECKING:
     from mt_core.nn import AttentionFn, BlockContext
+    from mt_core.nn.context import AttentionOptions
 
 
 def sequence_group(process: Process, size: int) -> Any:
@@ -49,16 +50,13 @@ class UlyssesAttention:
         k_BSKH: Tensor,
         v_BSKH: Tensor,
         context: BlockContext,
-        *,
-        scale: float | None = None,
-        window: int | None = None,
-        softcap: float | None = None,
+        **options: Unpack[AttentionOptions],
     ) -> Tensor:
         """T/S tokens of all heads in, and out again; ``context.document_ids_BT`` are those of the whole rows."""
         from deepspeed.sequence.layer import DistributedAttention
 
         def core(q: Tensor, k: Tensor, v: Tensor, *rest: Any, **named: Any) -> Tensor:
-            return self.whole(q, k, v, context, scale=scale, window=window, softcap=softcap)
+            return self.whole(q, k, v, context, **options)
 
         times = math.lcm(k_BSKH.shape[2], self._size) // k_BSKH.shape[2]
         if times > 1:

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mt_core.losses import counts_tokens
 from mt_core.model_protocols import Objective
 from mt_core.nn import NOT_TRAINED, Batch, TokenObjective, TokenScores, TrainModel, token_scores
 from mt_core.nn.batch import mean_of
 from mt_core.protocols import Sample, Tokenizer
 from mt_train.data.loader import make_batch
 from mt_train.data.samples import EncodedSamples
+from mt_train.tracking.loss_units import counts_tokens
 
 
 @dataclass(kw_only=True)

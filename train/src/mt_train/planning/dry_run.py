@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,22 @@ import torch
 from torch import nn
 
 from mt_core.errors import ConfigError, Fault, MtError
-from mt_core.groups import group_sizes
-from mt_core.model_protocols import Quantizer
 from mt_core.nn import Layer, TrainModel
 from mt_core.nn.loss import CHUNK_TOKENS
-from mt_core.nn.meta import on_meta
-from mt_train.assemble.adapted import inject
 from mt_train.assemble.data import RunData, build_data, make_loader
-from mt_train.assemble.model import parameter_groups, pipeline_layers
+from mt_train.assemble.injection import inject
+from mt_train.assemble.model import parameter_groups
 from mt_train.assemble.own_files import files_of_components
+from mt_train.assemble.parts import Parts
 from mt_train.assemble.report import example, model_title, warnings
 from mt_train.assemble.run import RunOptions
 from mt_train.assemble.weights import adapter_weights, weights_of
 from mt_train.checkpoint.folder import check_usable
+from mt_train.config.run import RunConfig
 from mt_train.data.packing import padded_size
 from mt_train.engine.build import DTYPES, build_quantized, stored_layers, without_memory
+from mt_train.engine.group_sizes import group_sizes
+from mt_train.engine.meta import on_meta
 from mt_train.engine.plan import Plan, make_plan
 from mt_train.engine.processes import Process
 from mt_train.engine.stages import cut
@@ -37,10 +37,9 @@ from mt_train.planning.activations import layer_activations
 from mt_train.planning.memory import Content, LayerActivations
 from mt_train.planning.moments import state_bytes
 from mt_train.planning.rates import sample_rates
-from mt_train.plugins.resolve import Resolved
 
 
-def dry_run(resolved: Resolved, options: RunOptions, *, world: int) -> dict[str, Any]:
+def dry_run(parts: Parts, options: RunOptions, *, world: int) -> dict[str, Any]:
     """Return what a run on ``world`` ranks would do and hold, as plain data; ``--json`` prints it, bytes and counts.
 
     Raises ``ConfigError`` with every fault of folder, layout, rows, tokenizer, model and weights; alone, a fault is raised as it is.
@@ -50,19 +49,19 @@ def dry_run(resolved: Resolved, options: RunOptions, *, world: int) -> dict[str,
     with faults.collect():
         if options.output is not None:
             replaces = options.overwrite or options.anew
-            resume, own = options.checkpoint is not None, files_of_components(resolved)
+            resume, own = options.checkpoint is not None, files_of_components(parts)
             check_usable(options.output, overwrite=replaces, resume=resume, own=own)
     with faults.collect():
-        plan = make_plan(resolved.config, world=world, device=_device(), offers=resolved.offers.values())
+        plan = make_plan(parts.config, world=world, device=_device(), offers=parts.offers.values())
     with faults.collect():
-        data = build_data(resolved)
+        data = build_data(parts)
     with faults.collect():
-        drawn = draw(resolved, plan.pipeline if plan is not None else 1, options.checkpoint)
+        drawn = draw(parts, plan.pipeline if plan is not None else 1, options.checkpoint)
     faults.raise_all()
     assert plan is not None, "what is missing has left a fault"
     assert data is not None, "what is missing has left a fault"
     assert drawn is not None, "what is missing has left a fault"
-    return _about(resolved, plan, data, drawn)
+    return _about(parts, plan, data, drawn)
 
 
 class _Faults:
@@ -110,39 +109,37 @@ class Drawing:
         return [layers[start:end] for start, end in pairwise(self.bounds)]
 
 
-def draw(resolved: Resolved, stages: int, checkpoint: Path | None = None) -> Drawing:
+def draw(parts: Parts, stages: int, checkpoint: Path | None = None) -> Drawing:
     """The model with its adapter. Raises ``MtError`` for weights with other names and for a model that cannot be cut."""
-    make = partial(resolved.build, "train_model", resolved.config.model.options)
     if stages > 1:
-        parts = cut(make, pipeline_layers(resolved), stages)
-        model, bounds = parts.model, parts.bounds
+        stage = cut(parts.model, parts.pipeline_layers(), stages)
+        model, bounds = stage.model, stage.bounds
     else:
         with without_memory():
-            model = make()
+            model = parts.model()
         bounds = (0, len(model.layers()))
     names = [name for name, _ in model.named_parameters()]
-    weights_of(resolved, names, lambda text: None, checkpoint, adapted=True)
+    weights_of(parts, names, lambda text: None, checkpoint, adapted=True)
     with on_meta():
-        adapter = inject(resolved, model, checkpoint=checkpoint)
+        adapter = inject(parts, model, checkpoint=checkpoint)
     own = [name for name, _ in model.named_parameters() if name not in set(names)]
-    adapter_weights(resolved, model, adapter, names, own, checkpoint)
-    groups = parameter_groups(resolved, model, adapter)
-    return Drawing(model=model, bounds=bounds, groups=groups, quantized=_quantized_bytes(resolved, make))
+    adapter_weights(parts, model, adapter, names, own, checkpoint)
+    groups = parameter_groups(parts, model, adapter)
+    return Drawing(model=model, bounds=bounds, groups=groups, quantized=_quantized_bytes(parts))
 
 
-def _quantized_bytes(resolved: Resolved, make: Callable[[], TrainModel]) -> dict[str, int]:
+def _quantized_bytes(parts: Parts) -> dict[str, int]:
     """Found on a model of its own: the activations are those of the dense layers, which fake tensors can run."""
-    quantizer: Quantizer | None = resolved.build("quantizer", resolved.config.quantizer.options)
+    quantizer = parts.quantizer()
     if quantizer is None:
         return {}
-    layers = stored_layers(build_quantized(make, quantizer, torch.device("meta")))
+    layers = stored_layers(build_quantized(parts.model, quantizer, torch.device("meta")))
     return {f"{name}.weight": layer.stored_bytes for name, layer in layers}
 
 
-def contents(resolved: Resolved, plan: Plan, drawn: Drawing) -> list[Content]:
+def contents(parts: Parts, plan: Plan, drawn: Drawing) -> list[Content]:
     """Return what the ranks of each stage have."""
-    make = partial(resolved.build, "optimizer", resolved.config.optimizer.options)
-    kept = state_bytes(make, drawn.groups, flat=plan.zero_stage > 0)
+    kept = state_bytes(parts.optimizer, drawn.groups, flat=plan.zero_stage > 0)
     dense = {id(parameter) for name, parameter in drawn.model.named_parameters() if name not in drawn.quantized}
     quantized = sum(drawn.quantized.values())  # all on one stage: no quantizer goes with a pipeline
     return [_content(layers, drawn.groups, kept, dense, quantized) for layers in drawn.stages()]
@@ -170,17 +167,17 @@ def _distinct(layers: Sequence[Layer]) -> list[nn.Parameter]:
 # ------------------------------------------------------------------------------------------------------------- the plan
 
 
-def _about(resolved: Resolved, plan: Plan, data: RunData, drawn: Drawing) -> dict[str, Any]:
-    config = resolved.config
+def _about(parts: Parts, plan: Plan, data: RunData, drawn: Drawing) -> dict[str, Any]:
+    config = parts.config
     loader = make_loader(config, data, plan, Process(0, plan.world, 0, torch.device("cpu")))
     steps = config.train.steps or loader.steps_in(config.train.epochs or 1.0)
-    schedule = resolved.build("schedule", config.schedule.options, total_steps=steps)  # which may refuse so few
+    schedule = parts.schedule(steps)  # which may refuse so few
     rate = float(getattr(config.optimizer.options, "lr", 0.0))
-    row_tokens = _row_tokens(resolved, data)
+    row_tokens = _row_tokens(config, data)
     parameters = list(drawn.model.parameters())
     return {
         "schema": 1,
-        "model": model_title(resolved),
+        "model": model_title(parts),
         "parameters": {
             "total": sum(parameter.numel() for parameter in parameters),
             "trained": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
@@ -207,19 +204,18 @@ def _about(resolved: Resolved, plan: Plan, data: RunData, drawn: Drawing) -> dic
         },
         "steps": steps,
         "epochs": None if data.stream else config.train.epochs or steps / loader.steps_in(1.0),
-        "stages": _stages(resolved, plan, drawn, row_tokens),
+        "stages": _stages(parts, plan, drawn, row_tokens),
     }
 
 
-def _row_tokens(resolved: Resolved, data: RunData) -> int:
+def _row_tokens(config: RunConfig, data: RunData) -> int:
     """Tokens of the longest row, padding included."""
-    config = resolved.config
     if config.data.batching == "packing":
         return config.train.sequence_len
     return padded_size(int(data.train.lengths.max()), config.data.pad_multiple, config.train.sequence_len)
 
 
-def _stages(resolved: Resolved, plan: Plan, drawn: Drawing, row_tokens: int) -> list[dict[str, Any]]:
+def _stages(parts: Parts, plan: Plan, drawn: Drawing, row_tokens: int) -> list[dict[str, Any]]:
     tokens = -(-row_tokens // plan.sequence)
     counted = layer_activations(
         drawn.model.layers(), rows=plan.micro_batch_size, tokens=tokens, dtype=DTYPES[plan.dtype]
@@ -236,17 +232,17 @@ def _stages(resolved: Resolved, plan: Plan, drawn: Drawing, row_tokens: int) -> 
                 "gradients": asdict(memory.gradients(plan, content)),
                 "optimizer": asdict(memory.optimizer_state(plan, content)),
                 "buffers": asdict(memory.buffers(plan, content)),
-                "activations": _activations(resolved, plan, number, counted, (start, end), tokens),
+                "activations": _activations(parts.config, plan, number, counted, (start, end), tokens),
             },
         }
         for number, ((start, end), layers, content) in enumerate(
-            zip(pairwise(drawn.bounds), drawn.stages(), contents(resolved, plan, drawn), strict=True)
+            zip(pairwise(drawn.bounds), drawn.stages(), contents(parts, plan, drawn), strict=True)
         )
     ]
 
 
 def _activations(
-    resolved: Resolved,
+    config: RunConfig,
     plan: Plan,
     stage: int,
     counted: Sequence[LayerActivations] | None,
@@ -259,11 +255,11 @@ def _activations(
     head = 0
     if bounds[1] > len(counted):
         width = counted[-1].entering // (memory.BYTES[plan.dtype] * rows * tokens)
-        vocabulary = resolved.config.model.options.vocab_size
+        vocabulary = config.model.options.vocab_size
         head = memory.head_activations(
             plan, tokens=rows * tokens, width=width, vocabulary=vocabulary, chunk=CHUNK_TOKENS
         )
-    recompute = resolved.config.train.activation_checkpointing
+    recompute = config.train.activation_checkpointing
     return asdict(memory.activations(plan, stage, counted[slice(*bounds)], head, recompute=recompute))
 
 

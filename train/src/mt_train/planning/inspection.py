@@ -11,6 +11,8 @@ from mt_core.config.base import ModelConfig
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.plugins.metadata import BUILT_IN
 from mt_train.assemble.data import RunData
+from mt_train.assemble.parts import Parts
+from mt_train.config.run import RunConfig
 from mt_train.data.row_statistics import RowStatistics
 from mt_train.data.sample_text import examples
 from mt_train.plugins.resolve import Resolved, resolve
@@ -35,17 +37,16 @@ def resolve_rows(raw: Mapping[str, Any], host: PluginHost) -> Resolved:
     own = [Offer("model", family, built_in.info), Offer("train_model", train_model, built_in.info)]
     built_in.offers.extend(own)
     try:
-        found = resolve({**raw, "model": {"name": ANY_MODEL}}, host)
-        tokenizer = found.build("tokenizer", found.config.tokenizer.options)
+        tokenizer = Parts.of(resolve({**raw, "model": {"name": ANY_MODEL}}, host)).tokenizer
         return resolve({**raw, "model": {"name": ANY_MODEL, "vocab_size": tokenizer.size}}, host)
     finally:
         for offer in own:  # the host is the caller's
             built_in.offers.remove(offer)
 
 
-def describe_rows(resolved: Resolved, data: RunData, *, count: int) -> dict[str, Any]:
+def describe_rows(config: RunConfig, data: RunData, *, count: int) -> dict[str, Any]:
     """Everything that is known of the rows, and ``count`` examples, as plain data; ``--json`` prints it."""
-    config, splits = resolved.config, {"train": data.train, "held_out": data.held_out}
+    splits = {"train": data.train, "held_out": data.held_out}
     reports = {name: samples.report for name, samples in splits.items() if samples.report.rows_read or len(samples)}
     whole = RowStatistics.total(reports.values())
     chosen = {slot: getattr(config, slot).name for slot in ("dataset", "objective", "tokenizer", "model")}

@@ -8,7 +8,7 @@ from typing import Any
 
 from mt_core.errors import OutputError, UsageError
 from mt_core.protocols import Schedule
-from mt_train.plugins.resolve import Resolved
+from mt_train.assemble.parts import Parts
 
 SHOWN = 49
 """Updates whose rate is on the console."""
@@ -36,15 +36,15 @@ def picture_path(given: str) -> Path:
     return path
 
 
-def draw_rates(resolved: Resolved, about: Mapping[str, Any], path: Path) -> None:
+def draw_rates(parts: Parts, about: Mapping[str, Any], path: Path) -> None:
     """A PNG of the planned rate of each parameter group over all steps of a plan. Raises ``OutputError``."""
     from mt_train.tracking.plot import plot_rates
 
-    config, steps = resolved.config, about["steps"]
-    schedule = resolved.build("schedule", config.schedule.options, total_steps=steps)
+    steps = about["steps"]
+    schedule = parts.schedule(steps)
     updates = sorted({*range(0, steps, max(1, steps // DRAWN)), steps - 1})
     groups = {group["name"]: group["lr"] for group in about["groups"]}
-    title = f"schedule {config.schedule.name}, {steps:,} updates"
+    title = f"schedule {parts.config.schedule.name}, {steps:,} updates"
     try:
         plot_rates([k + 1 for k in updates], [schedule(k) for k in updates], groups, path, title)
     except OSError as error:

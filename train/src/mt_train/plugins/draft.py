@@ -14,6 +14,7 @@ from mt_core.config.base import MtConfig
 from mt_core.config.faults import faults_of
 from mt_core.errors import Fault
 from mt_core.plugins.host import Offer, PluginHost
+from mt_train.plugins.composition import Part, Uses
 
 Origins = dict[str, str]
 """Dotted key → where its value came from."""
@@ -29,6 +30,10 @@ class Draft:
     faults: list[Fault] = field(default_factory=list)
     offers: dict[str, Offer] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, tuple[Part, ...] | None] = field(default_factory=dict)
+    uses: dict[str, Uses] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+    """Keys of kinds that a chosen component takes of the run."""
     weights_path: Path | None = None
     weights_format: WeightsFormat | None = None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from mt_core.components import ModelFamily, TokenizerComponent
 from mt_core.errors import MtError, did_you_mean
-from mt_core.hookspecs import SLOTS
+from mt_core.kinds import CORE_KINDS
 from mt_train.config.run import ModelOptions, ModelRef
 from mt_train.plugins.draft import Draft
 from mt_train.plugins.hub import located
@@ -31,7 +31,7 @@ def tokenizer_beside_weights(folder: Path | None) -> tuple[str, dict[str, Any]]:
         return "huggingface", {"path": str(folder)}
     if folder is not None and (folder / "tokenizer.model").is_file():
         return "sentencepiece", {"path": str(folder / "tokenizer.model")}
-    return str(SLOTS["tokenizer"]), {}
+    return str(CORE_KINDS["tokenizer"].default), {}
 
 
 def fill_model(draft: Draft) -> None:

@@ -1,49 +1,84 @@
-"""Components that are made of others of their kind, such as a mix of datasets: found and checked before anything is built."""
+"""What the components of a run are made of, and take of the run: found and checked before anything is built."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
+from mt_core.components import PartChoice
 from mt_core.config.base import MtConfig
 from mt_core.errors import ComponentError
+from mt_core.kinds import Kind
 from mt_core.plugins.host import Offer
+from mt_train.config.run import SlotRef
+from mt_train.plugins.composition import Part, Uses
 from mt_train.plugins.draft import Draft
 
 
-@dataclass(frozen=True)
-class Part:
-    """A component, its options, and what it is made of in turn; ``None`` where it is made of nothing."""
-
-    offer: Offer
-    options: MtConfig
-    parts: tuple[Part, ...] | None
-
-    def build(self, **keywords: Any) -> Any:
-        """What the component builds, its parts first."""
-        return self.offer.component.build(self.options, **with_parts(self.parts, keywords))
-
-
-def with_parts(parts: tuple[Part, ...] | None, keywords: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a ``build``, with what its parts build where it has any."""
-    return keywords if parts is None else {**keywords, "parts": [part.build(**keywords) for part in parts]}
-
-
 def parts_of(draft: Draft, offer: Offer, options: MtConfig, key: str) -> tuple[Part, ...] | None:
-    """The parts that the options name; whatever is wrong with one is a fault under its key."""
+    """Return the parts that the options name; whatever is wrong with one is a fault under its key."""
     if offer.component.parts is None:
         return None
     found = []
-    for place, given in offer.component.parts(options).items():
-        where = f"{key}.{place}"
-        try:
-            inner = draft.host.get(offer.kind, str(given.get("name", "")))
-        except ComponentError as error:
-            draft.fault(where, str(error))
-            continue
-        values = {name.replace("-", "_"): value for name, value in given.items() if name != "name"}
-        own = draft.validated(inner.component.config, values, where)
-        if own is not None:
-            draft.offers[where] = inner
-            found.append(Part(inner, own, parts_of(draft, inner, own, where)))
+    for place, choice in offer.component.parts(options).items():
+        if (part := _part(draft, offer, choice, f"{key}.{place}")) is not None:
+            found.append(part)
     return tuple(found)
+
+
+def _part(draft: Draft, whole: Offer, choice: PartChoice, where: str) -> Part | None:
+    name = choice.kind or whole.kind
+    try:
+        inner = draft.host.get(name, choice.name)
+    except ComponentError as error:
+        draft.fault(where, str(error))
+        return None
+    kind = draft.host.kinds[name]
+    if lacking := _lacking(kind, draft.host.kinds[whole.kind]):
+        draft.fault(where, f"{whole.kind} {whole.component.name} cannot be made of a {kind.words}: {lacking}")
+        return None
+    values = {key.replace("-", "_"): value for key, value in choice.options.items()}
+    options = draft.validated(inner.component.config, values, where)
+    if options is None:
+        return None
+    draft.offers[where] = inner
+    return Part(kind, inner, options, parts_of(draft, inner, options, where), uses_of(draft, inner, where))
+
+
+def uses_of(draft: Draft, offer: Offer, key: str, above: tuple[str, ...] = ()) -> Uses:
+    """Return what a component takes of the run. ``above`` are kinds whose components are being followed, to find a circle."""
+    found: dict[str, Part | Mapping[str, Part] | None] = {}
+    for name in offer.component.uses:
+        kind = draft.host.kinds.get(name)
+        here = f"{offer.kind} {offer.component.name} uses {name!r}"
+        if kind is None:
+            draft.fault(key, f"{here}, and no plugin that is loaded brings that kind.", "Install the one that does.")
+        elif not kind.key:
+            draft.fault(key, f"{here}, and a run names no {kind.words}; it is a part.", "Name it in `parts` instead.")
+        elif name in above:
+            draft.fault(key, f"{here}, in a circle: {' → '.join([*above, name])}.", "Take one of them out.")
+        elif lacking := _lacking(kind, draft.host.kinds[offer.kind]):
+            draft.fault(key, f"{here}, which cannot be built there: {lacking}")
+        else:
+            draft.used.add(kind.key)
+            found[kind.key] = _used(draft, kind, (*above, name))
+    return found
+
+
+def _used(draft: Draft, kind: Kind, above: tuple[str, ...]) -> Part | Mapping[str, Part] | None:
+    chosen = draft.values.get(kind.key)
+    if kind.slot == "one":
+        return None if chosen is None else _of_run(draft, kind, chosen, kind.name, above)
+    return {each.name: _of_run(draft, kind, each, f"{kind.name}:{each.name}", above) for each in chosen or ()}
+
+
+def _of_run(draft: Draft, kind: Kind, chosen: SlotRef, place: str, above: tuple[str, ...]) -> Part:
+    offer = draft.offers[place]
+    return Part(kind, offer, chosen.options, draft.parts.get(place), uses_of(draft, offer, kind.key, above))
+
+
+def _lacking(kind: Kind, whole: Kind) -> str:
+    """What a part of this kind is built with and its whole does not get; empty where nothing is amiss."""
+    lacking = [name for name in kind.given if name not in whole.given]
+    if not lacking:
+        return ""
+    return f"build of a {kind.words} gets {', '.join(lacking)}, and that of a {whole.words} does not."

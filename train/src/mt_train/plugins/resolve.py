@@ -14,19 +14,20 @@ from typing import Any, get_args
 from mt_core.components import AdapterComponent, ModelFamily, ObjectiveComponent, WeightsFormat
 from mt_core.config.base import NOTHING
 from mt_core.config.faults import HINTED
-from mt_core.config.secrets import secret_keys
 from mt_core.errors import ComponentError, ConfigError, did_you_mean, shown
-from mt_core.hookspecs import LISTS, SLOTS
+from mt_core.kinds import CORE_KINDS, Kind
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.plugins.metadata import canonical
 from mt_train.config.commandline import merge
 from mt_train.config.names import expand
 from mt_train.config.plain import check_plain
 from mt_train.config.run import SECTIONS, RunConfig, SlotRef
+from mt_train.config.secrets import secret_keys
 from mt_train.config.sections import LEVEL_VARIABLE, Level
+from mt_train.plugins.composition import Part, Uses, with_parts
 from mt_train.plugins.draft import Draft, Origins
 from mt_train.plugins.model_slot import fill_model, fit_vocabulary, locate_weights, tokenizer_beside_weights
-from mt_train.plugins.parts import Part, parts_of, with_parts
+from mt_train.plugins.parts import parts_of, uses_of
 
 __all__ = ["Origins", "Resolved", "resolve"]
 
@@ -41,10 +42,14 @@ class Resolved:
     weights_path: Path | None
     origins: Origins
     parts: Mapping[str, tuple[Part, ...] | None] = field(default_factory=dict)
+    uses: Mapping[str, Uses] = field(default_factory=dict)
+    chosen: Mapping[str, SlotRef] = field(default_factory=dict)
+    """Each component that the run names, by its place among the offers: ``KIND``, or ``KIND:NAME`` where there may be several."""
 
     def build(self, kind: str, *arguments: Any, **keywords: Any) -> Any:
         """What the chosen component of a kind builds, its parts first."""
-        return self.offers[kind].component.build(*arguments, **with_parts(self.parts.get(kind), keywords))
+        made = with_parts(self.parts.get(kind), self.uses.get(kind, {}), keywords)
+        return self.offers[kind].component.build(*arguments, **made)
 
     @property
     def stem(self) -> str:
@@ -58,7 +63,7 @@ class Resolved:
 def resolve(raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = None) -> Resolved:
     """Fill, check and freeze. Raises ``ConfigError`` with every fault."""
     check_plain(raw)
-    draft = Draft(merge({}, expand(raw)), host, dict(origins or {}))
+    draft = Draft(merge({}, expand(raw), host.kinds), host, dict(origins or {}))
     _refuse_secrets(draft)
     _unknown_keys(draft)
     locate_weights(draft)
@@ -67,17 +72,33 @@ def resolve(raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = 
     fill_model(draft)
     _fill_slots(draft)
     fit_vocabulary(draft)
-    parts = _parts(draft)
-    for key, kind in LISTS.items():
-        _fill_list(draft, key, kind)
+    for kind in host.kinds.values():
+        if kind.slot == "many":
+            _fill_list(draft, kind.key, kind.name)
+    _find_parts(draft)
     _fill_sections(draft)
     if not draft.faults:
         _cross_checks(draft)
     if draft.faults:
         raise ConfigError(draft.faults)
+    chosen = {place: reference for _, place, reference in _chosen(draft)}
+    further = {key: draft.values.pop(key, None) for key in _further_keys(host)}
+    config = RunConfig(**draft.values, extensions={key: value for key, value in further.items() if value})
     return Resolved(
-        RunConfig(**draft.values), draft.offers, draft.weights_format, draft.weights_path, draft.origins, parts
+        config,
+        draft.offers,
+        draft.weights_format,
+        draft.weights_path,
+        draft.origins,
+        draft.parts,
+        draft.uses,
+        {"model": config.model, **chosen},
     )
+
+
+def _further_keys(host: PluginHost) -> list[str]:
+    """Keys of the kinds that plugins bring."""
+    return [kind.key for name, kind in host.kinds.items() if kind.key and name not in CORE_KINDS]
 
 
 def _refuse_secrets(draft: Draft) -> None:
@@ -89,20 +110,24 @@ def _refuse_secrets(draft: Draft) -> None:
 
 
 def _unknown_keys(draft: Draft) -> None:
-    known = [*SLOTS, *SECTIONS, *LISTS]
+    kinds = draft.host.kinds
+    known = [*kinds.slots, *SECTIONS, *kinds.lists]
     for number, key in enumerate([key for key in draft.raw if key not in known]):
         hint = did_you_mean(key, known).replace("_", "-") if number < HINTED else ""
         draft.fault(key or "''", "no such slot or section.", f"{hint}Known: {', '.join(known).replace('_', '-')}.")
         del draft.raw[key]
     for key, value in draft.raw.items():
-        if key not in LISTS and not isinstance(value, dict):
-            what = "a name or a mapping of keys" if key in SLOTS else "a mapping of keys"
+        if key not in kinds.lists and not isinstance(value, dict):
+            what = "a name or a mapping of keys" if key in kinds.slots else "a mapping of keys"
             draft.fault(key, f"must be {what}, got {shown(value)}.")
             draft.raw[key] = {}
 
 
 def _pick_components(draft: Draft) -> None:
-    for slot, default in SLOTS.items():
+    for kind in draft.host.kinds.values():
+        slot, default = kind.key, kind.default
+        if kind.slot != "one" or (kind.name not in CORE_KINDS and slot not in draft.raw):
+            continue
         given = draft.raw.get(slot, {})
         if given.get("name") is None:
             given.pop("name", None)
@@ -111,15 +136,16 @@ def _pick_components(draft: Draft) -> None:
             name, options = tokenizer_beside_weights(draft.weights_path)
             draft.raw[slot] = {**options, **given}
         if name is None:
-            installed = ", ".join(offer.component.name for offer in draft.host.offers("model"))
+            installed = ", ".join(offer.component.name for offer in draft.host.offers(kind.name))
+            option = slot.replace("_", "-")
             draft.fault(
                 slot,
                 "is required.",
-                f"Name an installed one, for instance --model NAME; installed: {installed or 'none'}.",
+                f"Name an installed one, for instance --{option} NAME; installed: {installed or 'none'}.",
             )
             continue
         try:
-            draft.offers[slot] = draft.host.get(slot, str(name))
+            draft.offers[kind.name] = draft.host.get(kind.name, str(name))
         except ComponentError as error:
             draft.fault(slot, str(error))
     if "model" in draft.offers:
@@ -147,7 +173,8 @@ def _apply_run_defaults(draft: Draft) -> None:
     for source, values in suggestions:
         for dotted, value in values.items():
             section, _, key = dotted.partition(".")
-            if section in SLOTS and draft.raw.get(section, {}).get("name", SLOTS[section]) != SLOTS[section]:
+            slots = draft.host.kinds.slots
+            if section in slots and draft.raw.get(section, {}).get("name", slots[section]) != slots[section]:
                 continue  # the suggestion is for the default component of that slot
             given = draft.raw.setdefault(section, {})
             if key in given or (dotted == "train.steps" and "epochs" in given):
@@ -157,9 +184,9 @@ def _apply_run_defaults(draft: Draft) -> None:
 
 
 def _fill_slots(draft: Draft) -> None:
-    for slot in SLOTS:
-        offer = draft.offers.get(slot)
-        if slot == "model" or offer is None:
+    for kind in draft.host.kinds.values():
+        slot, offer = kind.key, draft.offers.get(kind.name)
+        if kind.slot != "one" or kind.name == "model" or offer is None:
             continue
         given = {key: value for key, value in draft.raw.get(slot, {}).items() if key != "name"}
         options = draft.validated(offer.component.config, given, slot)
@@ -168,9 +195,45 @@ def _fill_slots(draft: Draft) -> None:
             draft.values[slot] = SlotRef(name=name, options=options)
 
 
-def _parts(draft: Draft) -> dict[str, tuple[Part, ...] | None]:
-    filled = [slot for slot in SLOTS if slot != "model" and slot in draft.values]
-    return {slot: parts_of(draft, draft.offers[slot], draft.values[slot].options, slot) for slot in filled}
+def _find_parts(draft: Draft) -> None:
+    """What each chosen component is made of, and then what it takes of the run, which may be made of something too."""
+    chosen = list(_chosen(draft))
+    for kind, place, reference in chosen:
+        draft.parts[place] = parts_of(draft, draft.offers[place], reference.options, _key_of(kind, place))
+    for kind, place, _ in chosen:
+        if kind.key not in _further_keys(draft.host):  # those are followed from who takes them
+            draft.uses[place] = uses_of(draft, draft.offers[place], _key_of(kind, place))
+    for key in _further_keys(draft.host):
+        if draft.values.get(key) and key not in draft.used:
+            _refuse_unused(draft, key)
+
+
+def _chosen(draft: Draft) -> Iterator[tuple[Kind, str, SlotRef]]:
+    """Kind, place among the offers, and choice of each component that the run names; the model is data."""
+    for kind in draft.host.kinds.values():
+        value = draft.values.get(kind.key)
+        if kind.slot == "one" and kind.name != "model" and value is not None:
+            yield kind, kind.name, value
+        elif kind.slot == "many":
+            yield from ((kind, f"{kind.name}:{each.name}", each) for each in value or ())
+
+
+def _key_of(kind: Kind, place: str) -> str:
+    return place.replace(f"{kind.name}:", f"{kind.key}.") if kind.slot == "many" else kind.key
+
+
+def _refuse_unused(draft: Draft, key: str) -> None:
+    """Nothing is named in vain: a kind that a plugin brings counts where a component takes it."""
+    name = next(kind.name for kind in draft.host.kinds.values() if kind.key == key)
+    takers = [
+        f"--{draft.host.kinds.keys_of_kinds[offer.kind].replace('_', '-')} {offer.component.name}"
+        for kind in draft.host.kinds.values()
+        if kind.key
+        for offer in draft.host.offers(kind.name)
+        if name in offer.component.uses
+    ]
+    fix = f"Choose one that does: {', '.join(takers)}." if takers else "Nothing that is installed does; leave it out."
+    draft.fault(key, "is named, and no component of this run takes it.", fix)
 
 
 def _fill_list(draft: Draft, key: str, kind: str) -> None:
@@ -298,6 +361,10 @@ def _cross_checks(draft: Draft) -> None:
                     offer.kind, f"{here} conflicts with {enemy}.", "Choose another in the place of one of them."
                 )
     adapter, quantizer = draft.offers["adapter"].component, draft.offers["quantizer"].component
-    if quantizer.name != SLOTS["quantizer"] and isinstance(adapter, AdapterComponent) and not adapter.on_quantized:
+    if (
+        quantizer.name != CORE_KINDS["quantizer"].default
+        and isinstance(adapter, AdapterComponent)
+        and not adapter.on_quantized
+    ):
         problem = f"{adapter.name} does not work on a quantized base"
         draft.fault("adapter", f"{problem}, and the quantizer is {quantizer.name}.", "Choose another adapter, or none.")

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from mt_core.errors import StopNow, describe_error
 from mt_core.protocols import StepRecord, TaskPrint
-from mt_core.tracking.logs import notice, show
+from mt_core.tracking.logs import notice
+from mt_train.tracking.logs import show
 
 
 def duration(seconds: float) -> str:

@@ -8,7 +8,7 @@ from textwrap import shorten
 from typing import Any
 
 from mt_core.files.writing import replace_file
-from mt_core.losses import NATS_PER_TOKEN
+from mt_core.protocols import NATS_PER_TOKEN
 
 SMOOTHING = 0.9
 """Weight of the past in the exponential moving average, which is corrected for its start as Adam's is."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mt_core.losses import NATS_PER_TOKEN
-from mt_core.protocols import StepRecord
+from mt_core.protocols import NATS_PER_TOKEN, StepRecord
 from mt_core.tracking.logs import notice
 from mt_train.tracking.console import ProgressLines
 from mt_train.tracking.metrics import MetricsFile

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from mt_core.data.tools import texts_in
 from mt_core.errors import DataError
 from mt_core.protocols import Encoded, Message, Tokenizer
 from mt_train.data.templates.additions import Additions
@@ -14,6 +13,7 @@ from mt_train.data.templates.notation import SAID, Notation, Reading
 from mt_train.data.templates.source import TemplateSource
 from mt_train.data.templates.spans import Span, trained_spans
 from mt_train.data.templates.tools import PROBE, PROBES, refuse_tools
+from mt_train.data.texts import texts_in
 
 
 class ChatTemplate:

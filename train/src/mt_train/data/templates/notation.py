@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
 
-from mt_core.data.tools import texts_in, with_texts
 from mt_core.errors import DataError
 from mt_core.protocols import ManyOffsets, Message, Tokenizer
 from mt_train.data.templates.spelled_text import SURROGATES, SpelledText, show, store
 from mt_train.data.templates.turnwise import MARK
+from mt_train.data.texts import texts_in, with_texts
 
 _BOS, _EOS = "\ufdd2", "\ufdd3"
 SAID = ("content", "reasoning_content", "input", "name", "tool_call_id", "tool_calls", "tools")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mt_core.data.special_tokens import text_encoder
-from mt_core.data.text_ids import begin_ids, continuation_encoder
+from mt_core.data.text_ids import begin_ids, continuation_encoder, text_encoder
 from mt_core.protocols import Encoded, ManyTexts, Message, Tokenizer
 from mt_train.data.templates.additions import Additions, trained_turns
 from mt_train.data.templates.tools import refuse_tools

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from mt_core.data.tools import texts_in
 from mt_core.errors import DataError
 from mt_core.protocols import Message
 from mt_train.data.templates.environment import hear_spellings, spelling_environment
 from mt_train.data.templates.spelled_text import SpelledText
 from mt_train.data.templates.turnwise import MARK, mark_turns
+from mt_train.data.texts import texts_in
 
 _FILE = "<template>"
 """What Jinja calls a template that came as a text."""

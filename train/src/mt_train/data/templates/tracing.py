@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from mt_core.data.tools import with_texts
 from mt_core.protocols import Message
 from mt_train.data.templates.notation import SAID
 from mt_train.data.templates.rendering import compile_template, compile_tree, environment_of, pieces
 from mt_train.data.templates.spelled_text import show
 from mt_train.data.templates.turnwise import MARK
+from mt_train.data.texts import with_texts
 
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _OTHER = "\ufdd0"

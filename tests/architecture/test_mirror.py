@@ -1,0 +1,71 @@
+"""A module of the core has its test at the same path below tests/core, or stands here with the tests that it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "core/src/mt_core"
+
+ELSEWHERE = {
+    "adapters/base.py": "tests/adapters/test_conformance.py",
+    "adapters/config.py": "tests/core/adapters/test_targets.py",
+    "adapters/linear.py": "tests/train/adapters/test_several.py",
+    "adapters/lora.py": "tests/adapters/test_lora.py",
+    "adapters/peft.py": "tests/tools/convert/test_peft_files.py",
+    "cli/plugins_new.py": "tests/core/scaffold/test_distribution.py",
+    "cli/plugins_report.py": "tests/core/cli/test_plugins.py",
+    "cli/plugins_text.py": "tests/core/cli/test_plugins.py",
+    "command.py": "tests/core/test_deprecation.py",
+    "components.py": "tests/core/plugins/test_messages.py",
+    "config/base.py": "tests/train/config/test_nothing.py",
+    "config/rope.py": "tests/core/nn/test_rotary.py",
+    "config/strict.py": "tests/tools/generation/test_output.py",
+    "data/tools.py": "tests/core/data/test_shapes.py",
+    "data/turns.py": "tests/core/data/test_shapes.py",
+    "errors.py": "tests/train/assemble/test_exits.py",
+    "events.py": "tests/train/assemble/test_callbacks.py",
+    "files/arrays.py": "tests/core/files/test_sources.py",
+    "files/compressed.py": "tests/core/files/test_sources.py",
+    "files/config.py": "tests/core/files/test_sources.py",
+    "files/json_rows.py": "tests/core/files/test_sources.py",
+    "files/native.py": "tests/faults/test_bad_rows.py",
+    "files/paths.py": "tests/core/files/test_sources.py",
+    "files/spans.py": "tests/core/files/test_sources.py",
+    "files/strict_json.py": "tests/faults/test_bad_rows.py",
+    "files/writing.py": "tests/core/tracking/test_appender.py",
+    "hookspecs.py": "tests/architecture/test_guards.py",
+    "lazy.py": "tests/architecture/test_guards.py",
+    "model_protocols.py": "tests/conformance/test_kit.py",
+    "nn/batch.py": "tests/core/nn/test_collation.py",
+    "nn/blocks.py": "tests/core/nn/test_attention.py",
+    "nn/compilation.py": "tests/train/engine/test_compilation.py",
+    "nn/context.py": "tests/core/nn/test_cache.py",
+    "nn/flex.py": "tests/core/nn/test_attention.py",
+    "nn/low_rank.py": "tests/adapters/test_lora.py",
+    "nn/model.py": "tests/families/test_families.py",
+    "nn/objective.py": "tests/core/nn/test_collation.py",
+    "nn/scores.py": "tests/callbacks/test_printers.py",
+    "plugins/compatibility.py": "tests/core/plugins/test_deprecation.py",
+    "plugins/loading.py": "tests/core/plugins/test_host.py",
+    "plugins/lock_file.py": "tests/core/plugins/test_lock.py",
+    "plugins/metadata.py": "tests/core/plugins/test_host.py",
+    "protocols.py": "tests/conformance/test_kit.py",
+    "testing.py": "tests/core/test_deprecation.py",
+    "version.py": "tests/core/cli/test_plugins.py",
+    "warmup.py": "tests/optim/test_schedules.py",
+    "weights/files.py": "tests/llama/test_formats.py",
+    "weights/folder.py": "tests/llama/test_formats.py",
+}
+"""Module → the test of what it is a part of: one that is tested through its users, or with a module that it was cut from."""
+
+
+def test_a_module_of_the_core_has_its_test_where_a_reader_looks() -> None:
+    modules = {str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.py") if path.name != "__init__.py"}
+    mirrored = {name for name in modules if (ROOT / "tests/core" / name).with_name(f"test_{Path(name).name}").is_file()}
+    assert sorted(modules - mirrored - ELSEWHERE.keys()) == [], (
+        "write tests/core/…/test_NAME.py, or say where the test is"
+    )
+    assert sorted(ELSEWHERE.keys() & mirrored) == [], "these have their own test by now"
+    assert sorted(ELSEWHERE.keys() - modules) == [], "these are gone"
+    assert sorted(test for test in ELSEWHERE.values() if not (ROOT / test).is_file()) == []

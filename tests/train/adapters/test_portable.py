@@ -1,0 +1,146 @@
+"""The portable form of a LoRA: every reader of such files multiplies it to the change of the weights that the run has.
+
+The readers' rules are applied to the tensors as they are written, in float64, and compared with ``delta_weight()`` to 1e-6 of its
+size: fp32 keeps 6e-8 of a number, and there is one more product in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from math import sqrt
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mt_core import AdapterComponent
+from mt_core.adapters import adapted_layers
+from mt_core.plugins.host import PluginHost
+from mt_train.adapters.portable import fold, is_lora, largest_rank, portable_config, unfold
+from mt_train.assemble.discovery import discovered
+
+Config = Mapping[str, Any]
+
+
+def by_peft(config: Config, module: str, a_RE: Tensor) -> float:
+    """peft 0.21, ``tuners/lora``: rank and alpha of the first expression that ends the name."""
+    found = {
+        key: next((value for name, value in config[pattern].items() if re.match(rf"(.*\.)?({name})$", module)), None)
+        for key, pattern in (("r", "rank_pattern"), ("lora_alpha", "alpha_pattern"))
+    }
+    rank, alpha = found["r"] or config["r"], found["lora_alpha"] or config["lora_alpha"]
+    assert len(a_RE) == rank, "peft refuses another shape"
+    return alpha / (sqrt(rank) if config["use_rslora"] else rank)
+
+
+def by_vllm(config: Config, module: str, a_RE: Tensor) -> float:
+    """vLLM, ``vllm/lora/peft_helper.py``: one factor for all layers."""
+    return config["lora_alpha"] / (sqrt(config["r"]) if config["use_rslora"] else config["r"])
+
+
+def by_llama_cpp(config: Config, module: str, a_RE: Tensor) -> float:
+    """llama.cpp, ``llama_adapter_lora_weight::get_scale``: one alpha over the tensor's own rank."""
+    return config["lora_alpha"] / len(a_RE)
+
+
+def by_sglang(config: Config, module: str, a_RE: Tensor) -> float:
+    """SGLang, ``sglang/srt/lora``: no rsLoRA."""
+    return config["lora_alpha"] / config["r"]
+
+
+READERS: dict[str, Callable[[Config, str, Tensor], float]] = {
+    "peft": by_peft,
+    "vllm": by_vllm,
+    "llama.cpp": by_llama_cpp,
+    "sglang": by_sglang,
+}
+WRITERS = ["lora", "eva", "gora", "loftq", "lora-da", "lora-fa", "lora-one", "lora-plus", "lora-pro"]
+PLAIN = {"rank": 4, "alpha": 5.0}
+MIXED = {
+    "rank": 4,
+    "alpha": 5.0,
+    "rslora": True,
+    "ranks": {"mlp.up_proj": 6},
+    "alphas": {"layers.1.self_attn.q_proj": 3.0},
+}
+PLAN = {"ranks": {"model.layers.0.self_attn.q_proj": 7, "model.layers.1.mlp.down_proj": 1}}
+"""What adapters that look at rows decide."""
+
+
+SMALL = {"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48, "vocab_size": 64, "max_seq_len": 64}
+
+
+@cache
+def host() -> PluginHost:
+    """All that is installed, discovered once."""
+    return discovered()
+
+
+def lora_writers() -> list[str]:
+    """The adapters that write a LoRA and nothing besides, whoever offers them."""
+    return [
+        offer.component.name
+        for offer in host().offers("adapter")
+        if isinstance(offer.component, AdapterComponent)
+        and offer.component.mergeable
+        and set(PLAIN) <= set(offer.component.config.model_fields)
+        and _written(offer.component.name, PLAIN) is not None
+    ]
+
+
+def _written(name: str, options: dict[str, Any]) -> tuple[Any, Any, dict[str, Any], dict[str, Tensor]] | None:
+    """Model, form, and config and tensors of the folder; ``None`` for one that writes something else."""
+    component = host().get("adapter", name).component
+    family = host().get("model", "llama").component
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = host().get("train_model", "llama").component.build(family.config(**SMALL))
+        known = (
+            {"target_rank": options["rank"], **options} if "target_rank" in component.config.model_fields else options
+        )
+        known = {key: value for key, value in known.items() if key in component.config.model_fields}
+        adapter = component.build(component.config(**known))
+        adapter.plan, adapter.has_values = (PLAN if "probe_steps" in component.config.model_fields else {}), True
+        adapter.inject(model)
+        form = adapter.peft_form(model)
+        if form is None or not is_lora(form):
+            return None
+        own = dict(model.named_parameters())
+        for ours in form.names:
+            own[ours].data.normal_()
+    rank = largest_rank(form)
+    tensors = {theirs: fold(form, theirs, own[ours].data, rank) for ours, theirs in form.names.items()}
+    return model, form, portable_config(form.config, rank), tensors
+
+
+def test_every_adapter_that_writes_a_lora_is_asked_here() -> None:
+    assert sorted(lora_writers()) == sorted(WRITERS)
+
+
+@pytest.mark.parametrize("options", [PLAIN, MIXED], ids=["plain", "mixed"])
+@pytest.mark.parametrize("name", WRITERS)
+def test_all_readers_compute_the_change_of_the_run(name: str, options: dict[str, Any]) -> None:
+    written = _written(name, options)
+    assert written is not None
+    model, _, config, tensors = written
+    for place, layer in adapted_layers(model):
+        a_RE, b_FR = (tensors[f"base_model.model.{place}.lora_{which}.weight"] for which in "AB")
+        want = layer.delta_weight().double()
+        for reader, scale in READERS.items():
+            found = scale(config, place, a_RE) * b_FR.double() @ a_RE.double()
+            assert (found - want).norm() <= 1e-6 * want.norm(), f"{reader}, {place}"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_folded_is_unfolded_to_the_rounding_of_a_division(dtype: torch.dtype) -> None:
+    """B in bf16 is written in fp32 where the factor is no power of two: bf16 would keep 8 bits of the product."""
+    model, form, _, _ = _written("lora", MIXED)  # type: ignore[misc]
+    own = {theirs: dict(model.named_parameters())[ours].data.to(dtype) for ours, theirs in form.names.items()}
+    rank = largest_rank(form)
+    folded = {name: fold(form, name, value, rank) for name, value in own.items()}
+    assert {min(each.shape) for each in folded.values()} == {rank}
+    for name, load in unfold(form, {name: (lambda value=value: value) for name, value in folded.items()}).items():
+        torch.testing.assert_close(load().float(), own[name].float(), rtol=2e-7, atol=0)

@@ -1,0 +1,1 @@
+"""Adapters as folders, and several of them on one model."""

@@ -1,0 +1,160 @@
+"""The parts of a run, typed: what a resolved config builds, each by its component. Imports no torch before one is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from mt_core.components import AdapterComponent, Component, OptimizerComponent, TokenizerComponent, WeightsFormat
+from mt_core.config.base import ModelConfig, MtConfig
+from mt_core.plugins.host import Offer
+from mt_train.config.run import RunConfig, SlotRef
+from mt_train.plugins.composition import Part
+from mt_train.plugins.resolve import Resolved
+
+if TYPE_CHECKING:
+    import torch
+
+    from mt_core.adapters.base import Adapter
+    from mt_core.events import TrackedRun, Tracker
+    from mt_core.model_protocols import Objective, Quantizer
+    from mt_core.nn import LayerSpec, TrainModel
+    from mt_core.protocols import Dataset, GradientTransform, Schedule, Stream, TaskPrint, Template, Tokenizer
+
+Split = Literal["train", "eval"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """A config, and what builds each part that it names.
+
+    Methods build anew whenever they are called; the tokenizer, which may take long to read and never changes, is built once.
+    """
+
+    config: RunConfig
+    offers: Mapping[str, Offer]
+    """The chosen components, by slot; those of lists by ``KIND:NAME``."""
+    chosen: Mapping[str, SlotRef]
+    """What the run names, by the same places."""
+    weights_path: Path | None
+    """Where ``model.weights`` are; ``None`` where weights are drawn from the seed."""
+    weights_format: WeightsFormat | None
+    stem: str
+    """The name that a run's folder has by default: the model and its size."""
+    dataset_parts: tuple[Part, ...] | None
+    """The datasets that the dataset is made of; ``None`` where it is made of nothing."""
+    _build: Callable[..., Any] = field(repr=False)
+    """Kind, options and keywords → what the chosen component of the kind builds."""
+
+    @classmethod
+    def of(cls, resolved: Resolved) -> Parts:
+        """Return the parts of a config that ``resolve`` has filled and checked."""
+        return cls(
+            config=resolved.config,
+            offers=resolved.offers,
+            chosen=resolved.chosen,
+            weights_path=resolved.weights_path,
+            weights_format=resolved.weights_format,
+            stem=resolved.stem,
+            dataset_parts=resolved.parts.get("dataset"),
+            _build=resolved.build,
+        )
+
+    # ------------------------------------------------------------------------------------------------- what is built
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer; nothing is checked against the model (``assemble.data.build_tokenizer`` does)."""
+        built: Tokenizer = self._build("tokenizer", self.config.tokenizer.options)
+        return built
+
+    def rows(self, split: Split, options: MtConfig | None = None) -> Dataset | Stream | None:
+        """Open the source of a split, perhaps with other options; ``None`` where the dataset has no such split."""
+        wanted = self.config.dataset.options if options is None else options
+        built: Dataset | Stream | None = self._build("dataset", wanted, split=split)
+        return built
+
+    def objective(self, tokenizer: Tokenizer, template: Template) -> Objective:
+        """Build the objective over a tokenizer and a chat template."""
+        options = self.config.objective.options
+        built: Objective = self._build("objective", options, tokenizer=tokenizer, template=template)
+        return built
+
+    def model(self, options: ModelConfig | None = None) -> TrainModel:
+        """Build the model on the default device, in fp32, perhaps in another shape."""
+        built: TrainModel = self._build("train_model", self.config.model.options if options is None else options)
+        return built
+
+    def pipeline_layers(self) -> list[LayerSpec] | None:
+        """Return the layers that the model's plugin offers for a pipeline, if it does."""
+        if "pipeline_layers" not in self.offers:
+            return None
+        return list(self._build("pipeline_layers", self.config.model.options))
+
+    def quantizer(self) -> Quantizer | None:
+        """Build the quantizer; ``None`` where frozen weights stay as they are."""
+        built: Quantizer | None = self._build("quantizer", self.config.quantizer.options)
+        return built
+
+    def adapter(self) -> Adapter:
+        """Build an adapter that is in no model yet."""
+        built: Adapter = self._build("adapter", self.config.adapter.options)
+        return built
+
+    def optimizer(self, groups: Sequence[dict[str, Any]]) -> torch.optim.Optimizer | GradientTransform:
+        """Build the optimizer over parameter groups."""
+        built: torch.optim.Optimizer | GradientTransform = self._build(
+            "optimizer", self.config.optimizer.options, groups
+        )
+        return built
+
+    def schedule(self, total_steps: int) -> Schedule:
+        """Build the schedule of a run of so many optimizer steps. Raises ``ConfigError`` where it needs more."""
+        built: Schedule = self._build("schedule", self.config.schedule.options, total_steps=total_steps)
+        return built
+
+    def task_print(self) -> TaskPrint:
+        """Build the printer of figures."""
+        built: TaskPrint = self._build("task_print", self.config.task_print.options)
+        return built
+
+    def callbacks(self) -> dict[str, Any]:
+        """Build the callbacks, by name, in the order of the config."""
+        return {each.name: self._build(f"callback:{each.name}", each.options) for each in self.config.callbacks}
+
+    def trackers(self, run: TrackedRun) -> dict[str, Callable[[], Tracker]]:
+        """Return what builds each tracker of a run, by name: one that fails must not keep the others from being built."""
+        return {
+            each.name: partial(self._build, f"tracker:{each.name}", each.options, run=run)
+            for each in self.config.trackers
+        }
+
+    # ------------------------------------------------------------------------------------------ what components declare
+
+    @property
+    def optimizer_component(self) -> OptimizerComponent:
+        """The declaration of the optimizer: its form and its policy for parameter groups."""
+        component = self.offers["optimizer"].component
+        assert isinstance(component, OptimizerComponent), "the host checks what mt_optimizers returns"
+        return component
+
+    @property
+    def adapter_component(self) -> AdapterComponent:
+        """The declaration of the adapter."""
+        component = self.offers["adapter"].component
+        assert isinstance(component, AdapterComponent), "the host checks what mt_adapters returns"
+        return component
+
+    @property
+    def adds_tokens(self) -> bool:
+        """Whether the tokenizer's config adds tokens, which need rows in the model."""
+        component = self.offers["tokenizer"].component
+        return isinstance(component, TokenizerComponent) and component.size(self.config.tokenizer.options) is not None
+
+    def components(self) -> Iterator[tuple[Component, MtConfig]]:
+        """Yield each component that the run names, with its options."""
+        for place, reference in self.chosen.items():
+            yield self.offers[place].component, reference.options

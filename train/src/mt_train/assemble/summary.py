@@ -1,0 +1,54 @@
+"""The summary at the end of a run: what came of it, and what to do next."""
+
+from __future__ import annotations
+
+from mt_core.tracking.logs import notice
+from mt_train.assemble.data import RunData
+from mt_train.assemble.outcome import Outcome
+from mt_train.assemble.parts import Parts
+from mt_train.config.sections import TrainConfig
+from mt_train.evaluate.figures import prompt_ids
+from mt_train.tracking.console import duration
+from mt_train.tracking.logs import show
+from mt_train.tracking.loss_units import loss_unit_of
+
+
+def show_summary(outcome: Outcome, parts: Parts, data: RunData, total_steps: int) -> None:
+    """Show how the run ended, and commands that go on from there."""
+    if data.stream is not None:
+        show(f"of the stream, read in this run: {data.stream.report.describe()}")
+    if outcome.stopped:
+        _say_stopped(outcome, total_steps)
+        return
+    unit = loss_unit_of(data.objective)
+    loss = "" if outcome.eval_loss is None else f", held-out loss {outcome.eval_loss:.4f} {unit}".rstrip()
+    early = f" of {total_steps}" if outcome.steps < total_steps else ""
+    show(f"done: {outcome.steps}{early} step{'s' * (total_steps != 1)} in {duration(outcome.seconds)}{loss}")
+    if text := parts.offers["dataset"].component.notice:
+        notice(f"notice: {text}")
+    if outcome.output is None:
+        return
+    show(f"run folder: {outcome.output}")
+    show("next:")
+    show(f"  mt-generate --run {outcome.output} --prompt {_prompt_to_try(data)}")
+    show(f"  mt-train --resume {outcome.output} {_twice_as_long(parts.config.train, total_steps)}")
+
+
+def _twice_as_long(train: TrainConfig, total_steps: int) -> str:
+    """Return the option for a run twice as long, in the unit of the config: twice what it was to have, also where it ended early."""
+    return f"--train.epochs {2 * train.epochs:g}" if train.epochs else f"--train.steps {2 * total_steps}"
+
+
+def _prompt_to_try(data: RunData) -> str:
+    """The prompt of a row, where rows have prompts that fit on a line."""
+    ids = prompt_ids(data.train[0])
+    text = data.tokenizer.decode(ids) if len(ids) > 1 else ""
+    fits = 0 < len(text) <= 80 and text.isprintable() and not set(text) & set('"$`\\!')
+    return f'"{text}"' if fits else '"The "'
+
+
+def _say_stopped(outcome: Outcome, total_steps: int) -> None:
+    place = "nothing is saved (output none)" if outcome.output is None else "nothing is saved; start it again"
+    if outcome.output is not None and outcome.steps:
+        place = f"saved; go on with: mt-train --resume {outcome.output}"
+    notice(f"stopped by {outcome.stopped} after step {outcome.steps} of {total_steps}: {place}")
