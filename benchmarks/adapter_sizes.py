@@ -45,7 +45,7 @@ class Size:
     trained: int
 
     def is_near(self, wanted: int) -> bool:
-        """Whether it counts as equal."""
+        """Return whether it counts as equal."""
         return abs(self.trained - wanted) <= NEAR * wanted
 
 

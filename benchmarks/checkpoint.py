@@ -29,10 +29,10 @@ from mt_core.protocols import Sample
 from mt_train.assemble.model import build_engine
 from mt_train.assemble.parts import Parts
 from mt_train.checkpoint import manifest as manifest_module
-from mt_train.checkpoint.store import CheckpointStore, Keep
+from mt_train.checkpoint.store import CheckpointStore, Retention
 from mt_train.engine.engine import Engine
 from mt_train.engine.plan import make_plan
-from mt_train.engine.processes import Process, connected
+from mt_train.engine.processes import Process, join_group
 from mt_train.engine.snapshot import take_snapshot
 from mt_train.plugins.resolve import resolve
 
@@ -45,7 +45,7 @@ def trained_engine(deepspeed: Any, process: Process, options: argparse.Namespace
     plan = make_plan(parts.config, world=1, device="cpu", offers=parts.offers.values())
     engine = build_engine(parts, objective, plan=plan, process=process, deepspeed=deepspeed, say=lambda text: None)
     row = Sample(list(range(16)), [True] * 16, "row")
-    engine.train_step([objective.collate([[row]], length=16).indexed()])
+    engine.train_step([objective.collate([[row]], length=16).with_index()])
     return engine
 
 
@@ -97,7 +97,7 @@ def compare(engine: Engine, folder: Path, pairs: int) -> None:
     found: dict[str, list[float]] = {"ours": [], "hash": [], "plain": [], "pause": []}
 
     def save(step: int) -> Path:
-        return store.save(step, write=take_snapshot(engine).write, manifest={}, keep=Keep(last=pairs + 2))
+        return store.save(step, write=take_snapshot(engine).write, manifest={}, keep=Retention(last=pairs + 2))
 
     def one(side: str, step: int) -> float:
         """Neither side deletes, nor waits for what the other left to be written, while the clock runs."""
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where to write; default a temporary folder")
     options = parser.parse_args()
     process = Process.from_environment()
-    with connected(process, 60) as deepspeed, tempfile.TemporaryDirectory(dir=options.folder) as folder:
+    with join_group(process, 60) as deepspeed, tempfile.TemporaryDirectory(dir=options.folder) as folder:
         compare(trained_engine(deepspeed, process, options), Path(folder), options.pairs)
 
 

@@ -240,7 +240,7 @@ def measure(case: str, side: str, folder: Path, see: See) -> float:
 
 
 def counted(case: str, side: str, folder: Path) -> dict[str, int]:
-    """How often each token comes, but for begin, end and padding, which are the first two."""
+    """Return how often each token comes, but for begin, end and padding, which are the first two."""
     import torch
 
     found: Counter[int] = Counter()
@@ -254,8 +254,8 @@ def opening(folder: Path) -> dict[str, float]:
 
     from mt_core.nn import TokenObjective
     from mt_train.data.cache import HASH, HASHES, KNOWN, META, open_samples
-    from mt_train.data.encoded import COLUMNS, dtype_of
     from mt_train.data.loader import make_batch
+    from mt_train.data.samples import COLUMNS, dtype_of
 
     place = folder / "many"
     place.mkdir()

@@ -148,7 +148,7 @@ def ours(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
     from mt_train.assemble.parts import Parts
     from mt_train.data.loader import Position, Window
     from mt_train.engine.plan import make_plan
-    from mt_train.engine.processes import Process, connected
+    from mt_train.engine.processes import Process, join_group
     from mt_train.loop import LoopHooks, Progress, train
     from mt_train.plugins.resolve import resolve
 
@@ -166,7 +166,7 @@ def ours(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
     def windows() -> Iterator[Window]:
         for step in range(steps):
             rows = [[Sample(row.tolist(), [True] * SEQUENCE, "row")] for row in tokens(step)]
-            yield Window([objective.collate(rows, length=SEQUENCE).indexed()], (), Position(0, step))
+            yield Window([objective.collate(rows, length=SEQUENCE).with_index()], (), Position(0, step))
 
     clock, losses = Clock(), []
 
@@ -182,7 +182,7 @@ def ours(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
         on_record=on_record,
         memory_gib=lambda: 0.0,
     )
-    with connected(process, 60) as deepspeed:
+    with join_group(process, 60) as deepspeed:
         engine = build_engine(parts, objective, plan=plan, process=process, deepspeed=deepspeed, say=lambda text: None)
         train(
             engine,

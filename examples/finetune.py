@@ -34,7 +34,7 @@ def question(country: str) -> str:
 
 
 def count_right(run: Path, checkpoint: str) -> int:
-    """How many questions a checkpoint answers, always with its likeliest token."""
+    """Return how many questions a checkpoint answers, always with its likeliest token."""
     loaded = load_run(run, checkpoint=checkpoint)
     answers = generate(loaded, [question(country) for country in CAPITALS], greedy=True, max_new_tokens=12)
     for country, answer in zip(CAPITALS, answers, strict=True):

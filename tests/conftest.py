@@ -135,7 +135,7 @@ LONG = (
     "train/cli/test_stopping.py::test_two_processes_agree_to_leave_an_evaluation",
     "train/cli/test_stopping.py::test_a_second_signal_stops_at_once",
     "train/planning/test_memory.py",
-    "train/test_nearest.py::test_every_layout_of_the_grid",
+    "train/engine/test_layout_suggestion.py::test_every_layout_of_the_grid",
     "adapters/test_layouts.py",
     "optim/test_layouts.py",
     "quantizers/test_layouts.py",

@@ -6,7 +6,7 @@ from typing import Any
 
 from catalogue import components, in_tiny_llama, small
 
-from mt_core.nn import shared_of
+from mt_core.nn import sharing_of
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     **{f"zero{stage}": {"stage": stage} for stage in range(4)},
@@ -39,7 +39,7 @@ def over_bits(name: str) -> list[str]:
 def sampled(name: str, names: list[str]) -> list[str]:
     """CI's share: one of ZeRO 1 to 3 in turn, and a pipeline where base weights change or layers share parameters."""
     dealt = f"zero{1 + names.index(name) % 3}"
-    shares = any(shared_of(parameter) for parameter in in_tiny_llama(name)[1].parameters())
+    shares = any(sharing_of(parameter) for parameter in in_tiny_llama(name)[1].parameters())
     wanted = {dealt, "pipeline"} if shares or components()[name].rewrites_base else {dealt}
     found = [layout for layout in declared(name) if layout in wanted]
     return found or declared(name)[-1:]

@@ -90,7 +90,7 @@ class Learned:
 
     @property
     def is_enough(self) -> bool:
-        """Whether it learns what it must."""
+        """Return whether it learns what it must."""
         return self.gain > float(asked(self.name, "margin", MARGIN)) and self.gain > DEVIATIONS * self.deviation
 
 
@@ -203,7 +203,7 @@ def taught(task: Task, training: PlainTraining, seed: int) -> int | None:
 
 
 def trained_numbers(model: TrainModel) -> int:
-    """How many are trained; those that several layers share count once."""
+    """Return how many are trained; those that several layers share count once."""
     return sum(each.numel() for each in model.parameters() if each.requires_grad)
 
 

@@ -60,7 +60,7 @@ def test_it_begins_as_the_base_and_merges_and_unmerges() -> None:
 def test_every_input_reaches_every_rotated_input_with_enough_factors() -> None:
     """Four factors of eight blocks of 4 mix 4 · 2³ = 32; three of them do not."""
     for factors, all_reached in ((4, True), (3, False)):
-        turned = moved(layer(factors=factors)).turned(torch.eye(32))
+        turned = moved(layer(factors=factors)).transformed_input(torch.eye(32))
         assert bool((turned.abs() > 1e-9).all()) is all_reached
 
 

@@ -39,7 +39,7 @@ def test_an_adapter_without_options_trains_the_default_model(name: str) -> None:
     component, model = components()[name], default_model()
     adapter = component.build(component.config())
     if isinstance(adapter, ProbedAdapter):  # its first values need rows of a run; its shapes do not
-        assert adapter.looked_at(model)
+        assert adapter.probed_layers(model)
         adapter.inject(model)
         assert adapter.trainable_parameters(model)
         return

@@ -53,7 +53,7 @@ def test_no_tensor_of_the_inputs_size_is_kept_but_the_inputs() -> None:
     kept: list[torch.Tensor] = []
     ours, x = layer(rank=16), torch.randn(50, 24, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each) or each, lambda each: each):
-        ours.turned(x)
+        ours.transformed_input(x)
     assert {each.data_ptr() for each in kept if each.numel() >= x.numel()} == {x.data_ptr()}
 
 

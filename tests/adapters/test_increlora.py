@@ -94,7 +94,7 @@ def test_it_begins_within_its_reserve_of_the_base_and_merges_and_unmerges() -> N
     """λ of 1e-5 times vectors of 0.02: nothing of it is left beside an output of about 1."""
     layer = grown(2)
     with torch.no_grad():
-        layer.lora_E.copy_(layer.reserved(2))
+        layer.lora_E.copy_(layer.reserved_scales(2))
     check_start_and_merge(layer, linear(), first=1e-6)
 
 

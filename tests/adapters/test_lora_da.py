@@ -19,7 +19,7 @@ from peft_layers import check_start_and_merge, close, compare_with_lora
 from mt_conformance.weights import filled
 from mt_core import Sample
 from mt_core.nn import NOT_TRAINED, Batch, TokenObjective
-from mt_core.nn.collation import collated, flattened
+from mt_core.nn.collation import collate, flatten
 from mt_plugin_adapters.variants.lora_da import COMPONENT
 from mt_plugin_adapters.variants.lora_da.config import LoraDaConfig
 from mt_plugin_llama.config import LlamaConfig
@@ -112,7 +112,7 @@ def batch(length: int, *rows: int) -> Batch:
     for size in (5, 9, 7):
         ids = torch.randint(3, 259, (size,), generator=generator).tolist()
         all_rows.append([Sample(ids, [number > 1 for number in range(size)], "")])
-    return collated(flattened([all_rows[row] for row in rows]), length=length, pad_id=0)
+    return collate(flatten([all_rows[row] for row in rows]), length=length, pad_id=0)
 
 
 def squares(model: Llama, names: list[str], *batches: Batch) -> Found:

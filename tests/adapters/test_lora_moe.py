@@ -21,7 +21,7 @@ from tiny_model import injected
 from mt_core import Sample, UsageError
 from mt_core.adapters import adapted_layers
 from mt_core.nn import Batch, LossFactor, TokenObjective
-from mt_core.nn.collation import collated, flattened
+from mt_core.nn.collation import collate, flatten
 from mt_plugin_adapters.mixture import MixtureLinear, balance_sum
 from mt_plugin_adapters.variants.lora_moe import COMPONENT
 from mt_plugin_adapters.variants.lora_moe.config import LoraMoeConfig
@@ -56,7 +56,7 @@ def rows(length: int) -> Batch:
     for size in (5, 9, 3):
         trained = [number > 1 for number in range(size)]
         found.append([Sample(torch.randint(3, 31, (size,), generator=generator).tolist(), trained, "")])
-    return collated(flattened([*found, []]), length=length, pad_id=0)
+    return collate(flatten([*found, []]), length=length, pad_id=0)
 
 
 @pytest.mark.parametrize(("experts", "top_k"), [(4, 2), (5, 3), (3, 3)])
@@ -97,8 +97,8 @@ def test_the_balance_loss_of_a_row_does_not_know_the_rows_beside_it() -> None:
     """So that micro-batches of full rows train alike, however they are divided."""
     x = torch.randn(4, 6, 24, generator=torch.Generator().manual_seed(9))
     ours = layer(experts=4)
-    whole, half = (balance_sum(*ours.routed(part), torch.ones(len(part), 6)) for part in (x, x[:2]))
-    close(whole, half + balance_sum(*ours.routed(x[2:]), torch.ones(2, 6)))
+    whole, half = (balance_sum(*ours.route(part), torch.ones(len(part), 6)) for part in (x, x[:2]))
+    close(whole, half + balance_sum(*ours.route(x[2:]), torch.ones(2, 6)))
 
 
 def test_more_padding_changes_no_gradient() -> None:
@@ -116,16 +116,16 @@ def test_the_balance_loss_of_a_row_with_padding_is_the_formulas_over_its_trained
     parts = [
         balance(row[mask > 0][None].double(), ours.lora_gate.double(), 2) for row, mask in zip(x, counts, strict=True)
     ]
-    close(balance_sum(*ours.routed(x), counts.float()).double(), sum(parts))
+    close(balance_sum(*ours.route(x), counts.float()).double(), sum(parts))
 
 
 def test_parts_of_a_row_on_several_ranks_have_the_balance_loss_of_the_whole() -> None:
     """What experts were chosen is added up over them; the rest is a sum over tokens."""
     ours, x = layer(experts=4), torch.randn(2, 6, 24, generator=torch.Generator().manual_seed(9))
-    routed, counts = [ours.routed(part) for part in x.chunk(2, 1)], torch.ones(2, 3)
+    routed, counts = [ours.route(part) for part in x.chunk(2, 1)], torch.ones(2, 3)
     chosen = sum((weights > 0).float().sum(1, keepdim=True) for _, weights in routed)
     parts = [balance_sum(*each, counts, lambda own: chosen) for each in routed]
-    close(sum(parts), balance_sum(*ours.routed(x), torch.ones(2, 6)))
+    close(sum(parts), balance_sum(*ours.route(x), torch.ones(2, 6)))
 
 
 def test_inputs_that_are_not_one_for_each_token_are_refused() -> None:
@@ -153,7 +153,7 @@ def test_experts_gates_and_all_else_train_and_the_load_becomes_even_with_a_balan
         every_trained_parameter_moves(model, adapter, steps=10)
         x = torch.randn(4, 50, 32, generator=torch.Generator().manual_seed(1))
         layers = [each for _, each in adapted_layers(model) if each.in_features == 32]
-        unevenness[weight] = sum((balance_sum(*each.routed(x), torch.ones(4, 50)) / 200 - 1).item() for each in layers)
+        unevenness[weight] = sum((balance_sum(*each.route(x), torch.ones(4, 50)) / 200 - 1).item() for each in layers)
     assert unevenness[3.0] < unevenness[0.0]
 
 

@@ -16,7 +16,7 @@ from plain_engine import PlainContext
 
 from mt_core import LowRankConfig
 from mt_plugin_adapters.variants.lora_pro import COMPONENT
-from mt_plugin_adapters.variants.lora_pro.adapter import LoraPro, adjusted, sylvester
+from mt_plugin_adapters.variants.lora_pro.adapter import LoraPro, adjust_gradients, sylvester
 
 SMALL: dict = {"rank": 4, "alpha": 8.0}
 LAYOUTS_WITHIN: float = 2e-5  # the inverse of a small Gram matrix enlarges rounding
@@ -45,7 +45,7 @@ def solved(left: Tensor, right: Tensor, wanted: Tensor) -> Tensor:
 
 
 def of(a: Tensor, b: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    return tuple(each.double() for each in adjusted(a, b, SCALE * b.T @ g, SCALE * g @ a.T, SCALE))
+    return tuple(each.double() for each in adjust_gradients(a, b, SCALE * b.T @ g, SCALE * g @ a.T, SCALE))
 
 
 def test_gradients_are_those_of_the_papers_theorems() -> None:

@@ -30,7 +30,7 @@ SIZES = [(24, 16), (16, 24), (18, 18)]
 
 
 def layer(inputs: int = 24, outputs: int = 16) -> RandLoraLinear:
-    """Where the largest target has 40 inputs and 20 outputs."""
+    """Return where the largest target has 40 inputs and 20 outputs."""
     return started(RandLoraLinear(linear(inputs, outputs), SharedParameters(), RandLoraConfig(**SMALL), (20, 40)))
 
 

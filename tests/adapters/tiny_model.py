@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from mt_core import Adapter
-from mt_core.nn import TrainModel, shared_of, tensor_generator
+from mt_core.nn import TrainModel, sharing_of, tensor_generator
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
 
@@ -29,7 +29,7 @@ def injected(adapter: Adapter, model: TrainModel | None = None) -> tuple[TrainMo
     for name, module in model.named_modules():
         own = [each for each in module.parameters(recurse=False) if id(each) not in known]
         for parameter in own:
-            if (shared := shared_of(parameter)) is not None:
+            if (shared := sharing_of(parameter)) is not None:
                 shared.fill(parameter.data, tensor_generator(0, shared.key))
         if own:
             module.initialise(tensor_generator(0, name))

@@ -26,7 +26,7 @@ def test_operations_are_those_that_torch_counts(runs: Any) -> None:
     assert record["tokens_seen"] == 3 * 2 * 64
     model = load_run(run).model.train()
     model.attention = SdpaAttention("math")  # of which the counter knows every product
-    batch = TokenObjective().collate([[Sample(list(range(64)), [True] * 64, "row")]], length=64).indexed()
+    batch = TokenObjective().collate([[Sample(list(range(64)), [True] * 64, "row")]], length=64).with_index()
     with FlopCounterMode(display=False) as counter:
         TokenObjective().loss(model(batch), model.head, batch).loss_sum.backward()
     assert record["petaflop"] * 1e15 == pytest.approx(counter.get_total_flops() * 6, rel=0.03)

@@ -13,7 +13,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from kit_spoiled import plugin as spoiled
+from faulty_plugins import plugin as spoiled
 
 from mt_conformance import (
     BaseAdapterConformance,

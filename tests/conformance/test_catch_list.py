@@ -14,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # for the spoiled plugin, which also runs in processes of its own
 
 from catch_list import ALONE, CAUGHT, EQUAL, LAUNCHED, TRAINED, Bad, checks
-from kit_spoiled import plugin as spoiled
+from faulty_plugins import plugin as spoiled
 
 from mt_conformance import BaseScheduleConformance, hermetic_host
 from mt_conformance.launch import Case, Result, launched

@@ -33,7 +33,7 @@ def test_what_the_csv_module_writes_comes_back(
 
 
 def record_starts(rows: list[tuple[str, str]], delimiter: str) -> list[int]:
-    """Where each record begins in the text that the csv module writes: one character behind the record before."""
+    """Return where each record begins in the text that the csv module writes: one character behind the record before."""
     sink = io.StringIO(newline="")
     writer = csv.writer(sink, delimiter=delimiter)
     writer.writerow(("prompt", "response"))

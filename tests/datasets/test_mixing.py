@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from mt_plugin_datasets.mixing import ConcatConfig, Mix
-from mt_train.data.order import held_out_of
+from mt_train.data.order import split_dataset
 
 
 def source(folder: Path, name: str, rows: int, text: str = "x", **more: Any) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def test_shares_hold_for_any_sizes_and_weights(sizes: list[tuple[int, float]], m
 def test_a_row_that_repeats_is_held_out_with_all_its_copies(tmp_path: Path) -> None:
     parts = [source(tmp_path, "a", 30), source(tmp_path, "b", 7, weight=2)]
     dataset = open_dataset("concat", sources=parts, mix="rows")
-    kept, out = held_out_of(dataset, 0.3)
+    kept, out = split_dataset(dataset, 0.3)
     ids = [row["id"] for row in rows_of(dataset)]
     trained, evaluated = {ids[index] for index in kept}, [ids[index] for index in out]
     assert not trained & set(evaluated)
@@ -109,7 +109,9 @@ def test_a_row_that_repeats_is_held_out_with_all_its_copies(tmp_path: Path) -> N
     assert len(kept) == sum(each in trained for each in ids), "all copies are trained on"
     assert any(evaluated.count(each) < ids.count(each) for each in evaluated), "some held-out row repeats"
     plain = Mix([open_dataset("jsonl", path=each["path"]) for each in parts], [{}, {}], [30, 7])
-    assert [part.tolist() for part in held_out_of(plain, 5)] == [part.tolist() for part in held_out_of(_Bare(37), 5)]
+    assert [part.tolist() for part in split_dataset(plain, 5)] == [
+        part.tolist() for part in split_dataset(_Bare(37), 5)
+    ]
 
 
 class _Bare:

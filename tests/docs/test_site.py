@@ -47,7 +47,7 @@ class Html(HTMLParser):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the site has been built."""
+    """Return where the site has been built."""
     out = tmp_path_factory.mktemp("site").resolve()
     command = [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going", "-c", str(DOCS), str(ROOT), str(out)]
     built = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)

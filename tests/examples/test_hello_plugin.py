@@ -60,7 +60,7 @@ def row(lengths: list[int], vocab_size: int = 256) -> Batch:
     ids = torch.randint(0, vocab_size, (1, total), generator=torch.Generator().manual_seed(1))
     positions = torch.cat([torch.arange(length) for length in lengths])[None]
     documents = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))[None]
-    return Batch(ids, ids, positions, documents).indexed()
+    return Batch(ids, ids, positions, documents).with_index()
 
 
 # ----------------------------------------------------------------------------------------------------------- documents

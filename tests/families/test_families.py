@@ -16,8 +16,8 @@ from mt_train.assemble.parts import Parts
 from mt_train.cli.train import main as train
 from mt_train.engine.build import fill_model
 from mt_train.engine.processes import Process
+from mt_train.generation.config import SamplingRules
 from mt_train.generation.decode import Continuation, decode
-from mt_train.generation.rules import SamplingRules
 from mt_train.plugins.resolve import resolve
 
 SMALL: dict[str, Any] = {"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}

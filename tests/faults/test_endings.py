@@ -104,7 +104,7 @@ def test_killed_at_each_moment_behind_the_last_save_a_run_ends_where_it_was_told
 
 
 def count_operations(runs: Any, folder: Path) -> int:
-    """How often a run that nobody kills changes a file."""
+    """Return how often a run that nobody kills changes a file."""
     diary = folder / "diary"
     watched = {"what": "everything", "act": "die", "under": str(folder / "run"), "diary": str(diary), "at": None}
     code, attempt = runs.run(runs.words(folder / "run", CHANGES), watch=watched)

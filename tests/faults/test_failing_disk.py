@@ -44,7 +44,7 @@ def truth(runs: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def operations(runs: Any, tmp_path_factory: pytest.TempPathFactory) -> int:
-    """How many operations on files a run makes when nothing fails."""
+    """Return how many operations on files a run makes when nothing fails."""
     code, attempt, diary = failing(runs, tmp_path_factory.mktemp("honest") / "run", None)
     assert code == 0, attempt.err
     return int(diary.split()[-1])

@@ -1,6 +1,6 @@
 """One process of a run is killed, stopped, hangs or fails: all end soon, and the one that did it is named.
 
-What goes wrong, and where, is done by a callback (misbehaving.py), so nothing here depends on when a signal arrives.
+What goes wrong, and where, is done by a callback (faulty_callback.py), so nothing here depends on when a signal arrives.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ data: {eval: 4}
 eval: {every_steps: 2, samples: 0}
 checkpoint: {every_steps: 2}
 parallel: {timeout_seconds: TIMEOUT}
-callbacks: [{name: misbehaving, deeds: [DEEDS]}]
+callbacks: [{name: faulty, deeds: [DEEDS]}]
 """.replace("TIMEOUT", str(TIMEOUT_SECONDS))
 ONE = [sys.executable, "-m", "mt_train.cli.train"]
 OWN = [*ONE, "--nproc-per-node", "COUNT"]
@@ -51,11 +51,11 @@ Misbehave = Callable[..., Ended]
 @pytest.fixture
 def misbehave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Misbehave:
     """Train in ``tmp_path / "run"`` with misdeeds; fails when a process of the run is left over."""
-    installed = tmp_path / "misbehaving-0.1.0.dist-info"
+    installed = tmp_path / "faulty-0.1.0.dist-info"
     installed.mkdir()
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: misbehaving\nVersion: 0.1.0\n")
-    (installed / "entry_points.txt").write_text("[mt_core.plugins]\nmisbehaving = misbehaving\n")
-    shutil.copy(Path(__file__).with_name("misbehaving.py"), tmp_path)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty\nVersion: 0.1.0\n")
+    (installed / "entry_points.txt").write_text("[mt_core.plugins]\nfaulty = faulty_callback\n")
+    shutil.copy(Path(__file__).with_name("faulty_callback.py"), tmp_path)
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     monkeypatch.setenv("PYTHONPATH", path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -130,7 +130,7 @@ def test_processes_that_are_stopped_or_hang_end_soon_after_the_timeout_and_are_t
     assert ended.code == 1
     assert ended.seconds < TIMEOUT_SECONDS + 30
     assert "error: rank 1 does not answer, and the others have given up waiting for it; it is at" in ended.errors
-    assert re.search(r'innermost first:\n  File ".*misbehaving.py", line \d+ in _hang\n', ended.errors)
+    assert re.search(r'innermost first:\n  File ".*faulty_callback.py", line \d+ in _hang\n', ended.errors)
     assert "error: rank 2 is stopped (SIGSTOP, or a debugger)" in ended.errors
     assert "rank 0" not in ended.errors
     assert "Traceback" not in ended.errors
@@ -146,7 +146,7 @@ def test_a_callback_that_raises_on_one_rank_ends_all_at_once_and_is_named_once(
     assert ended.code == 1
     assert "step 1/5" in ended.out
     assert ended.seconds < 15
-    said = "callback misbehaving (misbehaving) failed in on_step_start at step 2: ZeroDivisionError: no divisor on this rank"
+    said = "callback faulty (faulty) failed in on_step_start at step 2: ZeroDivisionError: no divisor on this rank"
     assert ended.errors.count(said) == 1
     assert "rank 1" in next(line for line in ended.errors.splitlines() if said in line)
     if launcher is OWN:

@@ -31,7 +31,7 @@ from mt_plugin_gemma.huggingface import HUGGINGFACE, described
 from mt_plugin_gemma.model import Gemma
 from mt_plugin_gemma.names import ARCHITECTURES
 from mt_plugin_gemma.variants import VARIANTS
-from mt_tools import save_folder, staged, write_json, write_tensors
+from mt_tools import save_folder, stage_folder, write_json, write_tensors
 from mt_train.cli.train import main
 
 GENERATIONS = ["1, plain", "2, window 7", "3, linear scaling"]
@@ -159,7 +159,7 @@ def test_what_is_read_and_written_is_equal_bit_for_bit_and_transformers_opens_it
     theirs.to(dtype).save_pretrained(tmp_path / "in")
     config = GemmaConfig(**HUGGINGFACE.values(tmp_path / "in"))
     tensors = HUGGINGFACE.tensors(tmp_path / "in", config)
-    with staged(tmp_path / "out") as stage:
+    with stage_folder(tmp_path / "out") as stage:
         said = write_tensors(stage, tensors, shard_bytes=shard)
         write_json(stage / CONFIG, {**their_config(config), "torch_dtype": said})
     again = HUGGINGFACE.tensors(tmp_path / "out", config)

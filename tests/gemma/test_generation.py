@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from mt_train.generation.config import SamplingRules
 from mt_train.generation.decode import Continuation, decode
-from mt_train.generation.rules import SamplingRules
 
 MODELS = ["1, one key head", "2, window 7", "3, window 5", "3, linear scaling"]
 GREEDY = SamplingRules(greedy=True)

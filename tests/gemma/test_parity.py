@@ -37,7 +37,7 @@ def rows(lengths: list[int], count: int = 2) -> Batch:
     ids = torch.randint(0, 61, (count, sum(lengths)), generator=torch.Generator().manual_seed(3))
     positions = torch.cat([torch.arange(length) for length in lengths]).expand(count, -1)
     documents = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).expand(count, -1)
-    return Batch(ids, torch.zeros_like(ids), positions, documents).indexed()
+    return Batch(ids, torch.zeros_like(ids), positions, documents).with_index()
 
 
 def alone(theirs: Any, ids: Tensor, lengths: list[int]) -> Tensor:
@@ -85,7 +85,7 @@ def test_later_tokens_never_change_earlier_outputs(name: str, pair: Callable[...
     batch = rows([40])
     changed = batch.input_ids.clone()
     changed[:, 25:] = (changed[:, 25:] + 1) % 61
-    other = Batch(changed, batch.labels, batch.positions, batch.document_ids).indexed()
+    other = Batch(changed, batch.labels, batch.positions, batch.document_ids).with_index()
     assert torch.equal(ours(batch)[:, :25], ours(other)[:, :25])
 
 
@@ -96,7 +96,7 @@ def test_documents_in_one_row_never_see_each_other(name: str, pair: Callable[...
     batch = rows([9, 20, 11])
     changed = batch.input_ids.clone()
     changed[:, 9:29] = (changed[:, 9:29] + 5) % 61
-    packed, other = ours(batch), ours(Batch(changed, changed, batch.positions, batch.document_ids).indexed())
+    packed, other = ours(batch), ours(Batch(changed, changed, batch.positions, batch.document_ids).with_index())
     assert torch.equal(packed[:, :9], other[:, :9])
     assert torch.equal(packed[:, 29:], other[:, 29:])
     assert not torch.equal(packed[:, 9:29], other[:, 9:29])

@@ -47,7 +47,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(written: Path) -> Installed:
-    """Where all of them are installed from their wheels, and the environment in which they are."""
+    """Return where all of them are installed from their wheels, and the environment in which they are."""
     pip, site = [sys.executable, "-m", "pip", "-q"], written / "site"
     sources = [str(written / kind) for kind in KINDS]
     run(*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(written / "wheels"), *sources)

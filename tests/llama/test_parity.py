@@ -74,7 +74,7 @@ def pair(name: str) -> tuple[Llama, LlamaForCausalLM]:
 def rows(length: int = 40) -> Batch:
     ids = torch.randint(0, 61, (2, length), generator=torch.Generator().manual_seed(3))
     positions = torch.arange(length).expand(2, -1)
-    return Batch(ids, torch.zeros_like(ids), positions, torch.zeros_like(ids)).indexed()
+    return Batch(ids, torch.zeros_like(ids), positions, torch.zeros_like(ids)).with_index()
 
 
 def distance(ours: Tensor, theirs: Tensor) -> float:
@@ -102,7 +102,7 @@ def test_later_tokens_never_change_earlier_outputs() -> None:
     batch = rows()
     changed = batch.input_ids.clone()
     changed[:, 25:] = (changed[:, 25:] + 1) % 61
-    other = Batch(changed, batch.labels, batch.positions, batch.document_ids).indexed()
+    other = Batch(changed, batch.labels, batch.positions, batch.document_ids).with_index()
     assert torch.equal(ours(batch)[:, :25], ours(other)[:, :25])
 
 
@@ -114,10 +114,10 @@ def test_documents_in_one_row_never_see_each_other(name: str) -> None:
     ids = rows().input_ids[:1]
     document_ids = torch.repeat_interleave(torch.arange(3), torch.tensor(lengths))[None]
     positions = torch.cat([torch.arange(length) for length in lengths])[None]
-    packed = ours(Batch(ids, ids, positions, document_ids).indexed())
+    packed = ours(Batch(ids, ids, positions, document_ids).with_index())
     changed = ids.clone()
     changed[:, 9:29] = (changed[:, 9:29] + 5) % 61
-    other = ours(Batch(changed, ids, positions, document_ids).indexed())
+    other = ours(Batch(changed, ids, positions, document_ids).with_index())
     assert torch.equal(packed[:, :9], other[:, :9])
     assert torch.equal(packed[:, 29:], other[:, 29:])
     assert not torch.equal(packed[:, 9:29], other[:, 9:29])
@@ -125,7 +125,7 @@ def test_documents_in_one_row_never_see_each_other(name: str) -> None:
     for length in lengths:
         alone = ids[:, start : start + length]
         zeros = torch.zeros_like(alone)
-        single = ours(Batch(alone, zeros, torch.arange(length)[None], zeros).indexed())
+        single = ours(Batch(alone, zeros, torch.arange(length)[None], zeros).with_index())
         assert distance(packed[:, start : start + length], single) < TOLERANCE
         start += length
 
@@ -141,7 +141,7 @@ def test_dynamic_scaling_of_a_document_is_that_of_the_document_alone(
     rows = [[torch.randint(0, 61, (n,), generator=draw).tolist() for n in lengths] for lengths in rows_of]
     samples = [[Sample(ids, [True] * len(ids), "row") for ids in row] for row in rows]
     longest = max(sum(lengths) for lengths in rows_of)
-    hidden = ours(TokenObjective().collate(samples, length=longest + padding).indexed())
+    hidden = ours(TokenObjective().collate(samples, length=longest + padding).with_index())
     for number, row in enumerate(rows):
         start = 0
         for ids in row:

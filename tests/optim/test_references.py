@@ -101,7 +101,7 @@ def test_schedule_free_adamw_is_that_of_its_authors(build: Any, power: float) ->
     take_steps(other, theirs, steps)
     other.eval()  # type: ignore[attr-defined]
     for a, b in zip(mine, theirs, strict=True):
-        torch.testing.assert_close(own.averaged(a), b.detach(), rtol=5e-6, atol=1e-9)
+        torch.testing.assert_close(own.average_of(a), b.detach(), rtol=5e-6, atol=1e-9)
 
 
 def test_sparse_adam_is_that_of_torch_on_sparse_gradients(build: Any) -> None:

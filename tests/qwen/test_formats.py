@@ -19,7 +19,7 @@ from mt_plugin_qwen.config import QwenConfig
 from mt_plugin_qwen.huggingface import ARCHITECTURES, HUGGINGFACE, described, exported
 from mt_plugin_qwen.model import Qwen
 from mt_plugin_qwen.variants import VARIANTS
-from mt_tools import staged, write_json, write_tensors
+from mt_tools import stage_folder, write_json, write_tensors
 from mt_tools.cli.convert import main as convert
 from mt_train.cli.train import main
 
@@ -171,7 +171,7 @@ def test_what_is_read_and_written_is_equal_bit_for_bit_and_transformers_opens_it
     theirs.to(dtype).save_pretrained(tmp_path / "in")
     config = QwenConfig(**HUGGINGFACE.values(tmp_path / "in"))
     tensors = HUGGINGFACE.tensors(tmp_path / "in", config)
-    with staged(tmp_path / "out") as stage:
+    with stage_folder(tmp_path / "out") as stage:
         said = write_tensors(stage, tensors, shard_bytes=shard)
         write_json(stage / CONFIG, {**exported(config), "torch_dtype": said})
     again = HUGGINGFACE.tensors(tmp_path / "out", config)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from mt_train.generation.config import SamplingRules
 from mt_train.generation.decode import Continuation, decode
-from mt_train.generation.rules import SamplingRules
 
 MODELS = ["2.5, untied", "2.5, YaRN", "2.5, window 7 from block 1", "3, untied", "3, YaRN", "3, window 5"]
 GREEDY = SamplingRules(greedy=True)

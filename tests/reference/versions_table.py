@@ -38,7 +38,7 @@ def table() -> str:
 
 
 def around() -> str:
-    """Which Python they ask for, and what the tests pin."""
+    """Return which Python they ask for, and what the tests pin."""
     pythons = {tomllib.loads(file.read_text(encoding="utf-8"))["project"]["requires-python"] for file in PROJECTS}
     pinned = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if "==" in line]
     return f"Python `{', '.join(sorted(pythons))}`. These are the ranges that the packages declare; the tests pin `{', '.join(pinned)}`."

@@ -16,7 +16,7 @@ from mt_plugin_search.folder import Folder
 from mt_plugin_search.process import Order
 from mt_plugin_search.request import Search
 from mt_plugin_search.searching import Found, begin, changed, go_on
-from mt_plugin_search.study import _opened
+from mt_plugin_search.study import _open
 from mt_train.command import read_config
 
 Asked = Callable[..., Search]
@@ -92,7 +92,7 @@ def test_a_kill_in_the_middle_of_a_line_of_the_journal_or_with_its_lock_held_doe
     journal.write_bytes(journal.read_bytes() + b'{"op_code":5,"work')
     lock = Path("a/study.journal.lock")
     lock.symlink_to("study.journal")
-    _opened(journal)
+    _open(journal)
     assert not lock.is_symlink(), "Optuna would wait for half a minute"
     assert values(go_on(folder, folder.stored(), FakeTrain())) == values(begin(Folder(Path("b")), wanted, FakeTrain()))
 

@@ -114,7 +114,7 @@ def test_epochs_are_counted_where_the_next_step_begins_one(every: Every, due: li
     """Epochs of 3, 2 and 3 steps: what is packed differs; a stream's blocks begin at row 0, too."""
     ends = [Position(0, 8), Position(0, 0, block=1, read=9), Position(1), Position(1, 8), Position(2)]
     ends += [Position(2, 8), Position(2, 16), Position(3)]
-    found = [step for step, position in enumerate(ends, 1) if every.due(Progress(step, position=position))]
+    found = [step for step, position in enumerate(ends, 1) if every.is_due(Progress(step, position=position))]
     assert found == due
 
 

@@ -108,11 +108,11 @@ class BaseAdapterConformance(LayoutConformance):
         return [rows_of(each, TOKENS) for each in ids]
 
     def training(self, parts: trainer.Parts, model: TrainModel, adapter: Adapter, steps: int) -> PlainTraining:
-        """Its steps in this process."""
+        """Return the adapter's steps in this process."""
         return PlainTraining(parts, model, adapter, rate=self.rate, steps=steps)
 
     def trained(self, parts: trainer.Parts, steps: int = 3) -> tuple[TrainModel, Adapter]:
-        """After some steps, ready to look at."""
+        """Return model and adapter after some steps, ready to look at."""
         torch.manual_seed(0)
         model, adapter = self.adapted(parts)
         self.training(parts, model, adapter, steps).run(self.batches(model, steps))
@@ -196,7 +196,7 @@ class BaseAdapterConformance(LayoutConformance):
         apart = difference(between, before)
         assert apart <= self.merged_within, (
             f"merged, the output differs by {apart:.1e} of its length (allowed: {self.merged_within:g}); merged_weight or"
-            " delta_weight says something else than adapted(x), or the component declares mergeable=False"
+            " delta_weight says something else than adapted_output(x), or the component declares mergeable=False"
         )
         wrong = [name for name, each in model.named_parameters() if not torch.equal(each, bits[name])]
         assert not wrong, f"{', '.join(wrong[:3])} are others after unmerging; merge() keeps the base's own parameters"
@@ -237,7 +237,7 @@ class BaseAdapterConformance(LayoutConformance):
         one, other = (outputs(model, each)[:, :at] for each in (batch, changed(batch, model, at, TOKENS)))
         assert (apart := difference(one, other)) <= EXACT, (
             f"other tokens from place {at} on change outputs before it by {apart:.1e} of their size (allowed: {EXACT:g}):"
-            " adapted(x) works on each token by itself; normalise over the last dimension"
+            " adapted_output(x) works on each token by itself; normalise over the last dimension"
         )
 
     def test_in_half_precision_it_stays_half(self, mt_host: PluginHost, tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ class BaseAdapterConformance(LayoutConformance):
         except RuntimeError as error:
             raise AssertionError(f"in bfloat16 it ends in an error: {error}. Give back the dtype of x") from error
         assert hidden.dtype == torch.bfloat16, (
-            f"in bfloat16 the hidden states are {hidden.dtype}; adapted(x) gives back the dtype of x"
+            f"in bfloat16 the hidden states are {hidden.dtype}; adapted_output(x) gives back the dtype of x"
         )
         assert all(math.isfinite(loss) for loss in losses), f"in bfloat16 the losses are {losses}"
 
@@ -293,6 +293,6 @@ class BaseAdapterConformance(LayoutConformance):
 
 
 def probe_of_run(parts: trainer.Parts, model: TrainModel) -> Any:
-    """What looks at the rows of the run."""
+    """Return the probe that looks at the rows of the run."""
     plan = trainer.make_plan(parts.config, world=1, device="cpu", offers=parts.offers.values())
     return trainer.probe_of(parts.config, trainer.build_data(parts), plan, alone(), model)

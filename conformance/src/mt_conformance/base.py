@@ -1,4 +1,4 @@
-"""What holds for a plugin of any kind: it is light, well-formed, described and bounded."""
+"""Checks of a plugin of any kind: it is light, well-formed, described and bounded."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class BasePluginConformance:
         return trainer.Part(host.kinds[self.kind], offer, options, parts)
 
     def values_in(self, host: PluginHost, folder: Path) -> Mapping[str, Any]:
-        """What the config is made from."""
+        """Return the values that the config is made from."""
         return {key.replace("-", "_"): value for key, value in self.options_in(folder).items()}
 
     def config(self, host: PluginHost, folder: Path) -> Any:
@@ -187,7 +187,7 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 
 
 def is_unbounded(field: FieldInfo) -> bool:
-    """Whether it is a number that may have any value."""
+    """Return whether it is a number that may have any value."""
     marks = [*field.metadata, *(mark for each in _members(field.annotation) for mark in get_args(each)[1:])]
     return any(each in (int, float) for each in _members(field.annotation)) and not any(
         getattr(mark, bound, None) is not None for mark in marks for bound in BOUNDS

@@ -34,7 +34,7 @@ class BaseCallbackConformance(BasePluginConformance):
     sections: Mapping[str, Any] = {}
 
     def callback(self, host: PluginHost, folder: Path) -> Any:
-        """As a run builds it."""
+        """Build the callback as a run does."""
         return self.part(host, folder).build()
 
     def events(self, host: PluginHost, folder: Path) -> list[str]:

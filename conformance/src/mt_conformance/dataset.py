@@ -54,7 +54,7 @@ class BaseDatasetConformance(BasePluginConformance):
     # ------------------------------------------------------------------------------------------------ what is tested
 
     def source(self, host: PluginHost, folder: Path, split: str = "train") -> Dataset | Stream:
-        """As a run opens it."""
+        """Open the dataset as a run does."""
         built = self.part(host, folder).build(split=split)
         assert isinstance(built, Dataset | Stream), (
             f"build(config, split={split!r}) returned a {type(built).__name__}; it must return a Dataset (len, row), a Stream"
@@ -104,7 +104,7 @@ class BaseDatasetConformance(BasePluginConformance):
                 return
 
     def seen(self, folder: Path, **how: Any) -> list[Seen]:
-        """What the steps of an epoch are."""
+        """Return the steps of an epoch."""
         found = [each for each, _ in self.steps(folder, **how)]
         assert len(found) >= 3, (
             f"an epoch has {len(found)} samples; write some more rows in options_in (5 to {MOST}), or set `objective` (now"
@@ -253,7 +253,7 @@ class BaseDatasetConformance(BasePluginConformance):
         assert self.bad_row in said[0], f"the message does not say where ({self.bad_row!r}): {said[0]}"
 
     def errors(self, component: Any, options: Mapping[str, Any]) -> list[BaseException]:
-        """What asking for each row raises, the opening included where nothing can be opened."""
+        """Return what asking for each row raises, the opening included where nothing can be opened."""
         try:
             source = component.build(component.config(**options), split="train")
             if isinstance(source, Stream):
@@ -265,7 +265,7 @@ class BaseDatasetConformance(BasePluginConformance):
 
 
 def tokens_of(batch: Batch) -> tuple[int, ...]:
-    """What is trained on, without the padding, which depends on what shares a step."""
+    """Return the tokens that are trained on, without the padding, which depends on what shares a step."""
     return tuple(batch.labels[batch.labels != NOT_TRAINED].tolist())
 
 

@@ -18,7 +18,7 @@ from mt_core.plugins.host import Offer, PluginHost
 
 
 class FamilyConformance(LayoutConformance):
-    """What is tested. The checks are in ``BaseModelConformance``."""
+    """Family that is tested. The checks are in ``BaseModelConformance``."""
 
     kind = "model"
     variant: str = ""
@@ -33,7 +33,7 @@ class FamilyConformance(LayoutConformance):
         return {**family.variants[size], **super().values_in(host, folder)}
 
     def model(self, host: PluginHost, folder: Path, *, seed: int = 0, wide: bool = True) -> TrainModel:
-        """With values, ready to be trained."""
+        """Build the model with values, ready to be trained."""
         made = self.train_model(host).component.build(self.config(host, folder))
         assert isinstance(made, TrainModel), (
             f"build returned a {type(made).__name__}; the model of mt_train_models has to be an mt_core.nn.TrainModel"
@@ -41,7 +41,7 @@ class FamilyConformance(LayoutConformance):
         return filled(made, seed=seed, wide=wide)
 
     def train_model(self, host: PluginHost) -> Offer:
-        """What builds it. Raises ``AssertionError`` where the family has only a config."""
+        """Return the offer that builds the model. Raises ``AssertionError`` where the family has only a config."""
         offers = {offer.component.name: offer for offer in host.plugins[-1].offers if offer.kind == "train_model"}
         assert self.name in offers, (
             f"mt_model_configs offers {self.name!r} and mt_train_models offers {sorted(offers) or 'nothing'}; offer a component"
@@ -72,7 +72,7 @@ class FamilyConformance(LayoutConformance):
         return [each for each in super().layouts(host) if each in both]
 
     def pipeline_layers(self, host: PluginHost, folder: Path, model: TrainModel) -> Sequence[LayerSpec]:
-        """Those that the plugin offers, or the model's own."""
+        """Return the layers that the plugin offers, or the model's own."""
         for offer in host.plugins[-1].offers:
             if offer.kind == "pipeline_layers" and offer.component.name == self.name:
                 return list(offer.component.build(self.config(host, folder)))

@@ -47,7 +47,7 @@ def mt_launched(
     tmp_path_factory: pytest.TempPathFactory,
     _mt_launches: dict[Any, dict[str, Result]],
 ) -> dict[str, Result]:
-    """What came of the runs that the class asks for (``launch_cases``): all in one launch, once for each component."""
+    """Return what came of the runs that the class asks for (``launch_cases``): all in one launch, once for each component."""
     instance = request.instance
     key = (type(instance), instance.name)
     if key not in _mt_launches:

@@ -23,14 +23,14 @@ def rows_of(ids_BT: Tensor, *lengths: int) -> Batch:
     documents_T = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
     labels_BT = torch.roll(ids_BT, -1, 1)
     shape = ids_BT.shape
-    return Batch(ids_BT, labels_BT, positions_T.expand(shape), documents_T.expand(shape).contiguous()).indexed()
+    return Batch(ids_BT, labels_BT, positions_T.expand(shape), documents_T.expand(shape).contiguous()).with_index()
 
 
 def changed(batch: Batch, model: TrainModel, start: int, end: int) -> Batch:
     """Other tokens in these places."""
     ids_BT = batch.input_ids.clone()
     ids_BT[:, start:end] = (ids_BT[:, start:end] + 1) % model.config.vocab_size
-    return Batch(ids_BT, batch.labels, batch.positions, batch.document_ids).indexed()
+    return Batch(ids_BT, batch.labels, batch.positions, batch.document_ids).with_index()
 
 
 def piece(batch: Batch, start: int, end: int) -> Batch:
@@ -79,7 +79,7 @@ def continued(model: TrainModel, prompts: Sequence[Sequence[int]]) -> list[list[
 
 
 def difference(one: Tensor, other: Tensor) -> float:
-    """As a share of the second's length."""
+    """Return the distance as a share of the second's length."""
     return float(((one - other).norm() / other.norm().clamp(min=1e-9)).detach())
 
 

@@ -20,24 +20,24 @@ def hermetic_host(*plugins: ModuleType) -> PluginHost:
 
 
 def named_host(*modules: str) -> PluginHost:
-    """The same by the names of the modules, which are imported here."""
-    return PluginHost.of([*_built_in(), *(_installed(name) for name in modules if name != STANDARD)])
+    """Make a host by the names of the modules, which are imported here."""
+    return PluginHost.of([*_built_in(), *(_describe_module(name) for name in modules if name != STANDARD)])
 
 
 def _built_in() -> list[Installed]:
     try:
-        return [_described("standard", BUILT_IN, version(BUILT_IN), STANDARD)]
+        return [_describe("standard", BUILT_IN, version(BUILT_IN), STANDARD)]
     except PackageNotFoundError:  # beside mt-core and the kit alone
         return []
 
 
-def _installed(module: str) -> Installed:
-    """As if its distribution had the name of its package."""
+def _describe_module(module: str) -> Installed:
+    """Describe a module as if its distribution had the name of its package."""
     distribution = canonical(module.partition(".")[0])
-    return _described(distribution.removeprefix("mt-plugin-"), distribution, "under test", module)
+    return _describe(distribution.removeprefix("mt-plugin-"), distribution, "under test", module)
 
 
-def _described(name: str, distribution: str, version: str, module: str) -> Installed:
+def _describe(name: str, distribution: str, version: str, module: str) -> Installed:
     point = EntryPoint(name=name, value=module, group=GROUP)
     return Installed(
         name=name,

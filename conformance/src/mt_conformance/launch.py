@@ -29,7 +29,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What came of a run: the figures of each step, those after the resume, and the error of each rank (empty: none)."""
+    """Result of a run: the figures of each step, those after the resume, and the error of each rank (empty: none)."""
 
     records: list[dict[str, Any]]
     again: list[dict[str, Any]]
@@ -50,11 +50,11 @@ def launched(cases: Mapping[str, Case], folder: Path, *, plugin: ModuleType) -> 
         json.dumps({"plugin": plugin.__name__, "cases": {name: asdict(case) for name, case in cases.items()}})
     )
     worlds = sorted({case.processes for case in cases.values()})
-    started = [_started(job, rank, world) for world in worlds for rank in range(world)]
+    started = [_start(job, rank, world) for world in worlds for rank in range(world)]
     deadline = time.monotonic() + PATIENCE_SECONDS
     try:
         for process, log in started:
-            _ended_well(process, log, deadline)
+            _check_end(process, log, deadline)
     finally:
         for process, _ in started:
             process.kill()
@@ -62,7 +62,7 @@ def launched(cases: Mapping[str, Case], folder: Path, *, plugin: ModuleType) -> 
     return {name: _result(folder, name, case) for name, case in cases.items()}
 
 
-def _started(job: Path, rank: int, world: int) -> tuple[subprocess.Popen[bytes], Path]:
+def _start(job: Path, rank: int, world: int) -> tuple[subprocess.Popen[bytes], Path]:
     """A process, on CPUs whatever else is there, that finds the same modules as this one."""
     log = job.parent / f"log-{world}-{rank}.txt"
     environment = {
@@ -80,7 +80,7 @@ def _started(job: Path, rank: int, world: int) -> tuple[subprocess.Popen[bytes],
         return subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT), log
 
 
-def _ended_well(process: subprocess.Popen[bytes], log: Path, deadline: float) -> None:
+def _check_end(process: subprocess.Popen[bytes], log: Path, deadline: float) -> None:
     try:
         code = process.wait(max(0.1, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:

@@ -52,7 +52,7 @@ def small_run(**slots: Any) -> dict[str, Any]:
 
 
 class LayoutConformance(BasePluginConformance):
-    """For kinds that take part in the arithmetic of a step: what they declare in ``layouts`` has to be true.
+    """Checks of kinds that take part in the arithmetic of a step: what they declare in ``layouts`` has to be true.
 
     ``launches = False`` leaves the launch out, where a suite of your own covers it.
     """
@@ -107,7 +107,7 @@ class LayoutConformance(BasePluginConformance):
             pytest.skip("no launch: launches = False, or the component runs on no CPU")
 
     def is_close(self, one: float, two: float) -> bool:
-        """Within ``tolerance``; two that are no numbers are not."""
+        """Tell whether two are within ``tolerance``; two that are no numbers are not."""
         return math.isclose(one, two, rel_tol=self.tolerance)
 
 

@@ -45,7 +45,7 @@ class Listing:
 
 @cache
 def listing_of(module: str) -> Listing:
-    """In a process of its own, once for each plugin. Raises ``AssertionError`` when that process fails."""
+    """List a plugin in a process of its own, once for each. Raises ``AssertionError`` when that process fails."""
     code = f"import sys; sys.path[:] = {sys.path!r}; from mt_conformance import listing; listing.main({module!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, f"listing {module} in a process of its own failed:\n{done.stderr[-3000:]}"
@@ -61,7 +61,7 @@ class Watch:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """As ``importlib`` calls it."""
+        """Record what is imported, as ``importlib`` calls it."""
         if name in HEAVY:
             frames = [each for each in traceback.extract_stack()[:-1] if "importlib" not in each.filename]
             self.heavy.setdefault(name, f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}")

@@ -46,7 +46,7 @@ class BaseModelConformance(FamilyConformance):
     """AdamW steps at this rate in which a batch of 32 tokens has to be known by heart."""
 
     def reference(self) -> nn.Module | None:
-        """The same shape by code that you did not write: called with ids (B, T) it gives logits (B, T, V), or an object with
+        """Return the same shape by code that you did not write: called with ids (B, T) it gives logits (B, T, V), or an object with
         ``logits``. ``None`` leaves the check out."""
         return None
 

@@ -59,7 +59,7 @@ class BaseObjectiveConformance(LayoutConformance):
     rows: Sequence[Mapping[str, Any]] = ROWS
 
     def objective(self, host: PluginHost, folder: Path) -> Objective:
-        """As a run builds it, over bytes and the default template."""
+        """Build the objective as a run does, over bytes and the default template."""
         tokenizer = host.get("tokenizer", "byte").component
         bytes_ = tokenizer.build(tokenizer.config())
         built: Objective = self.part(host, folder).build(tokenizer=bytes_, template=trainer.build_template(bytes_))
@@ -169,12 +169,12 @@ class BaseObjectiveConformance(LayoutConformance):
 
 
 def batch_of(objective: Objective, rows: Sequence[Sequence[Sample]], more: int = 0) -> Batch:
-    """As the core asks for it: as long as the longest row, and so many places more."""
-    return objective.collate(rows, length=max(sum(len(each.ids) for each in row) for row in rows) + more).indexed()
+    """Collate as the core does: as long as the longest row, and so many places more."""
+    return objective.collate(rows, length=max(sum(len(each.ids) for each in row) for row in rows) + more).with_index()
 
 
 def gradients(objective: Objective, batches: Sequence[Batch]) -> Gradients:
-    """Of the mean loss over all trained tokens of the batches, as the engine makes it."""
+    """Return the gradients of the mean loss over all trained tokens of the batches, as the engine makes it."""
     model = tiny_model()
     total = sum(objective.count(batch) for batch in batches)
     loss = torch.stack([objective.loss(model(batch), model.head, batch).loss_sum for batch in batches]).sum() / total

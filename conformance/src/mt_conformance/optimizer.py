@@ -46,12 +46,12 @@ class BaseOptimizerConformance(LayoutConformance):
         return None
 
     def optimizer(self, host: PluginHost, folder: Path, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-        """As a run builds it."""
+        """Build the optimizer as a run does."""
         built = self.component(host).build(self.config(host, folder), groups)
         return built if isinstance(built, torch.optim.Optimizer) else Directed(built)
 
     def split(self, host: PluginHost, folder: Path, named: Mapping[str, nn.Parameter]) -> list[dict[str, Any]]:
-        """Its own parameter groups."""
+        """Return the optimizer's own parameter groups."""
         component = self.component(host)
         assert isinstance(component, OptimizerComponent), "the host checks what mt_optimizers returns"
         return component.split(list(named.items()), self.config(host, folder))
@@ -140,7 +140,9 @@ class BaseOptimizerConformance(LayoutConformance):
         second = self.optimizer(mt_host, tmp_path, self.split(mt_host, tmp_path, named))
         for parameter in named.values():
             if state := copy.deepcopy(dict(first.state.get(parameter, {}))):
-                faults = sorted(f"{key}: {type(value).__name__}" for key, value in state.items() if not _plain(value))
+                faults = sorted(
+                    f"{key}: {type(value).__name__}" for key, value in state.items() if not _is_plain(value)
+                )
                 assert not faults, (
                     f"the state holds {', '.join(faults)}; a checkpoint takes tensors and numbers only, since nothing is pickled"
                 )
@@ -226,7 +228,7 @@ class _States(defaultdict[Tensor, dict[str, Any]]):
         self.inner, self.own = inner, cast("dict[Tensor, dict[str, Any]]", {})
 
     def get(self, parameter: Tensor, default: Any = None) -> Any:
-        """What both keep."""
+        """Return what both keep."""
         own = {f"{self.PREFIX}{key}": value for key, value in self.own.get(parameter, {}).items()}
         return {**self.inner.state.get(parameter, {}), **own} or default
 
@@ -255,7 +257,7 @@ def take_steps(
 
 
 def _takes(config: MtConfig, **options: Any) -> bool:
-    """Whether it could have these values."""
+    """Return whether it could have these values."""
     try:
         type(config)(**{**config.model_dump(), **options})
     except ValidationError:
@@ -263,5 +265,5 @@ def _takes(config: MtConfig, **options: Any) -> bool:
     return True
 
 
-def _plain(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, Tensor | int | float | bool)

@@ -14,7 +14,7 @@ from mt_core.nn import Batch, TokenObjective, TrainModel
 
 
 class PlainTraining:
-    """What the loop does with an adapter: backward, ``after_backward``, update, ``after_step``; one batch a step.
+    """Steps with an adapter as the loop does them: backward, ``after_backward``, update, ``after_step``; one batch a step.
 
     ``schedule`` is what the rates of an update are multiplied by, from 0, as a component of schedules gives it.
     """
@@ -41,7 +41,7 @@ class PlainTraining:
 
     @property
     def rate(self) -> float:
-        """Of the update that is made now, or was made last."""
+        """Return the rate of the update that is made now, or was made last."""
         return self.peak * self.factor(max(self.done - 1, 0))
 
     def run(self, batches: Sequence[Batch]) -> list[float]:

@@ -28,7 +28,7 @@ class BaseScheduleConformance(BasePluginConformance):
         return None
 
     def schedule(self, host: PluginHost, folder: Path) -> Schedule:
-        """As a run builds it."""
+        """Build the schedule as a run does."""
         built: Schedule = self.part(host, folder).build(total_steps=self.total_steps)
         return built
 

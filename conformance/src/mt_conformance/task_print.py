@@ -26,12 +26,12 @@ class BaseTaskPrintConformance(BasePluginConformance):
     """Figures that it prints where a record has them; those of an evaluation begin with ``eval_``."""
 
     def printer(self, host: PluginHost, folder: Path) -> TaskPrint:
-        """As a run builds it."""
+        """Build the printer as a run does."""
         built: TaskPrint = self.part(host, folder).build()
         return built
 
     def line(self, host: PluginHost, folder: Path, records: Sequence[StepRecord], what: str) -> str:
-        """What it prints. Raises ``AssertionError`` where that is no line, or anything is raised."""
+        """Return the line that it prints. Raises ``AssertionError`` where that is no line, or anything is raised."""
         try:
             line = self.printer(host, folder)(records)
         except Exception as error:

@@ -46,7 +46,7 @@ class BaseTokenizerConformance(BasePluginConformance):
     lossless: bool = True
 
     def tokenizer(self, host: PluginHost, folder: Path) -> Tokenizer:
-        """As a run builds it."""
+        """Build the tokenizer as a run does."""
         built: Tokenizer = self.part(host, folder).build()
         return built
 

@@ -13,7 +13,7 @@ _HOMES = {
     "Parts": "mt_train.assemble.parts",
     "Position": "mt_train.data.loader",
     "Process": "mt_train.engine.processes",
-    "SamplingRules": "mt_train.generation.rules",
+    "SamplingRules": "mt_train.generation.config",
     "Window": "mt_train.data.loader",
     "build_data": "mt_train.assemble.data",
     "build_quantized": "mt_train.engine.build",
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from mt_train.engine.plan import make_plan as make_plan
     from mt_train.engine.processes import Process as Process
     from mt_train.engine.stages import derived_layers as derived_layers
+    from mt_train.generation.config import SamplingRules as SamplingRules
     from mt_train.generation.decode import Continuation as Continuation
     from mt_train.generation.decode import decode as decode
-    from mt_train.generation.rules import SamplingRules as SamplingRules
     from mt_train.plugins.composition import Part as Part
     from mt_train.plugins.draft import Draft as Draft
     from mt_train.plugins.parts import parts_of as parts_of
@@ -71,7 +71,7 @@ def require() -> None:
 
 
 def is_installed() -> bool:
-    """Whether there is mt-train."""
+    """Return whether there is mt-train."""
     return find_spec("mt_train") is not None
 
 

@@ -25,7 +25,7 @@ from mt_core.config.rope import RopeScaling as RopeScaling
 from mt_core.data.shapes import conversation as conversation
 from mt_core.data.shapes import is_conversation as is_conversation
 from mt_core.data.shapes import preference as preference
-from mt_core.data.shapes import renamed as renamed
+from mt_core.data.shapes import rename_columns as rename_columns
 from mt_core.data.shapes import text_field as text_field
 from mt_core.data.text_ids import begin_ids as begin_ids
 from mt_core.data.text_ids import continuation_encoder as continuation_encoder

@@ -37,12 +37,12 @@ MOVED: Mapping[str, str] = {
     "generate": "mt_tools",
     "adapters.SeveralAdapters": "mt_train",
     "weights.NewRows": "mt_train.engine.new_rows",
-    **dict.fromkeys(
-        ("weights.save_folder", "weights.staged", "weights.write_json", "weights.write_tensors"), "mt_tools"
-    ),
+    **dict.fromkeys(("weights.save_folder", "weights.write_json", "weights.write_tensors"), "mt_tools"),
+    "weights.staged": "mt_tools:stage_folder",
     **dict.fromkeys(("weights.SHARD_BYTES", "weights.check_free"), "mt_tools.convert.writing"),
 }
-"""Public name that was here, without ``mt_core.`` → the module that has it, whose distribution is called as its package."""
+"""Public name that was here, without ``mt_core.`` → the module that has it, whose distribution is called as its package; after a
+colon its name there, where that is another."""
 
 
 def current(package: str, name: str) -> str:
@@ -53,10 +53,11 @@ def current(package: str, name: str) -> str:
     full = f"{package}.{name}"
     known = full.removeprefix("mt_core.")
     if known in MOVED:
-        module = MOVED[known]
+        module, _, there = MOVED[known].partition(":")
         distribution = module.partition(".")[0].replace("_", "-")
         raise ImportError(
-            f"{full} is in {module} now: write from {module} import {name} (pip install {distribution})", name=package
+            f"{full} is in {module} now: write from {module} import {there or name} (pip install {distribution})",
+            name=package,
         )
     if known in REMOVED:
         gone = REMOVED[known]

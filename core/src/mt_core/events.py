@@ -1,4 +1,4 @@
-"""What callbacks and trackers see of a run, and what callbacks may ask of it. Torch is imported for type checkers only."""
+"""Events of a run: what callbacks and trackers see, and what callbacks may ask for. Torch is imported for type checkers only."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EVENTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Control:
-    """What a callback asks of the loop; every rank must ask for the same.
+    """Requests of a callback to the loop; every rank must ask for the same.
 
     ``say`` is shown to whoever runs it, once. ``evaluate`` (after this step) counts in ``on_after_optimizer_step`` only, and
     ``latest`` (the checkpoint that the run ends with, and goes on from) in ``on_run_end``. ``metrics`` are figures for the record
@@ -53,7 +53,7 @@ class Control:
     say: str = ""
 
     def __or__(self, other: Control) -> Control:
-        """What both ask for."""
+        """Return the requests of both."""
         return Control(
             stop=self.stop or other.stop,
             save=self.save or other.save,
@@ -81,19 +81,19 @@ class TrainedWeights(Protocol):
         ...
 
     def states(self) -> list[dict[str, Any]]:
-        """What the optimizer keeps for each of its parameters on this rank, and then a gradient transform; in a fixed order."""
+        """Return the state of the optimizer for each of its parameters on this rank, then of a gradient transform; in a fixed order."""
         ...
 
     @property
     def sliced(self) -> bool:
-        """Whether each rank's slices are its own, rather than the same on all."""
+        """Return whether each rank's slices are its own, rather than the same on all."""
         ...
 
     def slices(self) -> Iterator[tuple[str, int, Tensor]]:
         """Live views in a fixed order; writing there changes nothing that a layout promises."""
         ...
 
-    def whole(self, slices: Sequence[tuple[str, int, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    def gather(self, slices: Sequence[tuple[str, int, Tensor]]) -> Iterator[tuple[str, Tensor]]:
         """Slices of all ranks put together, one parameter at a time, in its shape."""
         ...
 
@@ -101,14 +101,14 @@ class TrainedWeights(Protocol):
         """The model has these values from now on."""
         ...
 
-    def replaced(self, slices: Sequence[tuple[str, int, Tensor]]) -> AbstractContextManager[None]:
+    def substitute(self, slices: Sequence[tuple[str, int, Tensor]]) -> AbstractContextManager[None]:
         """The model has these values inside, and its own again afterwards, bit for bit."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallbackContext:
-    """What a callback sees. Fields may be added; they are never removed without a deprecation.
+    """View of the run that a callback gets. Fields may be added; they are never removed without a deprecation.
 
     ``step`` counts finished optimizer steps. ``model`` is the ``mt_core.nn.TrainModel`` that is trained, with its adapter in it: in
     a pipeline the layers of this rank's stage, at ZeRO 3 with weights that are whole only inside a forward (``weights`` has
@@ -137,7 +137,7 @@ class CallbackContext:
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedRun:
-    """What a tracker is told of a run. ``config`` is the content of ``run.yaml``, which never holds a secret.
+    """View of a run that a tracker gets. ``config`` is the content of ``run.yaml``, which never holds a secret.
 
     ``first_step`` is 0, or the step that a resumed run goes on from: what was told of later ones is told again.
     """

@@ -130,7 +130,7 @@ def _rate(name: str, options: GroupOptions, distance: int) -> tuple[str, dict[st
 
 
 def _distances(names: Sequence[str]) -> dict[str, int]:
-    """How many layers each parameter is away from the head; all that comes before the first block is one layer.
+    """Return how many layers each parameter is away from the head; all that comes before the first block is one layer.
 
     As in BEiT's fine-tuning (https://arxiv.org/abs/2106.08254): embedding, blocks, and what follows them.
     """

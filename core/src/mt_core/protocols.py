@@ -215,7 +215,7 @@ class Repeating(Protocol):
     """A dataset that gives some rows several times; of these the core holds out all or none."""
 
     def originals(self) -> Sequence[int]:
-        """For each index the lowest one with the same row."""
+        """Return for each index the lowest one with the same row."""
         ...
 
 
@@ -231,7 +231,7 @@ class Stream(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the source stands behind the row that it gave last, as JSON; empty where it cannot go on from there."""
+        """Return where the source stands behind the row that it gave last, as JSON; empty where it cannot go on from there."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from mt_core import Component, MtConfig, StepRecord, TaskPrint, hookimpl
 
 
 class BitsConfig(MtConfig):
-    """How it looks."""
+    """Look of the line."""
 
     digits: int = Field(3, ge=0, le=9, description="digits behind the point")
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from mt_core.config.secrets import HIDDEN, is_secret, redact, redacted
+from mt_core.config.secrets import HIDDEN, is_secret, redact, redact_values
 from mt_core.errors import ConfigError
 from mt_core.plugins.host import PluginHost
 from mt_train.assemble.discovery import discovered
-from mt_train.config.secrets import redacted_config, secret_keys
+from mt_train.config.secrets import redact_config, secret_keys
 from mt_train.plugins.resolve import resolve
 
 LETTERS = string.ascii_letters + string.digits
@@ -155,7 +155,7 @@ def test_values_of_the_environment_are_hidden_however_they_are_written(
     assert redact(f"with {value}.") == f"with {HIDDEN}."
     assert redact(f"with {value!r}") in (f"with '{HIDDEN}'", f'with "{HIDDEN}"')
     assert redact(json.dumps({"a": value})) == json.dumps({"a": HIDDEN}, ensure_ascii=False)
-    assert redacted({"a": [value, 3, None], value: ("x",)}) == {"a": [HIDDEN, 3, None], HIDDEN: ["x"]}
+    assert redact_values({"a": [value, 3, None], value: ("x",)}) == {"a": [HIDDEN, 3, None], HIDDEN: ["x"]}
 
 
 @pytest.mark.parametrize(
@@ -190,12 +190,12 @@ def test_paths_and_numbers_of_the_environment_are_shown(monkeypatch: pytest.Monk
 )
 def test_columns_and_special_tokens_are_no_secrets(key: str, value: Any) -> None:
     assert not is_secret(key, value)
-    assert redacted_config({key: value}) == {key: value}
+    assert redact_config({key: value}) == {key: value}
 
 
 @pytest.mark.parametrize("key", ["service_key", "deploy_pat", "db_pwd", "auth", "SAS"])
 def test_what_is_random_under_the_name_of_a_key_is_a_secret(key: str) -> None:
-    assert redacted_config({key: SECRET}) == {key: HIDDEN}
+    assert redact_config({key: SECRET}) == {key: HIDDEN}
 
 
 @cache

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt_core.cli.guard import guarded
-from mt_core.config.terminal import ShownStream, drawn_on, shown_streams, visible
+from mt_core.config.terminal import ShownStream, drawing_stream, show_standard_streams, visible
 from mt_core.errors import DataError
 
 OBEYED = "\x1b[2J\x1b]0;t\x07\x9b31m\r\x08\x00\x7f\u202e\u2066\u2028\udc80"
@@ -49,7 +49,7 @@ def test_a_command_writes_through_it_and_leaves_the_streams_as_they_were(capsys:
     def work() -> int:
         print(f"out {OBEYED}")
         sys.stderr.writelines([f"err {OBEYED}\n"])
-        assert not isinstance(drawn_on(sys.stdout), ShownStream), "what draws by itself gets the stream behind"
+        assert not isinstance(drawing_stream(sys.stdout), ShownStream), "what draws by itself gets the stream behind"
         raise DataError(f"fault {OBEYED}")
 
     assert guarded(work, debug=False) == 1
@@ -61,7 +61,7 @@ def test_a_command_writes_through_it_and_leaves_the_streams_as_they_were(capsys:
 
 
 def test_streams_are_wrapped_once(capsys: pytest.CaptureFixture[str]) -> None:
-    with shown_streams(), shown_streams():
-        assert not isinstance(drawn_on(sys.stdout), ShownStream)
+    with show_standard_streams(), show_standard_streams():
+        assert not isinstance(drawing_stream(sys.stdout), ShownStream)
         print("\x1b")
     assert capsys.readouterr().out == "\\x1b\n"

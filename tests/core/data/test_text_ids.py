@@ -21,7 +21,7 @@ from mt_tools.generation.prompts import text_ids
 from mt_train.assemble.identity import tokenizer_digest
 from mt_train.config.sections import DataConfig
 from mt_train.data.templates import build_template
-from mt_train.generation.loaded import Loaded
+from mt_train.generation.loaded_model import LoadedModel
 
 SPECIALS = [("<s>", 0), ("</s>", 1)]
 LINES = ["the answer is yes", "Answer: no, it is not", "yes and no (maybe) 3.14"] * 4
@@ -83,7 +83,7 @@ def test_prompts_and_rows_begin_as_transformers_begins_a_text(kind: str, inner: 
     tokenizer = build_huggingface(HuggingFaceConfig(path=str(folder)))
     expected = AutoTokenizer.from_pretrained(folder)(TEXT).input_ids
     end = [1] if expected[-1] == 1 else []  # what a tokenizer puts behind a text begins no answer
-    prompt = text_ids(Loaded(None, tokenizer, 128), TEXT)  # type: ignore[arg-type]
+    prompt = text_ids(LoadedModel(None, tokenizer, 128), TEXT)  # type: ignore[arg-type]
     assert [*prompt, *end] == expected
     template = build_template(tokenizer, DataConfig(template="plain"))
     assert template.prompt([{"role": "user", "content": TEXT}]) == prompt

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from mt_core.files import plain
+from mt_core.files import decompressed_path
 from mt_core.files.scratch import scratch_file, scratch_folder
 
 COPIES = """
 import os, sys
 from pathlib import Path
-from mt_core.files import plain
+from mt_core.files import decompressed_path
 from mt_core.files.scratch import scratch_folder
 with scratch_folder() as folder:
     (folder / "deep").mkdir()
     (folder / "deep" / "config.yaml").write_text("x")
-    path = plain(Path(sys.argv[1]))
+    path = decompressed_path(Path(sys.argv[1]))
     if "fork" in sys.argv and os.fork() == 0:
         sys.stdin.read()
         os._exit(0)
@@ -72,12 +72,12 @@ def test_what_a_kill_leaves_behind_goes_with_the_next_use_and_what_lives_stays(f
             process.send_signal(signal.SIGKILL)
             process.wait()
         assert left.read_bytes() == used.read_bytes() == forked.read_bytes() == gzip.decompress(packed.read_bytes())
-        own = plain(packed)
+        own = decompressed_path(packed)
         assert not left.exists(), "its process is gone"
         assert used.exists(), "its process lives"
         assert forked.exists(), "a fork of its process lives"
         assert own.exists()
-        assert plain(packed).exists()
+        assert decompressed_path(packed).exists()
         assert own.exists(), "an own one is no leftover"
         assert precious < set(folder.iterdir())
         living.communicate()

@@ -183,12 +183,12 @@ class Gated(AdaptedLinear):
 
     def __init__(self, base: nn.Module, factor: LossFactor) -> None:
         super().__init__(base)
-        self.gain, self.factor = self.own(self.out_features), factor
+        self.gain, self.factor = self.new_parameter(self.out_features), factor
 
     def initialise(self, generator: Generator) -> None:
         self.gain.data.fill_(1.0)
 
-    def adapted(self, x: Tensor) -> Tensor:
+    def adapted_output(self, x: Tensor) -> Tensor:
         out = self.base_output(x) * self.gain
         return with_loss(out, out.square().sum(), self.factor)
 

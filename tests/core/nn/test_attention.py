@@ -159,7 +159,7 @@ def test_what_is_kept_for_the_backward_are_the_inputs() -> None:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """How many scores each block computes."""
+    """Yield how many scores each block computes."""
     found: list[int] = []
     honest = module._weights
 
@@ -197,6 +197,6 @@ def test_what_flex_attention_is_told_is_the_plain_formula(window: int | None, mo
     monkeypatch.setattr(flex_attention, "create_block_mask", lambda *given, _compile, **named: masks(*given, **named))
     given_ = context([[20, 9, 11], [13, 27]])
     q, k, v = (x.detach() for x in inputs(2, 40, 4, 2, width=16))
-    out = flex.softcapped(q, k, v, ((20, 9, 11), (13, 27)), Form(0.3, window, 2.0))
+    out = flex.softcapped_attention(q, k, v, ((20, 9, 11), (13, 27)), Form(0.3, window, 2.0))
     expected = plain(q, k, v, seen_by(given_.document_ids_BT, window), scale=0.3, softcap=2.0)
     torch.testing.assert_close(out, expected, atol=2e-6, rtol=1e-5)

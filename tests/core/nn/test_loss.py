@@ -108,7 +108,7 @@ def step_sizes(length: int, *, packed: bool, recompute: bool) -> Sizes:
     document = length // 4 if packed else length
     samples = [Sample(list(range(1, document + 1)), [True] * document, "row") for _ in range(length // document)]
     samples = [Sample([token % 900 for token in sample.ids], sample.trained, "row") for sample in samples]
-    batch: Batch = objective.collate([samples], length=length).indexed()
+    batch: Batch = objective.collate([samples], length=length).with_index()
     with Sizes() as sizes:
         objective.loss(model(batch), model.head, batch).loss_sum.backward()
     return sizes
@@ -134,5 +134,5 @@ def test_labels_are_shifted_once_and_never_across_documents() -> None:
     assert batch.labels.tolist() == [[6, 7, no, 9, no, no], [9, no, no, no, no, no]]
     assert batch.positions.tolist() == [[0, 1, 2, 0, 1, 2], [0, 1, 2, 3, 4, 5]]
     assert batch.document_ids.tolist() == [[0, 0, 0, 1, 1, 1], [0] * 6]
-    assert batch.indexed().document_lengths == ((3, 3), (6,))
+    assert batch.with_index().document_lengths == ((3, 3), (6,))
     assert TokenObjective().count(batch) == 4

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from mt_core import DataError, Rejected, Sample
 from mt_train.config.sections import DataConfig
 from mt_train.config.texts import OWN, TEMPLATES
-from mt_train.data.encoded import EncodedSamples
 from mt_train.data.encoding import Rules
 from mt_train.data.encoding import encode as core_encode
+from mt_train.data.samples import EncodedSamples
 from mt_train.data.templates import build_template
 
 words = st.sampled_from(

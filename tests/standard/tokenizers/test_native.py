@@ -18,8 +18,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from mt_core.errors import MtError
 from mt_core.files.native import native_faults, panics
-from mt_plugin_standard.tokenizers import trial
-from mt_plugin_standard.tokenizers.trial import tried
+from mt_plugin_standard.tokenizers import file_check
+from mt_plugin_standard.tokenizers.file_check import check_tokenizer
 
 SECONDS = 10
 """Until a file is known to be bad, on a machine that does nothing else."""
@@ -126,7 +126,7 @@ def _change(content: dict[str, Any], draw: random.Random) -> None:
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Where values stand; of a long list or a large mapping a few."""
+    """Yield where values stand; of a long list or a large mapping a few."""
     keys = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
     for key in keys[:8]:
         yield value, key
@@ -151,7 +151,7 @@ def test_a_hostile_file_of_each_kind_is_one_error_and_is_not_remembered(tmp_path
 
     def fate(path: Path) -> str:
         with pytest.raises(MtError, match=r"cannot be read as a Hugging Face tokenizer: .*Fetch or make") as caught:
-            tried([path], "tokenizer.json", path)
+            check_tokenizer([path], "tokenizer.json", path)
         return str(caught.value)
 
     with ThreadPoolExecutor(2) as pool:
@@ -168,26 +168,26 @@ def test_a_sound_file_is_tried_once_and_again_when_it_changes(
 ) -> None:
     path = written(tmp_path / "tokenizer.json")
     begun = []
-    start = trial._try
-    monkeypatch.setattr(trial, "_try", lambda *given: (begun.append(given[1]), start(*given)))
-    tried([path], "tokenizer.json", path)
-    tried([path], "tokenizer.json", path)
+    start = file_check._run_check
+    monkeypatch.setattr(file_check, "_run_check", lambda *given: (begun.append(given[1]), start(*given)))
+    check_tokenizer([path], "tokenizer.json", path)
+    check_tokenizer([path], "tokenizer.json", path)
     copied = tmp_path / "copy" / "tokenizer.json"
     copied.parent.mkdir()
     copied.write_bytes(path.read_bytes())
-    tried([copied], "tokenizer.json", copied)
+    check_tokenizer([copied], "tokenizer.json", copied)
     assert begun == [path], "what a file says is remembered, not where it was"
     assert len(list(cache.iterdir())) == 1
     written(path, version="1.0 ")
     with pytest.raises(MtError):
-        tried([path], "tokenizer.json", path)
+        check_tokenizer([path], "tokenizer.json", path)
     assert begun == [path, path]
 
 
 def test_a_home_that_cannot_be_written_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path / "tokenizer.json")
     monkeypatch.setenv("MT_CACHE", "/dev/null/nowhere")
-    tried([path], "tokenizer.json", path)
+    check_tokenizer([path], "tokenizer.json", path)
 
 
 def test_a_damaged_sentencepiece_model_is_one_error(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_damaged_sentencepiece_model_is_one_error(tmp_path: Path) -> None:
         path = tmp_path / "tokenizer.model"
         path.write_bytes(content)
         with pytest.raises(MtError):
-            tried([path], "sentencepiece", path)
+            check_tokenizer([path], "sentencepiece", path)
 
 
 def test_a_panic_is_an_error_and_everything_else_stays_what_it_is() -> None:

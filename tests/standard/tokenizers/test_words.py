@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mt_plugin_standard.tokenizers import words as module
 from mt_plugin_standard.tokenizers.huggingface import HuggingFaceTokenizer
-from mt_plugin_standard.tokenizers.stretches import widths
+from mt_plugin_standard.tokenizers.token_offsets import token_byte_lengths
 from mt_plugin_standard.tokenizers.words import PATTERNS, Words, words
 
 SPACES = [
@@ -74,7 +74,7 @@ def own_ids(inner: Any, texts: list[str], *, literally: bool) -> list[list[int]]
 @pytest.fixture(scope="module", params=list(PATTERNS))
 def known(request: pytest.FixtureRequest) -> tuple[Any, Words]:
     inner = backend(request.param)
-    found = words(inner, widths(inner))
+    found = words(inner, token_byte_lengths(inner))
     assert found is not None
     return inner, found
 
@@ -122,14 +122,14 @@ def unlike() -> dict[str, Any]:
 )
 def test_a_tokenizer_that_may_read_words_together_is_asked_for_each_text(name: str) -> None:
     inner = unlike()[name]
-    assert words(inner, widths(inner)) is None
+    assert words(inner, token_byte_lengths(inner)) is None
     batch = ["the don't 123", "A b <mark> c"]
     assert tokenizer(inner).encode_many(batch) == own_ids(inner, batch, literally=True)
 
 
 def test_a_text_with_a_word_that_was_added_is_read_by_the_tokenizer() -> None:
     inner = backend("Qwen 2", has_added=True)
-    found = words(inner, widths(inner))
+    found = words(inner, token_byte_lengths(inner))
     assert found is not None
     assert found.ids("a <mark> b", literally=True) is None
     batch = ["a <mark> b", "the </s>", "", "the  é\n"]
@@ -149,7 +149,7 @@ def test_a_text_that_is_normalised_is_read_by_the_tokenizer() -> None:
 def test_memory_for_words_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     inner = backend("GPT-2")
     monkeypatch.setattr(module, "_MOST", 5)
-    found = words(inner, widths(inner))
+    found = words(inner, token_byte_lengths(inner))
     assert found is not None
     batch = ["the the don't 123", "a" * 100 + " b " * 9, "one two three"]
     for _ in range(2):

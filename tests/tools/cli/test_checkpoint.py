@@ -12,7 +12,7 @@ import pytest
 
 from mt_tools.cli.checkpoint import main
 from mt_train.checkpoint.folder import LOCK
-from mt_train.checkpoint.lock import held
+from mt_train.checkpoint.lock import hold_lock
 from mt_train.cli.train import main as train
 
 WORDS = ["--model", "llama", "--model.n-layers", "1", "--train.steps", "5", "--train.micro-batch-size", "1"]
@@ -77,7 +77,7 @@ def test_pruning_keeps_the_newest_and_the_best(run: Path, capsys: pytest.Capture
 
 def test_a_run_that_is_going_on_is_not_pruned(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = "import sys; from mt_tools.cli.checkpoint import main; sys.exit(main(sys.argv[1:]))"
-    with held(run / LOCK):
+    with hold_lock(run / LOCK):
         words = [sys.executable, "-c", code, "prune", str(run), "--keep-last", "1"]
         result = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert result.returncode == 1

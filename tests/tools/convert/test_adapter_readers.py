@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from mt_core.adapters.base import PeftForm
-from mt_tools.convert.adapter_readers import base_keys, missing_in_base, say_readers, say_vllm
+from mt_tools.convert.adapter_readers import base_keys, find_missing_in_base, say_readers, say_vllm
 
 
 def source(started_from: str | None, weights: Path | None = None) -> Any:
@@ -71,9 +71,9 @@ def test_a_rank_that_vllm_does_not_take_and_a_method_that_it_does_not_know_are_t
 def test_layers_that_the_base_has_not_growth_and_a_path_are_told(tmp_path: Path) -> None:
     save_file({f"q.{i}.weight": torch.zeros(2) for i in range(2)}, tmp_path / "model.safetensors")
     here = source(str(tmp_path), tmp_path)
-    assert missing_in_base(here, ["q.0", "q.1"]) == []
-    assert missing_in_base(here, ["q.0", "k.0"]) == ["k.0"]
-    assert missing_in_base(source("acme/llama"), ["k.0"]) == [], "nothing is known of files that are not there"
+    assert find_missing_in_base(here, ["q.0", "q.1"]) == []
+    assert find_missing_in_base(here, ["q.0", "k.0"]) == ["k.0"]
+    assert find_missing_in_base(source("acme/llama"), ["k.0"]) == [], "nothing is known of files that are not there"
     said: list[str] = []
     say_readers(here, Path("out"), lora({"q.0": 2, "k.0": 8}), 8, said.append)
     assert "a path of this machine" in said[0]

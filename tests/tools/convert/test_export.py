@@ -25,7 +25,7 @@ from mt_tools.cli.convert import main as mt_convert
 from mt_tools.cli.eval import main as mt_eval
 from mt_tools.cli.generate import main as mt_generate
 from mt_tools.convert.adapter_merge import merge
-from mt_tools.convert.source import opened
+from mt_tools.convert.source import open_source
 from mt_train import load_adapters
 from mt_train.assemble.discovery import discovered
 from mt_train.checkpoint.store import find
@@ -291,7 +291,7 @@ def test_what_cannot_be_merged_and_what_is_no_adapter_point_to_what_can_be_done(
     runs: dict[str, Path], train: Callable[..., Path], export: Export, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     host = discovered()
-    source = opened(str(runs["a"]), host)
+    source = open_source(str(runs["a"]), host)
     offer = source.parts.offers["adapter"]
     apart = replace(offer, component=replace(offer.component, mergeable=False))
     source = replace(source, parts=replace(source.parts, offers={**source.parts.offers, "adapter": apart}))

@@ -9,8 +9,8 @@ from transformers import LlamaForCausalLM
 from mt_core.errors import MtError
 from mt_plugin_llama.model import Llama
 from mt_tools.generation.beams import search
+from mt_train.generation.config import SamplingRules
 from mt_train.generation.decode import Continuation, decode
-from mt_train.generation.rules import SamplingRules
 
 Pair = tuple[Llama, LlamaForCausalLM]
 

@@ -19,46 +19,46 @@ from mt_tools.generation.generate import generate
 from mt_tools.generation.prompts import template_of
 from mt_train.config.sections import DataConfig
 from mt_train.data.templates import build_template
-from mt_train.generation.loaded import Loaded
-from mt_train.generation.rules import SamplingRules, Wishes
+from mt_train.generation.config import GenerationConfig, SamplingRules
+from mt_train.generation.loaded_model import LoadedModel
 
 GREEDY = SamplingRules(greedy=True)
 
 
 @settings(max_examples=8, deadline=None)
 @given(prompts=st.lists(st.text("abc ", min_size=1, max_size=9), min_size=2, max_size=5), size=st.integers(1, 4))
-def test_the_batch_size_changes_no_text(loaded: Loaded, prompts: list[str], size: int) -> None:
+def test_the_batch_size_changes_no_text(loaded: LoadedModel, prompts: list[str], size: int) -> None:
     wishes = {"rules": SamplingRules(top_p=0.9), "max_new_tokens": 10, "seed": 5, "stop": ("e", "qu")}
-    assert generate(loaded, prompts, Wishes(**wishes), batch_size=size) == generate(
-        loaded, prompts, Wishes(**wishes), batch_size=1
+    assert generate(loaded, prompts, GenerationConfig(**wishes), batch_size=size) == generate(
+        loaded, prompts, GenerationConfig(**wishes), batch_size=1
     )
 
 
-def test_a_single_text_is_a_list_of_one(loaded: Loaded) -> None:
-    (one,) = generate(loaded, "ab", Wishes(rules=GREEDY, max_new_tokens=4))
-    assert [one] == generate(loaded, ["ab"], Wishes(rules=GREEDY, max_new_tokens=4))
+def test_a_single_text_is_a_list_of_one(loaded: LoadedModel) -> None:
+    (one,) = generate(loaded, "ab", GenerationConfig(rules=GREEDY, max_new_tokens=4))
+    assert [one] == generate(loaded, ["ab"], GenerationConfig(rules=GREEDY, max_new_tokens=4))
     assert (len(one.ids), one.finish) == (4, "length")
     assert one.text == loaded.tokenizer.decode(one.ids)
 
 
-def test_each_end_has_its_name(loaded: Loaded) -> None:
-    (free,) = generate(loaded, "ab", Wishes(rules=GREEDY, max_new_tokens=10))
-    assert generate(loaded, "x" * 120, Wishes(rules=GREEDY))[0].finish in ("context", "eos")
-    assert len(generate(loaded, "x" * 120, Wishes(rules=GREEDY))[0].ids) <= 128 - 121
-    ended = Loaded(loaded.model, loaded.tokenizer, 128, (free.ids[3],))
-    (early,) = generate(ended, "ab", Wishes(rules=GREEDY, max_new_tokens=10))
+def test_each_end_has_its_name(loaded: LoadedModel) -> None:
+    (free,) = generate(loaded, "ab", GenerationConfig(rules=GREEDY, max_new_tokens=10))
+    assert generate(loaded, "x" * 120, GenerationConfig(rules=GREEDY))[0].finish in ("context", "eos")
+    assert len(generate(loaded, "x" * 120, GenerationConfig(rules=GREEDY))[0].ids) <= 128 - 121
+    ended = LoadedModel(loaded.model, loaded.tokenizer, 128, (free.ids[3],))
+    (early,) = generate(ended, "ab", GenerationConfig(rules=GREEDY, max_new_tokens=10))
     assert (early.finish, early.ids) == ("eos", free.ids[: free.ids.index(free.ids[3])])
     word = free.text[2:4]
-    (stopped,) = generate(loaded, "ab", Wishes(rules=GREEDY, max_new_tokens=10, stop=(word,)))
+    (stopped,) = generate(loaded, "ab", GenerationConfig(rules=GREEDY, max_new_tokens=10, stop=(word,)))
     assert (stopped.finish, stopped.text) == ("stop", free.text[: free.text.index(word)])
 
 
-def test_a_special_token_may_be_a_stop_text(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    (free,) = generate(loaded, "ab", Wishes(rules=GREEDY, max_new_tokens=10))
+def test_a_special_token_may_be_a_stop_text(loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    (free,) = generate(loaded, "ab", GenerationConfig(rules=GREEDY, max_new_tokens=10))
     special, decode, encode = free.ids[4], loaded.tokenizer.decode, loaded.tokenizer.encode
     monkeypatch.setattr(loaded.tokenizer, "decode", lambda ids: decode([token for token in ids if token != special]))
     monkeypatch.setattr(loaded.tokenizer, "encode", lambda text: [special] if text == "<|end|>" else encode(text))
-    (ended,) = generate(loaded, "ab", Wishes(rules=GREEDY, max_new_tokens=10, stop=("<|end|>",)))
+    (ended,) = generate(loaded, "ab", GenerationConfig(rules=GREEDY, max_new_tokens=10, stop=("<|end|>",)))
     assert (ended.finish, ended.ids) == ("eos", free.ids[: free.ids.index(special)])
 
 
@@ -71,33 +71,37 @@ def test_a_model_that_cannot_be_padded_gets_prompts_of_one_length_at_a_time() ->
     model = Llama(LlamaConfig(vocab_size=tokenizer.size, max_seq_len=96, rope_scaling=scaling, **shape))
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=1.0)  # wide, so that attention, and with it positions, decide
-    loaded, prompts = Loaded(model, tokenizer, 96), ["abcdefgh", "x", "ijklmnop" * 3, "y"]
-    alone = generate(loaded, prompts, Wishes(rules=GREEDY, max_new_tokens=12), batch_size=1)
+    loaded, prompts = LoadedModel(model, tokenizer, 96), ["abcdefgh", "x", "ijklmnop" * 3, "y"]
+    alone = generate(loaded, prompts, GenerationConfig(rules=GREEDY, max_new_tokens=12), batch_size=1)
     model.ragged_batches = True
-    assert generate(loaded, prompts, Wishes(rules=GREEDY, max_new_tokens=12)) != alone, "or this proves nothing"
+    assert generate(loaded, prompts, GenerationConfig(rules=GREEDY, max_new_tokens=12)) != alone, (
+        "or this proves nothing"
+    )
     model.ragged_batches = False
-    assert generate(loaded, prompts, Wishes(rules=GREEDY, max_new_tokens=12)) == alone
+    assert generate(loaded, prompts, GenerationConfig(rules=GREEDY, max_new_tokens=12)) == alone
 
 
-def test_beams_give_one_text_a_prompt(loaded: Loaded) -> None:
+def test_beams_give_one_text_a_prompt(loaded: LoadedModel) -> None:
     rules = SamplingRules(num_beams=3)
-    together = generate(loaded, ["ab", "c"], Wishes(rules=rules, max_new_tokens=6))
-    assert together == [generate(loaded, prompt, Wishes(rules=rules, max_new_tokens=6))[0] for prompt in ("ab", "c")]
+    together = generate(loaded, ["ab", "c"], GenerationConfig(rules=rules, max_new_tokens=6))
+    assert together == [
+        generate(loaded, prompt, GenerationConfig(rules=rules, max_new_tokens=6))[0] for prompt in ("ab", "c")
+    ]
     assert together[0].text == loaded.tokenizer.decode(together[0].ids)
 
 
-def test_messages_need_a_template_and_may_bring_one(loaded: Loaded) -> None:
+def test_messages_need_a_template_and_may_bring_one(loaded: LoadedModel) -> None:
     turns = [{"role": "user", "content": "Hi"}]
     with pytest.raises(UsageError, match=r"no chat template.*--chat-template FILE"):
         generate(loaded, [turns])
     template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
-    (found,) = generate(loaded, [turns], Wishes(rules=GREEDY, max_new_tokens=5), chat_template=template)
-    assert [found] == generate(loaded, "user: Hi\nassistant:", Wishes(rules=GREEDY, max_new_tokens=5))
+    (found,) = generate(loaded, [turns], GenerationConfig(rules=GREEDY, max_new_tokens=5), chat_template=template)
+    assert [found] == generate(loaded, "user: Hi\nassistant:", GenerationConfig(rules=GREEDY, max_new_tokens=5))
 
 
-def test_a_conversation_ends_where_the_turns_of_its_template_end(loaded: Loaded) -> None:
+def test_a_conversation_ends_where_the_turns_of_its_template_end(loaded: LoadedModel) -> None:
     turns = [{"role": "user", "content": "Hi"}]
-    free = generate(loaded, [turns], Wishes(rules=GREEDY, max_new_tokens=10), chat_template="phi3")[0]
+    free = generate(loaded, [turns], GenerationConfig(rules=GREEDY, max_new_tokens=10), chat_template="phi3")[0]
     word = free.text[2:4]
     source = (
         "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}"
@@ -105,23 +109,23 @@ def test_a_conversation_ends_where_the_turns_of_its_template_end(loaded: Loaded)
     )
     source += "{% endif %}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
     run = replace(loaded, template=build_template(loaded.tokenizer, DataConfig(template=source)))
-    (ended,) = generate(run, [turns], Wishes(rules=GREEDY, max_new_tokens=10))
+    (ended,) = generate(run, [turns], GenerationConfig(rules=GREEDY, max_new_tokens=10))
     assert (ended.finish, ended.text) == ("stop", free.text[: free.text.index(word)])
     token = free.ids[3]
     by_token = SimpleNamespace(stop_ids=(token,), stop_text=None, prompt=template_of(loaded, "phi3").prompt)
-    (early,) = generate(replace(loaded, template=by_token), [turns], Wishes(rules=GREEDY, max_new_tokens=10))
+    (early,) = generate(replace(loaded, template=by_token), [turns], GenerationConfig(rules=GREEDY, max_new_tokens=10))
     assert (early.finish, early.ids) == ("eos", free.ids[: free.ids.index(token)])
-    assert generate(run, "ab", Wishes(rules=GREEDY, max_new_tokens=10)) == generate(
-        loaded, "ab", Wishes(rules=GREEDY, max_new_tokens=10)
+    assert generate(run, "ab", GenerationConfig(rules=GREEDY, max_new_tokens=10)) == generate(
+        loaded, "ab", GenerationConfig(rules=GREEDY, max_new_tokens=10)
     ), "a plain text is no turn"
 
 
-def test_an_unknown_template_is_told_with_the_nearest(loaded: Loaded) -> None:
+def test_an_unknown_template_is_told_with_the_nearest(loaded: LoadedModel) -> None:
     with pytest.raises(UsageError, match=r"no template is named 'chatlm'. Did you mean 'chatml'\?"):
         generate(loaded, [[{"role": "user", "content": "Hi"}]], chat_template="chatlm")
 
 
-def test_a_fault_names_the_prompt(loaded: Loaded) -> None:
+def test_a_fault_names_the_prompt(loaded: LoadedModel) -> None:
     with pytest.raises(UsageError, match=r"^the prompt is empty"):
         generate(loaded, "")
     with pytest.raises(

@@ -16,10 +16,10 @@ from mt_tools.generation.generate import generate
 from mt_tools.generation.output import Output, settings_file
 from mt_tools.generation.progress import EVERY_SECONDS, Progress
 from mt_tools.generation.rows import read_rows
-from mt_train.generation.loaded import Loaded
-from mt_train.generation.rules import SamplingRules, Wishes
+from mt_train.generation.config import GenerationConfig, SamplingRules
+from mt_train.generation.loaded_model import LoadedModel
 
-WISHES = Wishes(rules=SamplingRules(top_p=0.9), max_new_tokens=6, seed=3)
+WISHES = GenerationConfig(rules=SamplingRules(top_p=0.9), max_new_tokens=6, seed=3)
 SETTINGS = {"seed": 3, "stop": ("a",)}
 
 
@@ -81,7 +81,7 @@ def test_a_file_without_prompts_or_in_another_encoding_is_refused(tmp_path: Path
         read_rows(file)
 
 
-def answered(loaded: Loaded, prompts: Path, out: Path, *, batch_size: int = 2, **keywords: Any) -> list[str]:
+def answered(loaded: LoadedModel, prompts: Path, out: Path, *, batch_size: int = 2, **keywords: Any) -> list[str]:
     said: list[str] = []
     rows = read_rows(prompts)
     output = Output(out, rows, SETTINGS, **{"overwrite": False, "say": said.append, **keywords})
@@ -102,7 +102,7 @@ PROMPTS = [
 ]
 
 
-def test_each_prompt_gets_a_line_in_order_with_all_its_keys(loaded: Loaded, tmp_path: Path) -> None:
+def test_each_prompt_gets_a_line_in_order_with_all_its_keys(loaded: LoadedModel, tmp_path: Path) -> None:
     prompts, out = written(tmp_path / "p.jsonl", PROMPTS), tmp_path / "out.jsonl"
     answered(loaded, prompts, out)
     found = lines(out)
@@ -110,14 +110,14 @@ def test_each_prompt_gets_a_line_in_order_with_all_its_keys(loaded: Loaded, tmp_
     assert found[0]["kind"] == {"x": [1]}
     assert found[2]["messages"] == PROMPTS[2]["messages"]
     texts = ["ab", "é" * 9, "c", "dddd", "e"]
-    alone = generate(loaded, texts, Wishes(rules=WISHES.rules, max_new_tokens=6, seed=3), batch_size=1)
+    alone = generate(loaded, texts, GenerationConfig(rules=WISHES.rules, max_new_tokens=6, seed=3), batch_size=1)
     expected = [(text.text, text.finish, len(text.ids)) for text in alone]
     # the third is a conversation; the byte tokenizer begins both with the same token
     assert [(row["text"], row["finish"], row["tokens"]) for row in found] == expected
 
 
 @pytest.mark.parametrize("kept", [0, 1, 3, 5])
-def test_an_interrupted_file_ends_as_if_it_had_not_been(loaded: Loaded, tmp_path: Path, kept: int) -> None:
+def test_an_interrupted_file_ends_as_if_it_had_not_been(loaded: LoadedModel, tmp_path: Path, kept: int) -> None:
     prompts, whole, out = written(tmp_path / "p.jsonl", PROMPTS), tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
     answered(loaded, prompts, whole)
     answered(loaded, prompts, out, batch_size=3)
@@ -129,7 +129,7 @@ def test_an_interrupted_file_ends_as_if_it_had_not_been(loaded: Loaded, tmp_path
     assert any(f"{kept} of 5 prompts are in" in text for text in said) == (kept > 0)
 
 
-def test_a_cut_last_line_that_is_valid_json_is_cut_off_too(loaded: Loaded, tmp_path: Path) -> None:
+def test_a_cut_last_line_that_is_valid_json_is_cut_off_too(loaded: LoadedModel, tmp_path: Path) -> None:
     prompts, out = written(tmp_path / "p.jsonl", PROMPTS), tmp_path / "out.jsonl"
     answered(loaded, prompts, out)
     whole = out.read_bytes()
@@ -142,7 +142,7 @@ def opened(out: Path, prompts: Path, settings: dict[str, Any] = SETTINGS, *, ove
     return Output(out, read_rows(prompts), settings, overwrite=overwrite, say=lambda _: None)
 
 
-def test_what_cannot_be_continued_is_refused_and_left_alone(loaded: Loaded, tmp_path: Path) -> None:
+def test_what_cannot_be_continued_is_refused_and_left_alone(loaded: LoadedModel, tmp_path: Path) -> None:
     prompts, out = written(tmp_path / "p.jsonl", PROMPTS), tmp_path / "out.jsonl"
     answered(loaded, prompts, out)
     before = out.read_bytes()
@@ -166,7 +166,7 @@ def test_what_cannot_be_continued_is_refused_and_left_alone(loaded: Loaded, tmp_
     assert json.loads(settings_file(out).read_text())["seed"] == 3
 
 
-def test_a_damaged_or_foreign_line_is_refused_by_place(loaded: Loaded, tmp_path: Path) -> None:
+def test_a_damaged_or_foreign_line_is_refused_by_place(loaded: LoadedModel, tmp_path: Path) -> None:
     prompts, out = written(tmp_path / "p.jsonl", PROMPTS), tmp_path / "out.jsonl"
     opened(out, prompts).append([])
     out.write_text("{broken\n")
@@ -179,14 +179,14 @@ def test_a_damaged_or_foreign_line_is_refused_by_place(loaded: Loaded, tmp_path:
         opened(tmp_path / "none" / "out", prompts)
 
 
-def test_a_prompt_that_does_not_fit_is_told_before_the_first_text(loaded: Loaded, tmp_path: Path) -> None:
+def test_a_prompt_that_does_not_fit_is_told_before_the_first_text(loaded: LoadedModel, tmp_path: Path) -> None:
     prompts, out = written(tmp_path / "p.jsonl", [{"prompt": "a"}, {"prompt": "x" * 200}]), tmp_path / "out.jsonl"
     with pytest.raises(DataError, match=r"p\.jsonl:2: the prompt has 201 tokens"):
         answered(loaded, prompts, out)
     assert not out.exists()
 
 
-def test_half_a_character_in_another_key_is_passed_through(loaded: Loaded, tmp_path: Path) -> None:
+def test_half_a_character_in_another_key_is_passed_through(loaded: LoadedModel, tmp_path: Path) -> None:
     prompts, out = written(tmp_path / "p.jsonl", [{"prompt": "a", "note": "\ud800"}]), tmp_path / "out.jsonl"
     answered(loaded, prompts, out)
     assert lines(out)[0]["note"] == "\ud800"

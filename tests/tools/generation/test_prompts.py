@@ -17,7 +17,7 @@ from mt_tools.generation.prompts import chat_ids, prepare, template_of
 from mt_train.assemble.load import end_tokens
 from mt_train.config.sections import DataConfig
 from mt_train.data.templates import build_template
-from mt_train.generation.loaded import Loaded
+from mt_train.generation.loaded_model import LoadedModel
 
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|> {{ m['content'] }} {{ eos_token }}{% endfor %}"
@@ -39,37 +39,37 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_conversation_has_the_ids_of_apply_chat_template(loaded: Loaded, folder: Path) -> None:
+def test_a_conversation_has_the_ids_of_apply_chat_template(loaded: LoadedModel, folder: Path) -> None:
     theirs = PreTrainedTokenizerFast.from_pretrained(folder)
     expected = theirs.apply_chat_template(TURNS, add_generation_prompt=True, return_dict=False)
-    ours = Loaded(loaded.model, build_huggingface(HuggingFaceConfig(path=str(folder))), 128)
+    ours = LoadedModel(loaded.model, build_huggingface(HuggingFaceConfig(path=str(folder))), 128)
     assert chat_ids(template_of(ours), TURNS) == expected
     assert expected[0] == theirs.bos_token_id
     assert expected.count(theirs.bos_token_id) == 1
 
 
-def test_a_tokenizer_that_reads_no_special_tokens_gets_the_first_one_in_front(loaded: Loaded) -> None:
+def test_a_tokenizer_that_reads_no_special_tokens_gets_the_first_one_in_front(loaded: LoadedModel) -> None:
     for begin in ("{{ bos_token }}", ""):
         assert asked(loaded, begin + "{{ messages[1].content }}") == [256, *b"hello you"]
 
 
-def asked(loaded: Loaded, template: str) -> list[int]:
+def asked(loaded: LoadedModel, template: str) -> list[int]:
     return chat_ids(template_of(loaded, template), TURNS)
 
 
-def test_a_template_that_objects_or_is_broken_is_told_with_its_line(loaded: Loaded) -> None:
+def test_a_template_that_objects_or_is_broken_is_told_with_its_line(loaded: LoadedModel) -> None:
     with pytest.raises(UsageError, match="line 2, refuses this conversation: no system please"):
         asked(loaded, "{{ messages[0].content }}\n{{ raise_exception('no system please') }}")
     with pytest.raises(UsageError, match=r"line 3, fails: .* Mend it"):
         asked(loaded, "\n\n{% for %}")
 
 
-def test_a_template_cannot_reach_out_of_its_sandbox(loaded: Loaded) -> None:
+def test_a_template_cannot_reach_out_of_its_sandbox(loaded: LoadedModel) -> None:
     with pytest.raises(UsageError, match="unsafe"):
         asked(loaded, "{{ messages.__class__.__mro__[1].__subclasses__() }}")
 
 
-def test_a_conversation_with_a_run_is_written_as_the_run_was(loaded: Loaded) -> None:
+def test_a_conversation_with_a_run_is_written_as_the_run_was(loaded: LoadedModel) -> None:
     template = build_template(loaded.tokenizer, DataConfig(template="chatml", system="Be brief.", postfix=" /no_think"))
     trained = replace(loaded, template=template)
     assert bytes(chat_ids(template_of(trained), TURNS[1:])[1:]).decode() == (
@@ -79,7 +79,7 @@ def test_a_conversation_with_a_run_is_written_as_the_run_was(loaded: Loaded) -> 
     assert asked(trained, "alpaca") == asked(loaded, "alpaca") != chat_ids(template_of(trained), TURNS)
 
 
-def test_a_prompt_leaves_room_for_a_token(loaded: Loaded) -> None:
+def test_a_prompt_leaves_room_for_a_token(loaded: LoadedModel) -> None:
     assert prepare(loaded, "x" * 126) == [256, *b"x" * 126]
     with pytest.raises(UsageError, match="the prompt has 128 tokens, and the model takes 128"):
         prepare(loaded, "x" * 127)

@@ -77,4 +77,4 @@ def test_a_long_run_is_read_in_little_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert curves.records == 30_000
     assert peak < path.stat().st_size / 2
-    assert curves.thinned().startswith("30,000 steps are drawn as groups of 32 steps:")
+    assert curves.describe_thinning().startswith("30,000 steps are drawn as groups of 32 steps:")

@@ -15,7 +15,7 @@ import pytest
 
 from mt_tools.report.page import page
 from mt_tools.report.run import read_run
-from mt_tools.report.sections import marked
+from mt_tools.report.sections import mark_quoted
 
 MakeRun = Callable[..., Path]
 Record = Callable[..., dict[str, Any]]
@@ -174,8 +174,8 @@ def test_many_and_long_samples_are_cut_and_the_page_says_so(make_run: MakeRun) -
 
 
 def test_text_between_guillemets_is_marked() -> None:
-    assert marked("a «b» c «d") == "a <mark>b</mark> c <mark>d</mark>"
-    assert marked("no mark <b>") == "no mark &lt;b&gt;"
+    assert mark_quoted("a «b» c «d") == "a <mark>b</mark> c <mark>d</mark>"
+    assert mark_quoted("no mark <b>") == "no mark &lt;b&gt;"
 
 
 def test_several_runs_list_only_what_differs_and_the_versions_of_each(make_run: MakeRun) -> None:

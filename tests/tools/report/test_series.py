@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mt_tools.report.series import Series, rounded
+from mt_tools.report.series import Series, round_for_json
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300)
 
@@ -77,7 +77,7 @@ def test_tokens_between_two_corners_are_a_straight_line() -> None:
 
 
 def test_numbers_in_the_page_are_short() -> None:
-    assert rounded(0.1234567891) == 0.123457
-    assert str(rounded(3.0)) == "3"
-    assert rounded(math.nan) is None
-    assert rounded(None) is None
+    assert round_for_json(0.1234567891) == 0.123457
+    assert str(round_for_json(3.0)) == "3"
+    assert round_for_json(math.nan) is None
+    assert round_for_json(None) is None

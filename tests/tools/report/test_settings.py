@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mt_tools.report.settings import differences, written
-from mt_train.config.secrets import redacted_config
+from mt_tools.report.settings import differences, format_value
+from mt_train.config.secrets import redact_config
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from mt_train.config.secrets import redacted_config
     ],
 )
 def test_a_secret_is_hidden_wherever_it_stands(key: str) -> None:
-    assert redacted_config({"hub": [{key: "very"}, {key: ["very"]}, {key: {"inner": "very"}}]}) == {
+    assert redact_config({"hub": [{key: "very"}, {key: ["very"]}, {key: {"inner": "very"}}]}) == {
         "hub": [{key: "•••"}, {key: "•••"}, {key: "•••"}]
     }
 
@@ -43,11 +43,11 @@ def test_a_secret_is_hidden_wherever_it_stands(key: str) -> None:
     ],
 )
 def test_what_only_looks_like_a_secret_is_shown(key: str, value: Any) -> None:
-    assert redacted_config({key: value}) == {key: value}
+    assert redact_config({key: value}) == {key: value}
 
 
 def test_a_word_in_an_address_is_hidden() -> None:
-    assert redacted_config({"path": "https://me:word@host/data"}) == {"path": "https://•••@host/data"}
+    assert redact_config({"path": "https://me:word@host/data"}) == {"path": "https://•••@host/data"}
 
 
 def test_only_keys_that_differ_are_listed_with_the_value_of_every_run() -> None:
@@ -65,7 +65,7 @@ def test_secrets_that_differ_are_named_and_stay_hidden() -> None:
 
 
 def test_values_are_written_as_in_a_config() -> None:
-    assert [written(value) for value in (None, True, "text", "", [1, "a"], 1e-5)] == [
+    assert [format_value(value) for value in (None, True, "text", "", [1, "a"], 1e-5)] == [
         "null",
         "true",
         "text",

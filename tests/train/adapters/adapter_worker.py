@@ -70,14 +70,14 @@ class SharingLinear(AdaptedLinear):
     def __init__(self, base: nn.Module, store: SharedParameters) -> None:
         super().__init__(base)
         key = f"{self.out_features}x{self.in_features}"
-        self.shared_A = self.shared(store, f"A {key}", (4, self.in_features), fill)
-        self.shared_B = self.shared(store, f"B {key}", (self.out_features, 4), fill)
-        self.gain = self.own(self.out_features)
+        self.shared_A = self.shared_parameter(store, f"A {key}", (4, self.in_features), fill)
+        self.shared_B = self.shared_parameter(store, f"B {key}", (self.out_features, 4), fill)
+        self.gain = self.new_parameter(self.out_features)
 
     def initialise(self, generator: Generator) -> None:
         self.gain.data.fill_(0.1)
 
-    def adapted(self, x: Tensor) -> Tensor:
+    def adapted_output(self, x: Tensor) -> Tensor:
         return self.base_output(x) + self.gain * low_rank(x, self.shared_A, self.shared_B, 1.0)
 
 
@@ -104,7 +104,7 @@ OWN = {"resetting": (Resetting, LowRankConfig), "sharing": (Sharing, TargetConfi
 
 
 class AdapterBench(Bench):
-    """Cases may name adapters of this file as ``own``."""
+    """Cases may name adapters of this file as ``new_parameter``."""
 
     def changed(self, resolved: Resolved, case: dict[str, Any]) -> None:
         if "own" not in case:
@@ -127,7 +127,7 @@ class AdapterBench(Bench):
         }
 
     def merged(self, case: dict[str, Any]) -> dict[str, Any]:
-        """How far the output of the merged model is from that of the adapted one, and whether the bits come back."""
+        """Return how far the output of the merged model is from that of the adapted one, and whether the bits come back."""
         from mt_core.adapters import merge, unmerge
         from mt_train.data.loader import Position
 

@@ -8,7 +8,7 @@ from mt_core.nn import TokenObjective
 from mt_core.protocols import Sample
 from mt_train.assemble.report import EXAMPLE_CHARACTERS, describe_batching, render
 from mt_train.config.sections import DataConfig
-from mt_train.data.report import DataReport
+from mt_train.data.row_statistics import RowStatistics
 
 
 class Letters:
@@ -50,7 +50,7 @@ def test_a_long_text_is_cut() -> None:
 
 
 def test_how_rows_are_filled_is_named_with_the_shares() -> None:
-    report = DataReport(filled={"packing": 0.981, "padding": 0.632})
+    report = RowStatistics(filled={"packing": 0.981, "padding": 0.632})
     assert describe_batching(DataConfig(batching="packing", packing="sequential", pad_multiple=16), report) == (
         "packing (sequential), which fills 98.1% of the places in a row (padding to a multiple of 16: 63.2%)"
     )

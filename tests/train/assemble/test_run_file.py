@@ -122,7 +122,7 @@ def picked(config: Mapping[str, Any], key: str) -> Any:
 
 
 def holds(whole: Any, part: Any) -> bool:
-    """Whether what was written is there; options that were not are beside it."""
+    """Return whether what was written is there; options that were not are beside it."""
     if isinstance(part, dict):
         return all(holds(whole[key], value) for key, value in part.items())
     return all(map(holds, whole, part)) if isinstance(part, list) else bool(whole == part)

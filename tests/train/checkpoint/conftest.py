@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mt_train.checkpoint.store import CheckpointStore, Keep
+from mt_train.checkpoint.store import CheckpointStore, Retention
 from mt_train.checkpoint.tensors import ModelWriter, write_json, write_tensors
 
 
@@ -52,7 +52,7 @@ def save() -> Save:
     ) -> Path:
         content = rank_files(float(step) if value is None else value)
         manifest = {"tokens": step * 10, "evaluation": {} if loss is None else {"eval_loss": loss}}
-        return store.save(step, write=content, manifest=manifest, keep=Keep(last=keep_last, best=keep_best))
+        return store.save(step, write=content, manifest=manifest, keep=Retention(last=keep_last, best=keep_best))
 
     return saved
 

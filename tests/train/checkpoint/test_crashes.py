@@ -131,7 +131,7 @@ def test_everything_is_on_the_disk_before_anything_points_at_it(
 SAVER = """
 import sys
 from pathlib import Path
-from mt_train.checkpoint.store import CheckpointStore, Keep
+from mt_train.checkpoint.store import CheckpointStore, Retention
 store = CheckpointStore(Path(sys.argv[1]))
 latest = store.latest()
 step = int(latest.name[-8:]) if latest else 0
@@ -142,7 +142,7 @@ def write(folder):
     return files
 while True:
     step += 1
-    store.save(step, write=write, manifest={}, keep=Keep(last=2))
+    store.save(step, write=write, manifest={}, keep=Retention(last=2))
     print(step, flush=True)
 """
 
@@ -171,7 +171,7 @@ def test_a_file_that_grows_too_large_for_the_system_is_explained(tmp_path: Path)
     code = f"""
 import resource, signal, torch
 from pathlib import Path
-from mt_train.checkpoint.store import CheckpointStore, Keep
+from mt_train.checkpoint.store import CheckpointStore, Retention
 from mt_train.checkpoint.tensors import write_tensors
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = CheckpointStore(Path({str(tmp_path)!r}))
@@ -180,10 +180,10 @@ def write(count):
         write_tensors(folder / "model" / "model-00001.safetensors", {{"a": torch.zeros(count)}})
         return [folder / "model" / "model-00001.safetensors"]
     return written
-store.save(1, write=write(1000), manifest={{}}, keep=Keep(last=1))
+store.save(1, write=write(1000), manifest={{}}, keep=Retention(last=1))
 resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, 2**16))
 try:
-    store.save(2, write=write(2**20), manifest={{}}, keep=Keep(last=1))
+    store.save(2, write=write(2**20), manifest={{}}, keep=Retention(last=1))
 except Exception as error:
     print(type(error).__name__, error)
 """

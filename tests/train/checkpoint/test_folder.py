@@ -18,9 +18,9 @@ from mt_train.checkpoint.folder import (
     check_usable,
     next_run_folder,
     open_run_folder,
-    recorded,
+    read_record,
 )
-from mt_train.checkpoint.store import CheckpointStore, Keep, find
+from mt_train.checkpoint.store import CheckpointStore, Retention, find
 
 
 def leave_a_run(folder: Path) -> None:
@@ -31,7 +31,7 @@ def leave_a_run(folder: Path) -> None:
         for name in ("logs/rank-0.log", "tensorboard/events.out.tfevents.1.host.2.0"):
             (folder / name).parent.mkdir()
             (folder / name).write_text("old")
-        CheckpointStore(folder).save(1, write=lambda staging: [], manifest={}, keep=Keep(last=1))
+        CheckpointStore(folder).save(1, write=lambda staging: [], manifest={}, keep=Retention(last=1))
 
 
 def test_a_folder_that_is_not_empty_is_refused_unless_resumed_or_overwritten(tmp_path: Path) -> None:
@@ -170,10 +170,10 @@ def test_what_components_wrote_is_the_runs_own(tmp_path: Path, kept: str) -> Non
 def test_a_record_names_nothing_outside_of_its_folder(tmp_path: Path, name: str) -> None:
     leave_a_run(tmp_path)
     (tmp_path / "about.json").write_text(json.dumps({RECORD: [name, 7, "table.csv"]}))
-    assert recorded(tmp_path) == ["table.csv"]
+    assert read_record(tmp_path) == ["table.csv"]
     for content in ("{", "[]", '{"files": 3}', "[" * 100_000):
         (tmp_path / "about.json").write_text(content)
-        assert recorded(tmp_path) == []
+        assert read_record(tmp_path) == []
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_run_that_has_saved_meanwhile_is_not_started_anew(tmp_path: Path) -> N
     with open_run_folder(run, anew=True):
         assert not (run / "run.yaml").exists()
         (run / "run.yaml").write_text("")
-        CheckpointStore(run).save(1, write=lambda staging: [], manifest={}, keep=Keep(last=1))
+        CheckpointStore(run).save(1, write=lambda staging: [], manifest={}, keep=Retention(last=1))
     with (
         pytest.raises(OutputError, match=r"another run has just saved in .*run; start again"),
         open_run_folder(run, anew=True),

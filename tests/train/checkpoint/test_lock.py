@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from mt_core.errors import OutputError
-from mt_train.checkpoint.folder import opened
-from mt_train.checkpoint.lock import Holder, held, refuse_lost
+from mt_train.checkpoint.folder import open_run_folder
+from mt_train.checkpoint.lock import Holder, hold_lock, refuse_lost
 
 CONTESTANT = """
 import sys, time
 from pathlib import Path
-from mt_train.checkpoint.folder import opened
+from mt_train.checkpoint.folder import open_run_folder
 from mt_core.errors import OutputError
 sys.stdin.readline()
 try:
-    with opened(Path(sys.argv[1]), resume=True):
+    with open_run_folder(Path(sys.argv[1]), resume=True):
         print("won", flush=True)
         sys.stdin.readline()
 except OutputError as error:
@@ -68,30 +68,30 @@ def test_a_killed_run_gives_its_folder_up_and_the_next_one_says_so(tmp_path: Pat
     first.kill()
     first.communicate()
     said: list[str] = []
-    with opened(tmp_path, say=said.append):
+    with open_run_folder(tmp_path, say=said.append):
         pass
     assert len(said) == 1
     assert f"process {first.pid} on" in said[0]
     assert "did not end by itself" in said[0]
-    with opened(tmp_path, say=said.append):
+    with open_run_folder(tmp_path, say=said.append):
         pass
     assert len(said) == 1, "a run that ended by itself is no news"
 
 
 def test_a_run_that_failed_ended_by_itself(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), held(tmp_path / ".lock"):
+    with pytest.raises(ZeroDivisionError), hold_lock(tmp_path / ".lock"):
         raise ZeroDivisionError
-    with held(tmp_path / ".lock") as note:
+    with hold_lock(tmp_path / ".lock") as note:
         assert note == ""
 
 
 def test_two_runs_of_one_process_never_share_a_folder(tmp_path: Path) -> None:
-    with opened(tmp_path):
-        with pytest.raises(OutputError, match=f"in use by process {os.getpid()} on"), opened(tmp_path):
+    with open_run_folder(tmp_path):
+        with pytest.raises(OutputError, match=f"in use by process {os.getpid()} on"), open_run_folder(tmp_path):
             pass
-        with pytest.raises(OutputError, match="in use"), opened(tmp_path, resume=True):
+        with pytest.raises(OutputError, match="in use"), open_run_folder(tmp_path, resume=True):
             pass
-    with opened(tmp_path):
+    with open_run_folder(tmp_path):
         pass
 
 
@@ -99,10 +99,10 @@ def test_two_runs_of_one_process_never_share_a_folder(tmp_path: Path) -> None:
 def test_a_lock_file_that_says_nothing_still_locks(tmp_path: Path, text: str) -> None:
     path = tmp_path / ".lock"
     path.write_text(text)
-    with held(path) as note:
+    with hold_lock(path) as note:
         assert note == ""
         path.write_text(text)
-        with pytest.raises(OutputError, match="in use by another process"), held(path):
+        with pytest.raises(OutputError, match="in use by another process"), hold_lock(path):
             pass
 
 
@@ -111,7 +111,7 @@ def test_a_lock_that_is_a_link_is_never_written_through(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / ".lock").symlink_to(tmp_path / "precious")
-    with pytest.raises(OutputError, match=r"has links where a run writes: \.lock"), opened(run):
+    with pytest.raises(OutputError, match=r"has links where a run writes: \.lock"), open_run_folder(run):
         pass
     assert (tmp_path / "precious").read_text() == "mine"
 
@@ -128,7 +128,7 @@ def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_locks")
 def test_without_locks_of_the_filesystem_a_run_goes_on_and_says_so(tmp_path: Path) -> None:
-    with held(tmp_path / ".lock") as note:
+    with hold_lock(tmp_path / ".lock") as note:
         assert "has no locks (Function not implemented)" in note
 
 
@@ -137,7 +137,7 @@ def test_without_locks_a_holder_that_lives_is_still_respected(tmp_path: Path) ->
     path = tmp_path / ".lock"
     parent = replace(Holder.this(), process=os.getppid())
     path.write_text(json.dumps(asdict(parent)))
-    with pytest.raises(OutputError, match=f"in use by process {os.getppid()}"), held(path):
+    with pytest.raises(OutputError, match=f"in use by process {os.getppid()}"), hold_lock(path):
         pass
     for stale in (
         replace(parent, boot="another boot"),
@@ -145,14 +145,14 @@ def test_without_locks_a_holder_that_lives_is_still_respected(tmp_path: Path) ->
         replace(parent, process=2**22),
     ):
         path.write_text(json.dumps(asdict(stale)))
-        with held(path) as note:
+        with hold_lock(path) as note:
             assert f"{stale} used" in note
 
 
 def test_a_folder_that_is_removed_moved_or_replaced_while_it_is_held_is_noticed(tmp_path: Path) -> None:
     lock = tmp_path / "run" / ".lock"
     lock.parent.mkdir()
-    with held(lock):
+    with hold_lock(lock):
         refuse_lost(lock)
         lock.parent.rename(tmp_path / "moved")
         with pytest.raises(OutputError, match="it was removed or moved while it was in use"):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mt_core.errors import CheckpointError
 from mt_train.checkpoint.fields import FIELDS
 from mt_train.checkpoint.manifest import RESERVED
-from mt_train.checkpoint.store import CheckpointStore, Keep, verify
+from mt_train.checkpoint.store import CheckpointStore, Retention, verify
 
 Save = Callable[..., Path]
 FILES = [
@@ -161,7 +161,7 @@ json_values = st.recursive(
 def test_what_a_run_stores_in_the_manifest_comes_back_as_it_was(
     store: CheckpointStore, content: dict[str, Any]
 ) -> None:
-    path = store.save(3, write=lambda folder: [], manifest=content, keep=Keep(last=1))
+    path = store.save(3, write=lambda folder: [], manifest=content, keep=Retention(last=1))
     manifest = verify(path)
     assert {key: manifest[key] for key in content} == content
 

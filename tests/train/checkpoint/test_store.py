@@ -15,7 +15,7 @@ import pytest
 from mt_core.errors import CheckpointError
 from mt_train.checkpoint import manifest
 from mt_train.checkpoint import store as store_module
-from mt_train.checkpoint.store import CheckpointStore, Keep, find, verify
+from mt_train.checkpoint.store import CheckpointStore, Retention, find, verify
 from mt_train.checkpoint.tensors import open_model, write_json
 
 Save = Callable[..., Path]
@@ -153,7 +153,7 @@ def test_a_disk_too_small_for_another_checkpoint_is_found_before_anything_is_wri
 
 def test_the_keys_of_the_store_are_its_own(store: CheckpointStore) -> None:
     with pytest.raises(CheckpointError, match="'step'"):
-        store.save(1, write=lambda folder: [], manifest={"step": 9}, keep=Keep(last=1))
+        store.save(1, write=lambda folder: [], manifest={"step": 9}, keep=Retention(last=1))
 
 
 # ------------------------------------------------------------------------------------------------------ several ranks
@@ -181,7 +181,7 @@ class Ranks:
 
         def work(rank: int) -> None:
             try:
-                results[rank] = self.stores[rank].save(step, write=writes[rank], manifest={}, keep=Keep(last=2))
+                results[rank] = self.stores[rank].save(step, write=writes[rank], manifest={}, keep=Retention(last=2))
             except CheckpointError as error:
                 results[rank] = error
 
@@ -220,7 +220,7 @@ def test_what_a_writer_does_not_name_is_in_the_manifest_too(store: CheckpointSto
         rank_file(0)(folder)
         return []
 
-    path = store.save(1, write=write, manifest={}, keep=Keep(last=1))
+    path = store.save(1, write=write, manifest={}, keep=Retention(last=1))
     assert verify(path)["files"].keys() == {"state/rank-0000.json"}
 
 

@@ -14,7 +14,7 @@ from mt_core import MtError, UsageError
 from mt_tools import generate
 from mt_tools.cli.export import main as export
 from mt_train import RunConfig, check_config, load_adapters, load_config, load_run, train
-from mt_train.generation.loaded import Loaded
+from mt_train.generation.loaded_model import LoadedModel
 
 RAW = {
     "model": {"name": "llama", "n_layers": 1, "dim": 16, "n_heads": 2, "n_kv_heads": 1, "ffn_dim": 32},
@@ -83,11 +83,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def loaded(run: Path) -> Loaded:
+def loaded(run: Path) -> LoadedModel:
     return load_run(run / "run")
 
 
-def calls(run: Path, loaded: Loaded) -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
+def calls(run: Path, loaded: LoadedModel) -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     """Each call with arguments that are right, but for what makes it do its work."""
     yield load_config, {"source": RAW}
     yield check_config, {"source": RAW, "processes": 1}
@@ -115,7 +115,7 @@ FINE = {
 
 
 def test_every_wrong_argument_of_every_call_is_an_error_of_ours(
-    run: Path, loaded: Loaded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run: Path, loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -204,7 +204,7 @@ MESSAGES: list[tuple[str, dict[str, Any], str]] = [
     ("name", "given", "says"), MESSAGES, ids=[f"{name} {list(given)[-1]}" for name, given, _ in MESSAGES]
 )
 def test_the_message_names_call_parameter_got_and_allowed(
-    loaded: Loaded, name: str, given: dict[str, Any], says: str
+    loaded: LoadedModel, name: str, given: dict[str, Any], says: str
 ) -> None:
     call = {each.__name__: each for each in (load_config, check_config, train, load_run, load_adapters, generate)}[name]
     if name == "generate":
@@ -213,7 +213,7 @@ def test_the_message_names_call_parameter_got_and_allowed(
         call(**given)
 
 
-def test_a_stop_text_alone_is_one_and_not_its_letters(loaded: Loaded) -> None:
+def test_a_stop_text_alone_is_one_and_not_its_letters(loaded: LoadedModel) -> None:
     with_list = generate(loaded, "The ", stop=["ab"], seed=3, max_new_tokens=20)
     assert generate(loaded, "The ", stop="ab", seed=3, max_new_tokens=20) == with_list
 

@@ -13,7 +13,7 @@ from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.metadata import Selection
 from mt_train.config.run import SECTIONS
-from mt_train.generation.rules import MOST_CHOICES, SamplingRules, Wishes
+from mt_train.generation.config import MOST_CHOICES, GenerationConfig, SamplingRules
 
 ALLOCATED = (
     "rank",
@@ -101,8 +101,8 @@ def test_wishes_of_generation_are_bounded(wish: str, value: int) -> None:
 
 def test_a_text_its_seed_and_its_choices_are_bounded() -> None:
     with pytest.raises(UsageError, match="max_new_tokens must be from 1 to"):
-        Wishes(max_new_tokens=10**9)
+        GenerationConfig(max_new_tokens=10**9)
     with pytest.raises(UsageError, match=r"seed must be a whole number of 64 bits; got 10{40}"):
-        Wishes(seed=10**100)
+        GenerationConfig(seed=10**100)
     with pytest.raises(UsageError, match="choices has 100,001 texts, and takes at most 100,000"):
-        Wishes(choices=tuple(map(str, range(MOST_CHOICES + 1))))
+        GenerationConfig(choices=tuple(map(str, range(MOST_CHOICES + 1))))

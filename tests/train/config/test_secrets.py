@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mt_train.config.secrets import redacted_config, secret_keys
+from mt_train.config.secrets import redact_config, secret_keys
 
 TOKEN = "hf_" + "aB3" * 10
 
@@ -14,7 +14,7 @@ def test_keys_that_hold_secrets_are_named() -> None:
 
 def test_a_config_for_other_eyes_hides_texts_by_their_shape_and_values_by_their_name() -> None:
     raw = {"callbacks": [{"name": "x", "api_key": "short1A"}], "note": f"see {TOKEN}", "max_tokens": 512}
-    assert redacted_config(raw) == {
+    assert redact_config(raw) == {
         "callbacks": [{"name": "x", "api_key": "•••"}],
         "note": "see •••",
         "max_tokens": 512,

@@ -18,9 +18,9 @@ from mt_core.plugins.host import PluginHost
 from mt_train.assemble.data import RunData, build_tokenizer, check_data
 from mt_train.assemble.parts import Parts
 from mt_train.cli.train import main
-from mt_train.data.encoded import EncodedSamples
 from mt_train.data.lengths import Lengths
 from mt_train.data.measures import measure
+from mt_train.data.samples import EncodedSamples
 from mt_train.plugins.resolve import resolve
 
 LLAMA = ("--model", "llama", "--output", "none")

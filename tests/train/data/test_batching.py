@@ -14,11 +14,11 @@ from mt_core import Sample
 from mt_core.nn import SdpaAttention, TokenObjective
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
-from mt_train.data.encoded import EncodedSamples
 from mt_train.data.epoch import EpochRows
 from mt_train.data.loader import GROUPED_STEPS, Loader, Position, make_batch
 from mt_train.data.order import permutation
 from mt_train.data.packing import WINDOW, pack
+from mt_train.data.samples import EncodedSamples
 
 LENGTH = 48
 

@@ -17,11 +17,11 @@ from mt_core import Sample
 from mt_core.errors import DataError
 from mt_core.nn import NOT_TRAINED, TokenObjective
 from mt_train.config.sections import Packing
-from mt_train.data.encoded import EncodedSamples
 from mt_train.data.encoding import Rules, encode
 from mt_train.data.loader import HeldOut, Loader, Position
-from mt_train.data.order import held_out, permutation
+from mt_train.data.order import permutation, split_held_out
 from mt_train.data.packing import WINDOW, best_fit, next_fit, pack
+from mt_train.data.samples import EncodedSamples
 
 
 class Words(TokenObjective):
@@ -113,7 +113,7 @@ def test_epochs_have_as_many_steps_as_exact_fractions_say(hundredths: int, rows:
 def test_a_share_of_the_rows_is_held_out_to_the_row(share: int, rows: int) -> None:
     expected = max(1, floor(Fraction(share, 100) * rows))
     assume(expected < rows)
-    kept, out = held_out(rows, share / 100)
+    kept, out = split_held_out(rows, share / 100)
     assert (len(kept), len(out)) == (rows - expected, expected)
 
 
@@ -200,14 +200,14 @@ def test_the_whole_held_out_part_is_evaluated_once_on_any_number_of_ranks(world:
 
 
 def test_the_held_out_part_is_the_same_for_every_seed_and_never_trained_on() -> None:
-    train, out = held_out(40, 0.2)
+    train, out = split_held_out(40, 0.2)
     assert len(out) == 8
     assert sorted([*train, *out]) == list(range(40))
-    assert np.array_equal(held_out(40, 0.2)[1], out)
-    assert len(held_out(40, 3)[1]) == 3
-    assert len(held_out(40, None)[1]) == 0
+    assert np.array_equal(split_held_out(40, 0.2)[1], out)
+    assert len(split_held_out(40, 3)[1]) == 3
+    assert len(split_held_out(40, None)[1]) == 0
     with pytest.raises(DataError, match="leaves none to train on"):
-        held_out(3, 3)
+        split_held_out(3, 3)
 
 
 def test_samples_come_back_as_they_went_in() -> None:

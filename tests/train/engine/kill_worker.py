@@ -25,7 +25,7 @@ from resume_worker import STEPS, Trace
 from mt_core.plugins.host import PluginHost
 from mt_train.assemble.callbacks import CallbackContext, Callbacks
 from mt_train.checkpoint.store import find, has_checkpoint
-from mt_train.engine.processes import Process, connected, import_deepspeed
+from mt_train.engine.processes import Process, import_deepspeed, join_group
 
 KILLS = 3
 LATE = "deepspeed.runtime.zero.muon.muon_optimizer"
@@ -71,7 +71,7 @@ class Runs:
         os.environ["MT_STORE"] = str(self.folder / f"store-{self.count}")
 
         def action() -> None:
-            with connected(self.process, 30) as deepspeed:
+            with join_group(self.process, 30) as deepspeed:
                 checkpoint = find(output) if has_checkpoint(output) else None
                 session = Bench(self.host, self.process, deepspeed, self.rows).session(case, output, checkpoint)
                 if kill is not None:

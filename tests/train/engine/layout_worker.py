@@ -37,7 +37,7 @@ from mt_train.engine import fragments
 from mt_train.engine.engine import Engine
 from mt_train.engine.pipeline import PipelineEngine
 from mt_train.engine.plan import make_plan
-from mt_train.engine.processes import Process, connected
+from mt_train.engine.processes import Process, join_group
 from mt_train.engine.random_state import seed_everything
 from mt_train.plugins.resolve import Resolved, resolve
 from mt_train.tracking.recorder import Recorder
@@ -194,7 +194,7 @@ class Bench:
         return summary(session.engine, losses)
 
     def prove(self, case: dict[str, Any]) -> dict[str, Any]:
-        """How much documents see of each other: none; where attention mixes them; where a norm over the batch does."""
+        """Return how much documents see of each other: none; where attention mixes them; where a norm over the batch does."""
         session = self.session(case)
         batch = next(session.loader.windows(Position())).batches[0]
         honest, apart = largest_change(session.engine, batch), SdpaAttention.__call__
@@ -273,7 +273,7 @@ def state_hash(engine: Engine) -> str:
 
 def copies(engine: Engine) -> dict[str, list[str]]:
     """For each weight that several pipeline stages share, the hashes of what its ranks hold."""
-    shared = engine.stage.shared() if isinstance(engine, PipelineEngine) else {}
+    shared = engine.stage.shared_parameters() if isinstance(engine, PipelineEngine) else {}
     own = {
         name: hashlib.sha256(parameter.detach().float().contiguous().numpy().tobytes()).hexdigest()
         for name, parameter in engine.named_parameters()
@@ -307,7 +307,7 @@ def main(kind: type[Bench] = Bench) -> None:
     process = Process.from_environment()
     host = PluginHost.discover()
     results = {}
-    with connected(process, 120) as deepspeed:
+    with join_group(process, 120) as deepspeed:
         bench = kind(host, process, deepspeed, rows)
         for name, case in cases.items():
             results[name] = getattr(bench, case.get("do", "run"))(case)

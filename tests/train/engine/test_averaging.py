@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mt_train.engine.averaging import averaged_weights
+from mt_train.engine.averaging import use_averaged_weights
 
 
 class Halving(torch.optim.SGD):
     """Publishes half of each weight."""
 
-    def averaged(self, parameter: Tensor) -> Tensor:
+    def average_of(self, parameter: Tensor) -> Tensor:
         return parameter.detach() / 2
 
 
@@ -39,7 +39,7 @@ def stepped(kind: Any) -> tuple[Any, nn.Parameter]:
 def test_the_average_is_there_inside_only_and_on_the_live_weights() -> None:
     optimizer, weight = stepped(Halving)
     before, wrapper = weight.detach().clone(), Wrapper(weight)
-    with averaged_weights(wrapper, optimizer):
+    with use_averaged_weights(wrapper, optimizer):
         assert torch.equal(weight, before / 2)
         assert torch.equal(wrapper.live, before / 2)
     assert torch.equal(weight, before)
@@ -49,7 +49,7 @@ def test_the_average_is_there_inside_only_and_on_the_live_weights() -> None:
 def test_the_trained_weights_come_back_after_a_failure() -> None:
     optimizer, weight = stepped(Halving)
     before = weight.detach().clone()
-    with pytest.raises(RuntimeError), averaged_weights(None, optimizer):
+    with pytest.raises(RuntimeError), use_averaged_weights(None, optimizer):
         raise RuntimeError("out of memory")
     assert torch.equal(weight, before)
 
@@ -57,8 +57,8 @@ def test_the_trained_weights_come_back_after_a_failure() -> None:
 def test_other_optimizers_and_a_first_step_are_left_alone() -> None:
     optimizer, weight = stepped(torch.optim.SGD)
     before = weight.detach().clone()
-    with averaged_weights(None, optimizer):
+    with use_averaged_weights(None, optimizer):
         assert torch.equal(weight, before)
     fresh = Halving([nn.Parameter(before.clone())], lr=0.1)
-    with averaged_weights(None, fresh):
+    with use_averaged_weights(None, fresh):
         assert torch.equal(fresh.param_groups[0]["params"][0], before)

@@ -18,7 +18,7 @@ from mt_train.assemble.steps import own_torch_settings
 from mt_train.config.deepspeed import DeepSpeedOptions, LossScaleOptions, ZeroOptions
 from mt_train.config.sections import TrainConfig
 from mt_train.engine.plan import Plan, make_plan
-from mt_train.engine.settings import deepspeed_settings
+from mt_train.engine.settings import deepspeed_config
 
 
 def plan(dtype: str = "fp32") -> Plan:
@@ -29,7 +29,7 @@ def plan(dtype: str = "fp32") -> Plan:
 def test_options_of_deepspeeds_own_are_put_on_top() -> None:
     zero = ZeroOptions(reduce_bucket_size=7, overlap_comm=True)
     own = DeepSpeedOptions(zero_optimization=zero, wall_clock_breakdown=True)
-    usual, settings = deepspeed_settings(plan(), DeepSpeedOptions()), deepspeed_settings(plan(), own)
+    usual, settings = deepspeed_config(plan(), DeepSpeedOptions()), deepspeed_config(plan(), own)
     changed = {"reduce_bucket_size": 7, "overlap_comm": True}
     assert settings["zero_optimization"] == usual["zero_optimization"] | changed
     assert settings == {**usual, "zero_optimization": settings["zero_optimization"], "wall_clock_breakdown": True}
@@ -48,7 +48,7 @@ def test_what_is_no_number_of_elements_is_refused(written: Any) -> None:
 
 def test_scales_are_told_where_a_loss_is_scaled() -> None:
     own = DeepSpeedOptions(fp16=LossScaleOptions(initial_scale_power=9))
-    assert deepspeed_settings(plan("fp16"), own)["fp16"] == {"enabled": True, "initial_scale_power": 9}
+    assert deepspeed_config(plan("fp16"), own)["fp16"] == {"enabled": True, "initial_scale_power": 9}
 
 
 @pytest.mark.parametrize(

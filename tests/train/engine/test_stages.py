@@ -107,7 +107,7 @@ def test_a_stage_takes_no_memory_for_the_layers_of_others() -> None:
 
 def test_a_shared_weight_is_on_each_stage_that_uses_it() -> None:
     first, last = stage(0, 2, TIED), stage(1, 2, TIED)
-    assert first.shared() == last.shared() == {"model.embed_tokens.weight": (0, 1)}
+    assert first.shared_parameters() == last.shared_parameters() == {"model.embed_tokens.weight": (0, 1)}
     assert "model.embed_tokens.weight" in own(first)
     assert last.model.lm_head.weight is own(last)["model.embed_tokens.weight"]
 

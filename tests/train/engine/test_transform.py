@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mt_core import ComponentError
-from mt_train.engine.transform import Directions, owners
+from mt_train.engine.transform import PreconditionedGradients, owners
 
 
 def test_the_work_is_divided_by_size() -> None:
@@ -42,7 +42,7 @@ def alone(**named: nn.Parameter) -> Any:
 def test_only_what_was_chosen_gets_a_direction() -> None:
     one, two, three = (nn.Parameter(torch.ones(3)) for _ in range(3))
     one.grad, two.grad = torch.ones(3), torch.ones(3)
-    Directions(alone(one=one, two=two, three=three), Doubling(), {id(one), id(three)}).take()  # type: ignore[arg-type]
+    PreconditionedGradients(alone(one=one, two=two, three=three), Doubling(), {id(one), id(three)}).take()  # type: ignore[arg-type]
     assert one.grad.tolist() == [2, 2, 2]
     assert two.grad.tolist() == [1, 1, 1]
     assert three.grad is None, "no loss reached it"
@@ -52,4 +52,4 @@ def test_a_direction_of_another_shape_is_the_plugins_fault() -> None:
     weight = nn.Parameter(torch.ones(3))
     weight.grad = torch.ones(3)
     with pytest.raises(ComponentError, match=r"Doubling gives a direction of shape \(2,\) for up, which is \(3,\)"):
-        Directions(alone(up=weight), Doubling(1), {id(weight)}).take()  # type: ignore[arg-type]
+        PreconditionedGradients(alone(up=weight), Doubling(1), {id(weight)}).take()  # type: ignore[arg-type]

@@ -20,13 +20,13 @@ from mt_core.plugins.host import PluginHost
 from mt_train.assemble.data import build_evaluation
 from mt_train.assemble.load import load
 from mt_train.assemble.parts import Parts
-from mt_train.data.encoded import EncodedSamples
+from mt_train.data.samples import EncodedSamples
 from mt_train.evaluate.figures import Prediction, evaluate
-from mt_train.generation.loaded import Loaded
+from mt_train.generation.loaded_model import LoadedModel
 from mt_train.plugins.resolve import resolve
 
 ROWS = [{"prompt": f"ask {i} ", "response": "café " * (i % 7 + 1) + "."} for i in range(23)]
-Scene = tuple[Loaded, Objective, EncodedSamples]
+Scene = tuple[LoadedModel, Objective, EncodedSamples]
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +43,11 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return (loaded, *build_evaluation(parts, loaded.tokenizer))
 
 
-def whole(loaded: Loaded, objective: Objective, samples: EncodedSamples) -> dict[str, float]:
+def whole(loaded: LoadedModel, objective: Objective, samples: EncodedSamples) -> dict[str, float]:
     """One sample at a time, all logits, float64."""
     total, tokens, hits, size = 0.0, 0, 0, 0
     for sample, row in zip(samples, ROWS, strict=True):
-        batch = objective.collate([[sample]], length=len(sample.ids)).indexed()
+        batch = objective.collate([[sample]], length=len(sample.ids)).with_index()
         with torch.no_grad():
             logits = loaded.model.head(loaded.model(batch)).double()[0]
         labels = batch.labels[0]
@@ -102,11 +102,11 @@ def scene_of(path: Path, rows: list[dict[str, Any]]) -> Scene:
     return (loaded, *build_evaluation(parts, loaded.tokenizer))
 
 
-def weighted_means(loaded: Loaded, objective: Objective, samples: EncodedSamples) -> dict[str, float]:
+def weighted_means(loaded: LoadedModel, objective: Objective, samples: EncodedSamples) -> dict[str, float]:
     """Σ w x / Σ w over the trained tokens, from whole logits in float64; bits by the bytes of these tokens."""
     total, weight, hits, tokens, size = 0.0, 0.0, 0.0, 0, 0
     for sample in samples:
-        batch = objective.collate([[sample]], length=len(sample.ids)).indexed()
+        batch = objective.collate([[sample]], length=len(sample.ids)).with_index()
         weights = torch.ones(batch.labels.shape) if batch.weights is None else batch.weights
         with torch.no_grad():
             logits = loaded.model.head(loaded.model(batch)).double()[0]
@@ -121,13 +121,13 @@ def weighted_means(loaded: Loaded, objective: Objective, samples: EncodedSamples
     return {"tokens": tokens, "loss": loss, "bits_per_byte": bits, "token_accuracy": hits / weight}
 
 
-def in_the_run(loaded: Loaded, objective: Objective, samples: EncodedSamples) -> dict[str, float]:
+def in_the_run(loaded: LoadedModel, objective: Objective, samples: EncodedSamples) -> dict[str, float]:
     """What an evaluation of the run adds up: the objective's own sums, batch by batch."""
     sums: dict[str, list[float]] = {}
     for start in range(0, len(samples), 4):
         rows = [[samples[number]] for number in range(start, min(start + 4, len(samples)))]
         length = max(len(row[0].ids) for row in rows)
-        batch = objective.collate(rows, length=length).indexed()
+        batch = objective.collate(rows, length=length).with_index()
         with torch.no_grad():
             found = objective.loss(loaded.model(batch), loaded.model.head, batch)
         for name, (total, count) in {"loss": (found.loss_sum, found.token_count), **found.metrics}.items():

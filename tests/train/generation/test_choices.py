@@ -16,9 +16,9 @@ from mt_plugin_standard.tokenizers.byte import ByteConfig, build_byte
 from mt_tools.generation.beams import search
 from mt_tools.generation.generate import generate
 from mt_train.generation.choices import Choices
+from mt_train.generation.config import GenerationConfig, SamplingRules
 from mt_train.generation.decode import Continuation, decode
-from mt_train.generation.loaded import Loaded
-from mt_train.generation.rules import SamplingRules, Wishes
+from mt_train.generation.loaded_model import LoadedModel
 
 END = 22
 Pair = tuple[Llama, LlamaForCausalLM]
@@ -39,10 +39,10 @@ STRINGS = st.lists(st.text("abcdefgh", min_size=1, max_size=5), min_size=1, max_
 
 def test_a_string_that_begins_another_may_end_or_go_on() -> None:
     choices = Choices(["ab", "abc", "d"], Letters(), END)  # type: ignore[arg-type]
-    assert sorted(choices.allowed([])) == [0, 3]
-    assert sorted(choices.allowed([0, 1])) == [2, END]
-    assert choices.allowed([0, 1, 2]) == [END]
-    assert choices.allowed([7]) == [END], "off the trie nothing but an end is left"
+    assert sorted(choices.allowed_tokens([])) == [0, 3]
+    assert sorted(choices.allowed_tokens([0, 1])) == [2, END]
+    assert choices.allowed_tokens([0, 1, 2]) == [END]
+    assert choices.allowed_tokens([7]) == [END], "off the trie nothing but an end is left"
     assert (choices.string([0, 1]), choices.string([0])) == ("ab", None)
     assert choices.longest == 4
 
@@ -78,7 +78,7 @@ def test_choices_equal_transformers_prefix_function(
             max_new_tokens=6,
             eos_token_id=END,
             pad_token_id=0,
-            prefix_allowed_tokens_fn=lambda _, seen: choices.allowed(seen[len(prompt) :].tolist()),
+            prefix_allowed_tokens_fn=lambda _, seen: choices.allowed_tokens(seen[len(prompt) :].tolist()),
         )[0, len(prompt) :]
         .tolist()
     )
@@ -100,18 +100,18 @@ def test_choices_equal_transformers_prefix_function(
         ]
     ),
 )
-def test_the_text_is_always_one_of_the_choices(loaded: Loaded, strings: list[str], rules: SamplingRules) -> None:
-    found = generate(loaded, ["a", "bcd"], Wishes(rules=rules, choices=tuple(strings)))
+def test_the_text_is_always_one_of_the_choices(loaded: LoadedModel, strings: list[str], rules: SamplingRules) -> None:
+    found = generate(loaded, ["a", "bcd"], GenerationConfig(rules=rules, choices=tuple(strings)))
     assert all(text.text in strings and text.finish == "eos" for text in found)
 
 
-def test_choices_that_cannot_work_are_refused(loaded: Loaded) -> None:
+def test_choices_that_cannot_work_are_refused(loaded: LoadedModel) -> None:
     with pytest.raises(UsageError, match="longest choice has 6 tokens with its end, and max_new_tokens is 5"):
-        generate(loaded, "x", Wishes(choices=("yes", "maybe"), max_new_tokens=5))
+        generate(loaded, "x", GenerationConfig(choices=("yes", "maybe"), max_new_tokens=5))
     with pytest.raises(UsageError, match=r"prompt 1 .* shorten one of them"):
-        generate(loaded, ["x", "x" * 124], Wishes(choices=("maybe",)))
+        generate(loaded, ["x", "x" * 124], GenerationConfig(choices=("maybe",)))
     with pytest.raises(UsageError, match="has no end token"):
-        generate(Loaded(loaded.model, loaded.tokenizer, 128), "x", Wishes(choices=("yes",)))
+        generate(LoadedModel(loaded.model, loaded.tokenizer, 128), "x", GenerationConfig(choices=("yes",)))
     with pytest.raises(UsageError, match="have the same tokens"):
         Choices(["a", "A"], type("Blind", (), {"encode": lambda self, text: [1]})(), END)
     with pytest.raises(UsageError, match="'' has no tokens"):

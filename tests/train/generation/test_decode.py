@@ -12,9 +12,9 @@ from transformers import LlamaForCausalLM
 
 from mt_core.nn import Batch, KVCache
 from mt_plugin_llama.model import Llama
-from mt_tools.generation.generate import dice
+from mt_tools.generation.generate import prompt_generator
+from mt_train.generation.config import SamplingRules
 from mt_train.generation.decode import Continuation, advance, decode, prefill
-from mt_train.generation.rules import SamplingRules
 
 GREEDY = SamplingRules(greedy=True)
 PROMPTS = st.lists(st.lists(st.integers(0, 96), min_size=1, max_size=12), min_size=2, max_size=5)
@@ -23,13 +23,13 @@ PROMPTS = st.lists(st.lists(st.integers(0, 96), min_size=1, max_size=12), min_si
 def continued(
     model: Llama, prompts: Sequence[Sequence[int]], rules: SamplingRules = GREEDY, *, most: int = 12, eos: int = -1
 ) -> list[Continuation]:
-    rows = [Continuation(prompt, most, dice(7, index)) for index, prompt in enumerate(prompts)]
+    rows = [Continuation(prompt, most, prompt_generator(7, index)) for index, prompt in enumerate(prompts)]
     decode(model, rows, rules=rules, eos_ids=[eos] if eos >= 0 else [])
     return rows
 
 
 def alone(model: Llama, prompts: Sequence[Sequence[int]], rules: SamplingRules, *, eos: int = -1) -> list[list[int]]:
-    rows = [Continuation(prompt, 12, dice(7, index)) for index, prompt in enumerate(prompts)]
+    rows = [Continuation(prompt, 12, prompt_generator(7, index)) for index, prompt in enumerate(prompts)]
     for row in rows:
         decode(model, [row], rules=rules, eos_ids=[eos] if eos >= 0 else [])
     return [row.new for row in rows]
@@ -122,7 +122,7 @@ def test_rows_that_end_early_leave_the_others_as_they_are(pair: tuple[Llama, Lla
 
 def test_equal_seeds_draw_equal_tokens(pair: tuple[Llama, LlamaForCausalLM]) -> None:
     def drawn(seed: int) -> list[int]:
-        row = Continuation([5], 20, dice(seed, 0))
+        row = Continuation([5], 20, prompt_generator(seed, 0))
         decode(pair[0], [row], rules=SamplingRules(top_k=20))
         return row.new
 

@@ -20,16 +20,16 @@ from transformers.generation.logits_process import (
 )
 
 from mt_core.errors import MtError
+from mt_train.generation.config import SamplingRules
 from mt_train.generation.history import (
     History,
     adjust,
     bar_early_end,
     bar_repeated_ngrams,
-    padded,
+    pad_rows,
     penalize_frequency,
     penalize_repetition,
 )
-from mt_train.generation.rules import SamplingRules
 from mt_train.generation.sampling import (
     choose,
     draw,
@@ -96,7 +96,7 @@ def test_each_rule_that_looks_back_equals_the_one_of_transformers(
 @settings(deadline=None)
 @given(values=logits(rows=2), short=IDS, long=IDS, size=st.integers(1, 4))
 def test_a_longer_neighbour_changes_no_rule(values: Tensor, short: list[int], long: list[int], size: int) -> None:
-    both = padded([short, long], CPU)
+    both = pad_rows([short, long], CPU)
     for row, ids in enumerate((short, long)):
         own = torch.tensor([ids])
         one = values[row : row + 1]

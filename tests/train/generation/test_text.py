@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt_plugin_standard.tokenizers.byte import ByteConfig, build_byte
-from mt_train.generation.text import TextStream, earliest, held_back
+from mt_train.generation.text import TextStream, count_held_back, earliest
 
 TOKENIZER = build_byte(ByteConfig())
 SMALL = st.text("ab\né🙂", max_size=20)
@@ -44,10 +44,10 @@ def test_a_piece_is_shown_as_soon_as_no_stop_text_can_begin_in_it() -> None:
 
 
 def test_held_back_is_the_longest_end_that_begins_a_stop_text() -> None:
-    assert held_back("x<|e", ["<|end|>", "|>"]) == 3
-    assert held_back("<|end|>"[:-1], ["<|end|>"]) == 6
-    assert held_back("abc", ["<|end|>"]) == 0
-    assert held_back("abc", []) == 0
+    assert count_held_back("x<|e", ["<|end|>", "|>"]) == 3
+    assert count_held_back("<|end|>"[:-1], ["<|end|>"]) == 6
+    assert count_held_back("abc", ["<|end|>"]) == 0
+    assert count_held_back("abc", []) == 0
 
 
 def test_without_an_onlooker_the_text_is_decoded_once() -> None:

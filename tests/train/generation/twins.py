@@ -12,7 +12,7 @@ from transformers import LlamaForCausalLM
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
 from mt_plugin_standard.tokenizers.byte import ByteTokenizer
-from mt_train.generation.loaded import Loaded
+from mt_train.generation.loaded_model import LoadedModel
 
 
 class LatinTokenizer(ByteTokenizer):
@@ -72,7 +72,7 @@ def sharp_pair() -> Pair:
 
 
 @pytest.fixture(scope="session")
-def loaded() -> Loaded:
+def loaded() -> LoadedModel:
     """A model of bytes with a context of 128 tokens."""
     tokenizer = LatinTokenizer()
-    return Loaded(twins(tokenizer.size, sharpness=1.0)[0], tokenizer, 128, (tokenizer.eos_id,))
+    return LoadedModel(twins(tokenizer.size, sharpness=1.0)[0], tokenizer, 128, (tokenizer.eos_id,))

@@ -20,7 +20,7 @@ from mt_train.assemble.parts import Parts
 from mt_train.data.loader import Position
 from mt_train.engine.engine import Engine
 from mt_train.engine.plan import make_plan
-from mt_train.engine.processes import Process, connected
+from mt_train.engine.processes import Process, join_group
 from mt_train.engine.settings import BUCKET_ELEMENTS
 from mt_train.planning import memory
 from mt_train.planning.dry_run import contents, draw
@@ -144,7 +144,7 @@ def main() -> None:
     cases, rows, out = json.loads(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     torch.set_num_threads(1)
     process, host, results = Process.from_environment(), PluginHost.discover(), {}
-    with connected(process, 120) as deepspeed:
+    with join_group(process, 120) as deepspeed:
         gc.collect()
         gc.freeze()  # what is there by now has no part in this, and looking through it takes most of the time
         for name, case in cases.items():

@@ -48,7 +48,7 @@ def test_activations_are_within_a_fifth_of_a_real_forwards(dtype: torch.dtype, r
     model = Llama(CONFIG).to(dtype)
     ids = torch.randint(0, 64, (ROWS, TOKENS))
     places = torch.arange(TOKENS).expand(ROWS, TOKENS)
-    batch = Batch(ids, ids, places, torch.zeros_like(ids), None, ()).indexed()
+    batch = Batch(ids, ids, places, torch.zeros_like(ids), None, ()).with_index()
     model.checkpoint_blocks = recompute
     real = kept_by(model, batch)
     with without_memory():

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from mt_core.tracking.logs import LOGGER, for_the_file, notice
-from mt_train.tracking.logs import logged, show
+from mt_train.tracking.logs import log_to_file, show
 
 TOKEN = "hf_" + "aB3" * 10
 
 
 def test_what_is_said_before_the_file_is_open_stands_in_it_too(tmp_path: Path) -> None:
     handlers = list(LOGGER.handlers)
-    with logged(3, console="info", file="info") as log:
+    with log_to_file(3, console="info", file="info") as log:
         notice("early")
         log.open(tmp_path)
         notice("warning: late")
@@ -28,7 +28,7 @@ def test_what_is_said_before_the_file_is_open_stands_in_it_too(tmp_path: Path) -
 def test_the_console_has_a_level_of_its_own_and_gets_it_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with logged(0, console="warning", file="debug") as log:
+    with log_to_file(0, console="warning", file="debug") as log:
         log.open(tmp_path)
         show("step 1")
         notice("notice: by the way")
@@ -45,7 +45,7 @@ def test_secrets_are_hidden_everywhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "a-long-and-secret-key")
-    with logged(0, console="info", file="debug") as log:
+    with log_to_file(0, console="info", file="debug") as log:
         log.open(tmp_path)
         notice(f"with {TOKEN}")
         show("with a-long-and-secret-key")

@@ -10,16 +10,16 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "generate": "mt_tools.api",
     "save_folder": "mt_tools.convert.writing",
-    "staged": "mt_tools.convert.writing",
+    "stage_folder": "mt_tools.convert.writing",
     "write_json": "mt_tools.convert.writing",
     "write_tensors": "mt_tools.convert.writing",
 }
 
-__all__ = ["generate", "save_folder", "staged", "write_json", "write_tensors"]
+__all__ = ["generate", "save_folder", "stage_folder", "write_json", "write_tensors"]
 
 if TYPE_CHECKING:
     from mt_tools.api import generate
-    from mt_tools.convert.writing import save_folder, staged, write_json, write_tensors
+    from mt_tools.convert.writing import save_folder, stage_folder, write_json, write_tensors
 
 
 def __getattr__(name: str) -> Any:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from mt_core.errors import DataError, UsageError, did_you_mean
 from mt_train.config import arguments
-from mt_train.generation.rules import SamplingRules, Wishes
+from mt_train.generation.config import GenerationConfig, SamplingRules
 
 if TYPE_CHECKING:
     from mt_tools.generation.generate import Generation
     from mt_tools.generation.prompts import Prompt
-    from mt_train.generation.loaded import Loaded
+    from mt_train.generation.loaded_model import LoadedModel
 
 
 def generate(
-    loaded: Loaded,
+    loaded: LoadedModel,
     prompts: str | Sequence[Prompt],
     *,
     max_new_tokens: int = 128,
@@ -34,11 +34,11 @@ def generate(
     draws from a generator that (``seed``, i) decides, so ``batch_size`` changes no text. Raises ``UsageError``.
     """
     from mt_tools.generation.generate import generate as continue_each
-    from mt_train.generation.loaded import Loaded
+    from mt_train.generation.loaded_model import LoadedModel
 
-    if not isinstance(loaded, Loaded):
+    if not isinstance(loaded, LoadedModel):
         raise arguments.refuse("generate", "loaded", loaded, "what load_run or load_adapters gives")
-    wishes = Wishes(
+    wishes = GenerationConfig(
         rules=_rules(rules),
         max_new_tokens=max_new_tokens,
         stop=(stop,) if isinstance(stop, str) else arguments.texts("generate", "stop", stop),

@@ -1,4 +1,4 @@
-"""What the commands do, from Python: the same errors, no ``sys.exit``, and nothing left behind in the process."""
+"""Commands as Python functions: the same errors, no ``sys.exit``, and nothing left behind in the process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mt_train.plugins.resolve import Resolved, resolve
 if TYPE_CHECKING:
     from mt_train.adapters.several import SeveralAdapters
     from mt_train.assemble.outcome import Outcome
-    from mt_train.generation.loaded import Loaded
+    from mt_train.generation.loaded_model import LoadedModel
 
 Config = RunConfig | Mapping[str, Any] | str | Path
 """A run's config: resolved, as nested mappings, or a YAML or JSON file."""
@@ -42,7 +42,7 @@ def load_config(source: Config, **changes: Any) -> RunConfig:
     Raises ``ConfigError`` with every fault. Imports no torch.
     """
     host = discovered()
-    return resolve(_merged("load_config", source, changes, host.kinds), host).config
+    return resolve(_merge_changes("load_config", source, changes, host.kinds), host).config
 
 
 def check_config(source: Config, *, processes: int = 1) -> RunConfig:
@@ -50,7 +50,7 @@ def check_config(source: Config, *, processes: int = 1) -> RunConfig:
 
     Raises ``ConfigError`` with every fault. Imports no torch.
     """
-    world = arguments.whole_number("check_config", "processes", processes, 1, MOST_PROCESSES)
+    world = arguments.check_whole_number("check_config", "processes", processes, 1, MOST_PROCESSES)
     resolved = resolve(_raw("check_config", "source", source), discovered())
     check_layout(resolved.config, world=world, offers=resolved.offers.values())
     return resolved.config
@@ -94,7 +94,7 @@ def train(
     return run(Parts.of(resolved), RunOptions(output=_folder(output, resolved), overwrite=overwrite))
 
 
-def load_run(run: str | Path, *, checkpoint: str | int = "last", averaged: str | None = None) -> Loaded:
+def load_run(run: str | Path, *, checkpoint: str | int = "last", averaged: str | None = None) -> LoadedModel:
     """The trained model of a run with its tokenizer, on the GPU where there is one.
 
     ``checkpoint`` is ``last``, ``best`` or a step; ``averaged`` names the callback whose average is taken.
@@ -117,7 +117,7 @@ def load_run(run: str | Path, *, checkpoint: str | int = "last", averaged: str |
 
 def load_adapters(
     folders: Mapping[str, str | Path], *, model: str, weights: str | Path
-) -> tuple[Loaded, SeveralAdapters]:
+) -> tuple[LoadedModel, SeveralAdapters]:
     """Pretrained weights with several adapters, by a name for each folder that peft or ``mt-export`` wrote.
 
     ``model`` is the family that reads ``weights``. None counts before ``SeveralAdapters.use``. Raises ``WeightsError`` and
@@ -159,7 +159,7 @@ def _folder(output: str | Path | None, resolved: Resolved) -> Path | None:
     return next_run_folder(resolved.stem) if output == "auto" else Path(expand(str(output)))
 
 
-def _merged(call: str, config: Config, changes: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
+def _merge_changes(call: str, config: Config, changes: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
     check_plain(changes)
     return merge(_raw(call, "source", config), changes, kinds)
 

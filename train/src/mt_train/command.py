@@ -1,14 +1,14 @@
-"""For commands of plugins: how ours read a command line, write files, hold a folder and end. Importing this imports no torch."""
+"""Helpers for commands of plugins: how ours read a command line, write files, hold a folder and end. Importing this imports no torch."""
 
 from mt_core.cli.guard import guarded
 from mt_core.config.faults import faults_of
-from mt_core.config.terminal import drawn_on, visible
+from mt_core.config.terminal import drawing_stream, visible
 from mt_core.kinds import CORE_KINDS
 from mt_core.tracking.logs import notice
 from mt_train.assemble.stopping import SIGNALS, signals_taken
 from mt_train.checkpoint.files import replace_text
 from mt_train.checkpoint.folder import next_run_folder
-from mt_train.checkpoint.lock import held
+from mt_train.checkpoint.lock import hold_lock
 from mt_train.config.commandline import CommandLine, merge, parse
 from mt_train.config.files import read_config, write_yaml
 from mt_train.config.names import expand
@@ -18,12 +18,12 @@ __all__ = [
     "CORE_KINDS",
     "SIGNALS",
     "CommandLine",
-    "drawn_on",
+    "drawing_stream",
     "duration",
     "expand",
     "faults_of",
     "guarded",
-    "held",
+    "hold_lock",
     "merge",
     "next_run_folder",
     "notice",

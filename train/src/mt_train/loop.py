@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Result(Protocol):
-    """What the engine says of one optimizer step."""
+    """Result of one optimizer step, from the engine."""
 
     @property
     def loss(self) -> float: ...
@@ -54,7 +54,7 @@ class Stepper(Protocol):
 
 @dataclass
 class Progress:
-    """How far a run is: what a checkpoint stores beside tensors.
+    """Progress of a run: what a checkpoint stores beside tensors.
 
     ``pending`` is the record of the last step when its evaluation was cut short: a resumed run evaluates first. ``ended``
     says that a callback ended the run with this step: without it a resumed run would train on.
@@ -70,13 +70,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class Every:
-    """When something is due: after so many optimizer steps, or so many passes over the rows."""
+    """Interval: after so many optimizer steps, or so many passes over the rows."""
 
     steps: int | None = None
     epochs: int | None = None
 
-    def due(self, progress: Progress) -> bool:
-        """Whether it is, after the last step of ``progress``."""
+    def is_due(self, progress: Progress) -> bool:
+        """Return whether it is, after the last step of ``progress``."""
         if self.steps is not None and progress.step % self.steps == 0:
             return True
         at = progress.position
@@ -145,7 +145,7 @@ def train(
         record, wish, control = _step(engine, window, schedule, progress, hooks, began=began)
         last = progress.step == total_steps
         evaluation = {}
-        if hooks.evaluate is not None and (last or control.evaluate or eval_every.due(progress)):
+        if hooks.evaluate is not None and (last or control.evaluate or eval_every.is_due(progress)):
             evaluation = hooks.evaluate()
         if evaluation is None:
             progress.pending = record
@@ -153,7 +153,7 @@ def train(
             control |= hooks.on_record(replace(record, evaluation=evaluation))
         progress.ended = control.stop
         wish = wish or evaluation is None
-        if hooks.save is not None and (last or wish or control.stop or control.save or save_every.due(progress)):
+        if hooks.save is not None and (last or wish or control.stop or control.save or save_every.is_due(progress)):
             hooks.save(progress, evaluation or {})
         if wish:
             return evaluation is not None and (last or control.stop)
@@ -217,7 +217,7 @@ def _step(
 
 
 def describe_failure(result: Result, step: int, window: Window) -> str:
-    """What happened, to which rows, and what may help."""
+    """Describe what happened, to which rows, and what may help."""
     shown = ", ".join(window.row_ids[:8]) + (f" and {len(window.row_ids) - 8} more" if len(window.row_ids) > 8 else "")
     return (
         f"step {step}: loss {result.loss} and gradient norm {result.grad_norm} are not both finite. No parameter or moment"

@@ -46,7 +46,7 @@ class AdapterContext(Protocol):
 
     @property
     def total_steps(self) -> int:
-        """Of the run."""
+        """Return the number of steps of the run."""
         ...
 
     @property
@@ -68,7 +68,7 @@ class AdapterContext(Protocol):
         ...
 
     def total(self, value: Tensor) -> Tensor:
-        """What a layer gathered from gradients in its own backward, of all ranks: as large as if it were a parameter's gradient."""
+        """Add up over all ranks what a layer gathered from gradients in its own backward: as large as if it were a parameter's gradient."""
         ...
 
     def write(self, name: str, value: Tensor, part: Part = "weight") -> None:
@@ -91,11 +91,11 @@ class Probe(Protocol):
         ...
 
     def input_moments(self, modules: Sequence[str], *, steps: int) -> dict[str, Tensor]:
-        """For linear layers by name the mean of x xᵀ over their inputs at trained tokens, (E, E) in fp64 on the CPU."""
+        """Return by linear layer the mean of x xᵀ over their inputs at trained tokens, (E, E) in fp64 on the CPU."""
         ...
 
     def output_squares(self, modules: Sequence[str], *, steps: int) -> dict[str, Tensor]:
-        """For linear layers by name the mean, over their outputs at trained tokens, of the square of the gradient of the sum of
+        """Return by linear layer the mean, over their outputs at trained tokens, of the square of the gradient of the sum of
         losses with respect to each output, (F,) in fp64 on the CPU."""
         ...
 
@@ -138,17 +138,17 @@ class Adapter:
         return []
 
     def peft_form(self, model: TrainModel) -> PeftForm | None:
-        """How peft writes it, for the model that it is in; ``None`` where peft has no such method, or another one."""
+        """Return how peft writes this adapter, in the model that it is in; ``None`` where peft has no such method, or another one."""
         return None
 
     @property
     def steps(self) -> bool:
-        """Whether ``after_backward`` or ``after_step`` has anything to do."""
+        """Return whether ``after_backward`` or ``after_step`` has anything to do."""
         own, base = type(self), Adapter
         return own.after_backward is not base.after_backward or own.after_step is not base.after_step
 
     def after_backward(self, context: AdapterContext) -> None:
-        """Between the last backward and the update. The step may still be refused: keep what follows for ``after_step``."""
+        """Act between the last backward and the update. The step may still be refused: keep what follows for ``after_step``."""
 
     def after_step(self, context: AdapterContext) -> None:
-        """After an update that was applied."""
+        """Act after an update that was applied."""

@@ -11,7 +11,7 @@ from mt_core.config.base import MtConfig, Patterns
 
 
 class TargetConfig(MtConfig):
-    """Which linear layers get an adapter."""
+    """Choice of the linear layers that get an adapter."""
 
     targets: Literal["all-linear"] | Patterns | None = Field(
         None,
@@ -39,12 +39,12 @@ class LowRankConfig(TargetConfig):
         return next((rank for pattern, rank in self.ranks.items() if names(name, pattern)), self.rank)
 
     def scale_of(self, name: str, rank: int | None = None) -> float:
-        """What its update is multiplied by; ``rank`` where it is another one than ``rank_of``."""
+        """Return the factor of a layer's update; ``rank`` where it is another one than ``rank_of``."""
         rank = self.rank_of(name) if rank is None else rank
         return float(self.alpha_of(name) / (rank**0.5 if self.rslora else rank))
 
     def arguments(self, name: str) -> dict[str, Any]:
-        """What the layer of this projection is built with: rank, scale, dropout, fp32."""
+        """Return the arguments that the layer of this projection is built with: rank, scale, dropout, fp32."""
         return {"rank": self.rank_of(name), "scale": self.scale_of(name), "dropout": self.dropout, "fp32": self.fp32}
 
     def plain_alpha_of(self, name: str) -> float:
@@ -57,5 +57,5 @@ class LowRankConfig(TargetConfig):
 
 
 def names(module: str, pattern: str) -> bool:
-    """Whether a pattern names a module: its whole name, or its last parts (``mlp.up_proj`` names ``model.layers.0.mlp.up_proj``)."""
+    """Return whether a pattern names a module: its whole name, or its last parts (``mlp.up_proj`` names ``model.layers.0.mlp.up_proj``)."""
     return fnmatchcase(module, pattern) or fnmatchcase(module, f"*.{pattern}")

@@ -22,7 +22,7 @@ ConfigT = TypeVar("ConfigT", bound=TargetConfig)
 
 @dataclass(frozen=True)
 class Place:
-    """Where a layer is: its name in the model, the number of its block (``None`` outside), and the names of all targets.
+    """Place of a layer: its name in the model, the number of its block (``None`` outside), and the names of all targets.
 
     ``loss_factor`` is for a loss term of the layer (``mt_core.nn.with_loss``).
     """
@@ -34,12 +34,12 @@ class Place:
 
     @property
     def kind(self) -> str:
-        """What projections of other blocks are alike: ``self_attn.q_proj`` of ``model.layers.3.self_attn.q_proj``."""
+        """Return the name that equal projections of all blocks share: ``self_attn.q_proj`` of ``model.layers.3.self_attn.q_proj``."""
         return self.name if self.block is None else self.name.partition(f".{self.block}.")[2]
 
     @property
     def blocks(self) -> int:
-        """How many blocks have targets."""
+        """Return how many blocks have targets."""
         return len({block_number(name + ".") for name in self.targets} - {None})
 
 
@@ -83,7 +83,7 @@ class LinearAdapter(Adapter, Generic[ConfigT]):
                 )
 
     def trainable_parameters(self, model: TrainModel) -> list[str]:
-        """What the layers have of their own and declare ``trained``; a shared parameter under its first name."""
+        """Return the parameters that the layers have of their own and declare ``trained``; a shared parameter under its first name."""
         trained = {
             id(parameter)
             for _, layer in adapted_layers(model)
@@ -93,19 +93,19 @@ class LinearAdapter(Adapter, Generic[ConfigT]):
         return [name for name, parameter in model.named_parameters() if id(parameter) in trained]
 
     def saved_state(self, model: TrainModel) -> list[str]:
-        """All that the layers have of their own, and with ``rewrites_base`` the base's weights that they have rewritten."""
+        """Return all that the layers have of their own, and with ``rewrites_base`` the base's weights that they have rewritten."""
         saved = {id(parameter) for _, layer in adapted_layers(model) for _, parameter in layer.own_parameters()}
         if self.rewrites_base:
             saved |= {id(each) for _, layer in adapted_layers(model) for each in layer.parameters(recurse=False)}
         return [name for name, parameter in model.named_parameters() if id(parameter) in saved]
 
     def parameter_groups(self, model: TrainModel, rate: float) -> list[dict[str, Any]]:
-        """None of its own: matrices and vectors are divided as the optimizer does."""
+        """Return no groups: matrices and vectors are divided as the optimizer does."""
         return []
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """Where a module's parameters are: on torch's meta device where another pipeline stage has them."""
+    """Return where a module's parameters are: on torch's meta device where another pipeline stage has them."""
     return next(chain(module.parameters(recurse=False), module.buffers(recurse=False))).device
 
 

@@ -31,7 +31,7 @@ class LowRankLinear(AdaptedLinear):
         """The two matrices whose product is the update, (R, E) and (F, R), computed in this dtype."""
         raise NotImplementedError
 
-    def adapted(self, x: Tensor) -> Tensor:
+    def adapted_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F)."""
         in_fp32 = self.fp32 and x.dtype != torch.float32
         if self.is_plain and self.dropout is None and not in_fp32:
@@ -54,12 +54,12 @@ class LoraLinear(LowRankLinear):
 
     def __init__(self, base: nn.Module, *, rank: int, scale: float, dropout: float = 0.0, fp32: bool = False) -> None:
         super().__init__(base, scale=scale, dropout=dropout, fp32=fp32)
-        self.lora_A = self.own(rank, self.in_features)
-        self.lora_B = self.own(self.out_features, rank)
+        self.lora_A = self.new_parameter(rank, self.in_features)
+        self.lora_B = self.new_parameter(self.out_features, rank)
 
     @classmethod
     def of(cls, base: nn.Module, place: Place, config: LowRankConfig) -> Self:
-        """With the rank, scale and dropout that the config gives this place."""
+        """Build the layer with the rank, scale and dropout that the config gives this place."""
         return cls(base, **config.arguments(place.name))
 
     def initialise(self, generator: Generator) -> None:

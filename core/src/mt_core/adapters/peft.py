@@ -81,7 +81,7 @@ def rank_keys(
     }
 
 
-def typed_form(
+def form_of_type(
     kind: str,
     model: TrainModel,
     names: Mapping[str, str],
@@ -137,7 +137,7 @@ def lora_options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str,
 
 
 def low_rank_options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any]:
-    """What a ``LowRankConfig`` says of a config that has LoRA's keys."""
+    """Return the options that a ``LowRankConfig`` takes out of a config that has LoRA's keys."""
     return {
         "rank": config.get("r", 8),
         "alpha": config.get("lora_alpha", 8),

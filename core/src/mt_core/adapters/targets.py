@@ -12,7 +12,7 @@ from mt_core.nn import StoredLinear, TrainModel
 
 
 def linear_layers(model: TrainModel) -> dict[str, nn.Module]:
-    """Every linear layer by name but the head: ``nn.Linear`` and ``StoredLinear``."""
+    """Return every linear layer by name but the head: ``nn.Linear`` and ``StoredLinear``."""
     head = {id(module) for module in model.head.modules()}
     return {name: module for name, module in model.named_modules() if _is_linear(module) and id(module) not in head}
 

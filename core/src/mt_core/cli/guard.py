@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mt_core.config.secrets import redact
-from mt_core.config.terminal import shown_streams
+from mt_core.config.terminal import show_standard_streams
 from mt_core.errors import MtError, WorkerError, of_system, refuse_exit, shown
 from mt_core.tracking.streams import make_printable
 
@@ -26,7 +26,7 @@ def guarded(action: Callable[[], int], *, debug: bool) -> int:
     Nothing is shown that a terminal would obey, or that the console cannot encode.
     """
     make_printable()
-    with shown_streams():
+    with show_standard_streams():
         return _guarded(action, debug)
 
 
@@ -35,7 +35,7 @@ def parsed(
 ) -> int:
     """Run a command with what its parser reads; what the parser says itself is shown like everything else."""
     make_printable()
-    with shown_streams():
+    with show_standard_streams():
         arguments = parser.parse_args(argv)  # outside of the guard: --help ends the process by itself
         return guarded(lambda: run(arguments), debug=arguments.debug)
 

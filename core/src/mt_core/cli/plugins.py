@@ -15,7 +15,7 @@ from mt_core.cli import plugins_install, plugins_new
 from mt_core.cli.guard import parsed
 from mt_core.cli.plugins_report import Report, described, loaded, metadata, problems
 from mt_core.cli.plugins_text import check_lines, component_lines, installed_lines, plugin_lines, screen_width
-from mt_core.config.secrets import redact, redacted
+from mt_core.config.secrets import redact, redact_values
 from mt_core.errors import UsageError, did_you_mean
 from mt_core.plugins.metadata import Selection, canonical, installed, without_effect
 from mt_core.version import __version__
@@ -74,7 +74,7 @@ def _host(arguments: argparse.Namespace) -> PluginHost:
 
 def _say(arguments: argparse.Namespace, plugins: list[Report], lines: Iterable[str]) -> None:
     if arguments.json:
-        print(json.dumps(redacted({"schema": SCHEMA, "core": __version__, "plugins": plugins}), indent=2))
+        print(json.dumps(redact_values({"schema": SCHEMA, "core": __version__, "plugins": plugins}), indent=2))
     else:
         print(redact("\n".join(lines)))
 
@@ -145,7 +145,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     wrong = doctor.problems(report)
     if arguments.json:
         told = {"schema": SCHEMA, "core": __version__, "doctor": report, "problems": wrong}
-        print(json.dumps(redacted(told), indent=2))
+        print(json.dumps(redact_values(told), indent=2))
     else:
         print(redact("\n".join(doctor.lines(report))))
     return int(bool(wrong))

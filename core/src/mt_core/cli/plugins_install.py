@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mt_core.config.secrets import redact, redacted
+from mt_core.config.secrets import redact, redact_values
 from mt_core.errors import MtError, UsageError, did_you_mean
 from mt_core.plugins.metadata import OWN, Installed, Selection, canonical, installed
 from mt_core.plugins.pins import FILE, FOLDER, indexes, is_name, pins, unfit, unpinned
@@ -52,7 +52,7 @@ def add_parsers(
 def _freeze(arguments: argparse.Namespace) -> int:
     lines = _lines_of(arguments.run) if arguments.run is not None else _lines_here(arguments.block_plugin)
     if arguments.json:
-        print(json.dumps(redacted({"schema": SCHEMA, "core": __version__, "pins": lines}), indent=2))
+        print(json.dumps(redact_values({"schema": SCHEMA, "core": __version__, "pins": lines}), indent=2))
     else:
         print(redact("\n".join(lines)))
     return 0

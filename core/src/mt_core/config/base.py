@@ -79,19 +79,19 @@ class MtConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _said_of_nothing(cls, raw: Any) -> Any:
+    def _read_nothing(cls, raw: Any) -> Any:
         """``none`` and null are one word: ``None`` where a field has it, or else the choice of that name.
 
         And ``max-len`` is ``max_len``, however deep in a config.
         """
         if not isinstance(raw, dict):
             return raw
-        raw = _named_as_fields(raw, cls.model_fields)
+        raw = _rename_to_fields(raw, cls.model_fields)
         said = [name for name in cls.model_fields if name in raw and raw[name] in NOTHING]
         return raw | {name: _nothing(cls.model_fields[name].annotation, raw[name]) for name in said}
 
 
-def _named_as_fields(raw: dict[Any, Any], fields: Mapping[str, Any]) -> dict[Any, Any]:
+def _rename_to_fields(raw: dict[Any, Any], fields: Mapping[str, Any]) -> dict[Any, Any]:
     """Keys with dashes as the fields that they mean; those that mean none as they are."""
     named: dict[Any, Any] = {}
     for name, value in raw.items():
@@ -104,13 +104,13 @@ def _named_as_fields(raw: dict[Any, Any], fields: Mapping[str, Any]) -> dict[Any
 
 
 def _nothing(annotation: Any, said: str | None) -> str | None:
-    """What of the two a type has; where it has both or neither, what was said."""
+    """Return the one of ``none`` and null that a type has; where it has both or neither, what was said."""
     has_none, has_word = _has(annotation, None), _has(annotation, "none")
     return said if has_none == has_word else None if has_none else "none"
 
 
 def _has(annotation: Any, value: str | None) -> bool:
-    """Whether the value is one of a type's members or choices."""
+    """Return whether the value is one of a type's members or choices."""
     origin, members = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
         return any(_has(member, value) for member in members)

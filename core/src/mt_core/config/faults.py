@@ -21,23 +21,23 @@ def faults_of(
 ) -> list[Fault]:
     """One fault per mistake; ``prefix`` is the slot or section, ``extra_keys`` are keys that the core adds to it."""
     items: list[dict[str, Any]] = [dict(item) for item in error.errors(include_url=False)]
-    hinted = [_fault(item, prefix, _known(config, item["loc"], extra_keys)) for item in items[:HINTED]]
+    hinted = [_fault(item, prefix, _sibling_keys(config, item["loc"], extra_keys)) for item in items[:HINTED]]
     return hinted + [
         Fault(key=".".join(map(str, (prefix, *item["loc"]))), problem=f"{item['msg']}.") for item in items[HINTED:]
     ]
 
 
-def _known(config: type[MtConfig], path: Sequence[int | str], extra_keys: Iterable[str]) -> list[str]:
+def _sibling_keys(config: type[MtConfig], path: Sequence[int | str], extra_keys: Iterable[str]) -> list[str]:
     """The keys beside the last one of ``path``; none where a mapping has the user's own."""
     if len(path) < 2:
         return sorted({*config.model_fields, *extra_keys})
     if (
         field := config.model_fields.get(str(path[0]))
     ) is None:  # a place in a list, or which type of a union was tried
-        return _known(config, path[1:], ())
+        return _sibling_keys(config, path[1:], ())
     annotation = field.annotation
     nested = filter(None, map(nested_config, (annotation, *get_args(annotation))))
-    return next((_known(below, path[1:], ()) for below in nested), [])
+    return next((_sibling_keys(below, path[1:], ()) for below in nested), [])
 
 
 def _fault(item: dict[str, Any], prefix: str, known: Sequence[str]) -> Fault:
@@ -50,7 +50,7 @@ def _fault(item: dict[str, Any], prefix: str, known: Sequence[str]) -> Fault:
     kind, got = item["type"], item.get("input")
     if kind == "extra_forbidden":
         hint = did_you_mean(path[-1], known)
-        allowed = _allowed(prefix, known) if known or len(path) == 1 else ""
+        allowed = _describe_allowed(prefix, known) if known or len(path) == 1 else ""
         return Fault(key=key, problem="no such key.", fix=f"{hint.replace('_', '-')}{allowed}")
     if kind == "missing":
         return Fault(key=key, problem="is required.", fix=f"Set --{key}.")
@@ -61,7 +61,7 @@ def _fault(item: dict[str, Any], prefix: str, known: Sequence[str]) -> Fault:
     return Fault(key=key, problem=f"{message}, got {shown(got)}.")
 
 
-def _allowed(prefix: str, known: Sequence[str]) -> str:
+def _describe_allowed(prefix: str, known: Sequence[str]) -> str:
     if not known:
         return f"It takes no options: leave this one out, or choose another {prefix.partition('.')[0]}."
     return f"Known keys: {', '.join(name.replace('_', '-') for name in known)}."

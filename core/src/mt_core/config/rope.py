@@ -23,7 +23,7 @@ _READS: dict[str, frozenset[str]] = {
 
 
 class RopeScaling(MtConfig):
-    """How rotary positions are stretched beyond the length that the model was first trained on.
+    """Stretching of rotary positions beyond the length that the model was first trained on.
 
     A parameter that the chosen type does not read is an error. Sources: linear https://arxiv.org/abs/2306.15595,
     dynamic https://arxiv.org/abs/2309.00071 (appendix B.3), yarn https://arxiv.org/abs/2309.00071, llama3
@@ -52,7 +52,7 @@ class RopeScaling(MtConfig):
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:
-        unread = [name for name in self._changed() if name != "type" and name not in _READS[self.type]]
+        unread = [name for name in self._changed_fields() if name != "type" and name not in _READS[self.type]]
         if unread:
             reads = ", ".join(sorted(_READS[self.type])) or "no parameter"
             raise ValueError(
@@ -81,11 +81,11 @@ class RopeScaling(MtConfig):
         """Names of the parameters that a type reads."""
         return _READS[kind]
 
-    def _changed(self) -> list[str]:
+    def _changed_fields(self) -> list[str]:
         fields = type(self).model_fields
         return [name for name in fields if getattr(self, name) != fields[name].default]
 
-    def chosen(self) -> dict[str, Any]:
+    def active_parameters(self) -> dict[str, Any]:
         """The type and the parameters that it reads, without those left at ``None``."""
         names = ["type", *(name for name in type(self).model_fields if name in _READS[self.type])]
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}

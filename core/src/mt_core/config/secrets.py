@@ -106,19 +106,19 @@ def redact(text: str) -> str:
     """The text with secrets replaced: those of the environment, and what has the shape of a well-known kind."""
     for value in _secrets_of(os.environ):
         text = text.replace(value, HIDDEN)
-    return _SHAPES.sub(_hidden, text) if any(hint in text for hint in _HINTS) else text
+    return _SHAPES.sub(_mask, text) if any(hint in text for hint in _HINTS) else text
 
 
-def _hidden(match: re.Match[str]) -> str:
+def _mask(match: re.Match[str]) -> str:
     return (match["kept"] or match["head"] or "") + HIDDEN
 
 
-def redacted(value: Any) -> Any:
-    """The same structure with every text in it redacted; for what is written as JSON."""
+def redact_values(value: Any) -> Any:
+    """Return the same structure with every text in it redacted; for what is written as JSON."""
     if isinstance(value, Mapping):
-        return {redacted(name): redacted(item) for name, item in value.items()}
+        return {redact_values(name): redact_values(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [redacted(item) for item in value]
+        return [redact_values(item) for item in value]
     return redact(value) if isinstance(value, str) else value
 
 
@@ -131,7 +131,7 @@ def _secrets_of(environment: Mapping[str, str]) -> list[str]:
 
 @cache
 def _spellings(value: str) -> tuple[str, ...]:
-    """How a message may write it: as it is, between quotes of Python and JSON, in an address."""
+    """Return how a message may write it: as it is, between quotes of Python and JSON, in an address."""
     return (
         value,
         repr(value)[1:-1],
@@ -142,7 +142,7 @@ def _spellings(value: str) -> tuple[str, ...]:
 
 
 def _is_set_secret(name: str, value: str) -> bool:
-    """Whether a variable holds one: what is called a key there is seldom the name of a column, but may be a path (``SSH_KEY``)."""
+    """Return whether a variable holds one: what is called a key there is seldom the name of a column, but may be a path (``SSH_KEY``)."""
     unsure = _secret_word(name) == _UNSURE and not value.isdecimal() and re.fullmatch(r"[^\s/]+", value) is not None
     return unsure or is_secret(name, _number(value))
 
@@ -153,7 +153,7 @@ def _number(value: str) -> str | int:
 
 
 def is_secret(key: str, value: Any) -> bool:
-    """Whether a value of this name is better not shown. Counts and ids of tokens (``max_tokens: 512``) are no secrets."""
+    """Return whether a value of this name is better not shown. Counts and ids of tokens (``max_tokens: 512``) are no secrets."""
     word = _secret_word(key)
     if not word or value is None or isinstance(value, bool):
         return False

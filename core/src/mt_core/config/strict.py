@@ -21,7 +21,7 @@ class RefusedValueError(ValueError):
         self.problem, self.fix, self.word = problem, fix, word
 
 
-def strict_json(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """The value. Raises ``ValueError`` (a ``JSONDecodeError`` with the place where the text is no JSON at all)."""
     return json.loads(
         text, object_pairs_hook=unique, parse_constant=no_constant, parse_int=_integer, parse_float=finite

@@ -1,7 +1,7 @@
-"""What reaches a terminal is text: what a terminal would obey is written out, so that it is seen.
+"""Text for terminals: characters that a terminal would obey are written out, so that they are seen.
 
 Names of files, rows, templates, configs, checkpoints and plugins may hold sequences that move the cursor, rename the window,
-hide a line or turn the order of letters round (https://trojansource.codes). Commands write through ``shown_streams``; a backslash
+hide a line or turn the order of letters round (https://trojansource.codes). Commands write through ``show_standard_streams``; a backslash
 and its digits are also how JSON writes such a character, so that JSON stays JSON and says the same.
 """
 
@@ -25,10 +25,10 @@ _OBEYED = re.compile(
 
 def visible(text: str) -> str:
     """The text with every character that a terminal would obey written out: ``\\x1b``, ``\\u202e``."""
-    return _OBEYED.sub(_written, text)
+    return _OBEYED.sub(_spell_out, text)
 
 
-def _written(found: re.Match[str]) -> str:
+def _spell_out(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 0x20 else f"\\u{code:04x}"
 
@@ -53,16 +53,16 @@ class ShownStream:
         return getattr(self.behind, name)
 
 
-def drawn_on(stream: TextIO) -> TextIO:
+def drawing_stream(stream: TextIO) -> TextIO:
     """The stream for what draws by itself, in colours or over and over: its texts have to be made ``visible`` before."""
     return stream.behind if isinstance(stream, ShownStream) else stream
 
 
 @contextmanager
-def shown_streams() -> Iterator[None]:
+def show_standard_streams() -> Iterator[None]:
     """Standard output and error as ``ShownStream``s, until the end."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (cast("TextIO", ShownStream(drawn_on(stream))) for stream in before)
+    sys.stdout, sys.stderr = (cast("TextIO", ShownStream(drawing_stream(stream))) for stream in before)
     try:
         yield
     finally:

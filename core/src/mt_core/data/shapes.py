@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from mt_core.data.tools import declared
+from mt_core.data.tools import tools_of
 from mt_core.data.turns import content, pairs, turns
 from mt_core.errors import DataError, did_you_mean, shown
 from mt_core.protocols import Message, Row
@@ -49,8 +49,8 @@ def preference(row: Row) -> tuple[list[Message], list[Message], list[Message]]:
 
     Without a ``prompt``, or where both repeat it, the prompt is what they have in common. Raises ``DataError``.
     """
-    chosen, rejected = (_said(row, name, "assistant") for name in ("chosen", "rejected"))
-    prompt = _said(row, "prompt", "user") if row.get("prompt") is not None else []
+    chosen, rejected = (_turn_of(row, name, "assistant") for name in ("chosen", "rejected"))
+    prompt = _turn_of(row, "prompt", "user") if row.get("prompt") is not None else []
     common = 0
     while common < min(len(chosen), len(rejected)) - 1 and chosen[common] == rejected[common]:
         common += 1
@@ -64,7 +64,7 @@ def preference(row: Row) -> tuple[list[Message], list[Message], list[Message]]:
 
 
 def is_conversation(row: Row) -> bool:
-    """Whether the row has the fields of a conversation's shape."""
+    """Return whether the row has the fields of a conversation's shape."""
     return bool(_fitting(row))
 
 
@@ -75,7 +75,7 @@ def shape_of(row: Row) -> Shape:
         return fits[0]
     found = fields_of(row)
     if not fits:
-        near = _nearest(row)
+        near = _nearest_shape(row)
         missing = [name for name in near.needs if name not in row]
         wish = ", ".join(f"{name}: NAME" for name in missing)
         raise DataError(
@@ -125,14 +125,14 @@ def _fitting_names(names: frozenset[str]) -> list[Shape]:
     return [shape for shape in fits if not any(set(shape.needs) < set(other.needs) for other in fits)]
 
 
-def _nearest(row: Row) -> Shape:
+def _nearest_shape(row: Row) -> Shape:
     """The shape that lacks the fewest fields, of those that have half of theirs; prompt and response where none has."""
     halves = [shape for shape in SHAPES if 2 * sum(name in row for name in shape.needs) >= len(shape.needs)]
     return min(halves or SHAPES[:1], key=lambda shape: sum(name not in row for name in shape.needs))
 
 
 def _prompt_response(row: Row) -> list[Message]:
-    return _asked(row, text_field(row, "prompt"), text_field(row, "response"))
+    return _turns_of(row, text_field(row, "prompt"), text_field(row, "response"))
 
 
 def _alpaca(row: Row) -> list[Message]:
@@ -146,19 +146,19 @@ def _alpaca(row: Row) -> list[Message]:
 
 
 def _messages(row: Row) -> list[Message]:
-    return _listed(row, "messages")
+    return _list_turns(row, "messages")
 
 
 def _conversations(row: Row) -> list[Message]:
-    return _listed(row, "conversations")
+    return _list_turns(row, "conversations")
 
 
-def _preferred(row: Row) -> list[Message]:
+def _preferred_turns(row: Row) -> list[Message]:
     prompt, chosen, _ = preference(row)
     return [*prompt, *chosen]
 
 
-def _labelled(row: Row) -> list[Message]:
+def _labelled_turns(row: Row) -> list[Message]:
     """A response that is labelled bad is no turn to learn from."""
     label = LABELS.get(str(row["label"]).lower())
     if label is None:
@@ -170,7 +170,7 @@ def _labelled(row: Row) -> list[Message]:
     return [*before, answer if label else {**answer, "train": False}]
 
 
-def _scored(row: Row) -> list[Message]:
+def _best_scored_turns(row: Row) -> list[Message]:
     """The answer with the highest score, the first of equals."""
     answers = row["answers"]
     fine = isinstance(answers, list) and all(
@@ -181,7 +181,7 @@ def _scored(row: Row) -> list[Message]:
         raise DataError(
             f'{row["id"]}: field \'answers\' must be a list of {{"text": "…", "score": 1.0}}, got {shown(answers, 60)}.'
         )
-    return _asked(row, text_field(row, "prompt"), max(answers, key=lambda each: each["score"])["text"])
+    return _turns_of(row, text_field(row, "prompt"), max(answers, key=lambda each: each["score"])["text"])
 
 
 def _choice(row: Row) -> list[Message]:
@@ -201,17 +201,17 @@ def _choice(row: Row) -> list[Message]:
             f"{len(texts) - 1}."
         )
     lines = [f"{letter}. {text}\n" for letter, text in zip(letters, texts, strict=True)]
-    return _asked(row, f"{text_field(row, 'prompt')}\n{''.join(lines)}Answer:", f" {letters[number]}")
+    return _turns_of(row, f"{text_field(row, 'prompt')}\n{''.join(lines)}Answer:", f" {letters[number]}")
 
 
-def _asked(row: Row, prompt: str, response: str) -> list[Message]:
+def _turns_of(row: Row, prompt: str, response: str) -> list[Message]:
     """A prompt and its response, after other turns where the row has any."""
     earlier = pairs(row.get("history"), f"{row['id']}: field 'history'")
     asked = (("user", prompt), ("assistant", response))
     return [*_system(row), *earlier, *({"role": role, "content": text, "raw": True} for role, text in asked)]
 
 
-def _listed(row: Row, name: str) -> list[Message]:
+def _list_turns(row: Row, name: str) -> list[Message]:
     place = f"{row['id']}: field {name!r}"
     found, system = turns(row[name], place), _system(row)
     if system and found[0]["role"] == "system":
@@ -221,11 +221,11 @@ def _listed(row: Row, name: str) -> list[Message]:
             f"{place} has no turn of the assistant, so there is nothing to learn. Add one, or drop the row."
         )
     first, *others = [*system, *found]
-    tools = declared(row)
+    tools = tools_of(row)
     return [{**first, "tools": tools} if tools else first, *others]
 
 
-def _said(row: Row, name: str, role: str) -> list[Message]:
+def _turn_of(row: Row, name: str, role: str) -> list[Message]:
     if isinstance(row.get(name), list):
         return turns(row[name], f"{row['id']}: field {name!r}")
     return [{"role": role, "content": text_field(row, name), "raw": True}]
@@ -250,9 +250,9 @@ SHAPES = (
     Shape(("instruction", "output"), ("input", "system", "history"), _alpaca),
     Shape(("messages",), ("system", "tools"), _messages),
     Shape(("conversations",), ("system", "tools"), _conversations),
-    Shape(("chosen", "rejected"), ("prompt", "system"), _preferred),
-    Shape(("prompt", "response", "label"), ("system", "history"), _labelled),
-    Shape(("prompt", "answers"), ("system", "history"), _scored),
+    Shape(("chosen", "rejected"), ("prompt", "system"), _preferred_turns),
+    Shape(("prompt", "response", "label"), ("system", "history"), _labelled_turns),
+    Shape(("prompt", "answers"), ("system", "history"), _best_scored_turns),
     Shape(("prompt", "choices", "answer"), ("system", "history"), _choice),
     # as the recipes of classic sets give them: written out already, with what they were made of
     Shape(("prompt", "response", "choices", "answer"), ("system", "history"), _prompt_response),
@@ -261,7 +261,7 @@ SHAPES = (
 """Every shape of a conversation; ``text`` is the other one. Where one's fields include another's, the larger is meant."""
 
 
-def renamed(row: Row, columns: Mapping[str, str]) -> Row:
+def rename_columns(row: Row, columns: Mapping[str, str]) -> Row:
     """The row under our field names; ``columns`` maps ours to theirs. Raises ``DataError`` for a name that is not there."""
     if not columns:
         return row

@@ -13,7 +13,7 @@ _PROBE = ("(", "x")
 
 
 def text_encoder(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
-    """How what a row says becomes ids. It makes no special token: ``encode_text`` where ``encode`` would read those in a text."""
+    """Return what turns a row's text into ids and makes no special token: ``encode_text`` where ``encode`` would read those in a text."""
     encode: Callable[[str], list[int]] = getattr(tokenizer, "encode_text", tokenizer.encode)
     return encode
 
@@ -42,7 +42,7 @@ def continuation_encoder(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
         before, after = _PROBE
         return tokenizer.decode([*encode(before), *encode(after)]) == before + after
 
-    def continued(text: str) -> list[int]:
+    def encode_continuation(text: str) -> list[int]:
         if puts_nothing_in_front():
             return encode(text)
         for anchor in _ANCHORS:
@@ -51,4 +51,4 @@ def continuation_encoder(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
                 return joint[len(known) :]
         return encode(text)
 
-    return continued
+    return encode_continuation

@@ -15,10 +15,10 @@ from mt_core.protocols import Row
 _CALL = '{"name": "f", "arguments": {"x": 1}}'
 
 
-def declared(row: Row) -> list[Any]:
+def tools_of(row: Row) -> list[Any]:
     """The tools of a row, as objects or as JSON text of them; none is an empty list. Raises ``DataError`` for anything else."""
-    value = _parsed(row.get("tools") or [])
-    value = [_parsed(tool) for tool in value] if isinstance(value, list) else None
+    value = _parse(row.get("tools") or [])
+    value = [_parse(tool) for tool in value] if isinstance(value, list) else None
     if value is None or not all(isinstance(tool, Mapping) for tool in value):
         raise DataError(
             f"{row['id']}: field 'tools' is no list of objects, nor JSON text of one: {shown(row['tools'], 60)}. Write it so, or rename "
@@ -35,9 +35,9 @@ def calls_of(turn: Mapping[str, Any], place: str) -> list[Any]:
     return [_call(each, f"{place}, call {number}") for number, each in enumerate(value, 1)]
 
 
-def written_calls(text: Any, place: str) -> list[Any]:
+def parse_calls(text: Any, place: str) -> list[Any]:
     """The calls in ShareGPT's turn of the role ``function_call``: JSON text of one, or of a list of them."""
-    value = _parsed(text)
+    value = _parse(text)
     return calls_of({"tool_calls": value if isinstance(value, list) else [value]}, place)
 
 
@@ -47,7 +47,7 @@ def _call(value: Any, place: str) -> dict[str, Any]:
     inner = call.get("function", call)
     if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
         raise DataError(f"{place} has no name of a function: {shown(value, 60)}. Write it as {_CALL}.")
-    arguments = _parsed(inner.get("arguments") or {})
+    arguments = _parse(inner.get("arguments") or {})
     if not isinstance(arguments, Mapping):
         raise DataError(
             f"{place} has arguments that are no object, nor JSON text of one: {shown(inner['arguments'], 60)}. Write {_CALL}."
@@ -56,7 +56,7 @@ def _call(value: Any, place: str) -> dict[str, Any]:
     return {**call, "function": inner} if "function" in call else inner
 
 
-def _parsed(value: Any) -> Any:
+def _parse(value: Any) -> Any:
     """JSON text as what it says; anything else, and text that is no JSON, as it is."""
     if not isinstance(value, str):
         return value

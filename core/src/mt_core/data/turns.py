@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from mt_core.data.tools import calls_of, written_calls
+from mt_core.data.tools import calls_of, parse_calls
 from mt_core.errors import DataError, shown
 from mt_core.protocols import Message
 
@@ -69,7 +69,7 @@ def pairs(value: Any, place: str) -> list[Message]:
 
 
 def content(value: Any, place: str) -> str:
-    """What a turn says. Raises ``DataError`` for anything but text."""
+    """Return the text of a turn. Raises ``DataError`` for anything but text."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -105,7 +105,7 @@ def _turn(item: Any, place: str) -> Message:
             f"{place} has the {spelling[0]} {shown(said, 60)}. Known: {', '.join(ROLES)}. Rename it, or drop the row."
         )
     if said == _CALL:
-        calls, value = written_calls(value, place), None
+        calls, value = parse_calls(value, place), None
     if calls and role != "assistant":
         raise DataError(f"{place} calls a tool, which only the assistant does. Give it that role, or drop the row.")
     text = None if calls and value is None else content(value, place)

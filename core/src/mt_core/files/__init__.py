@@ -6,10 +6,10 @@ Every fault is a ``DataError`` that names the file, the line where there is one,
 """
 
 from mt_core.files.arrays import array_elements
-from mt_core.files.compressed import pieces_of, plain
+from mt_core.files.compressed import decompressed_path, pieces_of
 from mt_core.files.config import FileConfig
 from mt_core.files.json_rows import JsonRows
-from mt_core.files.native import native_faults, panicked, panics
+from mt_core.files.native import native_faults, panic_error, panics
 from mt_core.files.paths import cache_root, files_of, suffix_of
 from mt_core.files.spans import (
     MOST_ROW_BYTES,
@@ -21,10 +21,10 @@ from mt_core.files.spans import (
     paragraphs,
     text_start,
     too_long,
-    whole,
+    whole_file,
 )
 from mt_core.files.strict_json import json_object, json_value
-from mt_core.files.writing import make_folder, open_regular, replaced
+from mt_core.files.writing import make_folder, open_regular, replace_file
 
 __all__ = [
     "MOST_ROW_BYTES",
@@ -36,6 +36,7 @@ __all__ = [
     "array_elements",
     "bounded_lines",
     "cache_root",
+    "decompressed_path",
     "files_of",
     "json_object",
     "json_value",
@@ -43,14 +44,13 @@ __all__ = [
     "make_folder",
     "native_faults",
     "open_regular",
-    "panicked",
+    "panic_error",
     "panics",
     "paragraphs",
     "pieces_of",
-    "plain",
-    "replaced",
+    "replace_file",
     "suffix_of",
     "text_start",
     "too_long",
-    "whole",
+    "whole_file",
 ]

@@ -1,4 +1,4 @@
-"""Where the elements of a JSON array lie in a file, which is mapped and never held as objects.
+"""Byte ranges of the elements of a JSON array in a file, which is mapped and never held as objects.
 
 Only brackets, commas and strings are looked at here; an element is parsed, strictly, when its row is read.
 """

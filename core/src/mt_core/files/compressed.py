@@ -27,14 +27,14 @@ _SHORTER = "it is shorter than it was"
 def pieces_of(path: Path, start: int = 0) -> Iterator[bytes]:
     """The content of a file from a byte on, in pieces, decompressed as it is read.
 
-    Raises ``DataError`` as ``plain`` does, and where there are fewer bytes.
+    Raises ``DataError`` as ``decompressed_path`` does, and where there are fewer bytes.
     """
     kind = _kind(path)
     with _damage_named(path):
-        yield from _plain(path, start) if kind is None else _behind(_KINDS[kind][1](path), start)
+        yield from _decompress(path, start) if kind is None else _behind(_KINDS[kind][1](path), start)
 
 
-def plain(path: Path) -> Path:
+def decompressed_path(path: Path) -> Path:
     """The file itself, or its decompressed copy. Raises ``DataError`` when it is cut off, damaged or not what its name says."""
     kind = _kind(path)
     return path if kind is None else _copy(path, _KINDS[kind][1])
@@ -77,7 +77,7 @@ def _copy(path: Path, pieces: Callable[[Path], Iterator[bytes]]) -> Path:
     return copy
 
 
-def _plain(path: Path, start: int) -> Iterator[bytes]:
+def _decompress(path: Path, start: int) -> Iterator[bytes]:
     with path.open("rb") as file:
         if start > file.seek(0, os.SEEK_END):
             raise EOFError(_SHORTER)

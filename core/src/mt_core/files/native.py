@@ -14,11 +14,11 @@ def native_faults(what: str) -> Iterator[None]:
     try:
         yield
     except panics() as error:
-        raise panicked(what, error) from error
+        raise panic_error(what, error) from error
 
 
-def panicked(what: str, error: BaseException) -> MtError:
-    """What is said of a panic; ``what`` had the fault."""
+def panic_error(what: str, error: BaseException) -> MtError:
+    """Return the error for a panic; ``what`` had the fault."""
     said = next(iter(str(error).strip().splitlines()), "it says nothing")[:300]
     return MtError(f"{what} has a fault that its library does not survive: {said}. Fetch or make its file anew")
 

@@ -1,4 +1,4 @@
-"""Which files a path means: one file, all files of a kind below a folder, or those that a pattern matches."""
+"""Paths to files: one file, all files of a kind below a folder, or those that a pattern matches."""
 
 from __future__ import annotations
 

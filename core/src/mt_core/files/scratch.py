@@ -29,7 +29,7 @@ def scratch_file(name: str) -> Path:
         os.close(handle)
         return path
 
-    path, handle = _held(make)
+    path, handle = _create_locked(make)
     _HELD.append(handle)
     atexit.register(_remove_own, path, os.getpid())
     return path
@@ -38,7 +38,7 @@ def scratch_file(name: str) -> Path:
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
     """A new folder, which is removed with all that is in it at the end of the block. Raises ``OSError``."""
-    path, handle = _held(lambda: tempfile.mkdtemp(prefix=_PREFIX))
+    path, handle = _create_locked(lambda: tempfile.mkdtemp(prefix=_PREFIX))
     try:
         yield path
     finally:
@@ -46,8 +46,8 @@ def scratch_folder() -> Iterator[Path]:
         os.close(handle)
 
 
-def _held(make: Callable[[], str]) -> tuple[Path, int]:
-    """What was made, and a handle that has its lock."""
+def _create_locked(make: Callable[[], str]) -> tuple[Path, int]:
+    """Create a file or folder; return it and a handle that has its lock."""
     _sweep(Path(tempfile.gettempdir()))
     while True:
         path = Path(make())

@@ -1,4 +1,4 @@
-"""Where rows lie in files: an index of byte ranges, so that no file is held in memory.
+"""Places of rows in files: an index of byte ranges, so that no file is held in memory.
 
 A span is (line, start, end): its first line, counted from 1, and its bytes. 24 bytes of memory for each.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from mt_core.errors import DataError
-from mt_core.files.compressed import plain
+from mt_core.files.compressed import decompressed_path
 
 Cut = Callable[[Path], Iterator[tuple[int, int, int]]]
 """How a file is cut into spans (line, start, end)."""
@@ -28,7 +28,7 @@ _AHEAD = 1 << 16
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def whole(path: Path) -> Iterator[tuple[int, int, int]]:
+def whole_file(path: Path) -> Iterator[tuple[int, int, int]]:
     """The whole file as one span."""
     yield 1, text_start(path), path.stat().st_size
 
@@ -77,14 +77,14 @@ def bounded_lines(file: BinaryIO, path: Path, number: int = 0) -> Iterator[bytes
 
 
 def too_long(path: Path, line: int) -> DataError:
-    """What is said of a row that is too long for one."""
+    """Return the error for a line that is too long for a row."""
     return DataError(
         f"{path}:{line}: longer than {MOST_ROW_BYTES >> 20} MiB, which no row is. Write one row a line, or cut the row into several."
     )
 
 
 def text_start(path: Path) -> int:
-    """Where the text begins: after a UTF-8 byte order mark. A UTF-16 one is refused."""
+    """Return where the text begins: after a UTF-8 byte order mark. A UTF-16 one is refused."""
     with path.open("rb") as file:
         head = file.read(len(codecs.BOM_UTF8))
     if head.startswith(_UTF16):
@@ -147,7 +147,7 @@ class SpanIndex:
     def _add(self, path: Path, cut: Cut) -> None:
         content = path
         try:
-            content = plain(path)
+            content = decompressed_path(path)
             self._contents.append(content)
             for line, start, end in cut(content):
                 self._lines.append(line)

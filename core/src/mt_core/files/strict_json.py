@@ -42,7 +42,7 @@ def json_value(piece: Piece) -> Any:
     """Any JSON value of a piece. Raises ``DataError`` with file, line and column when it is malformed."""
     text = piece.text().rstrip("\r\n")
     try:
-        value = _decoded(text)
+        value = _decode(text)
     except json.JSONDecodeError as error:
         problem = f"{error.msg.removesuffix(' at').rstrip(': ')} at column {error.colno}"
         _refuse(piece, text, problem, "Write one complete JSON object per line, or an array of them.", error.pos)
@@ -61,8 +61,8 @@ def json_value(piece: Piece) -> Any:
     return value
 
 
-def _decoded(text: str) -> Any:
-    """As ``json.loads``, without a decoder of its own for each text, nor a look for white space around it where there is none."""
+def _decode(text: str) -> Any:
+    """Decode as ``json.loads`` does, without a decoder of its own for each text, nor a look for white space where there is none."""
     try:
         value, end = _SCAN(text, 0)
         if end == len(text):

@@ -21,22 +21,22 @@ def open_new(path: str, flags: int) -> int:
 
 
 @contextmanager
-def replaced(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
+def replace_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     """A file that takes the place of ``path`` when the block has ended: a crash leaves the old or the new one.
 
     A link at ``path`` is replaced, and not what it leads to. ``durable``: it is on the disk when this returns. Raises ``OSError``.
     """
-    staged = path.with_name(f".tmp-{path.name}")
-    staged.unlink(missing_ok=True)
+    stage_folder = path.with_name(f".tmp-{path.name}")
+    stage_folder.unlink(missing_ok=True)
     try:
-        with open(staged, "wb", opener=open_new) as file:
+        with open(stage_folder, "wb", opener=open_new) as file:
             yield file
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        os.replace(staged, path)
+        os.replace(stage_folder, path)
     except BaseException:
-        staged.unlink(missing_ok=True)
+        stage_folder.unlink(missing_ok=True)
         raise
     if durable:
         sync(path.parent)

@@ -6,7 +6,7 @@ from mt_core.nn.adapted import (
     LossFactor,
     SharedParameters,
     StoredLinear,
-    shared_of,
+    sharing_of,
     with_loss,
 )
 from mt_core.nn.attention import SdpaAttention
@@ -49,7 +49,7 @@ __all__ = [
     "linear_with_low_rank",
     "low_rank",
     "rotate",
-    "shared_of",
+    "sharing_of",
     "swiglu",
     "tensor_generator",
     "token_scores",

@@ -32,7 +32,7 @@ class StoredLinear(nn.Module):
 
     @property
     def stored_bytes(self) -> int:
-        """What the weight takes where it is no parameter."""
+        """Return the bytes of a weight that is no parameter."""
         return sum(each.numel() * each.element_size() for each in self.buffers(recurse=False))
 
     def dense_weight(self) -> Tensor:
@@ -47,8 +47,9 @@ class StoredLinear(nn.Module):
 class AdaptedLinear(nn.Module):
     """Stands for a linear layer, whose parameters it has under their own names.
 
-    A variant declares its parameters in ``__init__`` (``own``, ``shared``: shapes only), gives them values in ``initialise``, and
-    writes ``adapted``. What can be merged also has ``delta_weight``, or ``merged_weight`` where a sum does not say it.
+    A variant declares its parameters in ``__init__`` (``new_parameter``, ``shared_parameter``: shapes only), gives them values in
+    ``initialise``, and writes ``adapted_output``. What can be merged also has ``delta_weight``, or ``merged_weight`` where a sum
+    does not say it.
     """
 
     weight: Tensor
@@ -73,12 +74,12 @@ class AdaptedLinear(nn.Module):
         ``rewrites_base`` may also change the base (``put_base_weight``). Shared parameters have their values before."""
         raise NotImplementedError
 
-    def adapted(self, x: Tensor) -> Tensor:
+    def adapted_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F), the base's output included."""
         raise NotImplementedError
 
     def delta_weight(self) -> Tensor:
-        """What is added to the base's weight, (F, E), in fp32. Raises ``UsageError`` where it is no sum of weights."""
+        """Return the addition to the base's weight, (F, E), in fp32. Raises ``UsageError`` where it is no sum of weights."""
         raise UsageError(
             f"{type(self).__name__} does more than a weight can: it cannot be merged. Generate with the adapter as it is"
         )
@@ -93,11 +94,11 @@ class AdaptedLinear(nn.Module):
 
     # -------------------------------------------------------------------------------------------- for a variant to use
 
-    def own(self, *shape: int) -> nn.Parameter:
+    def new_parameter(self, *shape: int) -> nn.Parameter:
         """A parameter without values, in the base's dtype where that has a floating-point one."""
         return nn.Parameter(torch.empty(shape, dtype=self._dtype()))
 
-    def shared(self, store: SharedParameters, key: str, shape: Sequence[int], fill: Fill) -> nn.Parameter:
+    def shared_parameter(self, store: SharedParameters, key: str, shape: Sequence[int], fill: Fill) -> nn.Parameter:
         """A parameter that every layer with this key has: one tensor, which they train together.
 
         ``store`` is that of the ``LinearAdapter`` (``LinearAdapter.store``), so that each model has its own; ``shape`` is the same in all
@@ -118,7 +119,7 @@ class AdaptedLinear(nn.Module):
         return self._other.dense_weight()
 
     def original_weight(self) -> Tensor:
-        """What ``base_weight`` was before it was stored in fewer bits, (F, E), in fp32; for ``initialise``."""
+        """Return ``base_weight`` as it was before it was stored in fewer bits, (F, E), in fp32; for ``initialise``."""
         if self._plain or self._other.original is None:
             return self.base_weight()
         here = next(chain(self._other.parameters(), self._other.buffers())).device
@@ -134,21 +135,21 @@ class AdaptedLinear(nn.Module):
 
     @property
     def can_merge(self) -> bool:
-        """Whether the base has room for a merged weight."""
+        """Return whether the base has room for a merged weight."""
         return self._plain or self._other.merges
 
     @property
     def is_plain(self) -> bool:
-        """Whether the base is an ``nn.Linear``, whose ``weight`` is (F, E)."""
+        """Return whether the base is an ``nn.Linear``, whose ``weight`` is (F, E)."""
         return self._plain
 
     @property
     def is_merged(self) -> bool:
-        """Whether the base alone runs, with the merged weight in it."""
+        """Return whether the base alone runs, with the merged weight in it."""
         return bool(self._kept)
 
     def own_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Those that the adapter has brought, shared ones too."""
+        """Yield the parameters that the adapter has brought, shared ones too."""
         return (
             (name, each) for name, each in self._parameters.items() if name not in self._of_base and each is not None
         )
@@ -157,7 +158,7 @@ class AdaptedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F), in the dtype of the input."""
-        return self.base_output(x) if self._kept else self.adapted(x)
+        return self.base_output(x) if self._kept else self.adapted_output(x)
 
     @torch.no_grad()
     def merge(self) -> None:
@@ -234,13 +235,13 @@ class SharedParameters:
         return parameter
 
 
-def shared_of(parameter: nn.Parameter) -> Shared | None:
-    """What several layers agreed on for this parameter; ``None`` for one of a single layer."""
+def sharing_of(parameter: nn.Parameter) -> Shared | None:
+    """Return what several layers agreed on for this parameter; ``None`` for one of a single layer."""
     return getattr(parameter, "shared", None)
 
 
 class LossFactor:
-    """What the gradient of a sum over tokens is multiplied by in the present step; the engine sets it."""
+    """Factor of the gradient of a sum over tokens in the present step; the engine sets it."""
 
     def __init__(self) -> None:
         self.value = 1.0

@@ -18,7 +18,7 @@ from mt_core.nn.batch import DocumentLengths, document_lengths
 from mt_core.nn.blocks import Form, blockwise
 from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import AttentionOptions, BlockContext
-from mt_core.nn.flex import softcapped
+from mt_core.nn.flex import softcapped_attention
 from mt_core.nn.varlen import varlen
 
 BACKENDS: dict[str, list[SDPBackend]] = {
@@ -59,7 +59,7 @@ class SdpaAttention:
                 return self._one(q_BTNH, k_BSKH, v_BSKH, form, context)
             lengths = context.document_lengths or document_lengths(context.document_ids_BT)
             if self._has_flash(q_BTNH) and (form.softcap is not None or not _is_plain(lengths, form.window)):
-                whole = softcapped if form.softcap is not None else varlen
+                whole = softcapped_attention if form.softcap is not None else varlen
                 if (out_BTNH := whole(q_BTNH, k_BSKH, v_BSKH, lengths, form)) is not None:
                     return out_BTNH
             if all(len(row) == 1 for row in lengths):

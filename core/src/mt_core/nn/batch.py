@@ -1,4 +1,4 @@
-"""What travels from the data to the loss.
+"""Batches: rows on their way from the data to the loss.
 
 Shapes: B rows, T tokens of a row, n trained tokens of the batch.
 """
@@ -43,7 +43,7 @@ class Batch:
     document_lengths: DocumentLengths | None = None
     lengths: Tensor | None = None
 
-    def indexed(self) -> Batch:
+    def with_index(self) -> Batch:
         """This batch with ``trained_n`` and ``document_lengths`` filled in; call it while the tensors are on the host."""
         trained = np.flatnonzero(self.labels.numpy() != NOT_TRAINED)  # torch takes three times as long
         return replace(self, trained_n=torch.from_numpy(trained), document_lengths=document_lengths(self.document_ids))
@@ -58,7 +58,7 @@ class Batch:
         length = self.input_ids.shape[1]
         assert length % parts == 0, f"rows of {length} tokens do not divide into {parts} parts: collate pads them"
         names = ("input_ids", "labels", "positions", "weights", "lengths")
-        assert self.trained_n is None, "indexed() comes after: the indices are those of the part"
+        assert self.trained_n is None, "with_index() comes after: the indices are those of the part"
         pieces = {name: value.chunk(parts, 1)[part] for name in names if (value := getattr(self, name)) is not None}
         return replace(self, **pieces)
 

@@ -66,9 +66,9 @@ class _Blockwise(torch.autograd.Function):
         ctx.form, ctx.padding_B = form, padding_B
         out_BTNH = torch.empty_like(q_BTNH)
         for block in _blocks(q_BTNH.shape[1], k_BSKH.shape[1], form.window):
-            q_BKLH, k_BKsH, v_BKsH = _cut(q_BTNH, k_BSKH, v_BSKH, block)
+            q_BKLH, k_BKsH, v_BKsH = _cut_block(q_BTNH, k_BSKH, v_BSKH, block)
             weights_BKLs, _ = _weights(q_BKLH, k_BKsH, form, _visible(block, q_BTNH, k_BSKH, form, padding_B))
-            out_BTNH[:, block.queries] = _joined(weights_BKLs @ v_BKsH, q_BTNH.shape[2])
+            out_BTNH[:, block.queries] = _join_heads(weights_BKLs @ v_BKsH, q_BTNH.shape[2])
         return out_BTNH
 
     @staticmethod
@@ -79,34 +79,34 @@ class _Blockwise(torch.autograd.Function):
         grad_q_BTNH = torch.empty_like(q_BTNH)
         grad_k_BKSH, grad_v_BKSH = (torch.zeros_like(x.transpose(1, 2), dtype=torch.float32) for x in (k_BSKH, v_BSKH))
         for block in _blocks(q_BTNH.shape[1], k_BSKH.shape[1], form.window):
-            q_BKLH, k_BKsH, v_BKsH = _cut(q_BTNH, k_BSKH, v_BSKH, block)
-            grad_BKLH = _parted(grad_BTNH[:, block.queries], k_BSKH.shape[2])
+            q_BKLH, k_BKsH, v_BKsH = _cut_block(q_BTNH, k_BSKH, v_BSKH, block)
+            grad_BKLH = _split_heads(grad_BTNH[:, block.queries], k_BSKH.shape[2])
             visible = _visible(block, q_BTNH, k_BSKH, form, ctx.padding_B)
             weights_BKLs, slope_BKLs = _weights(q_BKLH, k_BKsH, form, visible, with_slope=True)
             grad_v_BKSH[:, :, block.keys] += weights_BKLs.mT @ grad_BKLH
             scores_BKLs = _through_softmax(weights_BKLs, grad_BKLH @ v_BKsH.mT).mul_(_scale(form, q_BKLH))
             if slope_BKLs is not None:
                 scores_BKLs.mul_(slope_BKLs)
-            grad_q_BTNH[:, block.queries] = _joined(scores_BKLs @ k_BKsH, heads)
+            grad_q_BTNH[:, block.queries] = _join_heads(scores_BKLs @ k_BKsH, heads)
             grad_k_BKSH[:, :, block.keys] += scores_BKLs.mT @ q_BKLH
         grad_k_BSKH, grad_v_BSKH = (x.transpose(1, 2).to(k_BSKH.dtype) for x in (grad_k_BKSH, grad_v_BKSH))
         return grad_q_BTNH, grad_k_BSKH, grad_v_BSKH, None, None
 
 
-def _cut(q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, block: _Block) -> tuple[Tensor, Tensor, Tensor]:
-    """What one block multiplies, in fp32: (B, K, L, H), (B, K, s, H), (B, K, s, H)."""
+def _cut_block(q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, block: _Block) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the slices that one block multiplies, in fp32: (B, K, L, H), (B, K, s, H), (B, K, s, H)."""
     k_BKsH, v_BKsH = (x[:, block.keys].transpose(1, 2).float() for x in (k_BSKH, v_BSKH))
-    return _parted(q_BTNH[:, block.queries], k_BSKH.shape[2]), k_BKsH, v_BKsH
+    return _split_heads(q_BTNH[:, block.queries], k_BSKH.shape[2]), k_BKsH, v_BKsH
 
 
-def _parted(x_BtNH: Tensor, kv_heads: int) -> Tensor:
+def _split_heads(x_BtNH: Tensor, kv_heads: int) -> Tensor:
     """(B, t, N, H) -> (B, K, G t, H) in fp32: the queries of one key head, one below the other."""
     rows, tokens, heads, width = x_BtNH.shape
     groups_BtKGH = x_BtNH.reshape(rows, tokens, kv_heads, heads // kv_heads, width)
     return groups_BtKGH.permute(0, 2, 3, 1, 4).flatten(2, 3).float()
 
 
-def _joined(x_BKLH: Tensor, heads: int) -> Tensor:
+def _join_heads(x_BKLH: Tensor, heads: int) -> Tensor:
     """The way back: (B, K, G t, H) -> (B, t, N, H)."""
     rows, kv_heads, _, width = x_BKLH.shape
     groups_BKGtH = x_BKLH.reshape(rows, kv_heads, heads // kv_heads, -1, width)

@@ -17,7 +17,7 @@ from mt_core.nn.batch import NOT_TRAINED, Batch
 from mt_core.protocols import FlatRows, Sample
 
 
-def collated(flat: FlatRows, *, length: int, pad_id: int) -> Batch:
+def collate(flat: FlatRows, *, length: int, pad_id: int) -> Batch:
     """The batch of these rows, ``length`` tokens each. Labels are shifted here and nowhere else.
 
     A document's last token has no label. Padding continues the last document of its row; an empty row is padding alone.
@@ -30,32 +30,32 @@ def collated(flat: FlatRows, *, length: int, pad_id: int) -> Batch:
     assert longest <= length, f"row of {longest} tokens in a batch of length {length}: the packer must not overfill"
     final_N = (ends_S - 1)[lengths_S > 0]
     wanted_N = flat.ids if flat.trained.all() else np.where(flat.trained, flat.ids, NOT_TRAINED)
-    labels_N = _shifted(wanted_N, final_N, NOT_TRAINED)
-    weights_N = None if flat.weights is None else _shifted(flat.weights, final_N, 1)
+    labels_N = _shift(wanted_N, final_N, NOT_TRAINED)
+    weights_N = None if flat.weights is None else _shift(flat.weights, final_N, 1)
     positions_BT, document_ids_BT, lengths_BT = _places(lengths_S, counts_B, last_B, length - filled_B, length)
     positions_BT[flat.counts == 0] = 0
     return Batch(
-        _scattered(flat.ids, filled_B, length, pad_id),
-        _scattered(labels_N, filled_B, length, NOT_TRAINED),
+        _scatter(flat.ids, filled_B, length, pad_id),
+        _scatter(labels_N, filled_B, length, NOT_TRAINED),
         torch.from_numpy(positions_BT),
         torch.from_numpy(document_ids_BT),
-        None if weights_N is None else _scattered(weights_N, filled_B, length, 1),
+        None if weights_N is None else _scatter(weights_N, filled_B, length, 1),
         flat.row_ids,
         lengths=torch.from_numpy(lengths_BT),
     )
 
 
-def flattened(rows: Sequence[Sequence[Sample]]) -> FlatRows:
+def flatten(rows: Sequence[Sequence[Sample]]) -> FlatRows:
     """Rows of samples as columns."""
     samples = list(chain.from_iterable(rows))
     ids = [np.asarray(sample.ids, dtype=np.int64) for sample in samples]
     trained = [np.asarray(sample.trained, dtype=np.bool_) for sample in samples]
     weights = None
     if any(sample.weights is not None for sample in samples):
-        weights = _joined([_weights(sample) for sample in samples], np.float32)
+        weights = _join([_weights(sample) for sample in samples], np.float32)
     lengths, counts = np.array([len(each) for each in ids], np.int64), np.array([len(row) for row in rows], np.int64)
     names = tuple(sample.row_id for sample in samples)
-    return FlatRows(_joined(ids, np.int64), _joined(trained, np.bool_), weights, lengths, counts, names)
+    return FlatRows(_join(ids, np.int64), _join(trained, np.bool_), weights, lengths, counts, names)
 
 
 def _weights(sample: Sample) -> NDArray[np.float32]:
@@ -64,7 +64,7 @@ def _weights(sample: Sample) -> NDArray[np.float32]:
     return np.asarray(sample.weights, dtype=np.float32)
 
 
-def _joined(parts: list[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
+def _join(parts: list[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
     return np.concatenate(parts) if parts else np.empty(0, dtype)
 
 
@@ -76,8 +76,8 @@ def _without_empty(flat: FlatRows) -> tuple[NDArray[np.int64], NDArray[np.int64]
     return np.insert(flat.lengths, (flat.counts.cumsum() - flat.counts)[empty], 0), flat.counts + empty
 
 
-def _shifted(values_N: NDArray[Any], final_N: NDArray[np.int64], beyond: float) -> NDArray[Any]:
-    """What belongs to the token after each; ``beyond`` the end of a document."""
+def _shift(values_N: NDArray[Any], final_N: NDArray[np.int64], beyond: float) -> NDArray[Any]:
+    """Return for each token the value of the next; ``beyond`` the end of a document."""
     shifted_N = np.empty_like(values_N)
     shifted_N[:-1] = values_N[1:]
     shifted_N[final_N] = beyond
@@ -102,7 +102,7 @@ def _places(
     return places_BT, numbers_BT, lengths_BT
 
 
-def _scattered(values_N: NDArray[Any], filled_B: NDArray[np.int64], length: int, padding: float) -> torch.Tensor:
+def _scatter(values_N: NDArray[Any], filled_B: NDArray[np.int64], length: int, padding: float) -> torch.Tensor:
     """Each row's own values, and padding behind them; a third of the time of a mask over all places."""
     values_BT = np.full((len(filled_B), length), padding, values_N.dtype)
     start = 0

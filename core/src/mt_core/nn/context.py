@@ -1,4 +1,4 @@
-"""What a block may see beside the hidden states: positions, documents, attention, and what generation keeps between calls.
+"""Context of a block, beside the hidden states: positions, documents, attention, and what generation keeps between calls.
 
 Shapes: B rows, T query tokens, S key tokens (T plus what a cache holds), N query heads, K key/value heads, H head width.
 """
@@ -15,7 +15,7 @@ from mt_core.nn.batch import DocumentLengths
 
 
 class KVCache:
-    """What each block keeps between calls in generation: keys and values, or any state of its own.
+    """State of each block between calls in generation: keys and values, or any state of its own.
 
     ``length`` is the number of tokens seen so far; the model advances it after its last block. ``padding_B`` says how
     many of them, at the start of each row, are padding that no real token may see; ``None`` means none in any row.
@@ -88,7 +88,7 @@ class AttentionFn(Protocol):
 
 @dataclass(frozen=True)
 class BlockContext:
-    """What every block may see beside the hidden states. It is made from the batch alone, as every pipeline stage does.
+    """Context of all blocks, beside the hidden states. It is made from the batch alone, as every pipeline stage does.
 
     ``shared`` lets the first block compute something for all (rotary tables); it belongs to one forward of one stage, so
     a block computes what it does not find there. ``labels_BT`` (-100 where nothing is trained) is for what counts tokens: how much

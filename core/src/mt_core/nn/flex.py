@@ -15,8 +15,10 @@ from mt_core.nn.batch import DocumentLengths
 from mt_core.nn.blocks import Form
 
 
-def softcapped(q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, lengths: DocumentLengths, form: Form) -> Tensor:
-    """All documents of all rows in one call, in tiles: those that no query sees are left out."""
+def softcapped_attention(
+    q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, lengths: DocumentLengths, form: Form
+) -> Tensor:
+    """Attend over all documents of all rows in one call, in tiles: those that no query sees are left out."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     rows, length = q_BTNH.shape[:2]

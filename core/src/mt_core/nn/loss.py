@@ -21,7 +21,7 @@ CHUNK_TOKENS = 1024
 
 @dataclass(frozen=True)
 class LossTerms:
-    """What a token's loss is made of beside its cross-entropy.
+    """Terms of a token's loss beside its cross-entropy.
 
     ``smoothing`` s: the target is 1 - s on the label, and s spread evenly over all V tokens
     (https://arxiv.org/abs/1512.00567). ``z``: z · log²(Σ exp(logits)) keeps the normaliser near 1 (PaLM,
@@ -67,7 +67,7 @@ def chunked_loss(
 def token_scores(
     head: nn.Module, hidden_nD: Tensor, labels_n: Tensor, *, chunk: int = CHUNK_TOKENS
 ) -> tuple[Tensor, Tensor]:
-    """For each token its cross-entropy in fp32, and the token that the model thinks likeliest: (n,), (n,)."""
+    """Return for each token its cross-entropy in fp32, and the token that the model thinks likeliest: (n,), (n,)."""
     losses, likeliest = [hidden_nD.new_empty(0, dtype=torch.float32)], [labels_n.new_empty(0)]
     for start in range(0, len(hidden_nD), chunk):
         logits_CV = head(hidden_nD[start : start + chunk]).float()

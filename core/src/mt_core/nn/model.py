@@ -34,7 +34,7 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSpec:
-    """How to build one layer on the pipeline stage that owns it. ``cost`` is relative; equal ``tie_key`` share a weight."""
+    """Recipe for one layer, built on the pipeline stage that owns it. ``cost`` is relative; equal ``tie_key`` share a weight."""
 
     prefix: str
     build: Callable[[], nn.Module]

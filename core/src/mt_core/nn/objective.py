@@ -1,4 +1,4 @@
-"""What token objectives share: collating documents into rows, counting, and the language-model loss.
+"""Base of token objectives: collating documents into rows, counting, and the language-model loss.
 
 Shapes: B rows, T tokens, D model width, n trained tokens.
 """
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums
-from mt_core.nn.collation import collated, flattened
+from mt_core.nn.collation import collate, flatten
 from mt_core.nn.loss import PLAIN, LossTerms, chunked_loss
 from mt_core.nn.scores import TokenScores
 from mt_core.protocols import NATS_PER_TOKEN, HasFlat, Rejected, Row, Sample
@@ -36,8 +36,8 @@ class TokenObjective:
 
         ``ids[t]`` predicts ``ids[t + 1]``: labels are shifted here and nowhere else. A document's last token has no label.
         """
-        flat = rows.flat() if isinstance(rows, HasFlat) else flattened(rows)
-        return collated(flat, length=length, pad_id=self.pad_id)
+        flat = rows.flat() if isinstance(rows, HasFlat) else flatten(rows)
+        return collate(flat, length=length, pad_id=self.pad_id)
 
     def count(self, batch: Batch) -> float:
         """Trained tokens of the batch, weighted where the samples carry weights."""

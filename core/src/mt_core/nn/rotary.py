@@ -30,7 +30,7 @@ class RotaryTables(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Rope:
-    """What the angles follow from: channels of a head (an even number), the base of the wavelengths, and their stretch."""
+    """Parameters of the angles: channels of a head (an even number), the base of the wavelengths, and their stretch."""
 
     width: int
     theta: float
@@ -129,13 +129,13 @@ def _wavelength_powers(rope: Rope, theta: float | Tensor) -> Tensor:
     return torch.pow(theta, exponents_F)
 
 
-def _plain(rope: Rope, length: Length = None) -> Tensor:
+def _default_frequencies(rope: Rope, length: Length = None) -> Tensor:
     return 1.0 / _wavelength_powers(rope, rope.theta)
 
 
 def _linear(rope: Rope, length: Length) -> Tensor:
     """Position interpolation (https://arxiv.org/abs/2306.15595): positions divided by the factor."""
-    return _plain(rope) / rope.scaling.factor
+    return _default_frequencies(rope) / rope.scaling.factor
 
 
 def _dynamic(rope: Rope, length: Length) -> Tensor:
@@ -148,17 +148,17 @@ def _dynamic(rope: Rope, length: Length) -> Tensor:
     original = scaling.original_max_seq_len
     assert original is not None, "RopeScaling requires it"
     if length is None:
-        return _plain(rope)
+        return _default_frequencies(rope)
     # a tensor, so that the base is rounded to fp32 where transformers does
     reach = length if isinstance(length, Tensor) else torch.tensor(length, device="cpu")
     theta = rope.theta * ((scaling.factor * reach / original) - (scaling.factor - 1)) ** (width / (width - 2))
-    plain = _plain(rope).to(reach.device)
+    plain = _default_frequencies(rope).to(reach.device)
     return torch.where(reach > original, 1.0 / _wavelength_powers(rope, theta), plain)
 
 
 def _llama3(rope: Rope, length: Length) -> Tensor:
     """Meta's ``apply_scaling``: long wavelengths are stretched, short ones stay, those between are blended."""
-    scaling, plain_F = rope.scaling, _plain(rope)
+    scaling, plain_F = rope.scaling, _default_frequencies(rope)
     original = scaling.original_max_seq_len
     assert original is not None, "RopeScaling requires it"
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
@@ -198,7 +198,7 @@ def _dimension_that_turns(rope: Rope, turns: float) -> float:
 
 
 _FREQUENCIES: dict[str, Callable[[Rope, Length], Tensor]] = {
-    "none": _plain,
+    "none": _default_frequencies,
     "linear": _linear,
     "dynamic": _dynamic,
     "yarn": _yarn,

@@ -33,19 +33,19 @@ class TokenScores:
     ) -> dict[str, tuple[Tensor, Tensor]]:
         """(sum, count) of each figure, from what is likeliest; ``weights_n`` are those of the loss."""
 
-        def counted(is_it_n: Tensor) -> Tensor:
+        def count(is_it_n: Tensor) -> Tensor:
             return is_it_n.sum().float() if weights_n is None else (is_it_n * weights_n).sum().float()
 
         hit_n = likeliest_n == labels_n
-        figures = {"token_accuracy": (counted(hit_n), counted(torch.ones_like(hit_n)))}
+        figures = {"token_accuracy": (count(hit_n), count(torch.ones_like(hit_n)))}
         if self.answers is None:
             return figures
         is_yes_n, is_no_n = (labels_n == each for each in self.answers)
-        marked = counted(is_yes_n | is_no_n)
+        marked = count(is_yes_n | is_no_n)
         cases = {
             "true_positive": is_yes_n & hit_n,
             "false_negative": is_yes_n & ~hit_n,
             "true_negative": is_no_n & hit_n,
             "false_positive": is_no_n & ~hit_n,
         }
-        return figures | {name: (counted(case_n), marked) for name, case_n in cases.items()}
+        return figures | {name: (count(case_n), marked) for name, case_n in cases.items()}

@@ -29,7 +29,7 @@ def varlen_kernel() -> Callable[..., Any] | None:
 
 
 def varlen(q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, lengths: DocumentLengths, form: Form) -> Tensor | None:
-    """All documents of all rows in one call; ``None`` where the installed kernel cannot do it, and another way has to.
+    """Attend over all documents of all rows in one call; ``None`` where the installed kernel cannot do it, and another way has to.
 
     What the kernel has no argument for is done to its inputs: heads are repeated, and queries scaled.
     """
@@ -59,7 +59,7 @@ def varlen(q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, lengths: DocumentLeng
 
 
 def _reach(known: frozenset[str], window: int | None) -> dict[str, Any] | None:
-    """How to say that a token sees those before it, in its window; ``None`` where there is no way to."""
+    """Return how to say that a token sees those before it, in its window; ``None`` where there is no way to."""
     if "window_size" in known:
         return {"window_size": (-1 if window is None else window - 1, 0)}
     return {"is_causal": True} if "is_causal" in known and window is None else None

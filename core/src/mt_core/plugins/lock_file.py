@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mt_core.config.strict import strict_json
+from mt_core.config.strict import parse_json
 from mt_core.errors import CheckpointError
 from mt_core.plugins.pins import FOLDER, UNKNOWN, unfit, unfit_origin
 
@@ -43,7 +43,7 @@ def _read(path: Path) -> Any:
     if path.is_symlink() or not path.is_file():
         raise CheckpointError(f"{path} is not a regular file; remove it or choose another folder")
     try:
-        return strict_json(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"cannot read {path}: {error}; the file is missing or damaged") from error
 

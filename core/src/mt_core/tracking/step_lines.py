@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.errors import OutputError
-from mt_core.files.writing import replaced
+from mt_core.files.writing import replace_file
 from mt_core.tracking.appender import Appender
 from mt_core.tracking.logs import notice
 
@@ -62,7 +62,7 @@ def cut_back(path: Path, step: int) -> list[int]:
         damaged = [line for line, number in zip(lines, steps, strict=True) if number is None]
         if damaged:
             _set_aside(path, damaged)
-        with replaced(path) as file:
+        with replace_file(path) as file:
             file.writelines(line for line, n in zip(lines, steps, strict=True) if n is not None and n <= step)
     except OSError as error:
         raise OutputError(f"{path} cannot be cut back to step {step}: {error.strerror or error}") from error

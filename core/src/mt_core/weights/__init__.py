@@ -6,7 +6,7 @@ Importing this imports no torch; every fault is a ``WeightsError`` that names th
 from typing import Any
 
 from mt_core.deprecation import current
-from mt_core.weights.files import Loaders, RowInit, check_file, contained, open_pickle, open_safetensors, read_json
+from mt_core.weights.files import Loaders, RowInit, check_file, contained_file, open_pickle, open_safetensors, read_json
 from mt_core.weights.folder import CONFIG, check_folder, is_folder, open_folder, without_tied_head
 
 __all__ = [
@@ -15,7 +15,7 @@ __all__ = [
     "RowInit",
     "check_file",
     "check_folder",
-    "contained",
+    "contained_file",
     "is_folder",
     "open_folder",
     "open_pickle",

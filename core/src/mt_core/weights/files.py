@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from mt_core.config.strict import strict_json
+from mt_core.config.strict import parse_json
 from mt_core.errors import WeightsError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _LONGEST_HEADER = 100 * 10**6
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object. Raises ``WeightsError`` when the file is missing, damaged or something else."""
     try:
-        content = json.loads(contained(path.parent, path.name).read_text(encoding="utf-8"))
+        content = json.loads(contained_file(path.parent, path.name).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise WeightsError(f"cannot read {path}: {error}; the file is missing or damaged, fetch it again") from error
     if not isinstance(content, dict):
@@ -36,7 +36,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def contained(folder: Path, name: str) -> Path:
+def contained_file(folder: Path, name: str) -> Path:
     """The regular file ``name`` in ``folder``. Raises ``WeightsError`` for a path or link that leads elsewhere."""
     if Path(name).name != name or "\0" in name:
         raise WeightsError(
@@ -52,7 +52,7 @@ def contained(folder: Path, name: str) -> Path:
 
 
 def _is_snapshot(folder: Path) -> bool:
-    """Whether this is a revision in Hugging Face's cache: links into ``blobs``, two levels up, which alone are allowed.
+    """Return whether this is a revision in Hugging Face's cache: links into ``blobs``, two levels up, which alone are allowed.
 
     Layout: https://huggingface.co/docs/huggingface_hub/guides/manage-cache.
     """
@@ -60,7 +60,7 @@ def _is_snapshot(folder: Path) -> bool:
 
 
 def is_safetensors(path: Path) -> bool:
-    """By its ending or its first bytes, since a file in Hugging Face's cache has a hash for a name.
+    """Tell by the ending or the first bytes, since a file in Hugging Face's cache has a hash for a name.
 
     The format begins with the length of its header and a brace (https://huggingface.co/docs/safetensors#format).
     """
@@ -74,7 +74,7 @@ def check_file(path: Path) -> set[str]:
     Raises ``WeightsError`` for a file that is shorter or longer than its header says. Needs no torch.
     """
     if is_safetensors(path):
-        return _checked_header(path)
+        return _check_header(path)
     with path.open("rb") as file:
         is_archive = file.read(4) == b"PK\x03\x04"  # what torch has written since 1.6
     import zipfile
@@ -84,13 +84,13 @@ def check_file(path: Path) -> set[str]:
     return set()
 
 
-def _checked_header(path: Path) -> set[str]:
+def _check_header(path: Path) -> set[str]:
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         text = file.read(length) if size >= 8 and length <= min(size, _LONGEST_HEADER) else b""
     try:
-        header = strict_json(text.decode("utf-8"))
+        header = parse_json(text.decode("utf-8"))
         ends = {name: entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"}
         wanted = 8 + length + max(ends.values(), default=0)
     except (ValueError, RecursionError, AttributeError, TypeError, LookupError) as error:
@@ -129,10 +129,10 @@ def open_pickle(path: Path, *, within: str | None = None) -> Loaders:
     def loader(tensor: Tensor) -> Callable[[], Tensor]:
         return lambda: tensor
 
-    return {name: loader(tensor) for name, tensor in _pickled(path, within).items()}
+    return {name: loader(tensor) for name, tensor in _read_pickle(path, within).items()}
 
 
-def _pickled(path: Path, within: str | None) -> Mapping[str, Tensor]:
+def _read_pickle(path: Path, within: str | None) -> Mapping[str, Tensor]:
     """The tensors of a pickle, mapped into memory where its form allows it; anything but tensors in it is refused."""
     import pickle
     import zipfile

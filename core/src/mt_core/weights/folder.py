@@ -9,7 +9,7 @@ from mt_core.errors import WeightsError
 from mt_core.weights.files import (
     Loaders,
     check_file,
-    contained,
+    contained_file,
     is_safetensors,
     open_pickle,
     open_safetensors,
@@ -26,7 +26,7 @@ INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder has a config and weights, or a file of weights has a config beside it."""
+    """Return whether a folder has a config and weights, or a file of weights has a config beside it."""
     if path.is_file():
         return path.name.endswith((".safetensors", ".bin")) and (path.parent / CONFIG).is_file()
     return (path / CONFIG).is_file() and any((path / name).is_file() for name in (*WHOLE, *INDEXES))
@@ -61,27 +61,27 @@ def open_folder(path: Path) -> Loaders:
 def _files(path: Path) -> dict[Path, set[str]]:
     """Files of weights, and the names that an index says are in each; none where there is no index."""
     if path.is_file():
-        return {contained(path.parent, path.name): set()}
+        return {contained_file(path.parent, path.name): set()}
     for whole, index in zip(WHOLE, INDEXES, strict=True):
         if (path / index).is_file():
-            return _listed(path, index)
+            return _listed_files(path, index)
         if (path / whole).is_file():
-            return {contained(path, whole): set()}
+            return {contained_file(path, whole): set()}
     raise WeightsError(f"{path} has none of {', '.join((*WHOLE, *INDEXES))}; give a folder with weights")
 
 
-def _listed(path: Path, index: str) -> dict[Path, set[str]]:
+def _listed_files(path: Path, index: str) -> dict[Path, set[str]]:
     where = read_json(path / index).get("weight_map")
     if not isinstance(where, dict) or not where or not all(isinstance(file, str) for file in where.values()):
         raise WeightsError(f"{path / index} has no weight_map of names to files; fetch it again")
     files: dict[Path, set[str]] = {}
     for name, file in where.items():
-        files.setdefault(contained(path, file), set()).add(name)
+        files.setdefault(contained_file(path, file), set()).add(name)
     return files
 
 
 def without_tied_head(loaders: Loaders, path: Path, *, embedding: str, head: str) -> Loaders:
-    """Without the head that some files repeat though it is tied; loading the embedding checks that it is a repetition."""
+    """Drop the head that some files repeat though it is tied; loading the embedding checks that it is a repetition."""
     if head not in loaders or embedding not in loaders:
         return loaders
     load_embedding, load_head = loaders[embedding], loaders[head]

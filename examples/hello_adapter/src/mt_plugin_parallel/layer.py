@@ -17,15 +17,15 @@ class ParallelLinear(AdaptedLinear):
     def __init__(self, base: nn.Module, config: ParallelConfig) -> None:
         super().__init__(base)
         self.scale = config.scale
-        self.down = self.own(config.width, self.in_features)  # shapes only: memory may not be there yet
-        self.up = self.own(self.out_features, config.width)
+        self.down = self.new_parameter(config.width, self.in_features)  # shapes only: memory may not be there yet
+        self.up = self.new_parameter(self.out_features, config.width)
 
     def initialise(self, generator: Generator) -> None:
         """B is zero, so that the first output is the base's."""
         self.down.data.copy_(uniform(self.down, generator))
         self.up.data.zero_()
 
-    def adapted(self, x: Tensor) -> Tensor:
+    def adapted_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F)."""
         return self.base_output(x) + self.scale * linear(relu(linear(x, self.down)), self.up)
 

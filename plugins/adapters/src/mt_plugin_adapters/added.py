@@ -11,28 +11,28 @@ from mt_core.nn import AdaptedLinear
 
 
 class AddedLinear(AdaptedLinear):
-    """W x + scale · ``added(x)``. A variant declares its parameters and writes ``initialise`` and ``added``."""
+    """W x + scale · ``added_output(x)``. A variant declares its parameters and writes ``initialise`` and ``added_output``."""
 
     def __init__(self, base: nn.Module, *, scale: float, dropout: float = 0.0, fp32: bool = False) -> None:
         super().__init__(base)
         self.scale, self.fp32 = scale, fp32
         self.dropout = nn.Dropout(dropout) if dropout else None
 
-    def added(self, x: Tensor) -> Tensor:
+    def added_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F), in the dtype of ``x``."""
         raise NotImplementedError
 
-    def adapted(self, x: Tensor) -> Tensor:
+    def adapted_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F)."""
         inputs = x if self.dropout is None else self.dropout(x)
         out = self.base_output(x)
-        added = self.added(inputs.to(torch.float32 if self.fp32 else out.dtype))
+        added = self.added_output(inputs.to(torch.float32 if self.fp32 else out.dtype))
         return out + (self.scale * added).to(out.dtype)
 
     def delta_weight(self) -> Tensor:
-        """What ``added`` does to each input alone; right for what is linear in x."""
+        """Compute what ``added_output`` does to each input alone; right for what is linear in x."""
         each_EE = torch.eye(self.in_features, device=self.weight.device)
-        return self.scale * self.added(each_EE).mT
+        return self.scale * self.added_output(each_EE).mT
 
 
 class DenseLinear(AddedLinear):
@@ -42,37 +42,39 @@ class DenseLinear(AddedLinear):
     """
 
     def update(self, dtype: torch.dtype) -> Tensor:
-        """What is added to the weight, (F, E), without the scale, computed in this dtype."""
+        """Return what is added to the weight, (F, E), without the scale, computed in this dtype."""
         raise NotImplementedError
 
-    def added(self, x: Tensor) -> Tensor:
+    def added_output(self, x: Tensor) -> Tensor:
         """See ``AddedLinear``."""
-        return checkpoint(self._multiplied, x, use_reentrant=False, preserve_rng_state=False)  # type: ignore[no-any-return]
+        return checkpoint(self._multiply, x, use_reentrant=False, preserve_rng_state=False)  # type: ignore[no-any-return]
 
     def delta_weight(self) -> Tensor:
         """The scaled update."""
         return self.scale * self.update(torch.float32)
 
-    def _multiplied(self, x: Tensor) -> Tensor:
+    def _multiply(self, x: Tensor) -> Tensor:
         return functional.linear(x, self.update(x.dtype))
 
 
 class SeriesLinear(AdaptedLinear):
-    """W T x + b with a trained matrix T of the inputs: ``turned`` is x Tᵀ for rows. ``fp32`` is the precision of that product."""
+    """W T x + b with a trained matrix T of the inputs: ``transformed_input`` is x Tᵀ for rows. ``fp32``: that product's precision."""
 
     def __init__(self, base: nn.Module, *, fp32: bool = False) -> None:
         super().__init__(base)
         self.fp32 = fp32
 
-    def turned(self, x: Tensor) -> Tensor:
+    def transformed_input(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, E), in the dtype of ``x``."""
         raise NotImplementedError
 
-    def adapted(self, x: Tensor) -> Tensor:
+    def adapted_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F)."""
-        return self.base_output(self.turned(x.float()).to(x.dtype) if self.fp32 else self.turned(x))
+        return self.base_output(
+            self.transformed_input(x.float()).to(x.dtype) if self.fp32 else self.transformed_input(x)
+        )
 
     def merged_weight(self) -> Tensor:
         """W T."""
         each_EE = torch.eye(self.in_features, device=self.weight.device)
-        return self.base_weight() @ self.turned(each_EE).mT
+        return self.base_weight() @ self.transformed_input(each_EE).mT

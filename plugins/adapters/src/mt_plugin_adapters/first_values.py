@@ -8,10 +8,10 @@ from mt_core.adapters import uniform
 
 
 def spread(tensor: Tensor, generator: Generator) -> None:
-    """As LoRA's A begins: ±1/sqrt(last dimension)."""
+    """Fill as LoRA's A begins: ±1/sqrt(last dimension)."""
     tensor.copy_(uniform(tensor, generator))
 
 
 def zero(tensor: Tensor, generator: Generator) -> None:
-    """As LoRA's B begins."""
+    """Fill as LoRA's B begins."""
     tensor.zero_()

@@ -1,4 +1,4 @@
-"""How much something matters, as AdaLoRA (https://arxiv.org/abs/2303.10512, equations 9 to 11) and those after it say."""
+"""Importance of ranks and numbers, as AdaLoRA (https://arxiv.org/abs/2303.10512, equations 9 to 11) and those after it say."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ ConfigT = TypeVar("ConfigT", bound=TargetConfig)
 
 @dataclass(frozen=True, kw_only=True)
 class Experts:
-    """How many experts there are, of which rank, and how a token's are chosen. ``scale`` is that of each expert's update."""
+    """Number of experts, of which rank, and how a token's are chosen. ``scale`` is that of each expert's update."""
 
     count: int
     rank: int
@@ -43,8 +43,8 @@ class PresentRows:
     def _begin(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
         self.context = arguments[1]
 
-    def trained(self, x: Tensor) -> Tensor:
-        """Which of the tokens of ``x``, (…, T, E), count: (…, T), as 0 and 1. All do where no block has said anything.
+    def trained_tokens(self, x: Tensor) -> Tensor:
+        """Return which of the tokens of ``x``, (…, T, E), count: (…, T), as 0 and 1. All do where no block has said anything.
 
         Raises ``UsageError`` for inputs that are not one for each token.
         """
@@ -86,9 +86,9 @@ class MixtureLinear(AdaptedLinear):
     def __init__(self, base: nn.Module, experts: Experts, place: Place, rows: PresentRows) -> None:
         super().__init__(base)
         self.experts, self.factor, self.rows = experts, place.loss_factor, rows
-        self.lora_A = self.own(experts.count * experts.rank, self.in_features)
-        self.lora_B = self.own(self.out_features, experts.count * experts.rank)
-        self.lora_gate = self.own(experts.count, self.in_features)
+        self.lora_A = self.new_parameter(experts.count * experts.rank, self.in_features)
+        self.lora_B = self.new_parameter(self.out_features, experts.count * experts.rank)
+        self.lora_gate = self.new_parameter(experts.count, self.in_features)
         self.dropout = nn.Dropout(experts.dropout) if experts.dropout else None
 
     def initialise(self, generator: Generator) -> None:
@@ -97,20 +97,20 @@ class MixtureLinear(AdaptedLinear):
         self.lora_gate.data.copy_(uniform(self.lora_gate, generator))
         self.lora_B.data.zero_()
 
-    def adapted(self, x: Tensor) -> Tensor:
+    def adapted_output(self, x: Tensor) -> Tensor:
         """(…, T, E) -> (…, T, F)."""
         out: Tensor = self.base_output(x)
         inputs = (x if self.dropout is None else self.dropout(x)).to(torch.float32 if self.experts.fp32 else out.dtype)
-        probabilities, weights = self.routed(x)
+        probabilities, weights = self.route(x)
         inner = (inputs @ self.lora_A.to(inputs.dtype).mT).unflatten(-1, (self.experts.count, -1))
         chosen = (weights[..., None].to(inputs.dtype) * inner).flatten(-2)
         out = out + (self.experts.scale * (chosen @ self.lora_B.to(inputs.dtype).mT)).to(out.dtype)
         if not (self.experts.balance and self.training and torch.is_grad_enabled()):
             return out
-        balance = balance_sum(probabilities, weights, self.rows.trained(x), self.rows.over_row)
+        balance = balance_sum(probabilities, weights, self.rows.trained_tokens(x), self.rows.over_row)
         return with_loss(out, self.experts.balance * balance, self.factor)
 
-    def routed(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def route(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The gate's softmax and the experts' weights, (…, T, X) both, in fp32: a choice must not hang on rounding."""
         probabilities = (x.float() @ self.lora_gate.float().mT).softmax(-1)
         best = probabilities.topk(self.experts.top_k, -1)

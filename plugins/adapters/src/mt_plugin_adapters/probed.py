@@ -1,4 +1,4 @@
-"""What adapters have in common whose ranks and first values come from rows of the run.
+"""Base of adapters whose ranks and first values come from rows of the run.
 
 Whatever is asked of the probe is one dense matrix for each layer. It is asked for in portions of ``probe_gb``, and only what
 is left of it (ranks, a few directions) is kept until the layers are there. At its peak a rank holds a portion three
@@ -59,11 +59,11 @@ class ProbedAdapter(LinearAdapter[ProbedT]):
         self.found: dict[str, tuple[Tensor, ...]] = {}
 
     def rank_of(self, name: str) -> int:
-        """What the plan gives this layer, else the config."""
+        """Return the rank that the plan gives this layer, else the config's."""
         return int(self.plan.get("ranks", {}).get(name, self.config.rank_of(name)))
 
     def scale_of(self, name: str) -> float:
-        """What its update is multiplied by: as the config says for its rank."""
+        """Return the factor of a layer's update: as the config says for its rank."""
         return self.config.scale_of(name, self.rank_of(name))
 
     def alpha_of(self, name: str) -> float:
@@ -87,7 +87,7 @@ class ProbedAdapter(LinearAdapter[ProbedT]):
         made.first = self.found.pop(name, ())
         return made
 
-    def looked_at(self, model: TrainModel) -> dict[str, nn.Module]:
+    def probed_layers(self, model: TrainModel) -> dict[str, nn.Module]:
         """The targets. Raises ``UsageError`` for a rank that one of them has not room for."""
         targets = targets_of(model, self.config)
         for name, base in targets.items():
@@ -102,7 +102,7 @@ class ProbedAdapter(LinearAdapter[ProbedT]):
     def with_gradients(self, model: TrainModel) -> dict[str, nn.Linear]:
         """The targets. Raises ``UsageError`` for a weight that has no gradient."""
         targets: dict[str, nn.Linear] = {}
-        for name, base in self.looked_at(model).items():
+        for name, base in self.probed_layers(model).items():
             if not isinstance(base, nn.Linear):
                 raise UsageError(
                     f"{name} is a {type(base).__name__}, and a gradient of its weight is what this adapter begins with; load the"
@@ -167,5 +167,5 @@ def principal(moment_EE: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def signs(vectors_CE: Tensor) -> Tensor:
-    """For each vector the sign of its largest number."""
+    """Return for each vector the sign of its largest number."""
     return vectors_CE.gather(1, vectors_CE.abs().argmax(1, keepdim=True)).squeeze(1).sign()

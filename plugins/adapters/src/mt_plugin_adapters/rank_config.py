@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RankConfig(TargetConfig):
-    """What is trained has a rank, and no scale beside it."""
+    """Rank of what is trained, without a scale beside it."""
 
     rank: int = Field(8, gt=0, le=65_536, description="inner dimension of the pair")
     dropout: float = Field(0.0, ge=0, lt=1, description="share of the adapter's inputs set to 0 in training")

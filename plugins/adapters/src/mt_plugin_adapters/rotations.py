@@ -15,7 +15,7 @@ def cayley(skew_NKK: Tensor) -> Tensor:
 
 
 def cayley_neumann(skew_NKK: Tensor, terms: int) -> Tensor:
-    """Its first terms: I + 2 Q + … + 2 Qᵗ⁻² + Qᵗ⁻¹ (with peft's sign of Q, which is the other one). In fp32."""
+    """Return the first terms of the Cayley transform: I + 2 Q + … + 2 Qᵗ⁻² + Qᵗ⁻¹ (with peft's sign of Q, the other one). In fp32."""
     power_NKK = skew_NKK = skew_NKK.float()
     found_NKK = torch.eye(skew_NKK.shape[-1], device=skew_NKK.device) + 2 * skew_NKK
     for exponent in range(2, terms):

@@ -8,7 +8,7 @@ from mt_core import LowRankConfig, MtConfig
 
 
 class RoutingConfig(MtConfig):
-    """Which experts a token takes."""
+    """Choice of the experts that a token takes."""
 
     top_k: int = Field(
         2,

@@ -1,4 +1,4 @@
-"""What a run costs: tokens, floating-point operations, memory."""
+"""Costs of a run: tokens, floating-point operations, memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PEAK_TERAFLOPS = {
 
 
 class FlopsConfig(MtConfig):
-    """What the device could do at best."""
+    """Peak of the device."""
 
     peak_teraflops: float | None = Field(
         None,
@@ -51,7 +51,7 @@ class Flops:
             self._peak = _known_peak()
 
     def on_step_start(self, context: CallbackContext) -> None:
-        """From here on the step computes."""
+        """Start the clock: from here on the step computes."""
         self._began = time.perf_counter()
 
     def on_after_optimizer_step(self, context: CallbackContext) -> Control:
@@ -70,7 +70,7 @@ class Flops:
         return Control(metrics=figures if self._peak is None else {**figures, "mfu": rate / self._peak})
 
     def state_dict(self) -> dict[str, Any]:
-        """What was counted so far."""
+        """Return what was counted so far."""
         return {"tokens_seen": self._seen, "petaflop": self._petaflop}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

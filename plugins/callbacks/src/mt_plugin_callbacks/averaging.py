@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class EmaConfig(MtConfig):
-    """How slowly the average follows."""
+    """Pace at which the average follows."""
 
     decay: float = Field(0.999, gt=0, lt=1, description="share of the old average that stays in each update")
     warmup: bool = Field(
@@ -32,7 +32,7 @@ class EmaConfig(MtConfig):
 
 
 class SwaConfig(MtConfig):
-    """What the plain average is taken over."""
+    """Updates that the plain average is taken over."""
 
     start: float = Field(0.75, ge=0, lt=1, description="share of the run's steps before the first weights that count")
     every_steps: int = Field(10, gt=0, description="optimizer steps between weights that count")
@@ -40,7 +40,7 @@ class SwaConfig(MtConfig):
 
 
 class Average:
-    """What both have in common. ``share(n)`` is the part of the new weights in update n (0-based); ``due(context)`` its turn."""
+    """Base of both averages. ``share(n)`` is the part of the new weights in update n (0-based); ``due(context)`` its turn."""
 
     def __init__(
         self, *, share: Callable[[int], float], due: Callable[[CallbackContext], bool], evaluate: bool
@@ -70,11 +70,11 @@ class Average:
         """Evaluate with the average."""
         if self._weights is None or not self._slices or not self._evaluate:
             return nullcontext()
-        return self._weights.replaced(self._slices)
+        return self._weights.substitute(self._slices)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """The whole averages, one at a time."""
-        return self._weights.whole(self._slices) if self._weights is not None and self._updates else iter(())
+        return self._weights.gather(self._slices) if self._weights is not None and self._updates else iter(())
 
     def load_tensors(self, read: Mapping[str, Callable[[], Tensor]]) -> None:
         """Go on from these averages. Raises ``CheckpointError`` where one is missing."""
@@ -91,7 +91,7 @@ class Average:
         ]
 
     def state_dict(self) -> dict[str, Any]:
-        """How many updates there were."""
+        """Return how many updates there were."""
         return {"updates": self._updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

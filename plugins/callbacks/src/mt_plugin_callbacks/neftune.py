@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class NeftuneConfig(MtConfig):
-    """How much noise."""
+    """Amount of noise."""
 
     alpha: float = Field(
         5.0, gt=0, description="noise is uniform within alpha / sqrt(tokens of the document × model width)"
@@ -50,7 +50,7 @@ class Neftune:
 
 
 def _lengths(document_ids_BT: Tensor) -> Tensor:
-    """How many tokens share a token's document: (B, T) -> (B, T), as floats."""
+    """Return how many tokens share a token's document: (B, T) -> (B, T), as floats."""
     counts_BT = document_ids_BT.new_zeros(document_ids_BT.shape)
     counts_BT.scatter_add_(1, document_ids_BT, document_ids_BT.new_ones(document_ids_BT.shape))
     return counts_BT.gather(1, document_ids_BT).float()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class GradientNoiseConfig(MtConfig):
-    """How much noise, and how fast it fades."""
+    """Amount of noise, and how fast it fades."""
 
     eta: float = Field(
         0.01, gt=0, description="variance in the first step, in units of the squared gradient of one element"

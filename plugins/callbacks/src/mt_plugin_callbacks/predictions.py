@@ -43,17 +43,17 @@ class Predictions:
             self._lines.close()
 
     def on_exception(self, context: CallbackContext) -> None:
-        """The same."""
+        """Close the file."""
         self.on_run_end(context)
 
 
 def predictions_files(config: PredictionsConfig) -> tuple[str, ...]:
-    """What it writes into a run's folder."""
+    """Return what it writes into a run's folder."""
     return (FILE,)
 
 
 def scores(prediction: Mapping[str, Any]) -> dict[str, float | bool]:
-    """Whether text and expectation are the same, and how many words they share."""
+    """Return whether text and expectation are the same, and how many words they share."""
     text, expected = str(prediction["text"]).strip(), str(prediction["expected"]).strip()
     return {"match": text == expected, "overlap": _word_f1(text.split(), expected.split())}
 

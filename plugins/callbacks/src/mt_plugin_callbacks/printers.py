@@ -52,7 +52,7 @@ def classification_line(records: Sequence[StepRecord]) -> str:
 
 
 def binary_figures(cases: Mapping[str, float]) -> dict[str, float]:
-    """From shares or counts of the four cases; a figure whose denominator is 0 is 0, as scikit-learn has it."""
+    """Compute figures from shares or counts of the four cases; a figure whose denominator is 0 is 0, as scikit-learn has it."""
     tp, fp, fn, tn = (cases[name] for name in CASES)
     return {
         "accuracy": _ratio(tp + tn, tp + fp + fn + tn),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SpikeRollbackConfig(MtConfig):
-    """What a spike is, and how far the run goes back."""
+    """Definition of a spike, and how far the run goes back."""
 
     ratio: float = Field(
         2.0, gt=1, description="a loss is a spike when it is more than so many times the median of those before"
@@ -40,7 +40,7 @@ class SpikeRollback:
         self._kept: tuple[int, list[tuple[str, int, Tensor]], list[dict[str, Any]]] | None = None
 
     def on_run_start(self, context: CallbackContext) -> None:
-        """What a resumed run can go back to. Raises ``MtError`` where checkpoints are not of the moment that they are announced in."""
+        """Note what a resumed run can go back to. Raises ``MtError`` where checkpoints are not of the moment that they are announced in."""
         if context.config["checkpoint"]["background"]:
             raise MtError(
                 "callback spike-rollback works with checkpoints in the foreground; leave out checkpoint.background"
@@ -61,7 +61,7 @@ class SpikeRollback:
         return None
 
     def on_checkpoint_saved(self, context: CallbackContext) -> None:
-        """What a resumed run starts from."""
+        """Note what a resumed run starts from."""
         self._keep(context)
 
     def state_dict(self) -> dict[str, Any]:
@@ -110,5 +110,5 @@ def _put_back(live: dict[str, Any], kept: Mapping[str, Any]) -> None:
 
 
 def _copy(value: Any) -> Any:
-    """Of a tensor; numbers, of which some optimizers make their state as well, are values."""
+    """Copy a tensor; numbers, of which some optimizers make their state as well, are values."""
     return value.clone() if hasattr(value, "clone") else value

@@ -16,7 +16,7 @@ OWN = frozenset({"tokens_per_second", "memory_gib", "data_wait_seconds", "step",
 
 
 class EarlyStoppingConfig(MtConfig):
-    """When enough is enough."""
+    """Condition under which a run stops early."""
 
     metric: str | None = Field(
         None, pattern=r"^[a-z][a-z0-9_]*$", description="a figure of metrics.jsonl; default is that of checkpoint.best"
@@ -45,7 +45,7 @@ class Goal:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], metric: str | None = None, mode: str | None = None) -> Goal:
-        """What is asked for, else what ``checkpoint.best`` of the run says. Raises ``MtError`` for one that cannot decide."""
+        """Return the goal asked for, else what ``checkpoint.best`` of the run says. Raises ``MtError`` for one that cannot decide."""
         best, _, direction = str(config["checkpoint"]["best"]).partition(":")
         name = metric or best
         if name in OWN:

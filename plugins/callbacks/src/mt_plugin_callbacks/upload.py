@@ -13,7 +13,7 @@ MANIFEST = "manifest.json"
 
 
 class UploadConfig(MtConfig):
-    """Where to."""
+    """Target of the upload."""
 
     url: str = Field(
         min_length=1, description="folder, as s3://bucket/runs or /mnt/runs; the run's own folder is made in it"
@@ -21,7 +21,7 @@ class UploadConfig(MtConfig):
 
 
 class Upload:
-    """On rank 0, in the foreground. A copy that fails is said and tried again at the next checkpoint and at the end; it never
+    """Upload on rank 0, in the foreground. A copy that fails is said and tried again at the next checkpoint and at the end; it never
     ends a run. A checkpoint's manifest goes last, so what was cut short is never taken for whole. Nothing is removed there.
     """
 
@@ -82,5 +82,5 @@ class Upload:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether it is a file of the run itself: a link may lead to anything that its user can read."""
+    """Return whether it is a file of the run itself: a link may lead to anything that its user can read."""
     return path.is_file() and not path.is_symlink()

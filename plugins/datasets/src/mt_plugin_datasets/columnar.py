@@ -25,13 +25,13 @@ _REPAIR = "Fetch or write it anew."
 
 
 class ParquetConfig(FileConfig):
-    """Where the rows are."""
+    """Files of the rows."""
 
     path: str = Field(min_length=1, description="file; a folder (all *.parquet below it, sorted); a pattern")
 
 
 class ArrowConfig(FileConfig):
-    """Where the rows are."""
+    """Files of the rows."""
 
     path: str = Field(min_length=1, description="file or stream of Arrow IPC; a folder (all *.arrow below it, sorted)")
 

@@ -26,7 +26,7 @@ _LINE_ENDS = "It has no line feeds but carriage returns, as on old Macs: convert
 
 
 class CsvConfig(FileConfig):
-    """Where the records are and how they are written."""
+    """Files of the records and how they are written."""
 
     path: str = Field(
         min_length=1, description="UTF-8 file; a folder (all *.csv below it, sorted); a pattern; .gz and .zst too"
@@ -48,7 +48,7 @@ class CsvConfig(FileConfig):
 
 
 class TsvConfig(CsvConfig):
-    """The same with tabs."""
+    """Files of records with tabs."""
 
     path: str = Field(
         min_length=1, description="UTF-8 file; a folder (all *.tsv below it, sorted); a pattern; .gz and .zst too"

@@ -18,7 +18,7 @@ from mt_core import DataError, MtConfig, Row, did_you_mean, first_line
 
 
 class HubConfig(MtConfig):
-    """Which dataset, and which part of it."""
+    """Choice of the dataset, and of a part of it."""
 
     path: str = Field(min_length=1, description="org/name of the Hub, a folder of data files, or one of save_to_disk")
     subset: str | None = Field(None, min_length=1, description="configuration of the dataset, e.g. main")
@@ -90,7 +90,7 @@ class HubStream:
             yield {**values, "id": place}
 
     def state_dict(self) -> dict[str, Any]:
-        """What ``datasets`` keeps of its place, and the rows before it."""
+        """Return what ``datasets`` keeps of its place, and the rows before it."""
         return {"read": self._read, "rows": self._rows.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -106,7 +106,7 @@ def build_hub(config: HubConfig, *, split: Literal["train", "eval"]) -> HubRows 
 
 
 def hub_rows(config: HubConfig, *, split: Literal["train", "eval"]) -> HubRows | None:
-    """The same by number."""
+    """Return the rows by number."""
     name = _split(config, split)
     return None if name is None else HubRows(_load(config, name), f"{config.path}[{name}]")
 
@@ -116,7 +116,7 @@ def _split(config: HubConfig, split: Literal["train", "eval"]) -> str | None:
 
 
 def _is_saved(folder: Path) -> bool:
-    """Whether ``save_to_disk`` wrote it."""
+    """Return whether ``save_to_disk`` wrote it."""
     return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
 
 
@@ -126,7 +126,7 @@ def _load(config: HubConfig, split: str) -> Any:
     folder = Path(expanduser(config.path))
     try:
         if _is_saved(folder):
-            saved = _saved(datasets, config, folder, split).with_format(None)  # all columns, and no tensors
+            saved = _open_saved(datasets, config, folder, split).with_format(None)  # all columns, and no tensors
             return saved.to_iterable_dataset() if config.streaming else saved
         return datasets.load_dataset(
             str(folder) if folder.exists() else config.path,
@@ -144,8 +144,8 @@ def _load(config: HubConfig, split: str) -> Any:
         raise DataError(_problem(config, folder, split, error)) from error
 
 
-def _saved(datasets: Any, config: HubConfig, folder: Path, split: str) -> Any:
-    """What ``save_to_disk`` wrote: a dataset, or several by split. It has no configurations, files or revisions."""
+def _open_saved(datasets: Any, config: HubConfig, folder: Path, split: str) -> Any:
+    """Open what ``save_to_disk`` wrote: a dataset, or several by split. It has no configurations, files or revisions."""
     for key in ("subset", "revision", "data_files"):
         if getattr(config, key):
             raise DataError(f"{folder.absolute()} was written by save_to_disk and has no dataset.{key}. Leave it out.")

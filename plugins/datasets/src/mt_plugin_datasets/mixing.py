@@ -30,7 +30,7 @@ _BYTES_A_TOKEN = 4
 
 
 class ConcatConfig(MtConfig):
-    """Which datasets, and how much of each."""
+    """Datasets, and how much of each."""
 
     sources: tuple[dict[str, Any], ...] = Field(
         min_length=1, description="datasets: {name, options …, weight (1), columns {ours: theirs}}, each"
@@ -100,10 +100,10 @@ class Mix:
 
     def row(self, index: int) -> Row:
         """The row with our field names; ``id`` is the source's."""
-        from mt_core import renamed  # numpy loads here, not when plugins are listed
+        from mt_core import rename_columns  # numpy loads here, not when plugins are listed
 
         number, inner = self.place(index)
-        return renamed(self._sources[number].row(inner), self._columns[number])
+        return rename_columns(self._sources[number].row(inner), self._columns[number])
 
     def place(self, index: int) -> tuple[int, int]:
         """(source, index in it); a source that is asked for more rows than it has begins anew."""
@@ -111,7 +111,7 @@ class Mix:
         return number, (index - self._begins[number]) % self._sizes[number]
 
     def originals(self) -> Sequence[int]:
-        """For each index the lowest one with the same row."""
+        """Return for each index the lowest one with the same row."""
         found = array("q")
         for begin, count, size in zip(self._begins, self._counts, self._sizes, strict=False):
             found.extend(begin + place % size for place in range(count))

@@ -91,7 +91,7 @@ class MixedSource:
         self._rows: Iterator[Row | DataError] | None = None
 
     def state(self) -> dict[str, Any] | None:
-        """How often it was read to its end, rows since, and its own state; ``None`` where it has none."""
+        """Return how often it was read to its end, rows since, and its own state; ``None`` where it has none."""
         own = self._known if self._rows is None else self._stream.state_dict()
         return {"passes": self.passes, "read": self._read, "state": own} if own or not self._read else None
 
@@ -111,10 +111,10 @@ class MixedSource:
         return row if isinstance(row, DataError) else self._renamed(row)
 
     def _renamed(self, row: Row) -> Row | DataError:
-        from mt_core import renamed  # numpy loads here, not when plugins are listed
+        from mt_core import rename_columns  # numpy loads here, not when plugins are listed
 
         try:
-            return renamed(row, self._columns)
+            return rename_columns(row, self._columns)
         except DataError as fault:
             return fault
 
@@ -126,7 +126,7 @@ class InOrder:
         self._dataset, self._next, self._start = dataset, 0, 0
 
     def rows(self, epoch: int, seed: int) -> Iterator[Row | DataError]:
-        """In the order of the dataset, the same in each epoch."""
+        """Yield rows in the order of the dataset, the same in each epoch."""
         start, self._start = self._start, 0
         for index in range(start, len(self._dataset)):
             self._next = index + 1

@@ -19,7 +19,7 @@ _PIPED = 1 << 16
 
 
 class StreamConfig(FileConfig):
-    """Where the rows are."""
+    """Place of the rows."""
 
     path: str = Field(
         min_length=1,
@@ -48,7 +48,7 @@ class JsonLines:
             line = begin = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the last row ends."""
+        """Return where the last row ends."""
         return dict(self._state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -81,14 +81,14 @@ class PipedLines:
                 " into a file."
             )
         self._is_read = True
-        return map(_row, _pieces(self._path, _piped(self._path)))
+        return map(_row, _pieces(self._path, _read_pipe(self._path)))
 
     def state_dict(self) -> dict[str, Any]:
         """None: what went through a pipe is gone."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """There is none to load."""
+        """Load nothing: there is no state."""
 
 
 def build_stream(config: StreamConfig, *, split: Literal["train", "eval"]) -> JsonLines | PipedLines | None:
@@ -118,7 +118,7 @@ def _pieces(path: Path, content: Iterable[bytes], line: int = 0, offset: int = 0
 
 
 def _lines(content: Iterable[bytes], path: Path, line: int) -> Iterator[bytes]:
-    """With their ends, out of pieces of any size. Raises ``DataError`` for one behind ``line`` that is too long for a row."""
+    """Yield lines with their ends, out of pieces of any size. Raises ``DataError`` for one behind ``line`` that is too long for a row."""
     parts: list[bytes] = []
     number, size = 1, 0
     for piece in content:
@@ -134,8 +134,8 @@ def _lines(content: Iterable[bytes], path: Path, line: int) -> Iterator[bytes]:
         yield last
 
 
-def _piped(path: Path) -> Iterator[bytes]:
-    """As it comes: a line is not kept back until the next megabyte is there."""
+def _read_pipe(path: Path) -> Iterator[bytes]:
+    """Read a pipe as it comes: a line is not kept back until the next megabyte is there."""
     with path.open("rb") as file:
         while piece := file.read1(_PIPED):
             yield piece

@@ -26,7 +26,7 @@ _BLOCK = 1 << 24
 
 
 class TokensConfig(FileConfig):
-    """Where the ids are, and where a document ends."""
+    """Files of the ids, and where a document ends."""
 
     path: str = Field(
         min_length=1, description=".npy or .bin file of ids; a folder (all *.npy or *.bin below it); a pattern"
@@ -76,8 +76,8 @@ class TokenRows:
         if not len(ids):
             raise DataError(f"{path.absolute()} has no tokens. Write some into it, or take it out of dataset.path.")
         if ends is not None:
-            return _given(ends, path, len(ids))
-        return array("q", [len(ids)]) if end_id is None else _found(ids, end_id, path)
+            return _read_ends(ends, path, len(ids))
+        return array("q", [len(ids)]) if end_id is None else _find_ends(ids, end_id, path)
 
 
 def token_files(config: TokensConfig, split: Literal["train", "eval"]) -> list[Path] | None:
@@ -127,7 +127,7 @@ class _Opener:
         return ids
 
 
-def _found(ids: Any, end_id: int, path: Path) -> Sequence[int]:
+def _find_ends(ids: Any, end_id: int, path: Path) -> Sequence[int]:
     """Behind each ``end_id``, and at the end of the file. Raises ``DataError`` where it ends nothing."""
     import numpy as np
 
@@ -144,7 +144,7 @@ def _found(ids: Any, end_id: int, path: Path) -> Sequence[int]:
     return ends
 
 
-def _given(ends: Path, path: Path, count: int) -> Sequence[int]:
+def _read_ends(ends: Path, path: Path, count: int) -> Sequence[int]:
     """The ends in a file: they rise, and the last is the number of tokens."""
     values = _Opener("int64")(ends)
     rising = len(values) and int(values[0]) > 0 and bool((values[1:] > values[:-1]).all())

@@ -54,7 +54,7 @@ class GemmaConfig(ModelConfig):
     )
 
     def is_local(self, index: int) -> bool:
-        """Whether the block of this number, from 0, sees its window only."""
+        """Return whether the block of this number, from 0, sees its window only."""
         return self.global_every is not None and (index + 1) % self.global_every != 0
 
     @property
@@ -64,7 +64,7 @@ class GemmaConfig(ModelConfig):
 
     @property
     def rope_scaling(self) -> RopeScaling:
-        """Of global blocks."""
+        """Return the scaling of global blocks."""
         return RopeScaling() if self.rope_factor == 1 else RopeScaling(type="linear", factor=self.rope_factor)
 
     @model_validator(mode="after")

@@ -34,14 +34,14 @@ def _later(config: GemmaConfig) -> dict[str, Any]:
     local = [config.is_local(index) for index in range(config.n_layers)]
     return {
         **{theirs: getattr(config, mine) for theirs, mine in LATER_NAMES.items()},
-        "query_pre_attn_scalar": _whole(config.query_scalar),
+        "query_pre_attn_scalar": _as_integer(config.query_scalar),
         "layer_types": ["sliding_attention" if each else "full_attention" for each in local],
         "sliding_window_pattern": config.global_every,
     }
 
 
-def _whole(number: float | None) -> float | None:
-    """As an int where it is one: transformers takes no other."""
+def _as_integer(number: float | None) -> float | None:
+    """Return a number as an int where it is one: transformers takes no other."""
     return int(number) if number is not None and number == int(number) else number
 
 

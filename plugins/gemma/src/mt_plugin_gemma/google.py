@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mt_core import WeightsError, WeightsFormat
-from mt_core.weights import CONFIG, Loaders, check_file, contained, open_pickle, read_json
+from mt_core.weights import CONFIG, Loaders, check_file, contained_file, open_pickle, read_json
 
 from .config import GemmaConfig
 from .notices import say_vision
@@ -37,7 +37,7 @@ _SHAPES = {(size["generation"], size["n_layers"]): size for name, size in VARIAN
 
 
 class _Seen(NamedTuple):
-    """What a pickle says of its tensors, read without loading it."""
+    """Content of a pickle, read without loading it."""
 
     names: frozenset[str]
     vocabulary: int
@@ -52,7 +52,7 @@ def matches(path: Path) -> bool:
 
 def values(path: Path) -> Mapping[str, Any]:
     """The published size that has these tensors. Raises ``WeightsError`` for one that is not known, or has int8 weights."""
-    seen = [_seen(file) for file in _files(path)]
+    seen = [_scan(file) for file in _files(path)]
     names = frozenset[str]().union(*(each.names for each in seen))
     if scaled := sorted(name for name in names if name.endswith("weight_scaler")):
         raise WeightsError(f"{path} has int8 weights ({scaled[0]}, …); use the checkpoint without -quant in its name")
@@ -83,20 +83,20 @@ def tensors(path: Path, config: GemmaConfig) -> Loaders:
 def _files(path: Path) -> list[Path]:
     """The files of weights, each whole. Raises ``WeightsError`` for one that is missing or cut short."""
     if path.is_file():
-        files = [contained(path.parent, path.name)]
+        files = [contained_file(path.parent, path.name)]
     elif single := sorted(path.glob("*.ckpt")):
-        files = [contained(path, single[0].name)]
+        files = [contained_file(path, single[0].name)]
     else:
         where = read_json(path / INDEX).get("weight_map")
         if not isinstance(where, dict) or not all(isinstance(name, str) for name in where.values()):
             raise WeightsError(f"{path / INDEX} has no weight_map of names to files; fetch it again")
-        files = [contained(path, name) for name in sorted(set(where.values()))]
+        files = [contained_file(path, name) for name in sorted(set(where.values()))]
     for file in files:
         check_file(file)
     return files
 
 
-def _seen(path: Path) -> _Seen:
+def _scan(path: Path) -> _Seen:
     """The names in a pickle, and the rows of the embedding, from its opcodes: nothing is executed, and no torch is needed."""
     names: list[str] = []
     numbers: list[int] = []

@@ -71,11 +71,13 @@ def _refuse_other_maths(file: Path, generation: int, config: Mapping[str, Any]) 
     known = FIXED if generation == 2 else {**FIXED, "attn_logit_softcapping": (None,)}
     other = {key: config[key] for key in known if config.get(key) not in known[key]}
     if other:
-        said = "; ".join(f"{key}={value!r}, and {_supported(known[key])} is supported" for key, value in other.items())
+        said = "; ".join(
+            f"{key}={value!r}, and {_describe_supported(known[key])} is supported" for key, value in other.items()
+        )
         raise WeightsError(f"{file} has {said}. Use weights without it, or set the key to null if it plays no part")
 
 
-def _supported(allowed: tuple[Any, ...]) -> str:
+def _describe_supported(allowed: tuple[Any, ...]) -> str:
     return " or ".join(repr(value) for value in allowed if value is not None) or "only null"
 
 
@@ -94,7 +96,7 @@ def _shape(file: Path, generation: int, config: Mapping[str, Any]) -> dict[str, 
 
 
 def _global_every(file: Path, generation: int, given: Mapping[str, Any]) -> int:
-    """From ``layer_types``, or in older files from the pattern's length."""
+    """Read the pattern from ``layer_types``, or in older files from the pattern's length."""
     usual = int(given.get("sliding_window_pattern") or given.get("_sliding_window_pattern") or GLOBAL_EVERY[generation])
     types = given.get("layer_types")
     if types is None:

@@ -1,4 +1,4 @@
-"""What Hugging Face calls things, for reading and for writing."""
+"""Names of Hugging Face, for reading and for writing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader of weights says to whoever starts the run."""
+"""Notices of a reader of weights to whoever starts the run."""
 
 from __future__ import annotations
 

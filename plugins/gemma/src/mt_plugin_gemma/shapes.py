@@ -1,4 +1,4 @@
-"""Which parameters a Gemma has, and their shapes, by arithmetic: for files of weights, without building a model."""
+"""Parameters of a Gemma, and their shapes, by arithmetic: for files of weights, without building a model."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ def their_config(config: LlamaConfig) -> dict[str, Any]:
 
     The dtype is that of the tensors. The special ids belong to a tokenizer and are unknown here; left out, transformers would take 1 and 2.
     """
-    scaling = config.rope_scaling.chosen()
+    scaling = config.rope_scaling.active_parameters()
     ours = {ours: theirs for theirs, ours in ROPE_NAMES.items()}
     kind = {mine: theirs for theirs, mine in ROPE_TYPES.items()}[scaling.pop("type")]
     written = {theirs: getattr(config, mine) for theirs, mine in NAMES.items()}

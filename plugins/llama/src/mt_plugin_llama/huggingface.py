@@ -100,10 +100,15 @@ def _rope(file: Path, config: Mapping[str, Any]) -> dict[str, Any]:
         )
     scaling = {ROPE_NAMES[key]: value for key, value in given.items() if value is not None}
     longest = config.get("max_position_embeddings") or _DEFAULTS["max_position_embeddings"]
-    return {"rope_theta": theta, **_SCALINGS.get(kind, _plain)(file, ROPE_TYPES[kind], scaling, config, longest)}
+    return {
+        "rope_theta": theta,
+        **_SCALINGS.get(kind, _plain_scaling)(file, ROPE_TYPES[kind], scaling, config, longest),
+    }
 
 
-def _plain(file: Path, kind: str, scaling: dict[str, Any], config: Mapping[str, Any], longest: int) -> dict[str, Any]:
+def _plain_scaling(
+    file: Path, kind: str, scaling: dict[str, Any], config: Mapping[str, Any], longest: int
+) -> dict[str, Any]:
     if kind != "none" and "factor" not in scaling:
         raise WeightsError(f"{file} has rotary scaling {kind!r} without a factor; fetch the file again")
     reads = RopeScaling.parameters_of(kind)
@@ -112,11 +117,11 @@ def _plain(file: Path, kind: str, scaling: dict[str, Any], config: Mapping[str, 
 
 def _dynamic(file: Path, kind: str, scaling: dict[str, Any], config: Mapping[str, Any], longest: int) -> dict[str, Any]:
     """``max_position_embeddings`` is the original length here; the scaling is made for ``factor`` times as much."""
-    found = _plain(file, kind, {**scaling, "original_max_seq_len": longest}, config, longest)
+    found = _plain_scaling(file, kind, {**scaling, "original_max_seq_len": longest}, config, longest)
     return {**found, "max_seq_len": int(longest * float(scaling["factor"]))}
 
 
-def _stretched(
+def _stretched_scaling(
     file: Path, kind: str, scaling: dict[str, Any], config: Mapping[str, Any], longest: int
 ) -> dict[str, Any]:
     """The original length may stand outside the rotary parameters, and then wins, or be left out."""
@@ -124,10 +129,10 @@ def _stretched(
     original = outside or scaling.get("original_max_seq_len") or longest
     if kind == "yarn":
         scaling = {"factor": longest / original, **scaling}
-    return _plain(file, kind, {**scaling, "original_max_seq_len": original}, config, longest)
+    return _plain_scaling(file, kind, {**scaling, "original_max_seq_len": original}, config, longest)
 
 
-_SCALINGS = {"dynamic": _dynamic, "yarn": _stretched, "llama3": _stretched}
+_SCALINGS = {"dynamic": _dynamic, "yarn": _stretched_scaling, "llama3": _stretched_scaling}
 """What a type of theirs needs beside a change of names."""
 
 # ------------------------------------------------------------------------------------------------------------- tensors

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError
 
 from mt_core import MtConfig, WeightsError, WeightsFormat
-from mt_core.weights import Loaders, check_file, contained, open_pickle, read_json, without_tied_head
+from mt_core.weights import Loaders, check_file, contained_file, open_pickle, read_json, without_tied_head
 
 from .config import LlamaConfig
 from .shapes import EMBEDDING, HEAD, parameter_shapes
@@ -68,7 +68,7 @@ class MetaParams(MtConfig):
 
 
 def matches(path: Path) -> bool:
-    """Whether a folder has parameters and weights of this format."""
+    """Return whether a folder has parameters and weights of this format."""
     return (path / "params.json").is_file() and any(path.glob("consolidated.*.pth"))
 
 
@@ -86,8 +86,8 @@ def values(path: Path) -> Mapping[str, Any]:
         "rope_theta": params.rope_theta,
     }
     for file in _files(path):
-        check_file(contained(path, file))
-    unsaid = _published(shape, scaled=params.use_scaled_rope) or _guessed(params, shape["vocab_size"])
+        check_file(contained_file(path, file))
+    unsaid = _published_fields(shape, scaled=params.use_scaled_rope) or _guess_fields(params, shape["vocab_size"])
     return {**shape, **unsaid, **({} if params.max_seq_len is None else {"max_seq_len": params.max_seq_len})}
 
 
@@ -109,8 +109,8 @@ def _ffn_dim(params: MetaParams) -> int:
     return params.multiple_of * ((hidden + params.multiple_of - 1) // params.multiple_of)
 
 
-def _published(shape: Mapping[str, Any], *, scaled: bool) -> dict[str, Any] | None:
-    """What the published size of this shape says beyond ``params.json``: 3.2's factor 32, for one, stands nowhere in it."""
+def _published_fields(shape: Mapping[str, Any], *, scaled: bool) -> dict[str, Any] | None:
+    """Return what the published size of this shape says beyond ``params.json``: 3.2's factor 32, for one, stands nowhere in it."""
     for variant in VARIANTS.values():
         is_scaled = variant.get("rope_scaling", {}).get("type") == "llama3"
         if is_scaled == scaled and all(variant[key] == value for key, value in shape.items()):
@@ -118,8 +118,8 @@ def _published(shape: Mapping[str, Any], *, scaled: bool) -> dict[str, Any] | No
     return None
 
 
-def _guessed(params: MetaParams, vocabulary: int) -> dict[str, Any]:
-    """For a shape that was never published: the context by generation, and Llama 3.1's scaling where there is one."""
+def _guess_fields(params: MetaParams, vocabulary: int) -> dict[str, Any]:
+    """Guess for a shape that was never published: the context by generation, and Llama 3.1's scaling where there is one."""
     if params.use_scaled_rope:
         scaling = {
             "type": "llama3",
@@ -156,7 +156,7 @@ def tensors(path: Path, config: LlamaConfig) -> Loaders:
 def _shards(path: Path) -> list[Loaders]:
     """All ranks' tensors, in order. Raises ``WeightsError`` where a file is absent or holds other names."""
     wanted = _files(path)
-    shards = [open_pickle(contained(path, name)) for name in wanted]
+    shards = [open_pickle(contained_file(path, name)) for name in wanted]
     for file, shard in zip(wanted, shards, strict=True):
         if odd := sorted(set(shard) ^ set(shards[0])):
             raise WeightsError(
@@ -192,14 +192,14 @@ def _loader(pieces: list[Callable[[], Tensor]], name: str, ours: str, config: Ll
     heads = {"wq": config.n_heads, "wk": config.n_kv_heads}.get(name.split(".")[-2])
 
     def load() -> Tensor:
-        whole = _joined(name, [piece() for piece in pieces], config)
+        whole = _join(name, [piece() for piece in pieces], config)
         # A tensor of another shape goes on as it is: the model lists all that do not fit.
         return halves(whole, heads) if heads is not None and tuple(whole.shape) == wanted else whole
 
     return load
 
 
-def _joined(name: str, pieces: list[Tensor], config: LlamaConfig) -> Tensor:
+def _join(name: str, pieces: list[Tensor], config: LlamaConfig) -> Tensor:
     import torch
 
     if len(pieces) == 1:

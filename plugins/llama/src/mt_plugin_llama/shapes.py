@@ -1,4 +1,4 @@
-"""Which parameters a Llama has, and their shapes, by arithmetic: for files of weights, without building a model."""
+"""Parameters of a Llama, and their shapes, by arithmetic: for files of weights, without building a model."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ SPECIAL = (*_NAMED, *(f"<|reserved_special_token_{2 + n}|>" for n in range(SPECI
 
 
 class Llama3TokenizerConfig(MtConfig):
-    """Where the ranks are."""
+    """File of the ranks."""
 
     path: str = Field(min_length=1, description="Llama 3's tokenizer.model: one base64 token and its rank a line")
 

@@ -1,4 +1,4 @@
-"""From options to an optimizer; torch and libraries load here."""
+"""Builders of optimizers from options; torch and libraries load here."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def from_torchao(name: str) -> Build:
 
 @contextmanager
 def _extra(name: str) -> Iterator[None]:
-    """For the import of what an extra of this plugin brings."""
+    """Guard the import of what an extra of this plugin brings."""
     try:
         yield
     except ImportError as error:

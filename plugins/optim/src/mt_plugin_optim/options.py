@@ -19,7 +19,7 @@ def _decay(default: float) -> Any:
     return Field(default, ge=0, description=text)
 
 
-def _coupled() -> Any:
+def _coupled_field() -> Any:
     text = "share of a matrix that is added to its gradient (per update), as in the L2 penalty; vectors have none"
     return Field(0.0, ge=0, description=text)
 
@@ -40,7 +40,7 @@ class SgdConfig(GroupOptions):
     """Stochastic gradient descent; its weight decay is part of the gradient."""
 
     lr: float = _rate(0.1, 10)
-    weight_decay: float = _coupled()
+    weight_decay: float = _coupled_field()
     momentum: float = Field(
         0.0, ge=0, lt=1, description="decay of the running sum of gradients (per update); 0 keeps none"
     )
@@ -61,7 +61,7 @@ class RmspropConfig(GroupOptions):
     """RMSprop; its weight decay is part of the gradient."""
 
     lr: float = _rate(1e-3)
-    weight_decay: float = _coupled()
+    weight_decay: float = _coupled_field()
     alpha: float = _square(0.99)
     eps: float = _eps(1e-8)
     momentum: float = Field(
@@ -74,7 +74,7 @@ class AdamConfig(GroupOptions):
     """Adam as it was, with weight decay in the gradient; ``adamw`` takes it from the weights."""
 
     lr: float = _rate(1e-3)
-    weight_decay: float = _coupled()
+    weight_decay: float = _coupled_field()
     beta1: float = _mean(0.9)
     beta2: float = _square(0.999)
     eps: float = _eps(1e-8)
@@ -118,7 +118,7 @@ class ScheduleFreeConfig(GroupOptions):
 
 
 class SparseAdamConfig(GroupOptions):
-    """Without weight decay, which would touch rows that a step does not use."""
+    """Options without weight decay, which would touch rows that a step does not use."""
 
     lr: float = _rate(1e-3)
     weight_decay: float = Field(0.0, ge=0, le=0, description="none: rows without a gradient are not touched")
@@ -162,7 +162,7 @@ class AdaLomoConfig(GroupOptions):
 
 
 class LambConfig(DecayedAdamConfig):
-    """For large batches."""
+    """Options for large batches."""
 
     beta2: float = _square(0.999)
     eps: float = _eps(1e-6)

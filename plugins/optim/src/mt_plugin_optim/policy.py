@@ -1,4 +1,4 @@
-"""How optimizers that tell matrices or blocks apart divide their parameters: ``split_decay``, and then by place."""
+"""Division of parameters for optimizers that tell matrices or blocks apart: ``split_decay``, and then by place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Named = Sequence[tuple[str, "Tensor"]]
 def split_hidden(named: Named, config: MtConfig) -> list[dict[str, Any]]:
     """``transformed`` is true for matrices of blocks, and false for embedding, head and vectors."""
     hidden = {id(each) for name, each in named if len(whole_shape(each)) == 2 and block_number(name) is not None}
-    return _divided(
+    return _divide(
         named, config, "transformed", lambda name, each: id(each) in hidden, {True: "matrices", False: "others"}
     )
 
@@ -25,10 +25,10 @@ def split_blocks(named: Named, config: MtConfig) -> list[dict[str, Any]]:
     """``block`` is the number of a block, and ``None`` for what is in none."""
     numbers = {block_number(name) for name, _ in named}
     titles = {number: "no block" if number is None else f"block {number}" for number in numbers}
-    return _divided(named, config, "block", lambda name, each: block_number(name), titles)
+    return _divide(named, config, "block", lambda name, each: block_number(name), titles)
 
 
-def _divided(
+def _divide(
     named: Named, config: MtConfig, key: str, place: Callable[[str, Tensor], Any], titles: dict[Any, str]
 ) -> list[dict[str, Any]]:
     names = {id(each): name for name, each in named}

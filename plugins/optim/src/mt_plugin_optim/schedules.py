@@ -34,7 +34,7 @@ class PolynomialConfig(DecayConfig):
 
 
 class ExponentialConfig(DecayConfig):
-    """The same share of the rate goes in every update, so that the floor cannot be 0."""
+    """Equal shares of the rate go in every update, so that the floor cannot be 0."""
 
     floor_ratio: float = Field(0.01, gt=0, le=1, description="rate of the last update (share of the base rate)")
 

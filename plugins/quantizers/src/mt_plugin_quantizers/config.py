@@ -10,7 +10,7 @@ from mt_core import Patterns, TargetConfig
 
 
 class QuantizerConfig(TargetConfig):
-    """Which linear layers are stored in fewer bits. The head is never among them."""
+    """Choice of the linear layers that are stored in fewer bits. The head is never among them."""
 
     targets: Literal["all-linear"] | Patterns | None = Field(
         "all-linear", description="projections that are quantized: names or patterns; none is the family's own list"

@@ -60,7 +60,7 @@ def _build_int8(config: QuantizerConfig) -> Quantizer:
 
 
 def _layers() -> ModuleType:
-    """Without bitsandbytes' advice on a product for CPUs that is not used here."""
+    """Import the layers without bitsandbytes' advice on a product for CPUs that is not used here."""
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     from . import layers
 

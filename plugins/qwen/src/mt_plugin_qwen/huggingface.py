@@ -54,7 +54,7 @@ def values(path: Path) -> dict[str, Any]:
 
 
 def described(file: Path) -> dict[str, Any]:
-    """The same of a ``config.json`` alone."""
+    """Return the shape of a ``config.json`` alone."""
     try:
         return _shape(read_json(file), file)
     except (AttributeError, TypeError, ValueError) as error:
@@ -159,7 +159,7 @@ def exported(config: QwenConfig) -> dict[str, Any]:
 
 def _scaling(scaling: RopeScaling) -> dict[str, Any]:
     theirs, ours = ORIGINAL
-    chosen = {theirs if key == ours else key: value for key, value in scaling.chosen().items()}
+    chosen = {theirs if key == ours else key: value for key, value in scaling.active_parameters().items()}
     kind = chosen.pop("type")
     return {"rope_type": "default" if kind == "none" else kind, **chosen}
 

@@ -30,7 +30,7 @@ class Qwen(TrainModel):
             self.lm_head.weight = self.model.embed_tokens.weight
 
     def layers(self) -> Sequence[Layer]:
-        """In the order in which they run."""
+        """Return the layers in the order in which they run."""
         blocks = [Layer(f"model.layers.{index}", block) for index, block in enumerate(self.model.layers)]
         return [
             Layer("model.embed_tokens", self.model.embed_tokens),

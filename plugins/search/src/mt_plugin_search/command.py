@@ -61,11 +61,11 @@ KEPT = ("trials", "nproc_per_node")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    words = [_spelled(word) for word in (sys.argv[1:] if argv is None else argv)]
+    words = [_spell(word) for word in (sys.argv[1:] if argv is None else argv)]
     return guarded(lambda: _main(words), debug="--debug" in words)
 
 
-def _spelled(word: str) -> str:
+def _spell(word: str) -> str:
     """``--search.optimizer`` names optimizers, and its options may be searched beside it."""
     key, equals, value = word.partition("=")
     slot = key.removeprefix("--search.").replace("-", "_")
@@ -83,7 +83,7 @@ def _main(words: list[str]) -> int:
         raise UsageError(
             "mt-search starts the processes of each trial itself: leave out the launcher, and give --nproc-per-node N"
         )
-    folder, wanted, goes_on = _asked(line)
+    folder, wanted, goes_on = _read_request(line)
     if "dry_run" in line.flags:
         print(describe(wanted))
         return 0
@@ -96,8 +96,8 @@ def _main(words: list[str]) -> int:
     return 0
 
 
-def _asked(line: CommandLine) -> tuple[Folder, Search, bool]:
-    """Where, what, and whether it goes on."""
+def _read_request(line: CommandLine) -> tuple[Folder, Search, bool]:
+    """Return where, what, and whether it goes on."""
     wish = line.flags.get("resume")
     if wish is not None and wish != "auto":
         given = [*(key for key in line.flags if key not in (*KEPT, *SWITCHES, "resume")), *line.raw]
@@ -108,14 +108,14 @@ def _asked(line: CommandLine) -> tuple[Folder, Search, bool]:
             )
         folder = Folder(Path(expand(wish)))
         return folder, changed(folder.stored(), _options(line.flags)), True
-    wanted = _wanted(line)
+    wanted = _read_search(line)
     if wish == "auto" and "output" not in line.flags:
         raise UsageError("--resume auto looks for a search in --output FOLDER: give one")
     folder = new_folder(line.flags.get("output", "auto"), wanted)
     return folder, wanted, wish == "auto" and not folder.is_new()
 
 
-def _wanted(line: CommandLine) -> Search:
+def _read_search(line: CommandLine) -> Search:
     given = dict(line.raw)
     searched = given.pop("search", {})
     if not isinstance(searched, Mapping):
@@ -127,14 +127,14 @@ def _wanted(line: CommandLine) -> Search:
 
 def _over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
     """Keys of the command line win over those of the file, however deep and however they are written."""
-    return dict(_flat(lower)) | dict(_flat(upper))
+    return dict(_flatten(lower)) | dict(_flatten(upper))
 
 
-def _flat(raw: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def _flatten(raw: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
     for name, value in raw.items():
         key = f"{prefix}{name}".replace("-", "_")
-        found += _flat(value, f"{key}.") if isinstance(value, Mapping) else [(key, value)]
+        found += _flatten(value, f"{key}.") if isinstance(value, Mapping) else [(key, value)]
     return found
 
 
@@ -145,7 +145,7 @@ def _options(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe(wanted: Search) -> str:
-    """What would be searched."""
+    """Describe what would be searched."""
     count = size(wanted.space)
     settings = wanted.settings
     lines = [

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core import ConfigError, Fault, MtError, UsageError
-from mt_train.command import held, notice, read_config, replace_text, write_yaml
+from mt_train.command import hold_lock, notice, read_config, replace_text, write_yaml
 
 from .pruning import HISTORY, Figures
 from .request import CALLBACK, Search, prepared
@@ -22,7 +22,7 @@ SEARCH, TABLE, BEST, LOCK = "search.yaml", "trials.csv", "best.yaml", ".lock"
 
 
 class Folder:
-    """Paths and files of a search; ``held`` by one process at a time."""
+    """Paths and files of a search; ``hold_lock`` by one process at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -37,11 +37,11 @@ class Folder:
         return self.path / f"trial-{number:03d}"
 
     def log(self, number: int) -> Path:
-        """What a trial says."""
+        """Return the log of a trial."""
         return self.path / "logs" / f"trial-{number:03d}.log"
 
     def config(self, number: int) -> Path:
-        """What a trial is asked."""
+        """Return the config of a trial."""
         return self.path / "configs" / f"trial-{number:03d}.yaml"
 
     @contextmanager
@@ -54,14 +54,14 @@ class Folder:
             raise UsageError(
                 f"output {self.path} cannot be written: {error.strerror}; choose another --output"
             ) from error
-        with held(self.path / LOCK) as note:
+        with hold_lock(self.path / LOCK) as note:
             self._refuse_links()
             if note:
                 notice(note)
             yield
 
     def _refuse_links(self) -> None:
-        """What the search writes is never written through a link: it may lead anywhere."""
+        """Refuse links, through which the search never writes: it may lead anywhere."""
         folders = (self.path, self.path / "logs", self.path / "configs")
         own_lock = "study.journal.lock"  # Optuna's, which is a link
         links = [*(each for each in folders[1:] if each.is_symlink())]
@@ -73,7 +73,7 @@ class Folder:
             raise UsageError(f"output {self.path} has links where a search writes: {names}; remove them")
 
     def is_new(self) -> bool:
-        """Whether a search can begin here. Raises ``UsageError`` for a folder with other things in it."""
+        """Return whether a search can begin here. Raises ``UsageError`` for a folder with other things in it."""
         if (self.path / SEARCH).is_file():
             return False
         if self.path.exists() and (
@@ -94,7 +94,7 @@ class Folder:
         return prepared(content.pop("config", {}), content.pop("space", {}), content)
 
     def write_search(self, search: Search) -> None:
-        """What is asked; before anything else, so that whatever is here can go on."""
+        """Write what is asked; before anything else, so that whatever is here can go on."""
         replace_text(self.path / SEARCH, search.as_yaml())
 
     def write_config(self, number: int, raw: Mapping[str, Any]) -> Path:
@@ -104,7 +104,7 @@ class Folder:
         return path
 
     def write_history(self, history: Sequence[Figures]) -> None:
-        """What the next trial is compared with."""
+        """Write what the next trial is compared with."""
         replace_text(self.history, json.dumps(history) + "\n")
 
     def write_table(self, trials: Sequence[Trial], keys: Sequence[str], metric: str) -> None:
@@ -130,7 +130,7 @@ class Folder:
 
 def refuse_other(stored: Search, given: Search, path: Path) -> None:
     """Raises ``ConfigError`` with each key in which a search that goes on is not the one that was begun."""
-    before, now = _flat(stored), _flat(given)
+    before, now = _flatten(stored), _flatten(given)
     faults = [
         Fault(
             key=key.replace("_", "-"),
@@ -144,7 +144,7 @@ def refuse_other(stored: Search, given: Search, path: Path) -> None:
         raise ConfigError(faults)
 
 
-def _flat(search: Search) -> dict[str, Any]:
+def _flatten(search: Search) -> dict[str, Any]:
     space = {f"search.{key}": str(dimension) for key, dimension in search.space.items()}
     return dict(_leaves(search.raw)) | space | search.settings.model_dump()
 

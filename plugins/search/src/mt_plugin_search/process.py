@@ -91,7 +91,7 @@ class Watch:
 
 
 def _end_with(parent: int) -> Callable[[], None] | None:
-    """What makes the new process get SIGTERM when this one is killed, so that it saves and ends. Linux only (prctl(2))."""
+    """Return what makes the new process get SIGTERM when this one is killed, so that it saves and ends. Linux only (prctl(2))."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl
@@ -105,7 +105,7 @@ def _end_with(parent: int) -> Callable[[], None] | None:
 
 
 def last_words(log: Path, code: int) -> str:
-    """Why a trial failed: its last line that begins with ``error``, else what killed it, and its last line."""
+    """Return the reason why a trial failed: its last line that begins with ``error``, else what killed it, and its last line."""
     lines = [line.strip() for line in log.read_text("utf-8", errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("error")]
     if errors:

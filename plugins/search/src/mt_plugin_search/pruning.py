@@ -29,7 +29,7 @@ Figures = dict[int, float]
 
 
 class MedianPruningConfig(MtConfig):
-    """When a trial is given up."""
+    """Condition under which a trial is given up."""
 
     history: str = Field(min_length=1, description="file with the figures of earlier trials, which mt-search writes")
     metric: str = Field("eval_loss", pattern=METRIC, description="a figure of the evaluations")

@@ -16,11 +16,11 @@ MOST = 64
 
 
 def refusals(raw: Mapping[str, Any], space: Space, *, processes: int | None, metric: str) -> list[Fault]:
-    """What is wrong with the run, whatever the values, and which values it refuses; each fault once."""
+    """Return what is wrong with the run, whatever the values, and which values it refuses; each fault once."""
     found: dict[str, Fault] = {}
     for values, key in _probes(space):
         for fault in _faults(with_values(raw, values), processes, metric):
-            found.setdefault(str(fault), _told(fault, space, values, key))
+            found.setdefault(str(fault), _fault_of_space(fault, space, values, key))
     told = {str(fault): fault for fault in found.values()}
     return list(told.values())
 
@@ -36,7 +36,7 @@ def _probes(space: Space) -> Iterator[tuple[dict[str, Value], str]]:
 
 
 def _faults(raw: dict[str, Any], processes: int | None, metric: str) -> tuple[Fault, ...]:
-    """Why this config cannot run, or never gives the figure. A number of processes that nobody knows yet is not checked."""
+    """Return the reasons why this config cannot run, or never gives the figure. An unknown number of processes is not checked."""
     try:
         config = load_config(raw) if processes is None else check_config(raw, processes=processes)
     except ConfigError as error:
@@ -51,7 +51,7 @@ def _never_comes(config: RunConfig, metric: str) -> tuple[Fault, ...]:
     return (Fault(key="metric", problem=f"{metric} never comes: this run holds no rows out.", fix=fix),)
 
 
-def _told(fault: Fault, space: Space, values: Mapping[str, Value], key: str) -> Fault:
+def _fault_of_space(fault: Fault, space: Space, values: Mapping[str, Value], key: str) -> Fault:
     """The fault as one of the space, where the value of one of its keys is to blame."""
     named = fault.key.replace("-", "_")
     blamed = named if named in space else f"{named}.name" if f"{named}.name" in space else key

@@ -1,4 +1,4 @@
-"""What a search is asked to do: the run, the space, how many trials, by which figure. Checked before anything starts."""
+"""Request for a search: the run, the space, how many trials, by which figure. Checked before anything starts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CALLBACK = "median_pruning"
 
 
 class Settings(MtConfig):
-    """How a search is done."""
+    """Settings of a search."""
 
     trials: int | None = Field(
         None, gt=0, le=1_000_000, description="trials in all; default 20, or the size of the grid"
@@ -57,7 +57,7 @@ class Settings(MtConfig):
 
     @property
     def minimize(self) -> bool:
-        """Whether less of it is better."""
+        """Return whether less of it is better."""
         return self.metric.endswith(":min")
 
 
@@ -71,11 +71,11 @@ class Search:
 
     @property
     def trials(self) -> int:
-        """How many trials there will be."""
+        """Return how many trials there will be."""
         return self.settings.trials or (size(self.space) if self.settings.sampler == "grid" else None) or TRIALS
 
     def more(self, trials: int) -> Search:
-        """The same with another number of trials."""
+        """Return the same search with another number of trials."""
         return replace(self, settings=self.settings.model_copy(update={"trials": trials}))
 
     def config_of(self, values: Mapping[str, Any], history: str | None = None) -> dict[str, Any]:
@@ -90,15 +90,15 @@ class Search:
             "after": self.settings.prune_after,
             "first_step": self.settings.prune_from,
         }
-        return merge(raw, {"callbacks": _named(raw) | {CALLBACK: options}})
+        return merge(raw, {"callbacks": _name_optimizers(raw) | {CALLBACK: options}})
 
     def as_yaml(self) -> str:
-        """What reads back as this search."""
+        """Return what reads back as this search."""
         space = {key: dimension.as_raw() for key, dimension in self.space.items()}
         return write_yaml({"schema": 1, "config": dict(self.raw), "space": space, **self.settings.model_dump()})
 
 
-def _named(raw: Mapping[str, Any]) -> dict[str, Any]:
+def _name_optimizers(raw: Mapping[str, Any]) -> dict[str, Any]:
     given = raw.get("callbacks")
     return dict(given) if isinstance(given, Mapping) else {}
 
@@ -108,7 +108,7 @@ def prepared(raw: Mapping[str, Any], space: Mapping[str, Any], options: Mapping[
     settings, faults = _settings(options)
     dimensions, wrong = read_space(space)
     faults += wrong
-    faults += _unlistable(dimensions, settings) + _reserved(raw, dimensions)
+    faults += _unlistable(dimensions, settings) + _reserved_faults(raw, dimensions)
     processes = settings.nproc_per_node
     faults += refusals(
         raw, dimensions, processes=None if processes == "auto" else int(processes), metric=settings.figure
@@ -140,7 +140,7 @@ def _unlistable(space: Mapping[str, Dimension], settings: Settings) -> list[Faul
     ]
 
 
-def _reserved(raw: Mapping[str, Any], space: Mapping[str, Dimension]) -> list[Fault]:
+def _reserved_faults(raw: Mapping[str, Any], space: Mapping[str, Dimension]) -> list[Fault]:
     """Keys of a run that a search has no use for."""
     train = raw.get("train")
     if "train.max_minutes" not in space and not (isinstance(train, Mapping) and train.get("max_minutes") is not None):

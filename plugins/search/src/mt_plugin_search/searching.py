@@ -28,7 +28,7 @@ FAILURES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What came of a search. ``best`` is the best complete trial; ``stopped`` the signal that ended it early, if one did."""
+    """Result of a search. ``best`` is the best complete trial; ``stopped`` the signal that ended it early, if one did."""
 
     output: Path
     metric: str
@@ -75,7 +75,7 @@ def changed(stored: Search, options: Mapping[str, Any]) -> Search:
 
 
 def new_folder(output: str | Path, wanted: Search) -> Folder:
-    """Where a search goes: the given folder, or the next free one."""
+    """Return where a search goes: the given folder, or the next free one."""
     if output != "auto":
         return Folder(Path(expand(str(output))))
     model = wanted.raw.get("model")
@@ -110,8 +110,8 @@ def _search(folder: Folder, wanted: Search, runner: Runner | None) -> Found:
     watch = Watch()
     with watch.listening():
         study = Study(folder.path, wanted)
-        before = len(_ended(study.trials))
-        while not watch.signal and (reason := _enough(study.trials, wanted, before)) is None:
+        before = len(_ended_trials(study.trials))
+        while not watch.signal and (reason := _reason_to_end(study.trials, wanted, before)) is None:
             ended = _one(folder, wanted, study, runner or watch.run)
             if ended is None:
                 watch.signal = watch.signal or "another process"
@@ -129,16 +129,16 @@ def _search(folder: Folder, wanted: Search, runner: Runner | None) -> Found:
     )
 
 
-def _ended(trials: list[Trial]) -> list[Trial]:
+def _ended_trials(trials: list[Trial]) -> list[Trial]:
     return [trial for trial in trials if trial.state != "running"]
 
 
-def _enough(trials: list[Trial], wanted: Search, before: int) -> str | None:
-    """Why no further trial begins (empty: there are enough); ``None`` where one does.
+def _reason_to_end(trials: list[Trial], wanted: Search, before: int) -> str | None:
+    """Return the reason why no further trial begins (empty: there are enough); ``None`` where one does.
 
     ``before`` trials had ended when this process began: one that goes on tries anew. Raises ``MtError`` where all fail.
     """
-    ended = _ended(trials)
+    ended = _ended_trials(trials)
     failed = len(ended) - before if all(trial.state == "failed" for trial in ended) else 0
     if failed >= min(FAILURES, wanted.trials):
         raise MtError(
@@ -169,7 +169,7 @@ def _one(folder: Folder, wanted: Search, study: Study, run: Runner) -> Trial | N
         if code and not (place / "completed").exists():
             if code in (STOPPED, 130):
                 return None
-            return _failed(folder, study, trial, began, last_words(folder.log(trial.number), code))
+            return _fail_trial(folder, study, trial, began, last_words(folder.log(trial.number), code))
     ended = _read_back(folder, wanted, study, trial, began)
     notice(f"  {_summary(ended, wanted.settings.figure)}")
     return ended
@@ -205,12 +205,12 @@ def _order(folder: Folder, wanted: Search, study: Study, trial: Trial) -> Order:
 
 
 def _read_back(folder: Folder, wanted: Search, study: Study, trial: Trial, began: float) -> Trial:
-    """What the run left. Raises ``MtError`` where it never had the figure: no trial will."""
+    """Read what the run left. Raises ``MtError`` where it never had the figure: no trial will."""
     place = folder.run(trial.number)
     try:
         left = read_run(place, wanted.settings.figure)
     except MtError as error:
-        _failed(folder, study, trial, began, str(error))
+        _fail_trial(folder, study, trial, began, str(error))
         raise
     notes: dict[str, Any] = {"steps": left.steps, "seconds": time.monotonic() - began, "run": place.name}
     early = left.steps < left.total_steps and wanted.settings.prune == "median"
@@ -222,7 +222,7 @@ def _read_back(folder: Folder, wanted: Search, study: Study, trial: Trial, began
     return study.end("complete", value=left.value, evaluations=left.evaluations, **notes)
 
 
-def _failed(folder: Folder, study: Study, trial: Trial, began: float, said: str) -> Trial:
+def _fail_trial(folder: Folder, study: Study, trial: Trial, began: float, said: str) -> Trial:
     notice(f"  failed: {said}")
     seconds = time.monotonic() - began
     return study.end("failed", evaluations={}, error=said, seconds=seconds, run=folder.run(trial.number).name)
@@ -237,7 +237,7 @@ def _summary(trial: Trial, metric: str) -> str:
 
 
 def _publish(folder: Folder, wanted: Search, study: Study, trial: Trial | None = None) -> None:
-    """What people look at, after every trial: a search that is killed has it too."""
+    """Write what people look at, after every trial: a search that is killed has it too."""
     metric = wanted.settings.figure
     folder.write_table(study.trials, list(wanted.space), metric)
     best = study.best

@@ -1,4 +1,4 @@
-"""What is searched: for each key of a run a range, or values to choose from; one way to write them, in files and on the command line.
+"""Space of a search: for each key of a run a range, or values to choose from; one way to write them, in files and on the command line.
 
 log:1e-5..1e-3     fractions between the two, as many per decade
 0.0..0.2           fractions, evenly
@@ -48,7 +48,7 @@ class Range:
         return f"{'log:' if self.log else ''}{shown(self.low)}..{shown(self.high)}{step}"
 
     def as_raw(self) -> str:
-        """As a file has it."""
+        """Return the range as a file has it."""
         return str(self)
 
     @property
@@ -67,7 +67,7 @@ class Range:
 
     @property
     def steps(self) -> int:
-        """How many steps lie between the ends."""
+        """Return how many steps lie between the ends."""
         assert self.step is not None, "only a range with steps has a number of them"
         return round((self.high - self.low) / self.step)
 
@@ -82,7 +82,7 @@ class Choices:
         return ",".join(map(shown, self.values))
 
     def as_raw(self) -> list[Value]:
-        """As a file has it."""
+        """Return the choices as a file has them."""
         return list(self.values)
 
     @property
@@ -168,10 +168,10 @@ def _range(log: str | None, low: str, high: str, step: str | None) -> Range:
     if log and stride is not None:
         raise ValueError(f"is {text}; a range is log: or has steps, not both. Leave one out, or list the values.")
     found = Range(low=begin, high=end, step=stride, log=bool(log), whole=whole)
-    return found if stride is None else _stepped(found, text)
+    return found if stride is None else _check_steps(found, text)
 
 
-def _stepped(found: Range, text: str) -> Range:
+def _check_steps(found: Range, text: str) -> Range:
     """The range, if its steps lead from one end to the other."""
     step = found.step or 0.0
     if not 0 < step <= found.high - found.low:
@@ -211,7 +211,7 @@ def _value(given: Any) -> Value:
 
 
 def shown(value: Any) -> str:
-    """As it is written on the command line."""
+    """Return a value as it is written on the command line."""
     if value is None or isinstance(value, bool):
         return "none" if value is None else str(value).lower()
     if isinstance(value, float):
@@ -226,7 +226,7 @@ def combinations(space: Space) -> Iterator[dict[str, Value]]:
 
 
 def size(space: Space) -> int | None:
-    """How many combinations there are; ``None`` where they are endless."""
+    """Return how many combinations there are; ``None`` where they are endless."""
     count = 1
     for dimension in space.values():
         values = dimension.all if isinstance(dimension, Choices) or _countable(dimension) else None
@@ -237,7 +237,7 @@ def size(space: Space) -> int | None:
 
 
 def _countable(dimension: Range) -> bool:
-    """Whether listing the values is reasonable."""
+    """Return whether listing the values is reasonable."""
     return (dimension.whole or dimension.step is not None) and (dimension.high - dimension.low) / (
         dimension.step or 1
     ) < 1e6

@@ -44,7 +44,7 @@ class Study:
         self._search = search
         settings = search.settings
         self._study = optuna.create_study(
-            storage=_opened(folder / JOURNAL),
+            storage=_open(folder / JOURNAL),
             study_name=NAME,
             direction="minimize" if settings.minimize else "maximize",
             pruner=median_pruner(after=settings.prune_after, first_step=settings.prune_from),
@@ -98,7 +98,7 @@ class Study:
         return self.trials[trial.number]
 
     def is_worse(self, evaluations: Mapping[int, float]) -> bool:
-        """Whether the rule gives up a trial with these figures."""
+        """Return whether the rule gives up a trial with these figures."""
         assert self._current is not None, "begin comes first"
         for step, figure in evaluations.items():
             self._current.report(figure, step)
@@ -114,7 +114,7 @@ class Study:
         return {key: self._written(key, value) for key, value in values.items()}
 
     def _written(self, key: str, value: Value) -> Any:
-        """As the journal has it: choices by their text, which JSON keeps apart where Python takes 1, 1.0 and true for one."""
+        """Return the journal's value: choices by their text, which JSON keeps apart where Python takes 1, 1.0 and true for one."""
         return shown(value) if isinstance(self._search.space[key], Choices) else value
 
     @cached_property
@@ -151,7 +151,7 @@ def _suggest(trial: optuna.trial.Trial, key: str, dimension: Dimension) -> None:
         trial.suggest_float(key, dimension.low, dimension.high, step=dimension.step, log=dimension.log)
 
 
-def _opened(path: Path) -> JournalStorage:
+def _open(path: Path) -> JournalStorage:
     """The journal, without a line that a kill cut short. Raises ``MtError`` where it cannot be read."""
     Path(f"{path}.lock").unlink(missing_ok=True)  # of a search that was killed: the folder is ours
     if path.exists():

@@ -1,4 +1,4 @@
-"""What a search found, for people and as JSON."""
+"""Table of what a search found, for people and as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from mt_train.command import drawn_on, duration, visible
+from mt_train.command import drawing_stream, duration, visible
 
 from .searching import Found
 from .space import shown
@@ -24,7 +24,7 @@ _WORDS = {"pruned": "ended early", "running": "stopped"}
 def show_found(found: Found) -> None:
     """A table of the trials, the best marked; colours only where standard output is a terminal."""
     wide = None if sys.stdout.isatty() else max(shutil.get_terminal_size().columns, 200)
-    console = Console(highlight=False, width=wide, file=drawn_on(sys.stdout))
+    console = Console(highlight=False, width=wide, file=drawing_stream(sys.stdout))
     console.print(_table(found))
 
 

@@ -1,4 +1,4 @@
-"""What came of a trial, and how it is read from its run's folder."""
+"""Result of a trial, and how it is read from its run's folder."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Trial:
         return self.value if self.value is not None else next(reversed([*self.evaluations.values()]), None)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the trial for JSON."""
         return {**self.__dict__, "values": dict(self.values), "evaluations": dict(self.evaluations)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figured:
-    """What the run of a trial left: its figure in the end and at each evaluation, and how far it came."""
+    """Figures that the run of a trial left: its figure in the end and at each evaluation, and how far it came."""
 
     value: float | None
     evaluations: Figures

@@ -50,7 +50,7 @@ class SliceInvariantAdamW(AdamW):
                 pieces.append([tensor.view(-1)[:start] for tensor in tensors])
                 counts.append(state["step"].clone())
             if start < parameter.numel():
-                rest = [_padded(tensor.reshape(-1)[start:]) for tensor in tensors]
+                rest = [_pad(tensor.reshape(-1)[start:]) for tensor in tensors]
                 pieces.append(rest)
                 counts.append(state["step"].clone())
                 copied.append((tensors, start, rest))
@@ -94,7 +94,7 @@ def _run_kernel(pieces: list[_Piece], counts: list[Tensor], group: dict[str, Any
 
 
 def _aligned_length(tensors: _Piece) -> int:
-    """How many numbers from the start the kernel may update in place: none where memory is not in order."""
+    """Return how many numbers from the start the kernel may update in place: none where memory is not in order."""
     if not all(tensor.is_contiguous() for tensor in tensors):
         return 0
     weight = tensors[0]
@@ -103,7 +103,7 @@ def _aligned_length(tensors: _Piece) -> int:
     return weight.numel() - weight.numel() % unit
 
 
-def _padded(vector: Tensor) -> Tensor:
+def _pad(vector: Tensor) -> Tensor:
     """A copy with zeros up to the next multiple of the kernel's unit."""
     unit = _KERNEL_BYTES // vector.element_size()
     padded = vector.new_zeros(-(-vector.numel() // unit) * unit)

@@ -23,12 +23,12 @@ def build_loss_line(config: LossLineConfig) -> TaskPrint:
 def loss_line(records: Sequence[StepRecord]) -> str:
     """Mean loss (nats per token), evaluation, rate, gradient norm, speed and memory; what is missing is left out."""
     parts = [
-        _shown("loss {:.4f}", _mean(_values(records, "loss"))),
-        *(_shown(f"{name} {{:.4f}}", value) for name, value in _evaluation(records).items()),
-        _shown("lr {:.2e}", _last(records, "lr")),
-        _shown("norm {:.2f}", _last(records, "grad_norm")),
-        _shown("{:,.0f} tokens/s", _mean(_values(records, "tokens_per_second"))),
-        _shown("{:.2f} GiB", _last(records, "memory_gib")),
+        _format("loss {:.4f}", _mean(_values(records, "loss"))),
+        *(_format(f"{name} {{:.4f}}", value) for name, value in _evaluation(records).items()),
+        _format("lr {:.2e}", _last(records, "lr")),
+        _format("norm {:.2f}", _last(records, "grad_norm")),
+        _format("{:,.0f} tokens/s", _mean(_values(records, "tokens_per_second"))),
+        _format("{:.2f} GiB", _last(records, "memory_gib")),
     ]
     return " | ".join(part for part in parts if part)
 
@@ -56,5 +56,5 @@ def _evaluation(records: Sequence[StepRecord]) -> dict[str, float]:
     return newest
 
 
-def _shown(form: str, value: float | None) -> str:
+def _format(form: str, value: float | None) -> str:
     return "" if value is None else form.format(value)

@@ -18,7 +18,7 @@ LONGEST = 500
 
 
 class MlflowConfig(MtConfig):
-    """Where the run belongs."""
+    """Place of the run at the service."""
 
     experiment: str = Field("mt", min_length=1, description="experiment of the run, made where there is none")
     tracking_uri: str | None = Field(

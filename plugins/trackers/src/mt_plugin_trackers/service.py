@@ -1,4 +1,4 @@
-"""What the trackers of services share: their package, the id of a run across resumes, and the names of figures."""
+"""Base of trackers of services: their package, the id of a run across resumes, and the names of figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core import MtError, StepRecord
-from mt_core.files import make_folder, replaced
+from mt_core.files import make_folder, replace_file
 
 FOLDER = "trackers"
 """Folder of a run with the id that each service gave it."""
@@ -34,12 +34,12 @@ def kept_id(output: Path | None, tracker: str) -> str | None:
 def keep_id(output: Path | None, tracker: str, run_id: str) -> None:
     """Remember it for a resumed run."""
     if output is not None:
-        with replaced(make_folder(output / FOLDER) / tracker) as file:
+        with replace_file(make_folder(output / FOLDER) / tracker) as file:
             file.write(f"{run_id}\n".encode())
 
 
 def id_file(tracker: str) -> str:
-    """Where that is in a run's folder."""
+    """Return where that is in a run's folder."""
     return f"{FOLDER}/{tracker}"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from pydantic import Field
 
 from mt_core import MtConfig, MtError, StepRecord, TrackedRun
-from mt_core.files import open_regular, replaced
+from mt_core.files import open_regular, replace_file
 
 from .service import id_file, keep_id, kept_id
 
@@ -22,7 +22,7 @@ DAMAGED = ".damaged"
 
 
 class CsvConfig(MtConfig):
-    """Where the table goes."""
+    """Place of the table."""
 
     file: str = Field("metrics.csv", min_length=1, description="path; a relative one is inside the run's folder")
 
@@ -59,7 +59,7 @@ class CsvTracker:
 
     def _write_all(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with replaced(self._path) as file:
+        with replace_file(self._path) as file:
             file.write(self._lines([dict(zip(self._columns, self._columns, strict=True))] if self._columns else []))
             file.write(self._lines(self._rows))
 
@@ -96,7 +96,7 @@ def _read(path: Path) -> tuple[list[dict[str, str]], list[bytes]]:
 
 
 def _cells(line: bytes) -> list[str] | None:
-    """Its fields; nothing where it is no line of a table."""
+    """Return the fields of a line; nothing where it is no line of a table."""
     try:
         (cells,) = csv.reader([line.decode().rstrip("\n")], strict=True)
     except (ValueError, csv.Error):
@@ -105,7 +105,7 @@ def _cells(line: bytes) -> list[str] | None:
 
 
 def csv_files(config: CsvConfig) -> tuple[str, ...]:
-    """Where the table is, if it is in the run's folder, and where it is told that it is the run's."""
+    """Return where the table is, if it is in the run's folder, and where it is told that it is the run's."""
     place = PurePosixPath(config.file)
     inside = not place.is_absolute() and ".." not in place.parts and not config.file.startswith("~")
     return (*([place.as_posix()] if inside else []), id_file(NAME))

@@ -12,7 +12,7 @@ from .service import figures, id_file, keep_id, kept_id, package
 
 
 class WandbConfig(MtConfig):
-    """Where the run belongs."""
+    """Place of the run at the service."""
 
     project: str = Field("mt", min_length=1, description="project of the run")
     entity: str | None = Field(None, min_length=1, description="user or team; default is that of the key")

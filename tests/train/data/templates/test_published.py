@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mt_train.data.templates import _named
+from mt_train.data.templates import _template_named
 
 HERE = Path(__file__).parent
 PUBLISHED = HERE / "published"
@@ -69,11 +69,11 @@ def test_a_named_template_writes_what_the_published_one_writes(name: str, speak:
         expected = text(published, row)
         if speak and name == "deepseek_v3":  # a later revision opens the thoughts
             expected = expected.removesuffix("<think>\n")
-        assert text(_named(name), row) == expected
+        assert text(_template_named(name), row) == expected
 
 
 def is_known(name: str, row: dict[str, Any]) -> bool:
-    """Whether the published template takes the row, and loses nothing of it."""
+    """Return whether the published template takes the row, and loses nothing of it."""
     turns = row["messages"]
     if name in NO_TOOLS and ("tools" in row or any("reasoning_content" in turn for turn in turns)):
         return False
@@ -92,6 +92,6 @@ def test_a_named_template_writes_the_text_of_the_published_one(row: dict[str, An
 
     turns = [*row["messages"], {"role": "user", "content": "q"}]
     names = {"bos_token": "<s>", "eos_token": "</s>", "add_generation_prompt": True}
-    source = _named(row["template"])
+    source = _template_named(row["template"])
     (made,), _ = render_jinja_template([turns], tools=row.get("tools"), chat_template=source, **names)
     assert made == row["text"]

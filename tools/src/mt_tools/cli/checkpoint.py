@@ -17,9 +17,9 @@ from mt_core.config.faults import faults_of
 from mt_core.errors import CheckpointError, ConfigError, UsageError
 from mt_train.checkpoint.files import amount
 from mt_train.checkpoint.folder import LOCK
-from mt_train.checkpoint.lock import held
+from mt_train.checkpoint.lock import hold_lock
 from mt_train.checkpoint.manifest import MANIFEST, STEP_FOLDER, is_whole
-from mt_train.checkpoint.store import LATEST, CheckpointStore, Keep, Saved, verify
+from mt_train.checkpoint.store import LATEST, CheckpointStore, Retention, Saved, verify
 from mt_train.config.files import section_of
 from mt_train.config.names import expand
 from mt_train.config.sections import CheckpointConfig
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    store, saved = _opened(arguments)
+    store, saved = _open(arguments)
     latest, best = store.latest(), store.best(_settings(arguments).best)
     entries = [_entry(each, latest, best) for each in saved]
     _say(arguments, entries, _table(entries))
@@ -107,7 +107,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _checks(run: Path) -> list[tuple[Path, Callable[[Path], object]]]:
-    """What there is to verify, and how; ``latest`` only where it is wrong."""
+    """Return what there is to verify, and how; ``latest`` only where it is wrong."""
     store = CheckpointStore(run)
     found: list[tuple[Path, Callable[[Path], object]]] = [
         (path, verify) for path in sorted(store.folder.glob("step-*")) if STEP_FOLDER.fullmatch(path.name)
@@ -125,16 +125,16 @@ def _checks(run: Path) -> list[tuple[Path, Callable[[Path], object]]]:
 
 def _prune(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
-    keep = Keep(
+    keep = Retention(
         last=settings.keep_last if arguments.keep_last is None else arguments.keep_last,
         best=settings.keep_best if arguments.keep_best is None else arguments.keep_best,
         by=settings.best,
     )
     if keep.last < 1 or keep.best < 0:
         raise UsageError(f"--keep-last is at least 1 and --keep-best at least 0, got {keep.last} and {keep.best}")
-    _opened(arguments)  # before the lock, which would leave a file in a folder that is no run
-    with held(arguments.run / LOCK):  # no run may save meanwhile
-        store, saved = _opened(arguments)
+    _open(arguments)  # before the lock, which would leave a file in a folder that is no run
+    with hold_lock(arguments.run / LOCK):  # no run may save meanwhile
+        store, saved = _open(arguments)
         if store.folder.is_symlink():
             raise UsageError(
                 f"{store.folder} is a link, and nothing is removed through one; give the run that it leads to"
@@ -150,7 +150,7 @@ def _prune(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _opened(arguments: argparse.Namespace) -> tuple[CheckpointStore, tuple[Saved, ...]]:
+def _open(arguments: argparse.Namespace) -> tuple[CheckpointStore, tuple[Saved, ...]]:
     run = arguments.run
     store = CheckpointStore(run)
     saved = store.saved()
@@ -165,7 +165,7 @@ def _nothing(run: Path) -> CheckpointError:
 
 
 def _settings(arguments: argparse.Namespace) -> CheckpointConfig:
-    """What the run's own section ``checkpoint`` says of keeping. Raises ``ConfigError`` with the file where that cannot be."""
+    """Return what the run's own section ``checkpoint`` says of keeping. Raises ``ConfigError`` with the file where that cannot be."""
     path = arguments.run / "run.yaml"
     section = section_of(path, "checkpoint") if path.is_file() else {}
     try:

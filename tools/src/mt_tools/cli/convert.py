@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from mt_core.cli.guard import parsed
 from mt_core.tracking.logs import notice
 from mt_tools.cli.convert_delta import delta_parser
-from mt_tools.cli.convert_options import chosen_dtype, described, free, shard_bytes, writing_options
+from mt_tools.cli.convert_options import chosen_dtype, describe_files, shard_bytes, unused_path, writing_options
 from mt_tools.cli.convert_vocabulary import merge_parser, resize_parser
 from mt_train.assemble.discovery import discovered
 from mt_train.config.names import expand
@@ -43,12 +43,12 @@ def _folder_parser() -> argparse.ArgumentParser:
 
 def _folder(arguments: argparse.Namespace) -> int:
     from mt_tools.convert.folder import convert
-    from mt_tools.convert.source import opened
+    from mt_tools.convert.source import open_source
 
-    size, out = shard_bytes(arguments.shard_size), free(arguments.out)
-    source = opened(str(expand(arguments.source)), discovered(arguments.block_plugin), arguments.model)
+    size, out = shard_bytes(arguments.shard_size), unused_path(arguments.out)
+    source = open_source(str(expand(arguments.source)), discovered(arguments.block_plugin), arguments.model)
     convert(source, out, dtype=chosen_dtype(arguments), shard_bytes=size, say=notice)
-    print(f"{out}: {described(out)}")
+    print(f"{out}: {describe_files(out)}")
     return 0
 
 

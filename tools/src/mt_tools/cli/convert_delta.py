@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from mt_tools.cli.convert_options import common_options, described, free, shard_bytes, size_option
+from mt_tools.cli.convert_options import common_options, describe_files, shard_bytes, size_option, unused_path
 from mt_train.config.names import expand
 
 
@@ -33,7 +33,7 @@ def _make(arguments: argparse.Namespace) -> int:
 
     base, tuned, out, size = _read(arguments)
     make(base, tuned, out, shard_bytes=size)
-    print(f"{out}: {described(out)}, for mt-convert delta apply BASE {out} TUNED")
+    print(f"{out}: {describe_files(out)}, for mt-convert delta apply BASE {out} TUNED")
     return 0
 
 
@@ -42,10 +42,10 @@ def _apply(arguments: argparse.Namespace) -> int:
 
     base, delta, out, size = _read(arguments)
     apply(base, delta, out, shard_bytes=size)
-    print(f"{out}: {described(out)}, bit for bit what {delta} was made of")
+    print(f"{out}: {describe_files(out)}, bit for bit what {delta} was made of")
     return 0
 
 
 def _read(arguments: argparse.Namespace) -> tuple[Path, Path, Path, int]:
-    size, out = shard_bytes(arguments.shard_size), free(arguments.out)
+    size, out = shard_bytes(arguments.shard_size), unused_path(arguments.out)
     return Path(expand(arguments.base)), Path(expand(arguments.other)), out, size

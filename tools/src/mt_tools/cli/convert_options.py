@@ -1,4 +1,4 @@
-"""What the commands of ``mt-convert`` share."""
+"""Options that the commands of ``mt-convert`` share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**
 
 
 def writing_options(parser: argparse.ArgumentParser) -> None:
-    """What every way of writing weights has."""
+    """Add the options of every way of writing weights."""
     parser.add_argument(
         "--dtype",
         choices=("keep", "fp32", "bf16", "fp16"),
@@ -28,19 +28,19 @@ def writing_options(parser: argparse.ArgumentParser) -> None:
 
 
 def size_option(parser: argparse.ArgumentParser) -> None:
-    """How large a file of weights may be."""
+    """Add the option for the size of a file of weights."""
     parser.add_argument(
         "--shard-size", default=f"{SHARD_BYTES // 10**9}GB", metavar="SIZE", help="largest file (default: 5GB)"
     )
 
 
 def common_options(parser: argparse.ArgumentParser) -> None:
-    """What every command has."""
+    """Add the options of every command."""
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     parser.add_argument("--version", action="version", version=f"mt-core {__version__}")
 
 
-def free(given: str) -> Path:
+def unused_path(given: str) -> Path:
     """A path that nothing is at, seen before anything is read. Raises ``WeightsError`` when something is."""
     out = Path(expand(given))
     check_free(out)
@@ -60,7 +60,7 @@ def shard_bytes(text: str) -> int:
     return size
 
 
-def described(folder: Path) -> str:
+def describe_files(folder: Path) -> str:
     """``3 files of weights, 1.24 GB``."""
     sizes = [path.stat().st_size for path in folder.glob("*.safetensors")]
     return f"{len(sizes)} file{'s' if len(sizes) > 1 else ''} of weights, {sum(sizes) / 1e6:,.2f} MB"

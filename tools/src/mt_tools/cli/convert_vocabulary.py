@@ -7,7 +7,14 @@ from pathlib import Path
 
 from mt_core.errors import UsageError
 from mt_core.tracking.logs import notice
-from mt_tools.cli.convert_options import chosen_dtype, common_options, described, free, shard_bytes, writing_options
+from mt_tools.cli.convert_options import (
+    chosen_dtype,
+    common_options,
+    describe_files,
+    shard_bytes,
+    unused_path,
+    writing_options,
+)
 from mt_train.assemble.discovery import discovered
 from mt_train.config.names import expand
 
@@ -47,7 +54,7 @@ def _resize(arguments: argparse.Namespace) -> int:
     from mt_tools.convert.folder import convert
     from mt_tools.convert.vocabulary import check_wanted, tokens_of_file, with_tokens
 
-    size, out = shard_bytes(arguments.shard_size), free(arguments.out)
+    size, out = shard_bytes(arguments.shard_size), unused_path(arguments.out)
     if arguments.multiple < 1:
         raise UsageError(f"--multiple is at least 1, got {arguments.multiple}")
     listed = [] if arguments.tokens_file is None else tokens_of_file(Path(expand(arguments.tokens_file)))
@@ -67,7 +74,7 @@ def _resize(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
     )
     convert(source, out, dtype=chosen_dtype(arguments), shard_bytes=size, say=notice)
-    print(f"{out}: {source.parts.config.model.options.vocab_size:,} tokens, {described(out)}")
+    print(f"{out}: {source.parts.config.model.options.vocab_size:,} tokens, {describe_files(out)}")
     return 0
 
 

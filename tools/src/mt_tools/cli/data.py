@@ -10,14 +10,14 @@ from typing import Any
 
 from mt_core import __version__
 from mt_core.cli.guard import guarded
-from mt_core.config.secrets import redacted
+from mt_core.config.secrets import redact_values
 from mt_core.errors import DataError, UsageError, did_you_mean, shown
 from mt_core.tracking.logs import notice
 from mt_tools.report.output import check_output, write_page
 from mt_train.assemble.discovery import discovered
 from mt_train.assemble.parts import Parts
 from mt_train.config.commandline import CommandLine, merge, parse
-from mt_train.config.digits import whole_number
+from mt_train.config.digits import parse_whole_number
 from mt_train.config.files import read_config
 from mt_train.config.names import expand
 from mt_train.config.run import SECTIONS
@@ -147,7 +147,7 @@ def _clean(line: CommandLine) -> int:
 
 
 def _count(text: str) -> int:
-    count = whole_number(text)
+    count = parse_whole_number(text)
     if count is None or count > MOST_EXAMPLES:
         raise UsageError(f"--examples takes a number of samples from 0 to {MOST_EXAMPLES:,}, got {shown(text)}")
     return count
@@ -163,7 +163,7 @@ def _page(line: CommandLine) -> Path | None:
 
 def _show(about: Mapping[str, Any], page: Path | None, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(redacted(about), indent=1))  # in ASCII: exact on any console
+        print(json.dumps(redact_values(about), indent=1))  # in ASCII: exact on any console
     else:
         from mt_tools.cli.data_text import show_rows
 
@@ -176,7 +176,7 @@ def _show(about: Mapping[str, Any], page: Path | None, *, as_json: bool) -> None
 
 
 def _refuse(bad_rows: Sequence[str]) -> None:
-    """What ``mt-train`` would say, of all of them."""
+    """Refuse bad rows as ``mt-train`` would, all of them at once."""
     first = "\n  ".join(bad_rows[:20]) + ("\n  …" if len(bad_rows) > 20 else "")
     alone = len(bad_rows) == 1
     number, they = ("1 bad row, which stops", "it") if alone else (f"{len(bad_rows)} bad rows, which stop", "them")

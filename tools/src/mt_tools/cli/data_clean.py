@@ -13,7 +13,7 @@ from mt_core.tracking.logs import notice
 from mt_train.assemble.identity import old_hashes
 from mt_train.checkpoint.files import amount
 from mt_train.config.names import expand
-from mt_train.data.leftovers import Leftover, leftovers
+from mt_train.data.cache_pruning import StaleKey, find_stale_keys
 from mt_train.tracking.logs import show
 
 DAYS = 30
@@ -23,12 +23,12 @@ _DAY_SECONDS = 86_400
 def clean_cache(raw: Mapping[str, Any], *, older_than: str, yes: bool) -> int:
     """Show, or with ``yes`` remove, keys that were not used for so many days. Raises ``MtError``."""
     days, root = _days(older_than), _root(raw)
-    found = leftovers(root) if root.is_dir() else []
+    found = find_stale_keys(root) if root.is_dir() else []
     old = [each for each in found if each.idle_seconds >= days * _DAY_SECONDS]
     used = [each for each in old if each.is_used]
     going = [each for each in old if each not in used]
     show(
-        f"token cache {root.absolute()}: {_counted(found)}, of which {_counted(old)} not used for {days:g} days or more"
+        f"token cache {root.absolute()}: {_count_keys(found)}, of which {_count_keys(old)} not used for {days:g} days or more"
     )
     for each in going:
         show(_line(each))
@@ -36,15 +36,15 @@ def clean_cache(raw: Mapping[str, Any], *, older_than: str, yes: bool) -> int:
         notice(f"notice: {each.folder.name} is in use and stays")
     if yes:
         gone = [each for each in going if each.remove()]
-        show(f"removed {_counted(gone)}")
+        show(f"removed {_count_keys(gone)}")
     elif going:
-        show(f"would remove {_counted(going)}; --yes removes them")
+        show(f"would remove {_count_keys(going)}; --yes removes them")
     _clean_hashes(root, days, yes=yes)
     return 0
 
 
 def _clean_hashes(root: Path, days: float, *, yes: bool) -> None:
-    """The same for remembered hashes of source files, which nobody misses: they are computed again."""
+    """Do the same for remembered hashes of source files, which nobody misses: they are computed again."""
     count, old = old_hashes(root, days * _DAY_SECONDS)
     if not old:
         return
@@ -79,12 +79,12 @@ def _root(raw: Mapping[str, Any]) -> Path:
     return root
 
 
-def _counted(found: Sequence[Leftover]) -> str:
+def _count_keys(found: Sequence[StaleKey]) -> str:
     number = "1 set of rows" if len(found) == 1 else f"{len(found)} sets of rows"
     return f"{number} ({amount(sum(each.size for each in found))})"
 
 
-def _line(each: Leftover) -> str:
+def _line(each: StaleKey) -> str:
     days = each.idle_seconds / _DAY_SECONDS
     what = "" if each.is_whole else "  never finished"
     return f"{amount(each.size):>14}  {days:>7,.1f} days  {each.folder.name}{what}"

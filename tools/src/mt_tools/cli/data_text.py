@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mt_core.config.secrets import redact
-from mt_core.config.terminal import drawn_on, visible
+from mt_core.config.terminal import drawing_stream, visible
 from mt_tools.report.rows import Count, counts, histogram, title_of
 
 BAR = 40
@@ -25,19 +25,19 @@ TRAINED, SPECIAL = "bold green", "blue"
 
 def show_rows(about: Mapping[str, Any]) -> None:
     """Print everything to standard output; colours only where that is a terminal."""
-    console = Console(highlight=False, file=drawn_on(sys.stdout))
+    console = Console(highlight=False, file=drawing_stream(sys.stdout))
     for part in _parts(about):
         console.print(part, soft_wrap=isinstance(part, Text))
 
 
 def _parts(about: Mapping[str, Any]) -> Iterator[RenderableType]:
-    yield Text(_shown(title_of(about)), style="bold")
+    yield Text(_format(title_of(about)), style="bold")
     yield _table(counts(about["splits"]), list(about["splits"]))
     yield _lengths(about)
     for problem in about["bad_rows"]:
-        yield Text(_shown(f"bad row: {problem}"), style="red")
+        yield Text(_format(f"bad row: {problem}"), style="red")
     for text in about["warnings"]:
-        yield Text(_shown(f"warning: {text}"), style="yellow")
+        yield Text(_format(f"warning: {text}"), style="yellow")
     if not about["warnings"]:
         yield Text("no warning", style="green")
     for example in about["examples"]:
@@ -51,8 +51,8 @@ def _table(rows: list[Count], splits: list[str]) -> Table:
         table.add_column({"train": "training", "held_out": "held out"}.get(split, split), justify="right")
     table.add_column("first rows", style="dim", overflow="fold")
     for row in rows:
-        label = Text(_shown(("  " if row.is_part else "") + row.label))
-        table.add_row(label, *row.values, Text(_shown(", ".join(row.places))))
+        label = Text(_format(("  " if row.is_part else "") + row.label))
+        table.add_row(label, *row.values, Text(_format(", ".join(row.places))))
     return table
 
 
@@ -69,7 +69,7 @@ def _lengths(about: Mapping[str, Any]) -> Table:
 def _example(example: Mapping[str, Any]) -> Text:
     """The sample; what is trained on is coloured, and stands between « and » for those who see no colours."""
     text = Text(
-        f"\n{_shown(example['row_id'])}, {example['tokens']} tokens, {example['tokens_trained']} trained on\n",
+        f"\n{_format(example['row_id'])}, {example['tokens']} tokens, {example['tokens_trained']} trained on\n",
         style="dim",
     )
     text = Text.assemble(text)
@@ -77,10 +77,10 @@ def _example(example: Mapping[str, Any]) -> Text:
         style = TRAINED if trained else ""
         text.append("«" if trained else "", style=style)
         for part in parts:
-            text.append(_shown(part["text"]), style=SPECIAL if part["special"] else style)
+            text.append(_format(part["text"]), style=SPECIAL if part["special"] else style)
         text.append("»" if trained else "", style=style)
     return text
 
 
-def _shown(text: str) -> str:
+def _format(text: str) -> str:
     return visible(redact(text))

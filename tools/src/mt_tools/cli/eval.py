@@ -32,7 +32,7 @@ from mt_train.tracking.logs import show
 if TYPE_CHECKING:
     from mt_core.model_protocols import Objective
     from mt_core.protocols import Tokenizer
-    from mt_train.data.encoded import EncodedSamples
+    from mt_train.data.samples import EncodedSamples
     from mt_train.evaluate.figures import Figures
 
 HEAD = """usage: mt-eval --run RUN [--checkpoints last|best|all] [--dataset NAME …]
@@ -70,7 +70,7 @@ class Job:
 
     @property
     def model(self) -> str:
-        """What the table calls it."""
+        """Return the model's name in the table."""
         source = self.parts.config.model.source
         over = f" + {source.overlay}" if source.overlay else ""
         return self.checkpoint.name if self.checkpoint else f"{source.weights}{over}"
@@ -110,7 +110,7 @@ def _jobs(line: CommandLine, host: PluginHost) -> Iterator[Job]:
         raw = merge(stored, line.raw)
         if (folder := line.flags.get("adapter_folder")) is not None:
             raw = with_adapter(raw, Path(expand(folder)), host)
-        sets = [_labelled(text) for text in line.flags.get("on", [])]
+        sets = [_parse_label(text) for text in line.flags.get("on", [])]
         labels = [label for label, _ in sets]
         if twice := next((label for label in labels if labels.count(label) > 1), None):
             raise UsageError(f"--on names {twice!r} twice; give each set of rows a label of its own")
@@ -129,7 +129,7 @@ def _jobs(line: CommandLine, host: PluginHost) -> Iterator[Job]:
             yield Job(parts, checkpoint, label, held_out)
 
 
-def _labelled(text: str) -> tuple[str, dict[str, str]]:
+def _parse_label(text: str) -> tuple[str, dict[str, str]]:
     label, equals, rest = text.partition("=")
     name, colon, path = rest.partition(":")
     if not (label and equals and name and colon and path):
@@ -163,9 +163,9 @@ def _evaluator(*, wanted: bool, averaged: str | None) -> Callable[[Job], tuple[F
     from mt_train.assemble.data import build_evaluation, build_held_out
     from mt_train.assemble.load import load
     from mt_train.evaluate.figures import Prediction, evaluate
-    from mt_train.generation.loaded import Loaded
+    from mt_train.generation.loaded_model import LoadedModel
 
-    models: dict[Path | None, Loaded] = {}
+    models: dict[Path | None, LoadedModel] = {}
     rows: dict[str, tuple[Objective, EncodedSamples]] = {}
 
     def rows_of(job: Job, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:

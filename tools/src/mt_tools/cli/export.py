@@ -11,8 +11,8 @@ from mt_core.cli.guard import parsed
 from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
-from mt_tools.cli.convert_options import chosen_dtype, described, free, shard_bytes, writing_options
-from mt_tools.convert.source import Source, opened
+from mt_tools.cli.convert_options import chosen_dtype, describe_files, shard_bytes, unused_path, writing_options
+from mt_tools.convert.source import Source, open_source
 from mt_train.assemble.choice import chosen
 from mt_train.assemble.discovery import discovered
 from mt_train.config.names import expand
@@ -68,8 +68,12 @@ def _export(arguments: argparse.Namespace) -> int:
         raise UsageError("--form peft is for an adapter as it was trained; leave out --merge and --as-lora, or --form")
     if arguments.as_lora is not None and (arguments.merge or arguments.as_lora < 0):
         raise UsageError("--as-lora writes an adapter: give no --merge, and a RANK from 1 on, or none")
-    size, out, host = shard_bytes(arguments.shard_size), free(arguments.output), discovered(arguments.block_plugin)
-    sources = [(_opened(run, arguments.checkpoint, host), share) for run, share in map(_shared, arguments.run)]
+    size, out, host = (
+        shard_bytes(arguments.shard_size),
+        unused_path(arguments.output),
+        discovered(arguments.block_plugin),
+    )
+    sources = [(_open_run(run, arguments.checkpoint, host), share) for run, share in map(_parse_share, arguments.run)]
     if not arguments.merge:
         _refuse_of_merge(arguments, sources)
         if arguments.as_lora is not None:
@@ -77,14 +81,14 @@ def _export(arguments: argparse.Namespace) -> int:
         from mt_tools.convert.adapter import export_adapter
 
         form = export_adapter(sources[0][0], out, notice, portable=arguments.form == "portable")
-        print(f"{out}: adapter {sources[0][0].parts.config.adapter.name} ({form}), {described(out)}")
+        print(f"{out}: adapter {sources[0][0].parts.config.adapter.name} ({form}), {describe_files(out)}")
         return 0
     from mt_tools.convert.adapter_merge import merge
 
     difference = merge(
         sources, out, host, dtype=chosen_dtype(arguments), shard_bytes=size, tolerance=arguments.tolerance, say=notice
     )
-    print(f"{out}: {described(out)}\n{difference}")
+    print(f"{out}: {describe_files(out)}\n{difference}")
     return 0
 
 
@@ -92,11 +96,11 @@ def _as_lora(arguments: argparse.Namespace, source: Source, out: Path, host: Plu
     from mt_tools.convert.adapter_lora import export_as_lora
 
     apart = export_as_lora(source, out, host, rank=arguments.as_lora or None, tolerance=arguments.tolerance, say=notice)
-    print(f"{out}: adapter {source.parts.config.adapter.name} as a LoRA, {described(out)}\n{apart}")
+    print(f"{out}: adapter {source.parts.config.adapter.name} as a LoRA, {describe_files(out)}\n{apart}")
     return 0
 
 
-def _shared(text: str) -> tuple[Path, float]:
+def _parse_share(text: str) -> tuple[Path, float]:
     """``RUN:0.7``; a folder whose own name has a colon at its end is taken first."""
     path, colon, share = text.rpartition(":")
     if not colon or Path(expand(text)).exists():
@@ -107,11 +111,11 @@ def _shared(text: str) -> tuple[Path, float]:
         raise UsageError(f"--run {text}: {share!r} is no number; write RUN:0.5 for half of the adapter") from error
 
 
-def _opened(run: Path, which: str, host: PluginHost) -> Source:
+def _open_run(run: Path, which: str, host: PluginHost) -> Source:
     found = chosen(run, which)
     if len(found) != 1:
         raise UsageError(f"--checkpoint {which} means {len(found)} checkpoints; name one: last, best, or a saved step")
-    return opened(str(found[0]), host)
+    return open_source(str(found[0]), host)
 
 
 def _refuse_of_merge(arguments: argparse.Namespace, sources: Sequence[tuple[Source, float]]) -> None:

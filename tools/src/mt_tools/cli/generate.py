@@ -23,11 +23,11 @@ from mt_train.config.names import expand
 from mt_train.config.reading import read_small_text
 from mt_train.config.run import RunConfig
 from mt_train.config.texts import template_source
-from mt_train.generation.rules import MOST_CHOICES, SamplingRules, Wishes, faults, refuse
+from mt_train.generation.config import MOST_CHOICES, GenerationConfig, SamplingRules, find_faults, raise_faults
 from mt_train.plugins.resolve import resolve
 
 if TYPE_CHECKING:
-    from mt_train.generation.loaded import Loaded
+    from mt_train.generation.loaded_model import LoadedModel
 
 MOST_CHOICE_BYTES = 10**8
 """Of a file of choices."""
@@ -117,8 +117,8 @@ def _generate(arguments: argparse.Namespace) -> int:
         if (given := getattr(arguments, name)) is not None:
             setattr(arguments, name, Path(expand(str(given))))
     given = {name: value for name, value in vars(arguments).items() if value is not None}
-    refuse([*source_faults(arguments), *asking_faults(arguments), *faults(given, option)])
-    wishes = _wishes(arguments)
+    raise_faults([*source_faults(arguments), *asking_faults(arguments), *find_faults(given, option)])
+    wishes = _generation_config(arguments)
     template = None if arguments.chat_template is None else _template(str(expand(arguments.chat_template)))
     if arguments.prompts is not None:
         return _answer_file(arguments, wishes, template)
@@ -128,11 +128,11 @@ def _generate(arguments: argparse.Namespace) -> int:
     return _chat(arguments, loaded, wishes, template) if arguments.chat else _continue(arguments, loaded, wishes)
 
 
-def _continue(arguments: argparse.Namespace, loaded: Loaded, wishes: Wishes) -> int:
-    from mt_tools.generation.generate import Writer
+def _continue(arguments: argparse.Namespace, loaded: LoadedModel, wishes: GenerationConfig) -> int:
+    from mt_tools.generation.generate import Generator
 
-    writer = Writer(loaded, wishes)
-    found = writer.write([writer.prepared(arguments.prompt)], [0], _show)[0]
+    writer = Generator(loaded, wishes)
+    found = writer.write([writer.prepare(arguments.prompt)], [0], _show)[0]
     _show("\n")
     if found.finish == "context":
         short = wishes.max_new_tokens - len(found.ids)
@@ -140,7 +140,7 @@ def _continue(arguments: argparse.Namespace, loaded: Loaded, wishes: Wishes) -> 
     return 0
 
 
-def _chat(arguments: argparse.Namespace, loaded: Loaded, wishes: Wishes, template: str | None) -> int:
+def _chat(arguments: argparse.Namespace, loaded: LoadedModel, wishes: GenerationConfig, template: str | None) -> int:
     from mt_tools.generation.chat import COMMANDS, Chat
 
     chat = Chat(loaded, wishes, show=_show, say=notice, system=arguments.system, chat_template=template)
@@ -152,7 +152,7 @@ def _chat(arguments: argparse.Namespace, loaded: Loaded, wishes: Wishes, templat
     return 0
 
 
-def _answer_file(arguments: argparse.Namespace, wishes: Wishes, template: str | None) -> int:
+def _answer_file(arguments: argparse.Namespace, wishes: GenerationConfig, template: str | None) -> int:
     from mt_tools.generation.output import Output
     from mt_tools.generation.rows import read_rows
 
@@ -179,7 +179,9 @@ def _answer_file(arguments: argparse.Namespace, wishes: Wishes, template: str | 
     return 0
 
 
-def _settings(config: RunConfig, checkpoint: Path | None, wishes: Wishes, template: str | None) -> Mapping[str, Any]:
+def _settings(
+    config: RunConfig, checkpoint: Path | None, wishes: GenerationConfig, template: str | None
+) -> Mapping[str, Any]:
     """What an output was made with; the batch size changes no text and is no part of it."""
     wished = asdict(wishes)
     model = config.model
@@ -203,9 +205,9 @@ def _show(text: str) -> None:
     print(text, end="", flush=True)
 
 
-def _wishes(arguments: argparse.Namespace) -> Wishes:
+def _generation_config(arguments: argparse.Namespace) -> GenerationConfig:
     values = vars(arguments)
-    return Wishes(
+    return GenerationConfig(
         rules=SamplingRules(**{field.name: values[field.name] for field in fields(SamplingRules)}),
         max_new_tokens=arguments.max_new_tokens,
         stop=tuple(arguments.stop),
@@ -234,7 +236,7 @@ def _choices(given: str) -> tuple[str, ...]:
 
 
 def _is_file(given: str) -> bool:
-    """Whether there is one of this name, which a long list between commas is too long for."""
+    """Return whether there is one of this name, which a long list between commas is too long for."""
     try:
         return Path(given).exists() and not Path(given).is_dir()
     except OSError:
@@ -242,7 +244,7 @@ def _is_file(given: str) -> bool:
 
 
 def _template(given: str) -> str:
-    """What ``--chat-template`` names, as ``data.template`` has it. Raises ``UsageError`` when it cannot be read."""
+    """Return the template that ``--chat-template`` names, as ``data.template`` has it. Raises ``UsageError`` when it cannot be read."""
     try:
         return template_source(given)
     except ValueError as error:

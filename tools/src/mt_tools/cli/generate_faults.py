@@ -1,4 +1,4 @@
-"""What is wrong with the options of ``mt-generate`` as they stand together. Imports no torch."""
+"""Faults of the options of ``mt-generate`` as they stand together. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _BELONGS = {"out": "prompts", "overwrite": "prompts", "batch_size": "prompts", "
 
 
 def option(name: str) -> str:
-    """As it is typed."""
+    """Return an option as it is typed."""
     return "--" + name.replace("_", "-")
 
 
 def source_faults(arguments: argparse.Namespace) -> Iterator[str]:
-    """Of the options that say which model."""
+    """Yield the faults of the options that say which model."""
     chosen = [name for name in ("run", "checkpoint", "weights") if getattr(arguments, name) is not None]
     if len(chosen) != 1:
         yield f"give one of --run, --checkpoint, or --model with --weights; got {', '.join(chosen) or 'none'}"
@@ -30,7 +30,7 @@ def source_faults(arguments: argparse.Namespace) -> Iterator[str]:
 
 
 def asking_faults(arguments: argparse.Namespace) -> Iterator[str]:
-    """Of those that say what it is asked, and where the texts go."""
+    """Yield the faults of the options that say what it is asked, and where the texts go."""
     given = {"prompt": arguments.prompt is not None, "chat": arguments.chat, "prompts": arguments.prompts is not None}
     ways = [name for name, is_given in given.items() if is_given]
     if len(ways) != 1:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from mt_core.errors import CheckpointError, UsageError
 from mt_tools.convert.adapter_readers import base_keys, say_readers
-from mt_tools.convert.source import Say, Source, drawn
-from mt_tools.convert.writing import staged, write_json
+from mt_tools.convert.source import Say, Source, build_on_meta
+from mt_tools.convert.writing import stage_folder, write_json
 from mt_train.adapters.folder import BESIDE, CONFIG, PORTABLE, TENSORS, WRITTEN
 from mt_train.adapters.portable import fold, is_lora, largest_rank, portable_config
 
@@ -33,7 +33,7 @@ def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True
     from mt_train.engine.meta import on_meta
 
     assert source.checkpoint is not None, "a run has one"
-    model = drawn(source.parts)
+    model = build_on_meta(source.parts)
     with on_meta():
         adapter = inject(source.parts, model, checkpoint=source.checkpoint)
     names = {name for name, _ in model.named_parameters()}
@@ -48,7 +48,7 @@ def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True
         raise CheckpointError(f"{source.checkpoint} lacks {', '.join(missing)}; use another checkpoint")
     lora = form is not None and is_lora(form)
     rank = largest_rank(form) if form is not None and lora and portable else None
-    with staged(out) as stage:
+    with stage_folder(out) as stage:
         beside = frozenset[str]() if form is None else form.beside
         tensors = _tensors({name: found[name]() for name in sorted(saved - beside)}, form, rank)
         write_tensors(stage / TENSORS[0], tensors)
@@ -77,7 +77,7 @@ def _form(form: PeftForm | None, saved: set[str], source: Source, say: Say) -> P
 
 
 def _tensors(found: Mapping[str, Tensor], form: PeftForm | None, rank: int | None) -> dict[str, Tensor]:
-    """By the names of the file; of the portable form's ``rank``, where there is one."""
+    """Return the tensors by the names of the file; of the portable form's ``rank``, where there is one."""
     if form is None:
         return dict(found)
     named = {form.names[name]: each.reshape(form.shapes.get(name, each.shape)) for name, each in found.items()}
@@ -86,7 +86,7 @@ def _tensors(found: Mapping[str, Tensor], form: PeftForm | None, rank: int | Non
 
 def _write_configs(source: Source, stage: Path, adapter: Adapter, form: PeftForm | None, rank: int | None) -> None:
     """``adapter_config.json``, and beside peft's what it has no keys for: it warns of keys that it does not know."""
-    written = _written(source, adapter)
+    written = _metadata(source, adapter)
     base = base_keys(source)
     if form is None:
         write_json(stage / CONFIG, {**base, "mt_adapter": written})
@@ -96,8 +96,8 @@ def _write_configs(source: Source, stage: Path, adapter: Adapter, form: PeftForm
     write_json(stage / WRITTEN, written if rank is None else {**written, PORTABLE: True})
 
 
-def _written(source: Source, adapter: Adapter) -> dict[str, Any]:
-    """What tells an adapter from others: who trains it, with which options, over which weights."""
+def _metadata(source: Source, adapter: Adapter) -> dict[str, Any]:
+    """Return what tells an adapter from others: who trains it, with which options, over which weights."""
     from mt_train.assemble.weights import base_files
     from mt_train.checkpoint.manifest import read_manifest
 

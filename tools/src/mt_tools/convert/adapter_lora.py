@@ -23,7 +23,7 @@ from mt_tools.convert.adapter_merge import TOLERANCE, refuse_unmergeable
 from mt_tools.convert.adapter_readers import base_keys, say_vllm
 from mt_tools.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
 from mt_tools.convert.source import Say, Source
-from mt_tools.convert.writing import staged, write_json
+from mt_tools.convert.writing import stage_folder, write_json
 from mt_train.adapters.folder import CONFIG, TENSORS, WRITTEN
 from mt_train.assemble.adapter_slot import with_adapter
 from mt_train.assemble.load import load_base, load_model
@@ -60,8 +60,8 @@ def export_as_lora(
     rows, text = sample_rows(source, say)
     before = logits(model, rows)
     found = _change(model, load_base(source.parts, source.checkpoint, say), rank)
-    with staged(out) as stage:
-        write_tensors(stage / TENSORS[0], _named(found))
+    with stage_folder(out) as stage:
+        write_tensors(stage / TENSORS[0], _name_tensors(found))
         write_json(stage / CONFIG, {**base_keys(source), **_config(found, model)})
         write_json(stage / WRITTEN, {"base": base_files(source.parts)})
         del model
@@ -126,7 +126,7 @@ def factors(change_FE: Tensor, rank: int | None) -> Factors:
     return (root_R[:, None] * v_ER[:, :kept].T).contiguous(), (u_FR[:, :kept] * root_R).contiguous()
 
 
-def _named(found: dict[str, Factors]) -> dict[str, Tensor]:
+def _name_tensors(found: dict[str, Factors]) -> dict[str, Tensor]:
     """The tensors of the file, all of the largest rank: readers other than peft have one factor for all layers."""
     rank = max(len(a_RE) for a_RE, _ in found.values())
     named = {}
@@ -138,7 +138,7 @@ def _named(found: dict[str, Factors]) -> dict[str, Tensor]:
 
 
 def _config(found: dict[str, Factors], model: TrainModel) -> dict[str, Any]:
-    """Of a LoRA whose update is multiplied by 1 in every layer."""
+    """Return the config of a LoRA whose update is multiplied by 1 in every layer."""
     rank = max(len(a_RE) for a_RE, _ in found.values())
     return {
         "peft_type": "LORA",

@@ -22,8 +22,8 @@ from mt_core.plugins.host import PluginHost
 from mt_core.weights import Loaders
 from mt_tools.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
 from mt_tools.convert.folder import write_folder
-from mt_tools.convert.source import Say, Source, drawn, opened, tensors_of
-from mt_tools.convert.writing import staged
+from mt_tools.convert.source import Say, Source, build_on_meta, open_source, tensors_of
+from mt_tools.convert.writing import stage_folder
 from mt_train.adapters.several import SeveralAdapters
 from mt_train.assemble.load import load_base, load_model
 from mt_train.assemble.parts import Parts
@@ -55,20 +55,20 @@ def merge(
         refuse_unmergeable(source)
     first = sources[0][0]
     rows, text = sample_rows(first, say)
-    model = _adapted(sources, say)
+    model = _model_with_adapters(sources, say)
     before = logits(model, rows)
     quantized = any(not layer.merges for _, layer in stored_layers(model))
     if quantized:
         del model
         gc.collect()
         sources = [(_dense(source, host), share) for source, share in sources]
-        first, model = sources[0][0], _adapted(sources, say)
-    with staged(out) as stage:
-        loaders, shapes = _merged(first, model, say)
+        first, model = sources[0][0], _model_with_adapters(sources, say)
+    with stage_folder(out) as stage:
+        loaders, shapes = _merge(first, model, say)
         write_folder(first, stage, loaders, shapes, dtype=dtype, shard_bytes=shard_bytes, title=out.name, say=say)
         del model, loaders
         gc.collect()
-        written = opened(str(stage), host, first.parts.offers["model"].qualified)
+        written = open_source(str(stage), host, first.parts.offers["model"].qualified)
         than = "the quantized run" if quantized else "the run" if len(sources) == 1 else "the runs together"
         after = logits(load_model(written.parts, None, say), rows)
         found = replace(difference(before, after), text=text, than=than)
@@ -89,7 +89,7 @@ def refuse_unmergeable(source: Source) -> None:
         )
 
 
-def _adapted(sources: Sequence[tuple[Source, float]], say: Say) -> TrainModel:
+def _model_with_adapters(sources: Sequence[tuple[Source, float]], say: Say) -> TrainModel:
     """The model as the run has it, or with the adapters of several, each with its share."""
     if len(sources) == 1 and sources[0][1] == 1:
         return load_model(sources[0][0].parts, sources[0][0].checkpoint, say)
@@ -99,12 +99,12 @@ def _adapted(sources: Sequence[tuple[Source, float]], say: Say) -> TrainModel:
     model = load_base(first.parts, first.checkpoint, say)
     several = SeveralAdapters(model)
     for number, (source, _) in enumerate(sources, 1):
-        several.add(f"{number}: {source.path}", *_taken(source))
+        several.add(f"{number}: {source.path}", *_adapter_of(source))
     several.use({name: share for name, (_, share) in zip(several.names, sources, strict=True)})
     return model
 
 
-def _taken(source: Source) -> tuple[Adapter, Callable[[TrainModel], Loaders]]:
+def _adapter_of(source: Source) -> tuple[Adapter, Callable[[TrainModel], Loaders]]:
     """The adapter of a run, and its values in its checkpoint."""
     assert source.checkpoint is not None, "a run has one"
     found, enabled = open_model(source.checkpoint / "model"), source.parts.config.train.enable
@@ -116,11 +116,11 @@ def _taken(source: Source) -> tuple[Adapter, Callable[[TrainModel], Loaders]]:
 
 
 def _check_same_base(sources: Sequence[Source]) -> None:
-    """By the hashes of the files that they were read from, else by their values. Raises ``WeightsError``."""
+    """Compare bases by the hashes of the files that they were read from, else by their values. Raises ``WeightsError``."""
     first, others = sources[0], sources[1:]
     for other in others:
         hashes = [set(_base(each).values()) for each in (first, other)]
-        if not (hashes[0] == hashes[1] if all(hashes) else _equal_values(first, other)):
+        if not (hashes[0] == hashes[1] if all(hashes) else _have_equal_values(first, other)):
             raise WeightsError(
                 f"{first.path} and {other.path} are adapters of different weights, so that they cannot be added up; merge each"
                 " by itself"
@@ -132,22 +132,22 @@ def _base(source: Source) -> dict[str, str]:
     return read_manifest(source.checkpoint).get("base") or base_files(source.parts)
 
 
-def _equal_values(one: Source, other: Source) -> bool:
-    """Whether what two checkpoints have of the model itself is the same."""
+def _have_equal_values(one: Source, other: Source) -> bool:
+    """Return whether what two checkpoints have of the model itself is the same."""
     found = [open_model(each.checkpoint / "model") for each in (one, other) if each.checkpoint is not None]
-    names = [name for name, _ in drawn(one.parts).named_parameters()]
+    names = [name for name, _ in build_on_meta(one.parts).named_parameters()]
     return all(
         name in found[0] and name in found[1] and torch.equal(found[0][name](), found[1][name]()) for name in names
     )
 
 
 def _dense(source: Source, host: PluginHost) -> Source:
-    """The same run over the weights that were quantized."""
+    """Return the same run over the weights that were quantized."""
     raw = {**source.parts.config.as_raw(), "quantizer": {"name": "none"}}
     return replace(source, parts=Parts.of(resolve(raw, host)))
 
 
-def _merged(source: Source, model: TrainModel, say: Say) -> tuple[Loaders, dict[str, tuple[int, ...]]]:
+def _merge(source: Source, model: TrainModel, say: Say) -> tuple[Loaders, dict[str, tuple[int, ...]]]:
     """One loader a parameter of the model: what it was, or where there is an adapter, what both are together."""
     found, shapes = tensors_of(source, say, adapted=True)
     loaders = dict(found)
@@ -155,7 +155,7 @@ def _merged(source: Source, model: TrainModel, say: Say) -> tuple[Loaders, dict[
         for each, value in (("weight", layer.merged_weight), ("bias", layer.merged_bias)):
             key = f"{name}.{each}"
             if key in found:
-                loaders[key] = partial(_rounded, key, value, found[key])
+                loaders[key] = partial(_round, key, value, found[key])
             elif value() is not None:
                 raise UsageError(
                     f"the adapter gives {name} a {each}, for which the family {source.parts.config.model.name} has no place"
@@ -165,8 +165,8 @@ def _merged(source: Source, model: TrainModel, say: Say) -> tuple[Loaders, dict[
 
 
 @torch.no_grad()
-def _rounded(name: str, value: Callable[[], Tensor | None], like: Callable[[], Tensor]) -> Tensor:
-    """In the dtype that the base has. Raises ``WeightsError`` for a value that it cannot hold."""
+def _round(name: str, value: Callable[[], Tensor | None], like: Callable[[], Tensor]) -> Tensor:
+    """Round to the dtype that the base has. Raises ``WeightsError`` for a value that it cannot hold."""
     merged, dtype = value(), like().dtype
     assert merged is not None, "the base has this parameter"
     rounded = merged.to("cpu", dtype)

@@ -1,4 +1,4 @@
-"""What is said to those who open an exported adapter elsewhere: which base it names, and how servers read it. Imports no torch."""
+"""Notes for those who open an exported adapter elsewhere: which base it names, and how servers read it. Imports no torch."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def say_readers(source: Source, out: Path, form: PeftForm, rank: int | None, say
         )
         return
     modules = sorted({module_of(name) for name in form.names.values()})
-    if missing := missing_in_base(source, modules):
+    if missing := find_missing_in_base(source, modules):
         say(
             f"notice: the base {source.weights} has no {missing[0]}.weight"
             + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
@@ -81,7 +81,7 @@ def _say_others(form: PeftForm, modules: Iterable[str], say: Say) -> None:
 
 
 def _is_read_otherwise(config: Mapping[str, Any], module: str) -> bool:
-    """Whether a reader multiplies a layer by another factor than peft: vLLM, SGLang, llama.cpp."""
+    """Return whether a reader multiplies a layer by another factor than peft: vLLM, SGLang, llama.cpp."""
     rank, scale = rank_and_scale(config, module)
     alpha, first = config["lora_alpha"], config["r"]
     others = (alpha / (sqrt(first) if config.get("use_rslora") else first), alpha / first, alpha / rank)
@@ -97,7 +97,7 @@ def say_vllm(base: str, out: Path, rank: int, say: Say) -> None:
     say(f"notice: vllm serve {base} --enable-lora --max-lora-rank {most} --lora-modules {out.name}={out}")
 
 
-def missing_in_base(source: Source, modules: Iterable[str]) -> list[str]:
+def find_missing_in_base(source: Source, modules: Iterable[str]) -> list[str]:
     """The modules whose weight no safetensors file of the base has; none where the base has no such files."""
     files = sorted(source.weights.glob("*.safetensors")) if source.weights is not None else []
     names = {name for file in files for name in check_file(file)}

@@ -1,4 +1,4 @@
-"""What a tuned folder adds to its base: the exclusive or of their bits, tensor by tensor, so that applying it is exact.
+"""Delta of a tuned folder to its base: the exclusive or of their bits, tensor by tensor, so that applying it is exact.
 
 Rows that only the tuned tensor has (new tokens) are stored as they are, and so is a tensor without a counterpart. Where the
 dtypes differ, the base counts as what it is in the tuned one's.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core.errors import WeightsError
 from mt_core.weights import CONFIG, Loaders, check_folder, is_folder, open_folder, read_json
 from mt_tools.convert.folder import GENERATION_CONFIG, TOKENIZER_FILES
-from mt_tools.convert.writing import staged, write_json, write_tensors
+from mt_tools.convert.writing import stage_folder, write_json, write_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,8 +30,8 @@ _PIECE = 2**24
 
 def make(base: Path, tuned: Path, out: Path, *, shard_bytes: int) -> None:
     """Write the folder of a delta: integers, the SHA-256 of both sides, and the tuned folder's config and tokenizer."""
-    old, new = _opened(base), _opened(tuned)
-    with staged(out) as stage:
+    old, new = _open(base), _open(tuned)
+    with stage_folder(out) as stage:
         for name in _CARRIED:
             if (tuned / name).is_file():
                 shutil.copyfile(tuned / name, stage / name)
@@ -46,7 +46,7 @@ def make(base: Path, tuned: Path, out: Path, *, shard_bytes: int) -> None:
 def apply(base: Path, delta: Path, out: Path, *, shard_bytes: int) -> None:
     """Write the tuned folder again, bit for bit. Raises ``WeightsError`` for another base, or a result of another hash."""
     about = _about(delta)
-    old, bits = _opened(base), open_folder(delta)
+    old, bits = _open(base), open_folder(delta)
     if (found := content_hash(old)) != about["base"]:
         raise WeightsError(
             f"{delta} belongs to a base with SHA-256 {about['base'][:16]}…, and {base} has {found[:16]}…; give the weights"
@@ -55,7 +55,7 @@ def apply(base: Path, delta: Path, out: Path, *, shard_bytes: int) -> None:
     if odd := sorted(about["dtypes"].keys() ^ bits.keys()):
         raise WeightsError(f"{delta / DELTA} and the files beside it differ in {', '.join(odd)}; fetch the delta again")
     tuned: Loaders = {name: partial(_values, load, old.get(name), about["dtypes"][name]) for name, load in bits.items()}
-    with staged(out) as stage:
+    with stage_folder(out) as stage:
         for name in _CARRIED:
             if (delta / name).is_file():
                 shutil.copyfile(delta / name, stage / name)
@@ -78,7 +78,7 @@ def content_hash(loaders: Loaders) -> str:
     return digest.hexdigest()
 
 
-def _opened(folder: Path) -> Loaders:
+def _open(folder: Path) -> Loaders:
     if not is_folder(folder):
         raise WeightsError(
             f"{folder} is no Hugging Face folder of weights ({CONFIG} and safetensors or .bin); write one with"

@@ -1,4 +1,4 @@
-"""How far the logits of two models are apart, on rows of a run."""
+"""Difference between the logits of two models, on rows of a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def mean(values): return sum(values) / len(values)"""
 
 @dataclass(frozen=True)
 class Difference:
-    """Of logits, over all places and tokens of the sample; ``equal`` is the share of places with the same likeliest token."""
+    """Difference of logits, over all places and tokens of the sample; ``equal`` is the share of places with the same likeliest token."""
 
     mean: float
     largest: float
@@ -76,7 +76,7 @@ def refuse_beyond(found: Difference, most: float, hint: str) -> None:
 
 
 def difference(before: Sequence[Tensor], after: Sequence[Tensor]) -> Difference:
-    """Of two models on the same rows, in the units of logits (nats)."""
+    """Measure the difference of two models on the same rows, in the units of logits (nats)."""
     total, count, largest, equal, tokens = 0.0, 0, 0.0, 0, 0
     for one_TV, other_TV in zip(before, after, strict=True):
         apart_TV = (one_TV - other_TV).abs()

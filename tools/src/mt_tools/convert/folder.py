@@ -13,7 +13,7 @@ from mt_tools.convert.card import card
 from mt_tools.convert.chat_template import write_template
 from mt_tools.convert.source import Say, Source, tensors_of
 from mt_tools.convert.tokenizer_files import make_portable, open_written, tell_differences
-from mt_tools.convert.writing import SHARD_BYTES, staged, write_json, write_tensors
+from mt_tools.convert.writing import SHARD_BYTES, stage_folder, write_json, write_tensors
 from mt_train.config.sections import DataConfig
 from mt_train.data.templates import build_template
 
@@ -33,8 +33,8 @@ _IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 def convert(source: Source, out: Path, *, dtype: str | None = None, shard_bytes: int = SHARD_BYTES, say: Say) -> None:
-    """Write the folder, whole or not at all. Raises ``WeightsError`` as ``staged`` and ``write_tensors`` do."""
-    with staged(out) as stage:
+    """Write the folder, whole or not at all. Raises ``WeightsError`` as ``stage_folder`` and ``write_tensors`` do."""
+    with stage_folder(out) as stage:
         loaders, shapes = tensors_of(source, say)
         write_folder(source, stage, loaders, shapes, dtype=dtype, shard_bytes=shard_bytes, title=out.name, say=say)
 
@@ -88,16 +88,16 @@ def _tokenizer_files(source: Source, stage: Path, say: Say) -> tuple[dict[str, A
     if (weights / CONFIG).is_file():
         given = read_json(weights / CONFIG)
         stated = {key: given[key] for key in _IDS if key in given}
-        return stated | _grown(source, stage, say), []
+        return stated | _extend_vocabulary(source, stage, say), []
     return _of_tokenizer(source, stage, say), []
 
 
-def _grown(source: Source, stage: Path, say: Say) -> dict[str, Any]:
-    """Where the tokenizer gets tokens: its files with them, and the id that padding has now."""
+def _extend_vocabulary(source: Source, stage: Path, say: Say) -> dict[str, Any]:
+    """Return where the tokenizer gets tokens: its files with them, and the id that padding has now."""
     if not source.parts.adds_tokens:
         return {}
     tokenizer: Any = source.parts.tokenizer  # one that can be given tokens can also write itself
-    _saved(tokenizer, tokenizer.save, stage, say)
+    _save_tokenizer(tokenizer, tokenizer.save, stage, say)
     return {} if tokenizer.pad_id is None else {"pad_token_id": tokenizer.pad_id}
 
 
@@ -112,7 +112,7 @@ def _of_tokenizer(source: Source, stage: Path, say: Say) -> dict[str, Any]:
         say(f"notice: the special ids are left out of config.json, since the tokenizer tells none: {error}")
         return {}
     if (save := getattr(tokenizer, "save", None)) is not None:
-        _saved(tokenizer, save, stage, say)
+        _save_tokenizer(tokenizer, save, stage, say)
     return _ids(tokenizer)
 
 
@@ -123,7 +123,7 @@ def _of_run(source: Source, stage: Path, say: Say) -> tuple[dict[str, Any], list
     if save is None:
         say(f"notice: the tokenizer {config.tokenizer.name} cannot write itself; add its files by hand")
     else:
-        theirs = _saved(tokenizer, save, stage, say)
+        theirs = _save_tokenizer(tokenizer, save, stage, say)
     write_template(stage, tokenizer, theirs, config.data, say)
     eos = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
     return _ids(tokenizer), [*eos, *_stops(tokenizer, config.data, say)]
@@ -145,7 +145,7 @@ def _stops(tokenizer: Any, config: DataConfig, say: Say) -> tuple[int, ...]:
     return ids
 
 
-def _saved(tokenizer: Any, save: Callable[[Path], None], stage: Path, say: Say) -> Any:
+def _save_tokenizer(tokenizer: Any, save: Callable[[Path], None], stage: Path, say: Say) -> Any:
     """Write the tokenizer's files, and return it as transformers opens them; what it reads otherwise is told."""
     save(stage)
     make_portable(stage)

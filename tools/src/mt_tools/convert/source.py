@@ -1,4 +1,4 @@
-"""What is converted: a folder of weights in a family's format, or a checkpoint of a run. Finding it imports no torch."""
+"""Source of a conversion: a folder of weights in a family's format, or a checkpoint of a run. Finding it imports no torch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Source:
         return folder if folder is None or folder.is_dir() else folder.parent
 
 
-def opened(
+def open_source(
     given: str, host: PluginHost, family: str | None = None, tokenizer: Mapping[str, Any] | None = None
 ) -> Source:
     """The model at a path (or of a name on the Hub), checked as far as headers and configs tell.
@@ -96,11 +96,13 @@ def _family_of(path: Path, host: PluginHost) -> str:
             " config.json or params.json beside the weights"
         )
     config = (path if path.is_dir() else path.parent) / CONFIG
-    fitting = [offer for offer in readers if _is_of(offer, config)] if config.is_file() else _valid(readers, path)
+    fitting = (
+        [offer for offer in readers if _is_of(offer, config)] if config.is_file() else _valid_families(readers, path)
+    )
     if not fitting and not read_json(config).get("architectures"):
         fitting = [offer for offer in readers if _takes(offer, path)]  # by its model type, which has other words
     if not fitting:
-        stated = ", ".join(map(str, _stated(config))) or "no architecture"
+        stated = ", ".join(map(str, _stated_architectures(config))) or "no architecture"
         known = ", ".join(f"{name} ({offer.component.name})" for offer in offers for name in _architectures(offer))
         raise WeightsError(
             f"{config} describes {stated}; the installed families read {known or 'none'}. Install the plugin of its family"
@@ -123,20 +125,20 @@ def _architectures(offer: Offer) -> tuple[str, ...]:
     return offer.component.architectures if isinstance(offer.component, ModelFamily) else ()
 
 
-def _stated(config: Path) -> list[Any]:
+def _stated_architectures(config: Path) -> list[Any]:
     content = read_json(config)
     given = content.get("architectures")
     return given if isinstance(given, list) and given else [content.get("model_type")]
 
 
 def _is_of(offer: Offer, config: Path) -> bool:
-    """Whether the family has an architecture of the config, or, where that names none, its model type."""
-    stated = {str(each).lower() for each in _stated(config)}
+    """Return whether the family has an architecture of the config, or, where that names none, its model type."""
+    stated = {str(each).lower() for each in _stated_architectures(config)}
     own = {name.lower() for name in _architectures(offer)}
     return bool(stated & (own | {name.removesuffix("forcausallm") for name in own}))
 
 
-def _valid(offers: list[Offer], path: Path) -> list[Offer]:
+def _valid_families(offers: list[Offer], path: Path) -> list[Offer]:
     """The families that take the values; all of them when none does, so that its own message is told."""
 
     return [offer for offer in offers if _takes(offer, path)] or offers
@@ -158,7 +160,7 @@ def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> tuple[Load
     from mt_train.assemble.injection import inject
     from mt_train.assemble.weights import weights_of
 
-    model = drawn(source.parts)
+    model = build_on_meta(source.parts)
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     if source.checkpoint is not None and not adapted:
         inject(source.parts, model, checkpoint=source.checkpoint)
@@ -171,7 +173,7 @@ def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> tuple[Load
     return {name: found[name] for name in shapes}, shapes
 
 
-def drawn(parts: Parts) -> TrainModel:
+def build_on_meta(parts: Parts) -> TrainModel:
     """The model without memory, its adapter not in it."""
     from mt_train.engine.meta import on_meta
 

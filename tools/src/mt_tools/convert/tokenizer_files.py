@@ -68,7 +68,7 @@ def tell_differences(theirs: Any, tokenizer: Tokenizer, say: Say) -> None:
 
 
 def _differences(theirs: Any, tokenizer: Tokenizer) -> Iterator[tuple[str, Any, Any]]:
-    """What differs, as the run has it and as transformers has it."""
+    """Yield what differs, as the run has it and as transformers has it."""
     for name in ("bos", "eos", "pad"):
         own, other = getattr(tokenizer, f"{name}_id"), getattr(theirs, f"{name}_token_id")
         if own != other:

@@ -8,7 +8,7 @@ from typing import Any
 
 from mt_core.errors import DataError, UsageError
 from mt_core.plugins.host import PluginHost
-from mt_tools.convert.source import Source, opened
+from mt_tools.convert.source import Source, open_source
 from mt_train.assemble.parts import Parts
 from mt_train.config.reading import read_small_text
 from mt_train.plugins.resolve import resolve
@@ -24,7 +24,7 @@ def with_tokens(
 
     What is added is the tokenizer's own matter; a run that is started with the same options gets the same rows.
     """
-    source = opened(given, host, family, {key: value for key, value in tokens.items() if value})
+    source = open_source(given, host, family, {key: value for key, value in tokens.items() if value})
     raw = source.parts.config.as_raw()
     size = source.parts.config.model.options.vocab_size
     raw["model"]["vocab_size"] = -(-size // multiple) * multiple

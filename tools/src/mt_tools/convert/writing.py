@@ -15,7 +15,7 @@ from mt_core.errors import WeightsError
 from mt_core.files.writing import sync
 from mt_core.weights.files import Loaders
 from mt_core.weights.folder import CONFIG, INDEXES, WHOLE
-from mt_train.config.digits import whole_number
+from mt_train.config.digits import parse_whole_number
 
 if TYPE_CHECKING:
     import torch
@@ -56,14 +56,14 @@ class _Entry:
 
 
 def save_folder(folder: Path, loaders: Loaders, config: Mapping[str, Any]) -> None:
-    """Write a folder with ``config.json`` and all tensors, each in its dtype. Raises ``WeightsError`` as ``staged``."""
-    with staged(folder) as stage:
+    """Write a folder with ``config.json`` and all tensors, each in its dtype. Raises ``WeightsError`` as ``stage_folder``."""
+    with stage_folder(folder) as stage:
         dtype = write_tensors(stage, loaders)
         write_json(stage / CONFIG, {**config, "torch_dtype": dtype})
 
 
 @contextmanager
-def staged(folder: Path) -> Iterator[Path]:
+def stage_folder(folder: Path) -> Iterator[Path]:
     """A folder to write into, which gets its name at the end: until then ``.partial`` is added to it.
 
     Raises ``WeightsError`` when the folder has files (nothing is overwritten), or when another export was cut off there.
@@ -132,8 +132,8 @@ def write_tensors(
 
 
 def _in_order(name: str) -> list[tuple[int, str]]:
-    """By name, layer 2 before layer 10: equal tensors give equal files, whatever they came from."""
-    return [(-1, part) if (number := whole_number(part)) is None else (number, "") for part in name.split(".")]
+    """Sort by name, layer 2 before layer 10: equal tensors give equal files, whatever they came from."""
+    return [(-1, part) if (number := parse_whole_number(part)) is None else (number, "") for part in name.split(".")]
 
 
 def _entry(name: str, load: Callable[[], Tensor], dtype: str | None) -> _Entry:

@@ -7,20 +7,20 @@ from itertools import islice
 from pathlib import Path
 
 from mt_core.errors import DataError, MtError
-from mt_tools.generation.generate import Writer
+from mt_tools.generation.generate import Generator
 from mt_tools.generation.output import Output
 from mt_tools.generation.progress import Progress
 from mt_tools.generation.prompts import template_of
 from mt_tools.generation.rows import PromptRow
-from mt_train.generation.loaded import Loaded
-from mt_train.generation.rules import Wishes
+from mt_train.generation.config import GenerationConfig
+from mt_train.generation.loaded_model import LoadedModel
 
 
 def answer(
-    loaded: Loaded,
+    loaded: LoadedModel,
     output: Output,
     rows: Mapping[int, PromptRow],
-    wishes: Wishes,
+    wishes: GenerationConfig,
     *,
     file: Path,
     batch_size: int,
@@ -31,8 +31,8 @@ def answer(
     Raises ``DataError`` with file and line for a prompt that does not fit, before the first text is made.
     """
     template = template_of(loaded, chat_template) if output.converses else None
-    writer, indices = Writer(loaded, wishes, template), iter(rows)
-    prompts = {index: _prepared(writer, row, file) for index, row in rows.items()}
+    writer, indices = Generator(loaded, wishes, template), iter(rows)
+    prompts = {index: _prepare(writer, row, file) for index, row in rows.items()}
     with Progress(len(rows)) as progress:
         while batch := list(islice(indices, batch_size)):
             texts = writer.write([prompts[index] for index in batch], batch)
@@ -44,8 +44,8 @@ def answer(
             progress.advance(len(batch), sum(len(text.ids) for text in texts))
 
 
-def _prepared(writer: Writer, row: PromptRow, file: Path) -> list[int]:
+def _prepare(writer: Generator, row: PromptRow, file: Path) -> list[int]:
     try:
-        return writer.prepared(row.prompt)
+        return writer.prepare(row.prompt)
     except MtError as error:
         raise DataError(f"{file}:{row.line}: {error}") from error

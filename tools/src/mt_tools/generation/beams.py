@@ -14,9 +14,9 @@ from torch import Tensor
 from mt_core.errors import MtError
 from mt_core.nn import TrainModel
 from mt_train.generation.choices import Choices
+from mt_train.generation.config import SamplingRules
 from mt_train.generation.decode import Continuation, advance, prefill
 from mt_train.generation.history import History, adjust
-from mt_train.generation.rules import SamplingRules
 from mt_train.generation.sampling import refuse_nothing
 
 _NEVER = -1.0e9
@@ -50,7 +50,7 @@ class _Finished:
         return len(self.found) == self.beams
 
     def beaten_by(self, score: float) -> bool:
-        """Whether a text of this score would get in."""
+        """Return whether a text of this score would get in."""
         return score > (self.found[-1].score if self.full else _NEVER)
 
 
@@ -83,7 +83,7 @@ def search(
         for candidate in candidates:
             candidate.ended = candidate.tokens[-1] in eos_ids or len(candidate.tokens) >= row.most
         finished.add(candidates[: rules.num_beams], rules.length_penalty)
-        running = _continued(candidates, rules.num_beams)
+        running = _surviving_beams(candidates, rules.num_beams)
         if all(candidate.ended for candidate in candidates) or _is_over(running, finished, rules):
             return _give(row, finished, eos_ids)
         cache.select(torch.tensor([candidate.beam for candidate in running], device=device))
@@ -106,7 +106,7 @@ def _scores(
         prompts=[row.prompt] * len(new),
         new=new,
         eos_ids=eos_ids,
-        allowed=None if choices is None else [choices.allowed(tokens) for tokens in new],
+        allowed=None if choices is None else [choices.allowed_tokens(tokens) for tokens in new],
         group=len(running),
     )
     log_KV = adjust(logits_KV.float().log_softmax(-1), history, rules)
@@ -125,8 +125,8 @@ def _best(scores_KV: Tensor, running: Sequence[_Candidate], count: int) -> list[
     ]
 
 
-def _continued(candidates: Sequence[_Candidate], beams: int) -> list[_Candidate]:
-    """Those that go on, best first. Ended ones come last, marked down: they only fill up where all others are impossible.
+def _surviving_beams(candidates: Sequence[_Candidate], beams: int) -> list[_Candidate]:
+    """Return the beams that go on, best first. Ended ones come last, marked down: they only fill up where all others are impossible.
 
     That happens under choices, and then such a filler counts as finished a second time. So it does in transformers.
     """

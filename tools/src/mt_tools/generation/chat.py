@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from mt_core.errors import MtError, UsageError
-from mt_tools.generation.generate import Show, Writer
+from mt_tools.generation.generate import Generator, Show
 from mt_tools.generation.prompts import chat_ids, template_of
-from mt_train.generation.loaded import Loaded
-from mt_train.generation.rules import Wishes
+from mt_train.generation.config import GenerationConfig
+from mt_train.generation.loaded_model import LoadedModel
 
 COMMANDS = {"/reset": "forget all turns", "/undo": "take the last turn back", "/exit": "end"}
 Say = Callable[[str], None]
@@ -20,8 +20,8 @@ class Chat:
 
     def __init__(
         self,
-        loaded: Loaded,
-        wishes: Wishes,
+        loaded: LoadedModel,
+        wishes: GenerationConfig,
         *,
         show: Show,
         say: Say,
@@ -38,7 +38,7 @@ class Chat:
         self.turns: list[dict[str, str]] = []
         """User and assistant in turn."""
         self._ids([{"role": "user", "content": "Hello"}])  # a template that is missing or broken is told at once
-        self._writer = Writer(loaded, wishes, self._template)
+        self._writer = Generator(loaded, wishes, self._template)
 
     def run(self, lines: Iterable[str], *, ask: Callable[[], None] = lambda: None) -> None:
         """Answer line after line, until there are no more or one says ``/exit``. ``ask`` invites the next."""
@@ -70,7 +70,7 @@ class Chat:
         """One turn; the reply is shown and kept. What cannot be answered is no part of the history."""
         turn = {"role": "user", "content": text}
         try:
-            ids = self._fitted(turn)
+            ids = self._fit_turn(turn)
             shown = _Remembering(self._show)
             try:
                 reply = self._writer.write([ids], [self._replies], shown)[0]
@@ -87,7 +87,7 @@ class Chat:
         if reply.finish == "context":
             self._say(f"notice: the reply ends where the model's {self._loaded.max_seq_len} tokens are full")
 
-    def _fitted(self, turn: dict[str, str]) -> list[int]:
+    def _fit_turn(self, turn: dict[str, str]) -> list[int]:
         """Ids of the conversation with this turn; the oldest turns go until a whole reply fits beside the rest."""
         limit, dropped = self._loaded.max_seq_len, 0
         ids = self._ids([*self.turns, turn])

@@ -13,9 +13,9 @@ from mt_core.protocols import Template, Tokenizer
 from mt_tools.generation.beams import search
 from mt_tools.generation.prompts import Prompt, prepare, template_of
 from mt_train.generation.choices import Choices
+from mt_train.generation.config import GenerationConfig, find_faults, raise_faults
 from mt_train.generation.decode import Continuation, Finish, decode
-from mt_train.generation.loaded import Loaded
-from mt_train.generation.rules import Wishes, faults, refuse
+from mt_train.generation.loaded_model import LoadedModel
 from mt_train.generation.text import TextStream
 
 Show = Callable[[str], None]
@@ -23,7 +23,7 @@ Show = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Generation:
-    """What came after a prompt."""
+    """Text after a prompt."""
 
     text: str
     """The new text alone, without the prompt; it ends before a stop text. With ``choices`` it is one of them, to the letter."""
@@ -35,9 +35,9 @@ class Generation:
 
 
 def generate(
-    loaded: Loaded,
+    loaded: LoadedModel,
     prompts: str | Sequence[Prompt],
-    wishes: Wishes | None = None,
+    wishes: GenerationConfig | None = None,
     *,
     batch_size: int = 8,
     chat_template: str | None = None,
@@ -47,11 +47,11 @@ def generate(
     Prompt i draws from a generator that (``wishes.seed``, i) decides, so ``batch_size`` changes the speed and no text.
     Raises ``UsageError`` for what is wrong with a prompt, before anything is generated.
     """
-    refuse(faults({"batch_size": batch_size}))
+    raise_faults(find_faults({"batch_size": batch_size}))
     listed = [prompts] if isinstance(prompts, str) else list(prompts)
     converses = any(not isinstance(prompt, str) for prompt in listed)
-    writer = Writer(loaded, wishes or Wishes(), template_of(loaded, chat_template) if converses else None)
-    ids = [writer.prepared(prompt, _place(index, len(listed))) for index, prompt in enumerate(listed)]
+    writer = Generator(loaded, wishes or GenerationConfig(), template_of(loaded, chat_template) if converses else None)
+    ids = [writer.prepare(prompt, _place(index, len(listed))) for index, prompt in enumerate(listed)]
     found: list[Generation] = []
     for start in range(0, len(ids), batch_size):
         batch = ids[start : start + batch_size]
@@ -63,21 +63,21 @@ def _place(index: int, count: int) -> str:
     return "" if count == 1 else f"prompt {index} (counted from 0): "
 
 
-class Writer:
+class Generator:
     """Continues prompts by the same wishes, batch after batch. With a ``template`` they may be conversations, and end as its turns do."""
 
-    def __init__(self, loaded: Loaded, wishes: Wishes, template: Template | None = None) -> None:
+    def __init__(self, loaded: LoadedModel, wishes: GenerationConfig, template: Template | None = None) -> None:
         self._loaded = loaded
         self._wishes = wishes
         self._template = template
-        self._choices = self._checked_choices() if wishes.choices else None
+        self._choices = self._build_choices() if wishes.choices else None
         self._end_ids = (*loaded.eos_ids, *_special(wishes.stop, loaded.tokenizer))
         self._stop = wishes.stop
         if template is not None:
             self._end_ids = (*self._end_ids, *template.stop_ids)
             self._stop = (*wishes.stop, *([template.stop_text] if template.stop_text else []))
 
-    def prepared(self, prompt: Prompt, place: str = "") -> list[int]:
+    def prepare(self, prompt: Prompt, place: str = "") -> list[int]:
         """Ids of a prompt that can be continued. ``place`` begins the message of what is wrong with it."""
         try:
             ids = prepare(self._loaded, prompt, self._template)
@@ -95,7 +95,9 @@ class Writer:
         live = show if self._choices is None and rules.num_beams == 1 else None
         streams = [TextStream(self._loaded.tokenizer, stop=self._stop, show=live) for _ in prompts]
         rows = [
-            Continuation(prompt, min(space, self._wishes.max_new_tokens), dice(self._wishes.seed, index), stream.push)
+            Continuation(
+                prompt, min(space, self._wishes.max_new_tokens), prompt_generator(self._wishes.seed, index), stream.push
+            )
             for prompt, space, index, stream in zip(prompts, room, indices, streams, strict=True)
         ]
         self._run(rows)
@@ -136,7 +138,7 @@ class Writer:
             )
         return room
 
-    def _checked_choices(self) -> Choices:
+    def _build_choices(self) -> Choices:
         if not self._loaded.eos_ids:
             raise UsageError(
                 "the tokenizer has no end token, which has to follow a choice; name it (tokenizer.eos_token)"
@@ -163,7 +165,7 @@ def _equally_long(rows: Sequence[Continuation]) -> list[list[Continuation]]:
     return list(groups.values())
 
 
-def dice(seed: int, index: int) -> torch.Generator:
+def prompt_generator(seed: int, index: int) -> torch.Generator:
     """The generator of one prompt, the same in every batch and on every device."""
     digest = hashlib.sha256(f"{seed}:{index}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mt_core.config.strict import strict_json
+from mt_core.config.strict import parse_json
 from mt_core.errors import DataError, OutputError, UsageError
 from mt_tools.generation.rows import WRITTEN, PromptRow, shorten
 from mt_train.checkpoint.files import replace_text
@@ -16,7 +16,7 @@ Say = Callable[[str], None]
 
 
 def settings_file(out: Path) -> Path:
-    """Where the settings of an output are kept."""
+    """Return where the settings of an output are kept."""
     return out.with_name(f"{out.name}.settings.json")
 
 
@@ -76,7 +76,7 @@ class Output:
         known = {row.id: row.content for row in rows}
         done: set[str | int] = set()
         for line, raw in enumerate(content.splitlines(), 1):
-            found = self._parsed(raw, line)
+            found = self._parse(raw, line)
             prompt = {key: value for key, value in found.items() if key not in WRITTEN}
             if found["id"] not in known:
                 raise self._refusal(f"line {line} has id {found['id']!r}, which is not among the prompts")
@@ -105,7 +105,7 @@ class Output:
             raise self._refusal(f"it was made with other settings: {'; '.join(differing)}")
 
     def _read(self, say: Say) -> bytes:
-        """What is there, up to the end of its last whole line."""
+        """Read what is there, up to the end of its last whole line."""
         content = self.path.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
         if len(whole) < len(content):
@@ -114,9 +114,9 @@ class Output:
             say(f"notice: the last line of {self.path} was not written to its end; it was cut off and is made again")
         return whole
 
-    def _parsed(self, raw: bytes, line: int) -> dict[str, Any]:
+    def _parse(self, raw: bytes, line: int) -> dict[str, Any]:
         try:
-            found = strict_json(raw.decode("utf-8"))
+            found = parse_json(raw.decode("utf-8"))
         except ValueError as error:
             raise DataError(
                 f"{self.path}:{line} is damaged ({error}); remove the line, or start over with --overwrite"

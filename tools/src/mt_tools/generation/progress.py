@@ -1,4 +1,4 @@
-"""How far a file of prompts is, on standard error: a bar on a terminal, a line now and then elsewhere."""
+"""Progress through a file of prompts, on standard error: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Self, TextIO
 
-from mt_core.config.terminal import drawn_on
+from mt_core.config.terminal import drawing_stream
 from mt_train.tracking.console import duration
 
 EVERY_SECONDS = 10.0
@@ -37,7 +37,7 @@ class Progress(AbstractContextManager["Progress"]):
         self._stack.close()
 
     def advance(self, prompts: int, tokens: int) -> None:
-        """So many more prompts are done, with so many new tokens."""
+        """Count so many more prompts are done, with so many new tokens."""
         self._done, self._tokens = self._done + prompts, self._tokens + tokens
         now = self._clock()
         seconds = max(now - self._began, 1e-9)
@@ -55,7 +55,7 @@ class Progress(AbstractContextManager["Progress"]):
         from rich.progress import Progress as RichProgress
 
         columns = (TextColumn("prompts"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[speed]}"))
-        console = Console(file=drawn_on(self._stream))
+        console = Console(file=drawing_stream(self._stream))
         bar = self._stack.enter_context(RichProgress(*columns, TimeRemainingColumn(), console=console))
         task = bar.add_task("prompts", total=self._total, speed="")
         return lambda prompts, speed: bar.update(task, advance=prompts, speed=speed)

@@ -1,4 +1,4 @@
-"""From what a person gives to token ids: a text, or the messages of a conversation."""
+"""Token ids of what a person gives: a text, or the messages of a conversation."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mt_core.protocols import Template
 from mt_train.config.sections import DataConfig
 from mt_train.config.texts import template_source
 from mt_train.data.templates import build_template
-from mt_train.generation.loaded import Loaded
+from mt_train.generation.loaded_model import LoadedModel
 
 Message = Mapping[str, str]
 """``role`` and ``content`` of one turn."""
 Prompt = str | Sequence[Message]
 
 
-def prepare(loaded: Loaded, prompt: Prompt, template: Template | None = None) -> list[int]:
+def prepare(loaded: LoadedModel, prompt: Prompt, template: Template | None = None) -> list[int]:
     """Ids of a prompt, which leave room for one new token at least. Raises ``UsageError`` that says what is wrong."""
     ids = text_ids(loaded, prompt) if isinstance(prompt, str) else chat_ids(template or template_of(loaded), prompt)
     if not ids:
@@ -29,8 +29,8 @@ def prepare(loaded: Loaded, prompt: Prompt, template: Template | None = None) ->
     return ids
 
 
-def text_ids(loaded: Loaded, text: str) -> list[int]:
-    """What the tokenizer puts in front of a text, and the text."""
+def text_ids(loaded: LoadedModel, text: str) -> list[int]:
+    """Return the ids of what the tokenizer puts in front of a text, and the text."""
     if not text:
         raise UsageError("the prompt is empty; give some text to continue, for instance --prompt 'The '")
     return [*begin_ids(loaded.tokenizer), *loaded.tokenizer.encode(text)]
@@ -47,7 +47,7 @@ def chat_ids(template: Template, messages: Sequence[Message]) -> list[int]:
         raise UsageError(str(error)) from error
 
 
-def template_of(loaded: Loaded, chosen: str | None = None) -> Template:
+def template_of(loaded: LoadedModel, chosen: str | None = None) -> Template:
     """The template of a conversation: the one chosen (a name, a file or Jinja text), the run's, or the tokenizer's own.
 
     Raises ``UsageError`` for a name that is not known.

@@ -9,7 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from mt_core.config.strict import strict_json
+from mt_core.config.strict import parse_json
 from mt_core.errors import DataError
 from mt_core.files import bounded_lines
 from mt_train.config.reading import read_small
@@ -30,7 +30,7 @@ class PromptRow:
 
     @property
     def id(self) -> str | int:
-        """What an output line is matched by."""
+        """Return the id that an output line is matched by."""
         found: str | int = self.content["id"]
         return found
 
@@ -75,7 +75,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 def _row(raw: bytes, line: int) -> dict[str, Any]:
     try:
-        content = strict_json(raw.decode("utf-8-sig" if line == 1 else "utf-8"))
+        content = parse_json(raw.decode("utf-8-sig" if line == 1 else "utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 (byte {error.start} of the line); save the file as UTF-8") from error
     except json.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""Which charts the page has, their data, and what stands there without a script."""
+"""Charts of the page, their data, and what stands there without a script."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def charts(runs: Sequence[Run]) -> list[Chart]:
 
 
 def _loss_unit(runs: Sequence[Run]) -> str:
-    """What the losses of all runs are counted in; nothing where they differ."""
+    """Return the unit of the losses of all runs; nothing where they differ."""
     units = {run.loss_unit for run in runs}
     return units.pop() if len(units) == 1 else ""
 
@@ -69,7 +69,7 @@ def _title(key: str) -> str:
 
 
 def chart_data(runs: Sequence[Run], drawn: Sequence[Chart]) -> dict[str, Any]:
-    """What the script needs. ``average_over`` is in steps, and averages as ``loss.png`` does."""
+    """Return what the script needs. ``average_over`` is in steps, and averages as ``loss.png`` does."""
     keys = {key for chart in drawn for key in (chart.key, chart.held_out) if key}
     return {
         "average_over": round(1 / (1 - SMOOTHING)),

@@ -31,7 +31,7 @@ class Curves:
         return self.series.get(key) or Series()
 
     def remarks(self) -> Iterator[str]:
-        """What a reader of the page has to know about the figures."""
+        """Yield what a reader of the page has to know about the figures."""
         if not self.records:
             yield "metrics.jsonl holds no record: no step was finished, or figures were not written"
         if self.unread:
@@ -44,8 +44,8 @@ class Curves:
             told = ", ".join(f"{key} at {count:,} step(s)" for key, count in gaps.items())
             yield f"not a finite number, and a gap in the curve: {told}"
 
-    def thinned(self) -> str:
-        """How a long run is drawn; empty where each of its steps is."""
+    def describe_thinning(self) -> str:
+        """Return how a long run is drawn; empty where each of its steps is."""
         width = max((series.width for series in self.series.values()), default=1)
         if width == 1:
             return ""

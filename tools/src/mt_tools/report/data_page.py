@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from mt_tools.report.markup import Markup, element, joined, table
+from mt_tools.report.markup import Markup, element, join, table
 from mt_tools.report.page import asset, document
 from mt_tools.report.rows import counts, histogram, title_of
 from mt_tools.report.sections import section
@@ -36,7 +36,7 @@ def _warnings(about: Mapping[str, Any]) -> Markup:
         return element("p", "no warning", class_="status done")
     count = f"{len(found)} warning" + ("s" if len(found) > 1 else "")
     listed = element("ul", *(element("li", text) for text in found), class_="remarks")
-    return joined(element("p", count, class_="status stopped"), listed)
+    return join(element("p", count, class_="status stopped"), listed)
 
 
 def _counts(about: Mapping[str, Any]) -> Markup:
@@ -62,21 +62,21 @@ def _examples(about: Mapping[str, Any]) -> Markup:
     note = element(
         "p", "Samples as the model sees them; what is marked is trained on, special tokens are blue.", class_="detail"
     )
-    shown = list(_shown(about))
+    shown = list(_excerpt(about))
     return section("examples", "Examples", note, *shown) if shown else Markup("")
 
 
 def _run(trained: bool, parts: Iterable[Markup | str]) -> Markup:
-    return element("mark", *parts) if trained else joined(*parts)
+    return element("mark", *parts) if trained else join(*parts)
 
 
-def _spelt(part: Mapping[str, Any]) -> Markup | str:
+def _mark_special(part: Mapping[str, Any]) -> Markup | str:
     return element("span", part["text"], class_="token") if part["special"] else str(part["text"])
 
 
-def _shown(about: Mapping[str, Any]) -> Iterator[Markup]:
+def _excerpt(about: Mapping[str, Any]) -> Iterator[Markup]:
     for example in about["examples"]:
         runs = groupby(example["parts"], key=itemgetter("trained"))
-        parts = (_run(trained, map(_spelt, parts)) for trained, parts in runs)
+        parts = (_run(trained, map(_mark_special, parts)) for trained, parts in runs)
         size = f"{example['row_id']}: {example['tokens']:,} tokens, {example['tokens_trained']:,} trained on"
-        yield joined(element("h3", size), element("pre", joined(*parts), class_="wrap example"))
+        yield join(element("h3", size), element("pre", join(*parts), class_="wrap example"))

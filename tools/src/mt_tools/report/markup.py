@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from mt_core.config.secrets import redact, redacted
+from mt_core.config.secrets import redact, redact_values
 
 
 class Markup(str):
@@ -16,7 +16,7 @@ class Markup(str):
     __slots__ = ()
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Text as HTML. A page is shown to others; what is secret goes before it is written otherwise than anywhere else."""
     return html.escape(redact(text))
 
@@ -24,21 +24,21 @@ def _escaped(text: str) -> str:
 def element(name: str, *children: str, **attributes: str | bool) -> Markup:
     """``<name attributes>children</name>``. An attribute's ``_`` is written ``-``, a trailing one is dropped."""
     written = "".join(
-        f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{_escaped(str(value))}"')
+        f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{_escape(str(value))}"')
         for key, value in attributes.items()
         if value is not False
     )
-    return Markup(f"<{name}{written}>{joined(*children)}</{name}>")
+    return Markup(f"<{name}{written}>{join(*children)}</{name}>")
 
 
-def joined(*children: str) -> Markup:
+def join(*children: str) -> Markup:
     """Several pieces, one after the other."""
-    return Markup("".join(child if isinstance(child, Markup) else _escaped(child) for child in children))
+    return Markup("".join(child if isinstance(child, Markup) else _escape(child) for child in children))
 
 
 def json_script(content: Any, identifier: str) -> Markup:
     """Data for the page's script. No ``<`` is left in it, so that no text in it can end the element."""
-    text = json.dumps(redacted(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(redact_values(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return Markup(f'<script type="application/json" id="{identifier}">{text}</script>')

@@ -1,4 +1,4 @@
-"""Where the page goes: never over a file that is not one of these pages, and whole or not at all."""
+"""Place of the page: never over a file that is not one of these pages, and whole or not at all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MARK = f'<meta name="generator" content="{GENERATOR} '
 
 
 def default_output(folders: Sequence[Path]) -> Path:
-    """In the folder of a single run; in the current folder for several."""
+    """Return a path in the folder of a single run; in the current folder for several."""
     return folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
 
 
@@ -40,7 +40,7 @@ def check_output(path: Path, *, overwrite: bool, option: str = "--output") -> No
 
 
 def is_report(path: Path) -> bool:
-    """Whether this command wrote the file."""
+    """Return whether this command wrote the file."""
     try:
         with path.open("rb") as file:
             return MARK.encode() in file.read(1024)

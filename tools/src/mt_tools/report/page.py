@@ -11,7 +11,7 @@ from importlib.resources import files
 from mt_core import __version__
 from mt_tools.report import sections
 from mt_tools.report.charts import chart_data, charts, figures
-from mt_tools.report.markup import Markup, element, joined, json_script
+from mt_tools.report.markup import Markup, element, join, json_script
 from mt_tools.report.output import MARK
 from mt_tools.report.run import Run
 
@@ -30,7 +30,7 @@ def page(runs: Sequence[Run]) -> str:
 
 def document(title: str, style: str, script: str, *body: Markup) -> str:
     """A whole HTML file of these parts, with its style and script in it and nothing else allowed."""
-    head = joined(
+    head = join(
         Markup('<meta charset="utf-8">\n'),
         Markup(f'{MARK}{__version__}">\n'),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">\n'),
@@ -49,7 +49,7 @@ def asset(name: str) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """Only our own style and script run, known by their hashes; nothing is loaded from anywhere."""
+    """Return the policy: only our own style and script run, known by their hashes; nothing is loaded from anywhere."""
     return (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none';"
         " form-action 'none'"
@@ -81,7 +81,7 @@ def _curves(runs: Sequence[Run], drawn: Sequence[Markup]) -> Markup:
     if not drawn:
         return sections.section("curves", "Curves", element("p", "No figures yet."))
     controls = element("div", class_="controls card", id="controls", hidden=True)
-    thinned = [(run.name, text) for run in runs if (text := run.curves.thinned())]
+    thinned = [(run.name, text) for run in runs if (text := run.curves.describe_thinning())]
     notes = [element("p", f"{name}: {text}", class_="detail") for name, text in thinned]
     plain = element("noscript", element("p", "The curves need JavaScript; these tables stand in for them."))
     return sections.section("curves", "Curves", *notes, plain, controls, element("div", *drawn, class_="charts"))

@@ -1,4 +1,4 @@
-"""What is known of rows (the JSON of ``mt-data inspect``) as lines of tables, for a terminal and for a page."""
+"""Row statistics (the JSON of ``mt-data inspect``) as lines of tables, for a terminal and for a page."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 from mt_core.errors import UsageError
 from mt_core.protocols import NATS_PER_TOKEN
 from mt_tools.report.curves import Curves, read_curves
-from mt_tools.report.samples import WrittenSamples, read_samples
+from mt_tools.report.predictions import Predictions, read_predictions
 from mt_train.checkpoint.store import CheckpointStore
 from mt_train.config.files import read_config
 
@@ -30,20 +30,20 @@ class Run:
     plugins: dict[str, str]
     about: dict[str, Any]
     curves: Curves
-    samples: WrittenSamples
+    samples: Predictions
     checkpoints: tuple[int, ...]
     completed: bool
     remarks: tuple[str, ...]
 
     @property
     def ended(self) -> dict[str, Any]:
-        """How it ended (``reason``, ``step``, ``error``); nothing for a run that is under way, or was killed."""
+        """Return how it ended (``reason``, ``step``, ``error``); nothing for a run that is under way, or was killed."""
         told = self.about.get("ended")
         return told if isinstance(told, dict) else {}
 
     @property
     def loss_unit(self) -> str:
-        """What the loss is counted in; runs before ``about.json`` said so had token losses only."""
+        """Return the unit of the loss; runs before ``about.json`` said so had token losses only."""
         return str(self.about.get("loss_unit", NATS_PER_TOKEN))
 
     @property
@@ -106,7 +106,7 @@ def read_run(folder: Path, name: str) -> Run:
     about = _read_object(folder / "about.json", remarks)
     if about and about.get("schema") != ABOUT_SCHEMA:
         remarks.append(f"about.json has schema {about.get('schema')!r}, and this command knows {ABOUT_SCHEMA}")
-    curves, samples = read_curves(folder / "metrics.jsonl"), read_samples(folder / "samples.jsonl")
+    curves, samples = read_curves(folder / "metrics.jsonl"), read_predictions(folder / "samples.jsonl")
     return Run(
         name=name,
         folder=folder,

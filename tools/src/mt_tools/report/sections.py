@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mt_tools.report.markup import Markup, element, joined, table
+from mt_tools.report.markup import Markup, element, join, table
+from mt_tools.report.predictions import Prediction
 from mt_tools.report.run import Run
-from mt_tools.report.samples import WrittenSample
 from mt_tools.report.settings import differences
 from mt_tools.report.summary import Fact, end_of, facts, headline, status
 from mt_train.config.files import write_yaml
-from mt_train.config.secrets import redacted_config
+from mt_train.config.secrets import redact_config
 
 COLOURS = 6
 """Colours of runs in ``report.css``; later runs get them again, dashed."""
@@ -72,7 +72,7 @@ def _head(run: Run, index: int, *, alone: bool) -> Markup:
 
 def _fact(fact: Fact) -> Markup:
     detail = element("span", fact.detail, class_="detail") if fact.detail else NONE
-    return joined(element("dt", fact.label), element("dd", fact.value, " " if detail else "", detail))
+    return join(element("dt", fact.label), element("dd", fact.value, " " if detail else "", detail))
 
 
 def _remarks(remarks: Sequence[str]) -> Markup:
@@ -83,24 +83,26 @@ def _per_run(runs: Sequence[Run], blocks: Sequence[Markup]) -> Iterator[Markup]:
     """The blocks that are not empty, under the names of their runs where there are several runs."""
     for index, (run, block) in enumerate(zip(runs, blocks, strict=True)):
         if block:
-            yield joined(element("h3", swatch(index), run.name), block) if len(runs) > 1 else block
+            yield join(element("h3", swatch(index), run.name), block) if len(runs) > 1 else block
 
 
 # ------------------------------------------------------------------------------------------------------------- samples
 
 
 def samples(runs: Sequence[Run]) -> Markup:
-    """What the models wrote, the newest evaluation open."""
+    """Show what the models wrote, the newest evaluation open."""
     return section("samples", "Samples from evaluation", *_per_run(runs, [_samples_of(run) for run in runs]))
 
 
 def _samples_of(run: Run) -> Markup:
     newest_first = list(reversed(run.samples.by_step.items()))
-    return joined(
+    return join(
         *(
             element(
                 "details",
-                element("summary", f"Step {step:,}", element("span", f" {_counted(len(written))}", class_="detail")),
+                element(
+                    "summary", f"Step {step:,}", element("span", f" {_format_count(len(written))}", class_="detail")
+                ),
                 element("div", *map(_sample, written), class_="samples"),
                 open=place == 0,
             )
@@ -109,14 +111,14 @@ def _samples_of(run: Run) -> Markup:
     )
 
 
-def _counted(count: int) -> str:
+def _format_count(count: int) -> str:
     return f"{count} sample" + ("s" if count > 1 else "")
 
 
-def _sample(sample: WrittenSample) -> Markup:
+def _sample(sample: Prediction) -> Markup:
     parts = [("Prompt", sample.prompt, "prompt"), ("Model", sample.text, "text"), ("Data", sample.expected, "expected")]
     texts = [
-        joined(element("h4", label), element("pre", text, class_=kind))
+        join(element("h4", label), element("pre", text, class_=kind))
         for label, text, kind in parts
         if text or kind == "text"
     ]
@@ -127,9 +129,9 @@ def _sample(sample: WrittenSample) -> Markup:
 
 
 def config(runs: Sequence[Run]) -> Markup:
-    """What differs between the runs, then everything."""
+    """Show what differs between the runs, then everything."""
     content = [_differences(runs)] if len(runs) > 1 else []
-    return section("config", "Config", *content, *(_full(run, len(runs)) for run in runs))
+    return section("config", "Config", *content, *(_full_size(run, len(runs)) for run in runs))
 
 
 def _differences(runs: Sequence[Run]) -> Markup:
@@ -139,9 +141,9 @@ def _differences(runs: Sequence[Run]) -> Markup:
     return table(["Key that differs", *(run.name for run in runs)], [[key, *cells] for key, cells in different.items()])
 
 
-def _full(run: Run, count: int) -> Markup:
+def _full_size(run: Run, count: int) -> Markup:
     title = element("summary", f"run.yaml of {run.name}" if count > 1 else "run.yaml")
-    return element("details", title, element("pre", write_yaml(redacted_config(run.config))))
+    return element("details", title, element("pre", write_yaml(redact_config(run.config))))
 
 
 # ---------------------------------------------------------------------------------------------------- data and plugins
@@ -149,7 +151,7 @@ def _full(run: Run, count: int) -> Markup:
 
 def data(runs: Sequence[Run]) -> Markup:
     """Rows, samples and tokens, with why rows were dropped; then a sample as the model sees it."""
-    return section("data", "Data", *_per_run(runs, [joined(_counts(run), _example(run)) for run in runs]))
+    return section("data", "Data", *_per_run(runs, [join(_counts(run), _example(run)) for run in runs]))
 
 
 def _counts(run: Run) -> Markup:
@@ -160,11 +162,11 @@ def _counts(run: Run) -> Markup:
     columns = list(parts.values())
     rows = [[label, *(_count(part.get(key)) for part in columns)] for key, label in _COUNTS.items()]
     place = 1 + list(_COUNTS).index("rows_dropped")
-    rows[place:place] = _dropped(columns)
+    rows[place:place] = _dropped_rows(columns)
     return table(["Count", *(key.replace("_", " ").capitalize() for key in parts)], rows, numbers=len(parts))
 
 
-def _dropped(columns: Sequence[dict[str, Any]]) -> list[list[str]]:
+def _dropped_rows(columns: Sequence[dict[str, Any]]) -> list[list[str]]:
     dropped = [part.get("rows_dropped") for part in columns]
     reasons = dict.fromkeys(reason for counts in dropped if isinstance(counts, dict) for reason in counts)
     return [
@@ -187,16 +189,16 @@ def _example(run: Run) -> Markup:
     if not isinstance(text, str) or not text:
         return NONE
     note = element("p", "A sample as the model sees it; what is marked is trained on.", class_="detail")
-    return joined(note, element("pre", marked(text), class_="wrap example"))
+    return join(note, element("pre", mark_quoted(text), class_="wrap example"))
 
 
-def marked(text: str) -> Markup:
+def mark_quoted(text: str) -> Markup:
     """Text between « and » as ``<mark>``."""
     pieces, end = [], 0
     for match in _TRAINED.finditer(text):
         pieces += [text[end : match.start()], element("mark", match[1])]
         end = match.end()
-    return joined(*pieces, text[end:])
+    return join(*pieces, text[end:])
 
 
 def plugins(runs: Sequence[Run]) -> Markup:

@@ -92,14 +92,14 @@ class Series:
         return (group for _, group in sorted(self._groups.items()))
 
     def data(self) -> dict[str, Any]:
-        """What the page draws: columns of first steps ``x``, means ``y``, and of lowest and highest values."""
+        """Return what the page draws: columns of first steps ``x``, means ``y``, and of lowest and highest values."""
         groups = list(self.groups())
         columns: dict[str, Any] = {"w": self.width, "x": [group.first for group in groups]}
-        columns["y"] = [rounded(group.mean) for group in groups]
+        columns["y"] = [round_for_json(group.mean) for group in groups]
         if any(group.count > 1 for group in groups):
             columns["last"] = [group.last for group in groups]
-            columns["lo"] = [rounded(group.low) for group in groups]
-            columns["hi"] = [rounded(group.high) for group in groups]
+            columns["lo"] = [round_for_json(group.low) for group in groups]
+            columns["hi"] = [round_for_json(group.high) for group in groups]
         return columns
 
     def corners(self) -> dict[str, Any]:
@@ -110,10 +110,10 @@ class Series:
             if group.count
             for pair in dict.fromkeys(((group.first, group.low), (group.last, group.high)))
         ]
-        return {"x": [step for step, _ in pairs], "y": [rounded(value, digits=9) for _, value in pairs]}
+        return {"x": [step for step, _ in pairs], "y": [round_for_json(value, digits=9) for _, value in pairs]}
 
 
-def rounded(value: float | None, digits: int = DIGITS) -> float | int | None:
+def round_for_json(value: float | None, digits: int = DIGITS) -> float | int | None:
     """A short number for JSON, which has no word for what is not finite."""
     if value is None or not math.isfinite(value):
         return None

@@ -6,15 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mt_train.config.secrets import redacted_config
+from mt_train.config.secrets import redact_config
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """``{"train": {"steps": 3}}`` as ``{"train.steps": 3}``."""
     keys: dict[str, Any] = {}
     for name, value in config.items():
         if isinstance(value, Mapping) and value:
-            keys |= flat(value, f"{prefix}{name}.")
+            keys |= flatten(value, f"{prefix}{name}.")
         else:
             keys[f"{prefix}{name}"] = value
     return keys
@@ -25,16 +25,16 @@ def differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
 
     A secret that differs is listed, and stays hidden.
     """
-    plain = [flat(config) for config in configs]
-    shown = [flat(redacted_config(config)) for config in configs]
+    plain = [flatten(config) for config in configs]
+    shown = [flatten(redact_config(config)) for config in configs]
     keys = dict.fromkeys(key for config in plain for key in config)
     return {
-        key: [written(config[key]) if key in config else "–" for config in shown]
+        key: [format_value(config[key]) if key in config else "–" for config in shown]
         for key in keys
         if len({json.dumps(config.get(key, "–"), default=str) for config in plain}) > 1
     }
 
 
-def written(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as one would write it in YAML or on the command line."""
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, default=str)

@@ -31,7 +31,7 @@ def status(run: Run) -> str:
 
 
 def end_of(run: Run) -> str:
-    """What ended a run that is not complete; a run that is killed cannot write it down."""
+    """Return what ended a run that is not complete; a run that is killed cannot write it down."""
     if run.completed:
         return ""
     return f" ({run.ended.get('error') or 'no cause is known'})" if run.ended else " or still running"
@@ -48,7 +48,7 @@ def headline(run: Run) -> Fact:
 
 
 def _perplexity(run: Run, loss: float) -> list[str]:
-    """Of a loss that is a mean over tokens; any other one has none."""
+    """Return the perplexity of a loss that is a mean over tokens; any other one has none."""
     return [f"perplexity {perplexity(loss)}"] if run.loss_unit == NATS_PER_TOKEN else []
 
 
@@ -101,7 +101,7 @@ def _machine(run: Run) -> Iterator[Fact]:
 
 
 def parameters(entries: Any) -> Fact | None:
-    """How many parameters, how many of them are trained, and in which formats."""
+    """Return how many parameters, how many of them are trained, and in which formats."""
     if not isinstance(entries, list):
         return None
     known = [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("count"), int)]

@@ -52,7 +52,7 @@ def contradictions(
     """
     unsaid = _OF_NO_OUTPUT | ours.training
     for key, value in ours.config.items():
-        if key not in unsaid | _PATTERNS.keys() and _said(theirs.get(key)) != _said(value):
+        if key not in unsaid | _PATTERNS.keys() and _value_or_none(theirs.get(key)) != _value_or_none(value):
             yield f"{key} is {theirs.get(key)!r} there and {value!r} {here}"
     for key, pattern in _PATTERNS.items():
         if key in ours.config:
@@ -61,7 +61,7 @@ def contradictions(
             for there, ours_is in sorted(each for each in values if each[0] != each[1]):
                 yield f"{key} is {there} there and {ours_is} {here}"
     for key in sorted(theirs.keys() - ours.config.keys() - unsaid):
-        if _said(theirs[key]) is not None:
+        if _value_or_none(theirs[key]) is not None:
             yield f"{key} is {theirs[key]!r} there, which is not known here"
     if str(theirs.get("init_lora_weights")).startswith(_REWRITING):
         yield (
@@ -78,6 +78,6 @@ def _both(
     return tuple(value_for(pattern, module) or config.get(key) or 8 for config, pattern in each)
 
 
-def _said(value: Any) -> Any:
+def _value_or_none(value: Any) -> Any:
     """``None`` for whatever says nothing."""
     return None if value in (None, False, "none", {}, []) else value

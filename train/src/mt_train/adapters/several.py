@@ -37,7 +37,7 @@ class SeveralAdapters:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that have been added."""
+        """Return the names of the adapters that have been added."""
         return tuple(self._names)
 
     @torch.no_grad()
@@ -53,7 +53,7 @@ class SeveralAdapters:
         layers: dict[str, AdaptedLinear] = {}
         try:
             self._show_base()
-            layers = _injected(self.model, adapter, name)
+            layers = _injected_layers(self.model, adapter, name)
             found = tensors(self.model) if callable(tensors) else tensors
             if getattr(adapter, "rewrites_base", False):
                 _own_base(layers)
@@ -99,19 +99,19 @@ class WeighedLinear(AdaptedLinear):
         self.layers: dict[str, AdaptedLinear]
         self.shares: dict[str, float] = {}
 
-    def adapted(self, x: Tensor) -> Tensor:
+    def adapted_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F)."""
         if list(self.shares.values()) == [1.0]:
-            return self._chosen().adapted(x)
+            return self._active_layer().adapted_output(x)
         plain = out = self.base_output(x)
         for name, share in self.shares.items():
-            out = out + share * (self.layers[name].adapted(x) - plain)
+            out = out + share * (self.layers[name].adapted_output(x) - plain)
         return out
 
     def merged_weight(self) -> Tensor:
         """(F, E), in fp32."""
         if list(self.shares.values()) == [1.0]:
-            return self._chosen().merged_weight()
+            return self._active_layer().merged_weight()
         plain = self.base_weight()
         out = plain.clone()
         for name, share in self.shares.items():
@@ -132,7 +132,7 @@ class WeighedLinear(AdaptedLinear):
             out = out + share * (other - plain)
         return out
 
-    def _chosen(self) -> AdaptedLinear:
+    def _active_layer(self) -> AdaptedLinear:
         return self.layers[next(iter(self.shares))]
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
@@ -141,7 +141,7 @@ class WeighedLinear(AdaptedLinear):
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
 
-def _injected(model: TrainModel, adapter: Adapter, name: str) -> dict[str, AdaptedLinear]:
+def _injected_layers(model: TrainModel, adapter: Adapter, name: str) -> dict[str, AdaptedLinear]:
     """The layers that an adapter has put in. Raises ``UsageError`` where it has done more."""
     before = {each for each, _ in model.named_parameters()}
     adapter.inject(model)

@@ -19,10 +19,10 @@ from mt_train.assemble.parts import Parts
 from mt_train.config.sections import TrainConfig
 from mt_train.data.longest import LongestRows
 from mt_train.engine.engine import Engine
+from mt_train.engine.memory_probe import LocalCollectives, fits, release_memory, reserve_memory
 from mt_train.engine.plan import Plan, make_plan
 from mt_train.engine.processes import Process, smallest
-from mt_train.engine.random_state import kept_random_state
-from mt_train.engine.trial import Alone, fits, give_back, with_less_memory
+from mt_train.engine.random_state import preserve_random_state
 
 SCALE_STEPS = 40
 """Most steps until fp16's loss scale lets one pass, whose moments then take their memory."""
@@ -41,9 +41,9 @@ def with_batch_size(
         return parts, plan
     sizes = _divisors(plan.global_batch_size // plan.data_ranks)
     rows = LongestRows(make_loader(config, data, plan, process), full_length=data.stream is not None)
-    with kept_random_state(), with_less_memory(process):
+    with preserve_random_state(), reserve_memory(process):
         largest = _largest(partial(build, parts, plan=plan), rows, sizes, process)
-    give_back(process)  # an engine holds itself, and must be gone before the run's own is built
+    release_memory(process)  # an engine holds itself, and must be gone before the run's own is built
     if not (rows_at_a_time := smallest(largest)):
         raise UsageError(
             f"train.micro_batch_size=auto: not even one row of {config.train.sequence_len} tokens fits into memory. Set"
@@ -72,12 +72,12 @@ def _largest(build: Callable[[], Engine], rows: LongestRows, sizes: list[int], p
     engine, largest = build(), 0
     if not fits(partial(_first_step, engine, rows.batches(1, sizes[-1]))):
         return largest
-    with Alone() if process.world > 1 else contextlib.nullcontext():  # type: ignore[no-untyped-call]
+    with LocalCollectives() if process.world > 1 else contextlib.nullcontext():  # type: ignore[no-untyped-call]
         for size in sizes:  # from below: an engine cannot be trusted after a failure in the middle of a layer
             if not fits(partial(engine.train_step, rows.batches(size, sizes[-1] // size))):
                 break
             largest = size
-            give_back(process)
+            release_memory(process)
     engine.close()
     return largest
 

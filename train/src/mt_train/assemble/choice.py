@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mt_core.errors import CheckpointError, UsageError
 from mt_train.checkpoint.store import CheckpointStore, find
-from mt_train.config.digits import whole_number
+from mt_train.config.digits import parse_whole_number
 from mt_train.config.files import section_of
 
 
@@ -31,7 +31,7 @@ def chosen(run: Path, which: str) -> list[Path]:
                 " or train with --checkpoint.every-steps a multiple of --eval.every-steps"
             )
         return [best]
-    numbers = [whole_number(word) for word in which.split(",")]
+    numbers = [parse_whole_number(word) for word in which.split(",")]
     found = [saved[number] for number in numbers if number in saved]
     if len(found) < len(numbers):
         steps = ", ".join(map(str, sorted(saved)))

@@ -14,13 +14,13 @@ from mt_train.assemble.parts import Parts
 from mt_train.assemble.sources import evaluation_of, first_rows, read_whole, rows_of
 from mt_train.assemble.stream import open_blocks, refuse_for_streams
 from mt_train.config.run import RunConfig
-from mt_train.config.unused import unused
-from mt_train.data.encoded import EncodedSamples
+from mt_train.config.unused import describe_unused
 from mt_train.data.encoding import Rules, encode
 from mt_train.data.findings import findings, refuse_findings
 from mt_train.data.loader import HeldOut, Loader
-from mt_train.data.measures import compare, count_duplicates, filled, measure, row_of_id
-from mt_train.data.special_texts import spelled_by
+from mt_train.data.measures import compare, count_duplicates, fill_ratios, measure, row_of_id
+from mt_train.data.samples import EncodedSamples
+from mt_train.data.special_texts import special_tokens_of
 from mt_train.data.stream.blocks import Blocks
 from mt_train.data.stream.loader import StreamLoader
 from mt_train.data.templates import build_template
@@ -80,7 +80,7 @@ def read_data(parts: Parts, *, training: bool = False) -> RunData:
     files = cached_files(parts)
     source = parts.rows("train") if files is None else None  # others are opened where they are not in the cache
     objective, rules = _objective(parts, tokenizer)
-    for line in unused(config.data, is_stream=isinstance(source, Stream)):
+    for line in describe_unused(config.data, is_stream=isinstance(source, Stream)):
         first_notice(f"notice: {line}")
     if isinstance(source, Stream):
         refuse_for_streams(config, training=training)
@@ -89,7 +89,7 @@ def read_data(parts: Parts, *, training: bool = False) -> RunData:
     encoded = Encoder(parts, tokenizer, objective, rules, files)
     train = encoded("train", lambda: (rows().train, rows().kept))
     if train.report.rows_read == 1 and rows().is_one_document:
-        train, out = train.parted(float(config.data.eval or 0.0))
+        train, out = train.split_off(float(config.data.eval or 0.0))
         measure(train, rules, ends=not len(out))
         measure(out, rules, begins=False)
     else:
@@ -103,7 +103,7 @@ def with_measures(config: RunConfig, data: RunData) -> RunData:
     for part in (data.train, data.held_out):
         if part.report.known is None:
             count_duplicates(part)
-        part.report.filled = filled(
+        part.report.filled = fill_ratios(
             part,
             sequence_len=config.train.sequence_len,
             rows_at_a_time=together,
@@ -223,7 +223,7 @@ def _rules(config: RunConfig, tokenizer: Tokenizer, template: Template) -> Rules
         truncation=data.truncation,
         on_bad_row=data.on_bad_row,
         max_bad_rows=data.max_bad_rows,
-        special_texts=spelled_by(tokenizer),
+        special_texts=special_tokens_of(tokenizer),
         bos_id=begin[0] if begin else tokenizer.bos_id,
         begins=bool(begin),
         stop_ids=frozenset(() if stop_text else {*eos, *template.stop_ids}),

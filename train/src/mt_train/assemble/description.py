@@ -28,7 +28,7 @@ class Description:
         self._about: dict[str, Any] = {}
 
     def write(self, raw: Mapping[str, Any], lock: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-        """Write all three; a run that goes on is not complete any more. ``about`` has no secrets (``redacted``)."""
+        """Write all three; a run that goes on is not complete any more. ``about`` has no secrets (``redact_values``)."""
         if self._folder is None:
             return
         self._about = dict(about)

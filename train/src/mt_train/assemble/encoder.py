@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from os.path import expanduser
 from pathlib import Path
 
-from mt_core.config.terminal import drawn_on
+from mt_core.config.terminal import drawing_stream
 from mt_core.errors import DataError
 from mt_core.files import cache_root
 from mt_core.model_protocols import Objective
@@ -22,8 +22,8 @@ from mt_train.assemble.parts import Parts
 from mt_train.config.sections import DataConfig
 from mt_train.data.cache import Open, TokenCache, UnusableCacheError
 from mt_train.data.chunks import Progress
-from mt_train.data.encoded import EncodedSamples
 from mt_train.data.encoding import Rules, encode
+from mt_train.data.samples import EncodedSamples
 from mt_train.tracking.logs import first_notice
 
 _LINE_SECONDS = 10.0
@@ -127,6 +127,6 @@ def _bar() -> Iterator[Progress]:
     from rich.progress import Progress as Bar
 
     columns = (TextColumn("encoding rows"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=Console(file=drawn_on(sys.stderr)), transient=True, auto_refresh=False) as bar:
+    with Bar(*columns, console=Console(file=drawing_stream(sys.stderr)), transient=True, auto_refresh=False) as bar:
         task = bar.add_task("rows")
         yield lambda done, total: bar.update(task, completed=done, total=total, refresh=True)

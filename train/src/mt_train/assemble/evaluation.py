@@ -40,7 +40,7 @@ class Evaluation:
             if figures is None:
                 return None
             texts: Sequence[Mapping[str, Any]] = ()
-            with self._engine.averaged():  # on every rank, even if only the first one writes
+            with self._engine.use_averaged_weights():  # on every rank, even if only the first one writes
                 if self._samples is not None:
                     texts = self._samples.write(self._engine.module.model, step, longest=self._longest)
         return figures | self._added_figures(figures, step, texts)

@@ -9,12 +9,12 @@ from torch import nn
 
 from mt_core.adapters.base import Adapter, Probe
 from mt_core.errors import ComponentError, ConfigError, Fault, UsageError, WeightsError
-from mt_core.nn import TrainModel, shared_of, tensor_generator
+from mt_core.nn import TrainModel, sharing_of, tensor_generator
 from mt_train.adapters.folder import CONFIG, AdapterFolder
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import adapter_folder, adapter_weights, is_stated
 from mt_train.checkpoint.manifest import read_manifest
-from mt_train.engine.build import TensorSource, fill_model, gathered, is_partitioned, stored_layers
+from mt_train.engine.build import TensorSource, fill_model, gather_parameters, is_partitioned, stored_layers
 from mt_train.engine.processes import Process
 
 MakeProbe = Callable[[], Probe]
@@ -107,10 +107,10 @@ def _initialise(model: nn.Module, own: set[str], source: TensorSource, seed: int
                 f"{type(module).__name__} at {name} has parameters of the adapter and no initialise(generator) to begin them with"
             )
         for parameter in here:
-            if id(parameter) in fresh and (shared := shared_of(parameter)) is not None:
+            if id(parameter) in fresh and (shared := sharing_of(parameter)) is not None:
                 shared.fill(parameter.data, tensor_generator(seed, f"shared:{shared.key}"))
                 fresh.discard(id(parameter))
-        with gathered(here, write=True):
+        with gather_parameters(here, write=True):
             module.initialise(tensor_generator(seed, name))
         assert not any(is_partitioned(each) for each in here if id(each) in fresh), (
             "own parameters are whole until the engine"

@@ -91,7 +91,7 @@ def _loss(engine: Engine, batch: Batch) -> float:
     device = engine.process.device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(0)
-        figures = engine.evaluate([batch.indexed()])
+        figures = engine.evaluate([batch.with_index()])
     assert figures is not None, "nobody wants to stop"
     return figures["eval_loss"]
 

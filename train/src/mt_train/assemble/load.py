@@ -20,12 +20,14 @@ from mt_train.checkpoint.store import verify
 from mt_train.data.templates import build_template
 from mt_train.engine.build import build_quantized, fill_model, weight_names
 from mt_train.engine.processes import Process
-from mt_train.generation.loaded import Loaded
+from mt_train.generation.loaded_model import LoadedModel
 
 GENERATION_CONFIG = "generation_config.json"
 
 
-def load(parts: Parts, checkpoint: Path | None, say: Callable[[str], None], *, averaged: str | None = None) -> Loaded:
+def load(
+    parts: Parts, checkpoint: Path | None, say: Callable[[str], None], *, averaged: str | None = None
+) -> LoadedModel:
     """Build the model and fill it by name, with the average of a callback where one is named.
 
     No process group and no DeepSpeed are needed.
@@ -38,7 +40,7 @@ def load(parts: Parts, checkpoint: Path | None, say: Callable[[str], None], *, a
         kept = averaged_of(checkpoint, averaged)
         fill_model(model, kept, seed=config.train.seed, process=_process(), only=set(kept))
     template = build_template(tokenizer, config.data)
-    return Loaded(model, tokenizer, config.model.options.max_seq_len, eos_ids, template)
+    return LoadedModel(model, tokenizer, config.model.options.max_seq_len, eos_ids, template)
 
 
 def load_model(parts: Parts, checkpoint: Path | None, say: Callable[[str], None]) -> TrainModel:

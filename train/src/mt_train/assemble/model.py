@@ -21,13 +21,13 @@ from mt_train.engine.build import build_model, build_quantized, fill_model, weig
 from mt_train.engine.compilation import disable_excluded
 from mt_train.engine.engine import Engine
 from mt_train.engine.fused import FusedEngine
+from mt_train.engine.memory_check import refuse_beyond_memory
 from mt_train.engine.pipeline import PipelineEngine
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
-from mt_train.engine.room import refuse_beyond_memory
 from mt_train.engine.sequence import UlyssesAttention, sequence_group
-from mt_train.engine.settings import deepspeed_settings
-from mt_train.engine.stages import build_stage, settled
+from mt_train.engine.settings import deepspeed_config
+from mt_train.engine.stages import add_shared_parameters, build_stage
 from mt_train.engine.step import TrainStep
 
 
@@ -44,7 +44,7 @@ def build_engine(
 ) -> Engine:
     """Everything from the empty model to DeepSpeed. A checkpoint's weights replace those that the config names."""
     config = parts.config
-    settings = deepspeed_settings(plan, config.parallel.deepspeed)
+    settings = deepspeed_config(plan, config.parallel.deepspeed)
     quantizer = parts.quantizer()
     if quantizer is None:
         refuse_beyond_memory(parts.model, plan=plan, process=process)
@@ -64,7 +64,7 @@ def build_engine(
     model.checkpoint_blocks = config.train.activation_checkpointing
     adapter = inject(parts, model, checkpoint=checkpoint, probe=probe and partial(probe, model))
     if stage is not None:
-        stage = settled(stage, process.device)
+        stage = add_shared_parameters(stage, process.device)
     start(parts, model, adapter, names, process=process, checkpoint=checkpoint)
     if config.train.compile:
         disable_excluded()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mt_core.errors import ComponentError
 from mt_train.assemble.parts import Parts
-from mt_train.checkpoint.folder import RECORD, is_inside, recorded
+from mt_train.checkpoint.folder import RECORD, is_inside, read_record
 
 
 def files_of_components(parts: Parts) -> list[str]:
@@ -25,4 +25,4 @@ def files_of_components(parts: Parts) -> list[str]:
 
 def record_files(parts: Parts, output: Path) -> dict[str, list[str]]:
     """Return what ``about.json`` keeps of them: those of the run as it was before it was gone on with, too."""
-    return {RECORD: sorted({*recorded(output), *files_of_components(parts)})}
+    return {RECORD: sorted({*read_record(output), *files_of_components(parts)})}

@@ -23,7 +23,7 @@ from mt_train.config.run import RunConfig
 from mt_train.data.loader import Loader, Position
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process, all_reduce
-from mt_train.engine.random_state import kept_random_state
+from mt_train.engine.random_state import preserve_random_state
 from mt_train.engine.step import TrainStep
 
 
@@ -123,7 +123,7 @@ class ModelProbe:
         was_training = self._model.training
         self._model.eval()
         try:
-            with kept_random_state():
+            with preserve_random_state():
                 yield
         finally:
             self._model.train(was_training)

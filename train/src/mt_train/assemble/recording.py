@@ -9,7 +9,7 @@ from mt_core.protocols import NATS_PER_TOKEN
 from mt_core.tracking.logs import notice
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.samples import SampleWriter
-from mt_train.config.secrets import redacted_config
+from mt_train.config.secrets import redact_config
 from mt_train.loop import Progress
 from mt_train.tracking.console import ProgressLines
 from mt_train.tracking.metrics import MetricsFile, spans
@@ -68,5 +68,5 @@ def _describe_start(checkpoint: Path, progress: Progress, total_steps: int, agai
 
 def _trackers(parts: Parts, output: Path | None, first_step: int) -> list[GuardedTracker]:
     name = output.name if output is not None else parts.stem
-    run = TrackedRun(name=name, output=output, config=redacted_config(parts.config.as_raw()), first_step=first_step)
+    run = TrackedRun(name=name, output=output, config=redact_config(parts.config.as_raw()), first_step=first_step)
     return [GuardedTracker(name, make) for name, make in parts.trackers(run).items()]

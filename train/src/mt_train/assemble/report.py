@@ -17,7 +17,7 @@ from mt_train.assemble.data import RunData
 from mt_train.assemble.parts import Parts
 from mt_train.config.run import RunConfig
 from mt_train.config.sections import DataConfig
-from mt_train.data.report import DataReport
+from mt_train.data.row_statistics import RowStatistics
 from mt_train.engine.build import stored_layers
 from mt_train.engine.engine import Engine
 from mt_train.engine.group_sizes import GroupSize
@@ -97,7 +97,7 @@ def about_run(parts: Parts, engine: Engine, data: RunData, total_steps: int) -> 
     }
 
 
-def describe_batching(data: DataConfig, report: DataReport) -> str:
+def describe_batching(data: DataConfig, report: RowStatistics) -> str:
     """``packing (best_fit), which fills 98.1% of the places in a row (padding to a multiple of 8: 63.2%)``."""
     names = {"packing": f"packing ({data.packing})", "padding": f"padding to a multiple of {data.pad_multiple}"}
     shares = {kind: f"{100 * share:.1f}%" for kind, share in report.filled.items()}

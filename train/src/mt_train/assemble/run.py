@@ -20,7 +20,7 @@ from mt_train.assemble.parts import Parts
 from mt_train.assemble.stopping import Stopper
 from mt_train.checkpoint.folder import open_run_folder
 from mt_train.config.ranks import ranks
-from mt_train.tracking.logs import logged
+from mt_train.tracking.logs import log_to_file
 
 if TYPE_CHECKING:
     from mt_train.assemble.outcome import Outcome
@@ -47,7 +47,7 @@ def run(parts: Parts, options: RunOptions) -> Outcome:
     rank, levels = ranks().rank, parts.config.log
     stopper = Stopper(parts.config.train.max_minutes)
     with ExitStack() as stack:
-        log = stack.enter_context(logged(rank, console=levels.console_level, file=levels.file_level))
+        log = stack.enter_context(log_to_file(rank, console=levels.console_level, file=levels.file_level))
         stack.enter_context(stopper.listening())
         try:
             if rank == 0 and options.output is not None:
@@ -90,9 +90,9 @@ def _owners(parts: Parts) -> dict[str, str]:
 
 
 def _consequence(error: RuntimeError, rank: int) -> WorkerError | None:
-    from mt_train.engine.meeting import lost
+    from mt_train.engine.rendezvous import peer_error
 
-    return lost(error, rank)
+    return peer_error(error, rank)
 
 
 @contextmanager

@@ -13,12 +13,12 @@ from mt_core.protocols import Sample, Tokenizer
 from mt_core.tracking.step_lines import StepLines
 from mt_train.assemble.data import RunData
 from mt_train.config.run import RunConfig
-from mt_train.data.encoded import EncodedSamples
+from mt_train.data.samples import EncodedSamples
 from mt_train.data.templates import build_template
 from mt_train.engine.engine import Engine
 from mt_train.evaluate.figures import prompt_ids
+from mt_train.generation.config import SamplingRules
 from mt_train.generation.decode import Continuation, decode
-from mt_train.generation.rules import SamplingRules
 from mt_train.generation.text import TextStream, earliest
 
 FILE = "samples.jsonl"

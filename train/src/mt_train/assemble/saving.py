@@ -12,7 +12,7 @@ from typing import Any
 from mt_core.errors import UsageError
 from mt_core.groups import whole_shape
 from mt_core.tracking.logs import notice
-from mt_train.checkpoint.store import CheckpointStore, Keep
+from mt_train.checkpoint.store import CheckpointStore, Retention
 from mt_train.config.sections import CheckpointConfig
 from mt_train.engine.build import stored_layers
 from mt_train.engine.engine import Engine
@@ -61,9 +61,9 @@ class Saver:
         Raises ``CheckpointError`` when this save fails, or the one before it did."""
         self.finish()
         settings = self._settings
-        only = self._engine.saved_names() if self.trained_only else None
+        only = self._engine.names_to_save() if self.trained_only else None
         snapshot = take_snapshot(self._engine, copied=self._thread is not None, only=only, others=others)
-        keep = Keep(last=settings.keep_last, best=settings.keep_best, by=settings.best)
+        keep = Retention(last=settings.keep_last, best=settings.keep_best, by=settings.best)
         commit = partial(self._store.save, step, write=snapshot.write, manifest=manifest, keep=keep)
         if self._thread is None:
             self._on_saved(step, commit())
@@ -92,6 +92,6 @@ def _trained_only(engine: Engine, has_base: bool) -> bool:
     """Whether most of the weights are still those of ``model.weights``, and can be read from there again; quantised ones must be."""
     if any(stored_layers(engine.module.model)):
         return True
-    saved = engine.saved_names()
+    saved = engine.names_to_save()
     sizes = {name: math.prod(whole_shape(each)) for name, each in engine.module.model.named_parameters()}
     return has_base and 2 * sum(size for name, size in sizes.items() if name in saved) < sum(sizes.values())

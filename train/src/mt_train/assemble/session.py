@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mt_core.config.secrets import redacted
+from mt_core.config.secrets import redact_values
 from mt_core.events import Control
 from mt_core.protocols import StepRecord
 from mt_core.tracking.logs import notice
@@ -37,9 +37,9 @@ from mt_train.checkpoint.manifest import MANIFEST
 from mt_train.data.loader import Window
 from mt_train.engine.access import AdapterSteps
 from mt_train.engine.engine import Engine
+from mt_train.engine.live_weights import LiveWeights
 from mt_train.engine.processes import agree
-from mt_train.engine.snapshot import kept_tensors, read_snapshot
-from mt_train.engine.trained import LiveWeights
+from mt_train.engine.snapshot import read_callback_tensors, read_snapshot
 from mt_train.loop import Every, LoopHooks, Progress, train
 from mt_train.plugins.lock import locked
 from mt_train.tracking.logs import show
@@ -116,7 +116,7 @@ class Session:
             about = about_run(self.parts, self.engine, self.data, self.total_steps)
             about |= {"from_step": progress.step, "found": self.found}
             files = {} if self.output is None else record_files(self.parts, self.output)
-            self.description.write(self.raw, self.lock, redacted(about) | files)
+            self.description.write(self.raw, self.lock, redact_values(about) | files)
             show(describe_run(about, self.data))
             for text in about["warnings"]:
                 notice(f"warning: {text}")
@@ -270,7 +270,7 @@ class Session:
             notice(note)
         progress = saved_progress(manifest, checkpoint, self.config, self.loader, total_steps=self.total_steps)
         self.events.callbacks.load_state_dict(manifest["callbacks"], str(checkpoint / MANIFEST))
-        self.events.callbacks.load_tensors(kept_tensors(checkpoint))
+        self.events.callbacks.load_tensors(read_callback_tensors(checkpoint))
         if manifest["total_steps"] != self.total_steps and self.process.is_main:
             notice(
                 f"notice: the run now has {self.total_steps} steps instead of {manifest['total_steps']}; the schedule is"

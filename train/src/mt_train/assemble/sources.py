@@ -14,7 +14,7 @@ from mt_core.protocols import Dataset, Stream
 from mt_train.assemble.identity import evaluation_options, naming_eval
 from mt_train.assemble.parts import Parts
 from mt_train.config.run import RunConfig
-from mt_train.data.order import held_out_of
+from mt_train.data.order import split_dataset
 from mt_train.data.stream.reader import RowsInMemory
 
 Indices = Sequence[int] | NDArray[Any]
@@ -49,7 +49,7 @@ def rows_of(parts: Parts, dataset: Dataset | Stream | None) -> Rows:
     assert not isinstance(wanted, str), "a path gives an evaluation"
     if len(everything) == 1 and wanted is not None and wanted < 1:
         return Rows(dataset, everything, dataset, (), is_one_document=True)
-    kept, out = held_out_of(dataset, wanted, count=len(everything))
+    kept, out = split_dataset(dataset, wanted, count=len(everything))
     return Rows(dataset, kept, dataset, out)
 
 

@@ -26,8 +26,8 @@ from mt_train.assemble.session import Session
 from mt_train.assemble.stopping import Stopper
 from mt_train.config.sections import TrainConfig
 from mt_train.engine.plan import Plan, make_plan
-from mt_train.engine.processes import Process, barrier, connected, share_text
-from mt_train.engine.random_state import kept_random_state, seed_everything
+from mt_train.engine.processes import Process, barrier, join_group, share_text
+from mt_train.engine.random_state import preserve_random_state, seed_everything
 from mt_train.tracking.logs import RunLog
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def take_steps(
     # Settings of torch: before DeepSpeed is imported and before the first tensor of the model.
     stack.enter_context(own_torch_settings(config.train, process.device.type))
     # Connection: every step from here on may ask the other processes.
-    deepspeed = stack.enter_context(connected(process, config.parallel.timeout_seconds))
+    deepspeed = stack.enter_context(join_group(process, config.parallel.timeout_seconds))
     # Agreement: one folder, one config, one set of versions, before anything long begins.
     output = _share_folder(output, process, timeout_seconds=config.parallel.timeout_seconds)
     if output is not None and not process.is_main:
@@ -124,7 +124,7 @@ def own_torch_settings(config: TrainConfig, device: str) -> Iterator[None]:
     set_deterministic(config.deterministic)
     torch.set_float32_matmul_precision(matmul_precision(device, tf32=config.tf32))
     try:
-        with kept_random_state():
+        with preserve_random_state():
             yield
     finally:
         set_deterministic(before[0])

@@ -8,8 +8,8 @@ from mt_core.errors import ConfigError, Fault
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Stream
 from mt_train.config.run import RunConfig
-from mt_train.data.encoded import EncodedSamples
 from mt_train.data.encoding import Rules
+from mt_train.data.samples import EncodedSamples
 from mt_train.data.stream.blocks import Blocks
 from mt_train.data.stream.reader import StreamReader
 from mt_train.tracking.logs import first_notice

@@ -22,7 +22,7 @@ from mt_train.config.run import ModelRef
 from mt_train.engine.build import TensorSource
 from mt_train.engine.meta import on_meta
 from mt_train.engine.new_rows import NewRows
-from mt_train.engine.snapshot import kept_tensors
+from mt_train.engine.snapshot import read_callback_tensors
 
 Say = Callable[[str], None]
 
@@ -88,7 +88,7 @@ def is_stated(folder: AdapterFolder, parts: Parts) -> bool:
 
 def averaged_of(checkpoint: Path | None, name: str) -> TensorSource:
     """The averaged weights that a callback keeps in a checkpoint. Raises ``CheckpointError`` where it keeps none."""
-    kept = {} if checkpoint is None else kept_tensors(checkpoint)
+    kept = {} if checkpoint is None else read_callback_tensors(checkpoint)
     if not kept.get(name):
         known = ", ".join(key for key, tensors in kept.items() if tensors) or "none"
         raise CheckpointError(

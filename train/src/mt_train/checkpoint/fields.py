@@ -1,4 +1,4 @@
-"""What the fields of a manifest may be. One that a run wrote is right; others are damaged, edited, or of another program."""
+"""Checks of a manifest's fields. One that a run wrote is right; others are damaged, edited, or of another program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = 80
 Check = Callable[[Any], bool]
 
 
-def shortened(value: Any) -> str:
+def shorten(value: Any) -> str:
     """A value for a message."""
     text = (
         repr(value)
@@ -27,12 +27,12 @@ def shortened(value: Any) -> str:
 
 
 def is_count(value: Any) -> bool:
-    """Whether it is a whole number from 0 on."""
+    """Return whether it is a whole number from 0 on."""
     return type(value) is int and 0 <= value <= LARGEST
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a finite number that a float can hold."""
+    """Return whether it is a finite number that a float can hold."""
     return (type(value) is int and abs(value) <= LARGEST) or (type(value) is float and math.isfinite(value))
 
 
@@ -105,7 +105,7 @@ REQUIRED = ("tokens", "position", "total_steps", "layout", "config", "callbacks"
 
 
 def odd_fields(manifest: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the fields that a manifest has."""
+    """Yield the faults of a manifest's fields."""
     for key, (check, wanted) in FIELDS.items():
         if key in manifest and not check(manifest[key]):
-            yield f"{key} is {shortened(manifest[key])} instead of {wanted}"
+            yield f"{key} is {shorten(manifest[key])} instead of {wanted}"

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from mt_core.errors import CheckpointError
-from mt_core.files.writing import replaced
+from mt_core.files.writing import replace_file
 
 _CHUNK = 4 * 2**20
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -30,7 +30,7 @@ def refuse_special(path: Path) -> None:
 
 def replace_text(path: Path, text: str) -> None:
     """Replace a file by another content at once: a crash leaves the old or the new one."""
-    with replaced(path, durable=True) as file:
+    with replace_file(path, durable=True) as file:
         file.write(text.encode())
 
 
@@ -64,14 +64,14 @@ def sizes(folder: Path) -> dict[str, int]:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether a write failed for want of space. safetensors hides the number in its text."""
+    """Return whether a write failed for want of space. safetensors hides the number in its text."""
     number = error.errno if isinstance(error, OSError) else None
     said = re.search(r"os error (\d+)", str(error))
     return number in _FULL or (said is not None and int(said[1]) in _FULL)
 
 
 def free_bytes(folder: Path) -> int:
-    """What this user may still write to the disk of the folder."""
+    """Return the bytes that this user may still write to the disk of the folder."""
     return shutil.disk_usage(folder).free
 
 

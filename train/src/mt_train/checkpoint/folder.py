@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from mt_core.errors import OutputError
 from mt_core.files.writing import open_new
 from mt_train.checkpoint.files import warn
-from mt_train.checkpoint.lock import held
+from mt_train.checkpoint.lock import hold_lock
 from mt_train.checkpoint.manifest import MANIFEST
 from mt_train.checkpoint.store import has_checkpoint
 
@@ -49,7 +49,7 @@ FOLDERS = {
     "tensorboard": ("events.out.tfevents.*",),
     "checkpoints": ("latest", ".tmp-latest", "step-????????", ".tmp-*step-????????"),
 }
-"""With ``FILES`` everything that the core writes into a run's folder; ``--overwrite`` removes nothing else but what ``recorded`` names."""
+"""With ``FILES`` all that the core writes into a run's folder; ``--overwrite`` removes nothing else but what ``read_record`` names."""
 ABOUT, RECORD = "about.json", "files"
 """Where a run keeps what its components write beside that."""
 
@@ -79,15 +79,15 @@ BEFORE_THE_FIRST_STEP = frozenset(
 def next_run_folder(stem: str, base: Path = Path("runs")) -> Path:
     """``runs/<stem>-NNN`` with the next free number."""
     numbered = re.compile(re.escape(stem) + r"-([0-9]{1,9})")
-    return base / f"{stem}-{_free_number(base, numbered):03d}"
+    return base / f"{stem}-{_next_free_number(base, numbered):03d}"
 
 
 def next_number(base: Path) -> Path:
     """``base/NNN`` with the next free number."""
-    return base / f"{_free_number(base, re.compile('([0-9]{1,9})')):03d}"
+    return base / f"{_next_free_number(base, re.compile('([0-9]{1,9})')):03d}"
 
 
-def _free_number(base: Path, numbered: re.Pattern[str]) -> int:
+def _next_free_number(base: Path, numbered: re.Pattern[str]) -> int:
     names = [path.name for path in base.iterdir()] if base.is_dir() else []
     return 1 + max((int(match[1]) for name in names if (match := numbered.fullmatch(name))), default=0)
 
@@ -112,13 +112,13 @@ def open_run_folder(
         with writing(folder):
             _check(folder, overwrite=replaces, resume=resume, own=own)
             folder.mkdir(parents=True, exist_ok=True)
-            note = stack.enter_context(held(folder / LOCK))
+            note = stack.enter_context(hold_lock(folder / LOCK))
             _check(folder, overwrite=replaces, resume=resume, own=own)  # another run may have come and gone meanwhile
             if anew and not overwrite and has_checkpoint(folder):
                 raise OutputError(f"another run has just saved in {folder}; start again to go on from there")
             _probe(folder)
             if replaces:
-                _clear(folder, {*own, *recorded(folder)})
+                _clear(folder, {*own, *read_record(folder)})
         if note:
             say(note)
         yield folder
@@ -130,7 +130,7 @@ def check_usable(folder: Path, *, overwrite: bool = False, resume: bool = False,
         _check(folder, overwrite=overwrite, resume=resume, own=own)
 
 
-def recorded(folder: Path) -> list[str]:
+def read_record(folder: Path) -> list[str]:
     """Return what components of the run that was here have written, by its own record; nothing where that cannot be read."""
     path = folder / ABOUT
     if path.is_symlink() or not path.is_file():
@@ -143,14 +143,14 @@ def recorded(folder: Path) -> list[str]:
 
 
 def is_inside(name: str) -> bool:
-    """Whether a path is below the folder that it is joined to, whatever that is."""
+    """Return whether a path is below the folder that it is joined to, whatever that is."""
     path = PurePosixPath(name)
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
 
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """What the system refuses in the run's folder, as one ``OutputError``."""
+    """Turn what the system refuses in the run's folder into one ``OutputError``."""
     try:
         yield
     except OSError as error:
@@ -162,7 +162,7 @@ def _check(folder: Path, *, overwrite: bool, resume: bool, own: Collection[str])
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"output {folder} is a file; give a folder")
     content = {path.name for path in folder.iterdir()} - {LOCK} if folder.is_dir() else set()
-    own = {*own, *recorded(folder)}
+    own = {*own, *read_record(folder)}
     if content and not (resume or overwrite or trained_nothing(folder, own)):
         go_on = f"continue it with --resume {folder}, " if has_checkpoint(folder) else ""
         raise OutputError(
@@ -184,7 +184,7 @@ def _check(folder: Path, *, overwrite: bool, resume: bool, own: Collection[str])
 
 
 def trained_nothing(folder: Path, own: Collection[str] = ()) -> bool:
-    """Whether the folder holds what a run leaves that was stopped, or failed, before its first step, and nothing else.
+    """Return whether the folder holds what a run leaves that was stopped, or failed, before its first step, and nothing else.
 
     Such a run is started again by the same command; its logs stay, and what else there is it writes anew. ``own``: what its
     components write.
@@ -221,7 +221,7 @@ def _links(folder: Path, own: Collection[str]) -> Iterator[str]:
 
 
 def _foreign(folder: Path, content: Iterable[str], own: Collection[str]) -> Iterator[str]:
-    """What is not of a run: names within the folder."""
+    """Yield what is not of a run: names within the folder."""
     for name in content:
         path = folder / name
         if path.is_dir() and not path.is_symlink() and name in FOLDERS:
@@ -243,12 +243,12 @@ def _foreign_to_components(folder: Path, name: str, own: Collection[str]) -> Ite
 
 
 def _is_of(name: str, own: Collection[str]) -> bool:
-    """Whether components write a file, or all of the folder that it is in; beside it they leave a staged and a damaged one."""
+    """Return whether components write a file, or all of the folder that it is in; beside it they leave a staged and a damaged one."""
     parents = [name, *(parent.as_posix() for parent in PurePosixPath(name).parents if parent.name)]
-    return any(fnmatchcase(_plain(path), pattern.rstrip("/")) for path in parents for pattern in own)
+    return any(fnmatchcase(_final_name(path), pattern.rstrip("/")) for path in parents for pattern in own)
 
 
-def _plain(name: str) -> str:
+def _final_name(name: str) -> str:
     """``tables/a.csv`` of ``tables/.tmp-a.csv`` and ``tables/a.csv.damaged``."""
     path = PurePosixPath(name)
     return path.with_name(path.name.removeprefix(".tmp-").removesuffix(".damaged") or path.name).as_posix()

@@ -37,7 +37,7 @@ class Holder:
 
     @property
     def lives(self) -> bool:
-        """Whether it certainly still runs, as far as this machine can know."""
+        """Return whether it certainly still runs, as far as this machine can know."""
         here = Holder.this()
         if (self.host, self.boot) != (here.host, here.boot) or self.process == here.process:
             return False
@@ -54,7 +54,7 @@ class Holder:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[str]:
+def hold_lock(path: Path) -> Iterator[str]:
     """Hold the lock file; yields what a person should know of it (an earlier run that was killed), or nothing.
 
     Raises ``OutputError`` that names process and host when another run holds it.
@@ -82,7 +82,7 @@ def refuse_lost(path: Path) -> None:
         text = None
     except OSError:
         return
-    holder = None if text is None else _parsed(text)
+    holder = None if text is None else _parse(text)
     if text is None or (holder is not None and holder != Holder.this()):
         now = "there is another one in its place" if text is not None else "it was removed or moved"
         raise OutputError(
@@ -99,7 +99,7 @@ def _claim(handle: int, path: Path) -> list[str]:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise OutputError(_taken(path, _read_soon(handle))) from error
+        raise OutputError(_describe_holder(path, _read_soon(handle))) from error
     except OSError as error:
         locks = False
         notes.append(
@@ -108,18 +108,18 @@ def _claim(handle: int, path: Path) -> list[str]:
         )
     last = _read(handle)
     if last is not None and not locks and last.lives:
-        raise OutputError(_taken(path, last))
+        raise OutputError(_describe_holder(path, last))
     if last is not None:
         notes.append(f"notice: {last} used {path.parent} and did not end by itself; this run takes the folder over.")
     return notes
 
 
-def _taken(path: Path, holder: Holder | None) -> str:
+def _describe_holder(path: Path, holder: Holder | None) -> str:
     return f"output {path.parent} is in use by {holder or 'another process'}; wait for it, or choose another --output"
 
 
 def _read_soon(handle: int) -> Holder | None:
-    """Who the file names: the holder may have the lock and not yet have written its name."""
+    """Return who the file names: the holder may have the lock and not yet have written its name."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while (holder := _read(handle)) is None and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -127,11 +127,11 @@ def _read_soon(handle: int) -> Holder | None:
 
 
 def _read(handle: int) -> Holder | None:
-    """Who the file names; nobody when it is empty or only half written."""
-    return _parsed(os.pread(handle, _MOST_BYTES, 0))
+    """Return who the file names; nobody when it is empty or only half written."""
+    return _parse(os.pread(handle, _MOST_BYTES, 0))
 
 
-def _parsed(text: bytes) -> Holder | None:
+def _parse(text: bytes) -> Holder | None:
     try:
         content = json.loads(text)
         return Holder(int(content["process"]), str(content["host"]), str(content["boot"]))

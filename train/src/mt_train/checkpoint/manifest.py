@@ -15,7 +15,7 @@ from typing import Any
 
 from mt_core.errors import CheckpointError
 from mt_core.files.writing import sync
-from mt_train.checkpoint.fields import is_count, odd_fields, shortened
+from mt_train.checkpoint.fields import is_count, odd_fields, shorten
 from mt_train.checkpoint.files import sha256, sizes
 from mt_train.checkpoint.tensors import json_text, read_json_text
 
@@ -58,7 +58,7 @@ def write_manifest(
     head = {"format": FORMAT, "step": step, "save_number": save_number}
     path = folder / MANIFEST
     text = json_text(path, {**head, **content, "files": dict(sorted(files.items()))})
-    path.write_text(_sealed(text), encoding="utf-8")
+    path.write_text(_seal(text), encoding="utf-8")
     sync(folder / MANIFEST)
     inner = {folder / parent for name in files for parent in PurePosixPath(name).parents}
     for parent in sorted(inner | {folder}, reverse=True):
@@ -85,7 +85,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _sealed(text: str) -> str:
+def _seal(text: str) -> str:
     """The text of a JSON object with a last key more: the hash of all the rest."""
     body = text.removesuffix("\n}\n")
     return f'{body},\n "{SEAL}": "{_digest(body)}"\n}}\n'
@@ -107,7 +107,7 @@ def _seal_faults(text: str, manifest: Mapping[str, Any]) -> Iterator[str]:
 def _faults_of(manifest: Mapping[str, Any]) -> Iterator[str]:
     for key in ("step", "save_number"):
         if not is_count(manifest.get(key)):
-            yield f"{key} is {shortened(manifest.get(key))} instead of a count"
+            yield f"{key} is {shorten(manifest.get(key))} instead of a count"
     yield from odd_fields(manifest)
     files = manifest.get("files")
     if not isinstance(files, dict):
@@ -143,7 +143,7 @@ def verify(folder: Path, *, share: tuple[int, int] = (0, 1)) -> dict[str, Any]:
 def misfits(
     folder: Path, files: Mapping[str, Mapping[str, Any]], *, share: tuple[int, int] | None = None
 ) -> Iterator[str]:
-    """What is wrong with a checkpoint's files: names and sizes, and every byte of a ``share`` of them.
+    """Yield the faults of a checkpoint's files: names and sizes, and every byte of a ``share`` of them.
 
     Only files that a walk of the folder finds are opened, so no name in a manifest leads out of it.
     """
@@ -166,7 +166,7 @@ def misfits(
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a folder is a checkpoint of ours with every file in place (content unread)."""
+    """Return whether a folder is a checkpoint of ours with every file in place (content unread)."""
     if folder.is_symlink():
         return False
     try:
@@ -177,7 +177,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def others(folder: Path) -> str:
-    """Which other checkpoints stand beside this one, for an error's last sentence."""
+    """Return which other checkpoints stand beside this one, for an error's last sentence."""
     beside = sorted(path.name for path in folder.parent.glob("step-*") if path != folder and is_whole(path))
     if not beside:
         return f"No other checkpoint in {folder.parent} has all of its files."

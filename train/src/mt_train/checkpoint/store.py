@@ -18,7 +18,6 @@ from typing import Any
 from mt_core.errors import CheckpointError
 from mt_core.files.writing import sync
 from mt_train.checkpoint.files import amount, free_bytes, is_full, refuse_special, replace_text, sizes, warn
-from mt_train.checkpoint.keeping import Keep, Saved
 from mt_train.checkpoint.manifest import (
     MANIFEST,
     STEP_FOLDER,
@@ -29,9 +28,10 @@ from mt_train.checkpoint.manifest import (
     verify,
     write_manifest,
 )
+from mt_train.checkpoint.retention import Retention, Saved
 from mt_train.checkpoint.tensors import read_json, write_json
 
-__all__ = ["FOLDER", "LATEST", "MANIFEST", "CheckpointStore", "Keep", "Saved", "find", "step_name", "verify"]
+__all__ = ["FOLDER", "LATEST", "MANIFEST", "CheckpointStore", "Retention", "Saved", "find", "step_name", "verify"]
 
 FOLDER = "checkpoints"
 LATEST = "latest"
@@ -67,7 +67,7 @@ class CheckpointStore:
     # ------------------------------------------------------------------------------------------------------- saving
 
     def save(
-        self, step: int, *, write: Callable[[Path], Iterable[Path]], manifest: Mapping[str, Any], keep: Keep
+        self, step: int, *, write: Callable[[Path], Iterable[Path]], manifest: Mapping[str, Any], keep: Retention
     ) -> Path:
         """Commit one checkpoint; ``write(folder)`` puts this rank's files there and names them. One of this step is replaced.
 
@@ -183,13 +183,13 @@ class CheckpointStore:
         if replaces:
             shutil.rmtree(aside, ignore_errors=True)
 
-    def superfluous(self, keep: Keep) -> list[Saved]:
+    def superfluous(self, keep: Retention) -> list[Saved]:
         """Whole checkpoints of ours beyond those to keep."""
         whole = [found for found in self.saved() if is_whole(found.path)]
-        best = keep.ranked(whole)[: keep.best]
+        best = keep.rank_by_figure(whole)[: keep.best]
         return [found for found in whole[: -keep.last] if found not in best]
 
-    def prune(self, keep: Keep) -> None:
+    def prune(self, keep: Retention) -> None:
         """Remove what is superfluous. What cannot be removed never stops a run."""
         for found in self.superfluous(keep):
             gone = self.folder / f".tmp-gone-{found.path.name.removeprefix('.tmp-replaced-')}"
@@ -221,7 +221,7 @@ class CheckpointStore:
 
     def best(self, by: str) -> Path | None:
         """The checkpoint with the best figure (``eval_loss:min``); ``None`` when none has it."""
-        ranked = Keep(last=1, by=by).ranked(self.saved())
+        ranked = Retention(last=1, by=by).rank_by_figure(self.saved())
         return ranked[0].path if ranked else None
 
     def _last_size(self) -> int:
@@ -229,7 +229,7 @@ class CheckpointStore:
         return next((found.size for found in reversed(self.saved())), 0)
 
     def _place(self, name: str) -> Path:
-        """Where a step's checkpoint is: aside, when a crash came in the middle of replacing it."""
+        """Return where a step's checkpoint is: aside, when a crash came in the middle of replacing it."""
         path, aside = self.folder / name, self.folder / f".tmp-replaced-{name}"
         return aside if aside.is_dir() and not os.path.lexists(path) else path
 
@@ -252,7 +252,7 @@ class CheckpointStore:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a valid manifest says that we wrote this folder."""
+    """Return whether a valid manifest says that we wrote this folder."""
     return not _why_not_ours(path)
 
 
@@ -267,7 +267,7 @@ def _why_not_ours(path: Path) -> str:
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Whether a run was here and saved something: what ``--resume auto`` asks."""
+    """Return whether a run was here and saved something: what ``--resume auto`` asks."""
     checkpoints = folder / FOLDER
     traces = (LATEST, f"step-*/{MANIFEST}", f".tmp-replaced-step-*/{MANIFEST}")
     return any(path for trace in traces for path in checkpoints.glob(trace))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from mt_core.config.strict import strict_json
+from mt_core.config.strict import parse_json
 from mt_core.errors import CheckpointError, WeightsError
 from mt_train.checkpoint.files import refuse_special
 
@@ -67,7 +67,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def json_text(path: Path, content: Any) -> str:
-    """What ``write_json`` writes.
+    """Return the text that ``write_json`` writes.
 
     Raises ``CheckpointError`` for what would not read back as it is: NaN, infinities, keys that are no text.
     """
@@ -101,7 +101,7 @@ def read_json_text(path: Path) -> tuple[str, Any]:
     refuse_special(path)
     try:
         text = path.read_text(encoding="utf-8")
-        return text, strict_json(text)
+        return text, parse_json(text)
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"cannot read {path}: {error}; the file is missing or damaged") from error
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mt_core.config.secrets import redacted
+from mt_core.config.secrets import redact_values
 from mt_core.tracking.logs import notice
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run import RunOptions
@@ -30,7 +30,7 @@ def show_plan(parts: Parts, options: RunOptions, *, world: int, as_json: bool = 
     if picture is not None:
         draw_rates(parts, about, picture)
     if as_json:
-        print(json.dumps(redacted(about), indent=1))  # in ASCII: exact on any console
+        print(json.dumps(redact_values(about), indent=1))  # in ASCII: exact on any console
         return 0
     for text in about["plan"]["notices"]:
         notice(f"notice: {text}")

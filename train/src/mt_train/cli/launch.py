@@ -19,8 +19,8 @@ from mt_core.errors import UsageError, shown
 from mt_core.files.scratch import scratch_folder
 from mt_core.tracking.logs import notice
 from mt_train.assemble.stopping import signals_taken
-from mt_train.cli.culprits import verdict
-from mt_train.config.digits import whole_number
+from mt_train.cli.root_cause import explain_exit
+from mt_train.config.digits import parse_whole_number
 from mt_train.config.files import write_yaml
 from mt_train.config.ranks import MOST_PROCESSES
 
@@ -44,7 +44,7 @@ def process_count(text: str) -> int:
 
 def positive(option: str, text: str, other: str = "") -> int:
     """The number that an option has. Raises ``UsageError`` with what it takes."""
-    count = whole_number(text)
+    count = parse_whole_number(text)
     if not count or count > MOST_PROCESSES:
         raise UsageError(f"{option} takes a number from 1 to {MOST_PROCESSES:,}{other}, got {shown(text)}")
     return count
@@ -62,9 +62,9 @@ def launch(words: Sequence[str], raw: Mapping[str, Any], count: int) -> int:
         argv = ["--config", str(folder / "config.yaml"), *words]
         processes: list[subprocess.Popen[bytes]] = []
         try:
-            with _passed_on(processes):
+            with _pass_signals_on(processes):
                 processes += [_start(argv, rank, count, folder) for rank in range(count)]
-                code, said = verdict(_watch(processes), [process.pid for process in processes], folder)
+                code, said = explain_exit(_watch(processes), [process.pid for process in processes], folder)
         except KeyboardInterrupt:
             return 130
         finally:  # whoever still runs did not end when the others did
@@ -84,7 +84,7 @@ def _refuse_crowd(count: int) -> None:
         )
 
 
-def _passed_on(processes: Sequence[subprocess.Popen[bytes]]) -> AbstractContextManager[None]:
+def _pass_signals_on(processes: Sequence[subprocess.Popen[bytes]]) -> AbstractContextManager[None]:
     """Pass the first signal on to the processes; make the second a ``KeyboardInterrupt``."""
     seen: list[int] = []
 
@@ -121,8 +121,8 @@ def _start(argv: Sequence[str], rank: int, count: int, folder: Path) -> subproce
 
 
 def end_with_launcher() -> None:
-    """When the launcher is killed, this process of its run gets SIGTERM: it saves and ends. Linux only (prctl(2))."""
-    launcher = whole_number(os.environ.get(_LAUNCHER, ""))
+    """Have this process get SIGTERM when its launcher is killed: it then saves and ends. Linux only (prctl(2))."""
+    launcher = parse_whole_number(os.environ.get(_LAUNCHER, ""))
     if not launcher or sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @dataclass(frozen=True)
 class Request:
-    """What a command line and its config file ask for. ``raw`` has the keys of the run, wherever they stood."""
+    """Request made by a command line and its config file. ``raw`` has the keys of the run, wherever they stood."""
 
     flags: Mapping[str, Any]
     raw: dict[str, Any]
@@ -89,13 +89,13 @@ def _train(words: list[str]) -> int:
 def _request(line: CommandLine, kinds: Kinds) -> Request:
     """YAML or JSON under the command line, and which key came from which."""
     flags = {name: expand(value) if name in PATHS else value for name, value in line.flags.items()}
-    stored = _stored(Path(flags["config"])) if "config" in flags else {}
+    stored = _read_stored_config(Path(flags["config"])) if "config" in flags else {}
     origins = dict.fromkeys(dotted_keys(stored), str(flags.get("config", "")))
     origins |= dict.fromkeys(dotted_keys(line.raw), "command line")
     return Request(flags, merge(stored, line.raw, kinds), origins)
 
 
-def _stored(config: Path) -> dict[str, Any]:
+def _read_stored_config(config: Path) -> dict[str, Any]:
     """A config file; that of a run repeats it, so its plugins must be here, and other versions are told."""
     if config.name == RUN_FILE and (note := check_lock(config.parent)):
         first_notice(note)
@@ -104,10 +104,10 @@ def _stored(config: Path) -> dict[str, Any]:
 
 def train_once(request: Request, host: PluginHost) -> int:
     """One run: here, or in several processes of this machine."""
-    resolved, checkpoint = _resolved(request, host)
+    resolved, checkpoint = _resolve(request, host)
     flags = request.flags
     if "print_config" in flags:
-        print(redact(annotated(resolved)), end="")
+        print(redact(annotate_config(resolved)), end="")
         return 0
     output = _output(request, resolved, checkpoint)
     if output is not None and checkpoint is not None and is_finished(output, resolved.config, checkpoint):
@@ -177,15 +177,15 @@ def _options(request: Request, checkpoint: Path | None, output: Path | None) -> 
     )
 
 
-def _resolved(request: Request, host: PluginHost) -> tuple[Resolved, Path | None]:
-    folder = _resumed_folder(request)
+def _resolve(request: Request, host: PluginHost) -> tuple[Resolved, Path | None]:
+    folder = _find_resumed_folder(request)
     if folder is None:
         return resolve(request.raw, host, request.origins), None
     return resolve_resumed(request.raw, folder, host, request.origins)
 
 
-def _resumed_folder(request: Request) -> Path | None:
-    """What ``--resume`` means: a run or checkpoint; with ``auto`` the output's own run, if it has saved anything."""
+def _find_resumed_folder(request: Request) -> Path | None:
+    """Return the folder that ``--resume`` means: a run or checkpoint; with ``auto`` the output's own run, if it has saved anything."""
     wish = request.flags.get("resume")
     if wish is None:
         return None
@@ -212,11 +212,11 @@ def _output(request: Request, resolved: Resolved, checkpoint: Path | None) -> Pa
 
 
 def _is_run(folder: Path | None) -> bool:
-    """Whether a run was here: one that ``--resume auto`` starts anew, since it saved nothing."""
+    """Return whether a run was here: one that ``--resume auto`` starts anew, since it saved nothing."""
     return folder is not None and any((folder / name).is_file() for name in ("run.yaml", LOCK))
 
 
-def annotated(resolved: Resolved) -> str:
+def annotate_config(resolved: Resolved) -> str:
     """The resolved config as YAML, each value with where it came from."""
     lines, section = [], ""
     for text in write_yaml(resolved.config.as_raw()).splitlines():

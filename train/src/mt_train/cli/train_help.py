@@ -78,7 +78,7 @@ def _slot(host: PluginHost, kind: Kind, name: str | None) -> str:
 
 
 def _several(host: PluginHost, key: str, kind: str, given: Any) -> str:
-    """Those that are named, with their options, and the names of the others."""
+    """List the components that are named, with their options, and the names of the others."""
     installed = ", ".join(offer.component.name for offer in host.offers(kind)) or "none"
     named = merge({}, {key: given or {}}, host.kinds)[key]
     lines = [f"--{key.replace('_', '-')} NAME,NAME (installed: {installed}; name some to see their options)"]
@@ -103,14 +103,14 @@ def options(prefix: str, config: type[MtConfig]) -> list[str]:
 
 def _option(prefix: str, name: str, field: FieldInfo) -> str:
     flag = f"--{prefix}.{name}".replace("_", "-")
-    default = "" if field.is_required() else f" (default: {_shown(field.get_default(call_default_factory=True))})"
+    default = "" if field.is_required() else f" (default: {_format(field.get_default(call_default_factory=True))})"
     return f"  {flag:<34} {field.description or ''}{default}"
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, MtConfig):
         return (
-            ", ".join(f"{key}: {_shown(item)}" for key, item in value.model_dump(exclude_defaults=True).items())
+            ", ".join(f"{key}: {_format(item)}" for key, item in value.model_dump(exclude_defaults=True).items())
             or "none"
         )
     return (

@@ -1,4 +1,4 @@
-"""What a Python program passes to the calls of ``api``, checked where it comes in: parameter, got and allowed in one message."""
+"""Arguments of the calls of ``api``, checked where they come in: parameter, got and allowed in one message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def flag(call: str, parameter: str, value: object) -> bool:
     return value
 
 
-def whole_number(call: str, parameter: str, value: object, least: int, most: int | None = None) -> int:
+def check_whole_number(call: str, parameter: str, value: object, least: int, most: int | None = None) -> int:
     """A whole number from ``least`` on, up to ``most`` where that is given."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
         allowed = f"from {least} on" if most is None else f"from {least} to {most:,}"

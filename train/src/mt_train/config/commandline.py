@@ -16,7 +16,7 @@ from mt_core.config.base import NOTHING
 from mt_core.errors import UsageError, shown
 from mt_core.kinds import CORE_KINDS, Kinds
 from mt_train.config.files import PlainLoader, yaml_problem
-from mt_train.config.keys import underscored
+from mt_train.config.keys import underscore_keys
 from mt_train.config.plain import check_plain
 from mt_train.config.run import SECTIONS
 
@@ -121,7 +121,7 @@ def parse_value(text: str, key: str) -> Any:
 
 
 def _scalar(text: str, key: str) -> Any:
-    """What YAML takes for a number, a truth value or null; any other text as it is."""
+    """Parse what YAML takes for a number, a truth value or null; return any other text as it is."""
     loader, word = PlainLoader(""), text.strip()
     tag = loader.seems(word)
     if tag == _NULL_TAG:
@@ -135,7 +135,7 @@ def _scalar(text: str, key: str) -> Any:
 
 
 class _PatternLoader(PlainLoader):
-    """In which ``[*.q_proj]`` is a pattern: there is nothing on a command line that an alias could stand for."""
+    """Loader that takes ``[*.q_proj]`` for a pattern: there is nothing on a command line that an alias could stand for."""
 
     def fetch_alias(self) -> None:
         self.fetch_plain()
@@ -240,7 +240,7 @@ def _over(below: Any, options: Any) -> Any:
 
 
 def _slots(raw: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
-    return {key: _slot(key, value, kinds) for key, value in underscored(raw, "the config").items()}
+    return {key: _slot(key, value, kinds) for key, value in underscore_keys(raw, "the config").items()}
 
 
 def _slot(key: str, value: Any, kinds: Kinds) -> Any:
@@ -253,13 +253,15 @@ def _slot(key: str, value: Any, kinds: Kinds) -> Any:
         return {}
     if key in kinds.slots and isinstance(value, str):
         return {"name": value}
-    return underscored(value, key) if isinstance(value, Mapping) else value
+    return underscore_keys(value, key) if isinstance(value, Mapping) else value
 
 
 def _by_name(value: Any) -> Any:
     """``[a, {name: b, option: 1}]`` → ``{a: {}, b: {option: 1}}``; what is no such list, or names one twice, stays for ``resolve``."""
     if isinstance(value, Mapping):
-        return {name: {} if options is None else options for name, options in underscored(value, "the config").items()}
+        return {
+            name: {} if options is None else options for name, options in underscore_keys(value, "the config").items()
+        }
     items = value if isinstance(value, list | tuple) else []
     entries = [{"name": item} if isinstance(item, str) else item for item in items]
     named = {_key(str(each["name"])): {**each} for each in entries if isinstance(each, Mapping) and "name" in each}

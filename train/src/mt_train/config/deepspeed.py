@@ -29,7 +29,7 @@ SAID_BY = {
 """Key of DeepSpeed's → the key of a run that says it."""
 
 
-def _whole(value: Any) -> Any:
+def _read_whole(value: Any) -> Any:
     """``5e8``, as everybody writes it in DeepSpeed's JSON: a float, and to YAML a text."""
     try:
         number = float(value) if isinstance(value, str) else value
@@ -38,15 +38,15 @@ def _whole(value: Any) -> Any:
     return int(number) if isinstance(number, float) and number.is_integer() else value
 
 
-Count = Annotated[int, BeforeValidator(_whole), Strict()]
+Count = Annotated[int, BeforeValidator(_read_whole), Strict()]
 
 
 class _Own(MtConfig):
-    """What is ``None`` stays as this framework sets it."""
+    """Keys of DeepSpeed's config; one that is ``None`` stays as this framework sets it."""
 
     @model_validator(mode="before")
     @classmethod
-    def _said_once(cls, raw: Any) -> Any:
+    def _refuse_repetition(cls, raw: Any) -> Any:
         said = [key for key in raw if key in SAID_BY] if isinstance(raw, dict) else []
         if said:
             raise ValueError(f"{said[0]} is for the run to say; set {SAID_BY[said[0]]}")

@@ -7,7 +7,7 @@ import re
 _DIGITS = re.compile(r"[0-9]{1,9}")
 
 
-def whole_number(text: str) -> int | None:
+def parse_whole_number(text: str) -> int | None:
     """The number that a text of one to nine ASCII digits is; ``None`` for any other.
 
     ``str.isdigit`` says yes to ``²``, which ``int`` refuses, and to thousands of digits, which it refuses too.

@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from mt_core.config.strict import strict_json
+from mt_core.config.strict import parse_json
 from mt_core.errors import UsageError, cut
-from mt_train.config.keys import underscored
+from mt_train.config.keys import underscore_keys
 from mt_train.config.plain import MOST_BITS, MOST_LEVELS, check_plain
 from mt_train.config.reading import read_small_text
 
@@ -120,7 +120,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UsageError(f"{path}: a config is a mapping of keys, got a {type(content).__name__}; see docs/start.md")
     check_plain(content, str(path), MOST_VALUES)
-    return {name: _underscored(value, path) for name, value in underscored(content, str(path)).items()}
+    return {name: _underscore_keys(value, path) for name, value in underscore_keys(content, str(path)).items()}
 
 
 def section_of(path: Path, name: str) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _yaml(text: str, path: Path) -> Any:
 
 
 def yaml_problem(error: yaml.YAMLError) -> str:
-    """What is wrong, in one line, with what to do where the library's own words do not say it."""
+    """Describe the fault in one line, with what to do where the library's own words do not say it."""
     problem = re.sub(r"\s+", " ", str(getattr(error, "problem", None) or error).strip())
     return problem + next((f"; {fix}" for words, fix in _FIXES.items() if words in problem), "")
 
@@ -169,7 +169,7 @@ _FIXES = {
 
 def _json(text: str, path: Path) -> Any:
     try:
-        return strict_json(text)
+        return parse_json(text)
     except json.JSONDecodeError as error:
         raise UsageError(f"{path}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from error
     except RecursionError as error:
@@ -178,19 +178,19 @@ def _json(text: str, path: Path) -> Any:
         raise UsageError(f"{path}: {error}; write each key once, and numbers as JSON does") from error
 
 
-def _underscored(value: Any, path: Path) -> Any:
-    return underscored(value, str(path)) if isinstance(value, dict) else value
+def _underscore_keys(value: Any, path: Path) -> Any:
+    return underscore_keys(value, str(path)) if isinstance(value, dict) else value
 
 
 def write_yaml(content: dict[str, Any]) -> str:
     """YAML text in the order given; tuples as lists."""
-    return yaml.safe_dump(_plain(content), sort_keys=False, allow_unicode=True, width=120)
+    return yaml.safe_dump(_plain_value(content), sort_keys=False, allow_unicode=True, width=120)
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _plain_value(item) for key, item in value.items()}
+    return [_plain_value(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def as_read(raw: Mapping[str, Any]) -> dict[str, Any]:

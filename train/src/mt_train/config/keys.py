@@ -10,7 +10,7 @@ from mt_core.kinds import CORE_KINDS
 from mt_train.config.run import SECTIONS
 
 
-def underscored(content: Mapping[Any, Any], source: str) -> dict[str, Any]:
+def underscore_keys(content: Mapping[Any, Any], source: str) -> dict[str, Any]:
     """The mapping with ``-`` in its keys read as ``_``. Raises ``UsageError`` where two keys are one then."""
     named: dict[str, Any] = {}
     for key, value in content.items():

@@ -17,7 +17,7 @@ _NAMED = re.compile(r"@([A-Za-z0-9_][A-Za-z0-9_-]*)(/.*)?", re.DOTALL)
 
 
 def names_file() -> Path:
-    """Where names are looked up: ``MT_PATHS``, else ``~/.config/mt/paths.yaml``."""
+    """Return where names are looked up: ``MT_PATHS``, else ``~/.config/mt/paths.yaml``."""
     return Path(expanduser(os.environ.get(VARIABLE) or "~/.config/mt/paths.yaml"))
 
 

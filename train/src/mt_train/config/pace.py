@@ -1,4 +1,4 @@
-"""When something is done: every so many steps, or every so many passes over the rows."""
+"""Intervals: every so many steps, or every so many passes over the rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mt_core.config.base import NOTHING, MtConfig
 
 
 class Paced(MtConfig):
-    """What is done every so often, and at the end."""
+    """Interval of what is done every so often, and at the end."""
 
     every_steps: int | None
     every_epochs: int | None

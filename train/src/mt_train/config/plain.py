@@ -1,4 +1,4 @@
-"""What a config may be made of: plain data, of a size that a person could have written."""
+"""Bounds of a config: plain data, of a size that a person could have written."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _REPEATED = " (what an alias repeats counts each time)"
 
 
 def _odd(value: Any) -> str:
-    """What is wrong with a number or a text, with what to do; nothing for any other value."""
+    """Describe the fault of a number or a text, and its remedy; nothing for any other value."""
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
         return (
             f"{shown(value)} is beyond {MOST_BITS} bits; write a smaller number, or quotes around it where it is text"

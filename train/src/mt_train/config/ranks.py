@@ -1,4 +1,4 @@
-"""Which process of a run this is, as a launcher says it in the environment.
+"""Rank of this process, as a launcher says it in the environment.
 
 The names are torchrun's: https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mt_core.errors import UsageError
-from mt_train.config.digits import whole_number
+from mt_train.config.digits import parse_whole_number
 
 MOST_PROCESSES = 100_000
 """Above this a number of processes is a slip, and lists of ranks would take the memory of the machine."""
@@ -27,7 +27,7 @@ class Ranks:
 
 
 def ranks(*, planned: bool = False) -> Ranks:
-    """What ``RANK``, ``WORLD_SIZE`` and ``LOCAL_RANK`` say; alone without them. Raises ``UsageError`` for what they cannot be.
+    """Read ``RANK``, ``WORLD_SIZE`` and ``LOCAL_RANK``; one process without them. Raises ``UsageError`` for what they cannot be.
 
     A run that is only ``planned`` needs no ``RANK``: ``WORLD_SIZE=64 mt-train --dry-run`` is the plan of 64 processes.
     """
@@ -62,4 +62,4 @@ def _faults(environment: Mapping[str, str], *, planned: bool) -> Iterator[str]:
 
 
 def _read(environment: Mapping[str, str], name: str, default: int) -> int | None:
-    return whole_number(environment[name]) if name in environment else default
+    return parse_whole_number(environment[name]) if name in environment else default

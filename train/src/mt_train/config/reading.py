@@ -40,7 +40,7 @@ def read_small(path: Path, most: int = MOST_BYTES) -> bytes:
 
 
 def read_small_text(path: Path, encoding: str = "utf-8", *, most: int = MOST_BYTES) -> str:
-    """The same as text, every end of a line as a newline. Raises ``UnicodeDecodeError`` too."""
+    """Read a small file as text, every end of a line as a newline. Raises ``UnicodeDecodeError`` too."""
     return read_small(path, most).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mt_core.config.secrets import HIDDEN, is_secret, redact, redacted
+from mt_core.config.secrets import HIDDEN, is_secret, redact, redact_values
 
 
-def redacted_config(value: Any, key: str = "") -> Any:
+def redact_config(value: Any, key: str = "") -> Any:
     """A config for other eyes: every text redacted, and what stands under the name of a secret hidden."""
     if is_secret(key, value):
         return HIDDEN
     if isinstance(value, Mapping):
-        return {name: redacted_config(item, str(name)) for name, item in value.items()}
+        return {name: redact_config(item, str(name)) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [redacted_config(item) for item in value]
-    return redacted(value)
+        return [redact_config(item) for item in value]
+    return redact_values(value)
 
 
 def secret_keys(raw: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

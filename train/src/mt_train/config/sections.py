@@ -118,7 +118,7 @@ class DataConfig(MtConfig):
 
     @field_validator("template")
     @classmethod
-    def _known(cls, value: str | None) -> str | None:
+    def _check_known(cls, value: str | None) -> str | None:
         return None if value is None else template_source(value)
 
     @field_validator("eval", mode="before")

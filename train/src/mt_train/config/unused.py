@@ -17,7 +17,7 @@ _NEEDS = {
 _OF_STREAMS, _OF_FILES = ("shuffle_buffer",), ("workers",)
 
 
-def unused(data: DataConfig, *, is_stream: bool) -> Iterator[str]:
+def describe_unused(data: DataConfig, *, is_stream: bool) -> Iterator[str]:
     """A line for each."""
     for key, (other, value) in _NEEDS.items():
         if _is_set(data, key) and getattr(data, other) != value:

@@ -1,6 +1,6 @@
 """The token cache: encoded rows in files, in a folder whose name is a hash of everything that they follow from.
 
-``KEY/meta.json``, ``hashes``, ``known`` and a file for each column (``data/encoded.py``), mapped into memory. While it is made,
+``KEY/meta.json``, ``hashes``, ``known`` and a file for each column (``data/samples.py``), mapped into memory. While it is made,
 ``KEY.building`` holds chunks, and ``KEY.lock`` is held by the one process that makes it (``locks.py``); others wait for it.
 A kill loses a chunk. ``meta.json`` has the size and the CRC-32 of every other file, and of itself: they are read once, when a
 process begins to use the rows, and rows that are not what was written are encoded anew.
@@ -27,11 +27,11 @@ from mt_core.errors import DataError
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Dataset
 from mt_train.data.chunks import Progress, Work, encode_chunks, read_chunk
-from mt_train.data.encoded import COLUMNS, ENDS, EncodedSamples, dtype_of
 from mt_train.data.encoding import Rules, refuse_bad_rows
-from mt_train.data.locks import folder_held, held, share
+from mt_train.data.locks import folder_held, hold_lock, share
 from mt_train.data.measures import count_duplicates
-from mt_train.data.report import DataReport
+from mt_train.data.row_statistics import RowStatistics
+from mt_train.data.samples import COLUMNS, ENDS, EncodedSamples, dtype_of
 
 META = "meta.json"
 HASHES, KNOWN, HASH = "hashes", "known", np.dtype("<u8")
@@ -73,7 +73,7 @@ class TokenCache:
         try:
             while (samples := self._use(folder)) is None:
                 self.root.mkdir(parents=True, exist_ok=True)
-                with held(lock_of(folder), self.say):
+                with hold_lock(lock_of(folder), self.say):
                     if not is_complete(folder):
                         self._make(folder, source, objective, rules, check)
         except OSError as error:
@@ -116,12 +116,12 @@ def lock_of(folder: Path) -> Path:
 
 
 def building_of(folder: Path) -> Path:
-    """Where its chunks are while it is made."""
+    """Return where its chunks are while it is made."""
     return folder.with_name(f"{folder.name}.building")
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether there is something to open."""
+    """Return whether there is something to open."""
     return (folder / META).is_file()
 
 
@@ -147,16 +147,16 @@ def merge(chunks: Sequence[Path], folder: Path, rules: Rules) -> None:
     finally:
         for file in files.values():
             file.close()
-    report = DataReport.total(reports)
+    report = RowStatistics.total(reports)
     refuse_bad_rows(report, rules)
     report.hashes = np.empty(0, HASH) if report.hashes is None else report.hashes  # of no chunk at all
-    samples = EncodedSamples(_mapped(folder), report)
+    samples = EncodedSamples(_map_columns(folder), report)
     count_duplicates(samples)
     for name, values in ((HASHES, report.hashes), (KNOWN, report.known)):
         _write(folder / name, np.asarray(values, HASH).tobytes())
     told = {"report": report.as_dict(), "fingerprint": samples.fingerprint()}
     told["files"] = {name: list(checksum(folder / name)) for name in (*COLUMNS, HASHES, KNOWN)}
-    _write(folder / META, sealed(json.dumps(told)))
+    _write(folder / META, seal(json.dumps(told)))
 
 
 def checksum(path: Path) -> tuple[int, int]:
@@ -168,14 +168,14 @@ def checksum(path: Path) -> tuple[int, int]:
     return size, value
 
 
-def sealed(text: str) -> bytes:
+def seal(text: str) -> bytes:
     """A line of JSON, and a line with its CRC-32."""
     line = text.encode() + b"\n"
     return line + b"%08x\n" % zlib.crc32(line)
 
 
-def _unsealed(content: bytes) -> dict[str, Any]:
-    """What was sealed. Raises ``ValueError`` when it is something else."""
+def _unseal(content: bytes) -> dict[str, Any]:
+    """Return what was sealed. Raises ``ValueError`` when it is something else."""
     line, newline, seal = content.partition(b"\n")
     if seal != b"%08x\n" % zlib.crc32(line + newline):
         raise ValueError("the last line is not the checksum of the first")
@@ -228,29 +228,29 @@ def use(folder: Path) -> EncodedSamples | None:
 def open_samples(folder: Path) -> EncodedSamples:
     """The samples of a complete folder, mapped: nothing is read before it is used. Raises ``DamagedCacheError`` where that shows."""
     try:
-        meta = _unsealed((folder / META).read_bytes())
-        columns = _mapped(folder)
-        report = DataReport.from_dict(meta["report"])
+        meta = _unseal((folder / META).read_bytes())
+        columns = _map_columns(folder)
+        report = RowStatistics.from_dict(meta["report"])
         report.hashes, report.known = hashes, known = [_column(folder / name, HASH) for name in (HASHES, KNOWN)]
         samples = EncodedSamples(columns, report, meta["fingerprint"])
         ends = {name: int(columns[name][-1]) for name in ENDS}
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise _damaged(folder) from error
+        raise _damage_error(folder) from error
     whole = all(len(columns[target]) == ends[name] for name, target in ENDS.items())
     if not whole or not len(samples) == report.samples == len(hashes) or not bool(len(known)) == bool(len(hashes)):
-        raise _damaged(folder)
+        raise _damage_error(folder)
     return samples
 
 
 def _verify(folder: Path) -> None:
     """Read every file of an opened folder. Raises ``DamagedCacheError`` when one is not what was written."""
     try:
-        written = _unsealed((folder / META).read_bytes()).get("files")
+        written = _unseal((folder / META).read_bytes()).get("files")
         found = {name: list(checksum(folder / name)) for name in (*COLUMNS, HASHES, KNOWN)}
     except (FileNotFoundError, ValueError) as error:
-        raise _damaged(folder) from error
+        raise _damage_error(folder) from error
     if found != written:
-        raise _damaged(folder)
+        raise _damage_error(folder)
 
 
 def discard(folder: Path) -> None:
@@ -275,11 +275,11 @@ def _is_sound(folder: Path) -> bool:
     return True
 
 
-def _damaged(folder: Path) -> DamagedCacheError:
+def _damage_error(folder: Path) -> DamagedCacheError:
     return DamagedCacheError(f"{folder}, of the token cache, is damaged")
 
 
-def _mapped(folder: Path) -> dict[str, NDArray[Any]]:
+def _map_columns(folder: Path) -> dict[str, NDArray[Any]]:
     return {name: _column(folder / name, dtype_of(name)) for name in COLUMNS}
 
 

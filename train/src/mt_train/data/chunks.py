@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from mt_core.errors import DataError, refuse_exit
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Dataset
-from mt_train.data.encoded import COLUMNS, EncodedSamples
 from mt_train.data.encoding import Rules, encode
-from mt_train.data.report import DataReport
+from mt_train.data.row_statistics import RowStatistics
+from mt_train.data.samples import COLUMNS, EncodedSamples
 
 CHUNK_ROWS = 2048
 """Rows of a chunk: enough that writing it costs nothing, few enough that a kill loses little."""
@@ -61,7 +61,7 @@ class Work:
         return self.folder / f"chunk-{number:06}.npz"
 
     def is_done(self, number: int) -> bool:
-        """Whether a chunk is there that these rules would make: another run may have skipped bad rows that are an error here."""
+        """Return whether a chunk is there that these rules would make: another run may have skipped bad rows that are an error here."""
         chunk = read_chunk(self.path(number))
         return chunk is not None and not (chunk.report.bad_rows and self.rules.on_bad_row == "error")
 
@@ -85,7 +85,7 @@ def write_chunk(path: Path, samples: EncodedSamples) -> None:
 
 
 def read_chunk(path: Path) -> EncodedSamples | None:
-    """What ``write_chunk`` wrote; nothing where there is no such file, or its hash says that it is damaged."""
+    """Read what ``write_chunk`` wrote; nothing where there is no such file, or its hash says that it is damaged."""
     try:
         content = memoryview(path.read_bytes())
     except FileNotFoundError:
@@ -95,7 +95,7 @@ def read_chunk(path: Path) -> EncodedSamples | None:
         return None
     with np.load(io.BytesIO(archive), allow_pickle=False) as stored:
         columns = {name: stored[name] for name in COLUMNS}
-        report = DataReport.from_dict(json.loads(stored["report"].tobytes()))
+        report = RowStatistics.from_dict(json.loads(stored["report"].tobytes()))
         report.hashes = stored["hashes"]
     return EncodedSamples(columns, report)
 
@@ -130,7 +130,7 @@ def _each(work: Work, numbers: Sequence[int], workers: int) -> Iterator[None]:
 
 
 def can_fork() -> bool:
-    """Whether a copy of this process may encode: a lock that another thread holds would stay locked in it for good.
+    """Return whether a copy of this process may encode: a lock that another thread holds would stay locked in it for good.
 
     Threads of native libraries do not matter, since rows are encoded without torch.
     """

@@ -1,4 +1,4 @@
-"""From rows to samples: columns renamed, encoded by the objective, fitted to the longest length, counted."""
+"""Encoding of rows into samples: columns renamed, encoded by the objective, fitted to the longest length, counted."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
-from mt_core.data.shapes import renamed
+from mt_core.data.shapes import rename_columns
 from mt_core.errors import DataError
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Dataset, Rejected, Row, Sample
-from mt_train.data.encoded import EncodedSamples
 from mt_train.data.lengths import Lengths, fit
 from mt_train.data.measures import measure
-from mt_train.data.outcomes import Outcome, outcomes
-from mt_train.data.report import NO_TRAINED_TOKEN, DataReport
-from mt_train.data.special_texts import speller
+from mt_train.data.outcomes import Outcome, encode_rows
+from mt_train.data.row_statistics import NO_TRAINED_TOKEN, RowStatistics
+from mt_train.data.samples import EncodedSamples
+from mt_train.data.special_texts import special_token_finder
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules(Lengths):
-    """What holds for every row, whatever its source and objective (the ``data`` section)."""
+    """Rules for every row, whatever its source and objective (the ``data`` section)."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
     on_bad_row: Literal["error", "skip"] = "error"
@@ -32,15 +32,15 @@ class Rules(Lengths):
 
 def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules: Rules) -> EncodedSamples:
     """Encode the rows at ``indices``; a pure function, whose reports add up. Raises ``DataError`` for a bad row, or too many."""
-    samples, spells = EncodedSamples(), speller(rules.special_texts)
+    samples, spells = EncodedSamples(), special_token_finder(rules.special_texts)
 
     def read(index: int) -> Row:
-        row = renamed(dataset.row(index), rules.columns)
+        row = rename_columns(dataset.row(index), rules.columns)
         if spells(row):
             samples.report.spells(row["id"])
         return row
 
-    for outcome in outcomes(read, indices, objective):
+    for outcome in encode_rows(read, indices, objective):
         samples.report.rows_read += 1
         try:
             _add(samples, outcome, rules)
@@ -53,7 +53,7 @@ def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules
     return samples
 
 
-def refuse_bad_rows(report: DataReport, rules: Rules) -> None:
+def refuse_bad_rows(report: RowStatistics, rules: Rules) -> None:
     """Raise ``DataError`` as encoding would have: for the first bad row, or for more of them than ``data.max_bad_rows``."""
     most = rules.max_bad_rows
     if report.bad_rows and rules.on_bad_row == "error":

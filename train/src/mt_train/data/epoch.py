@@ -25,7 +25,7 @@ class EpochRows:
 
     def __len__(self) -> int:
         while len(self._begins) <= self._windows:
-            self._grouped(len(self._begins) - 1)
+            self._group(len(self._begins) - 1)
         return self._begins[-1]
 
     def cut(self, start: int, count: int) -> list[Group]:
@@ -34,7 +34,7 @@ class EpochRows:
         while len(rows) < count and self.has(start):
             number = bisect_right(self._begins, start) - 1
             first = start - self._begins[number]
-            rows.extend(self._grouped(number)[first : first + count - len(rows)])
+            rows.extend(self._group(number)[first : first + count - len(rows)])
             start = self._begins[number + 1]
         return rows
 
@@ -43,12 +43,12 @@ class EpochRows:
         return -(-len(self._order) // self._window)
 
     def has(self, row: int) -> bool:
-        """Whether there is a row of this number; goes on until the window that has the row is known."""
+        """Return whether there is a row of this number; goes on until the window that has the row is known."""
         while row >= self._begins[-1] and len(self._begins) <= self._windows:
-            self._grouped(len(self._begins) - 1)
+            self._group(len(self._begins) - 1)
         return row < self._begins[-1]
 
-    def _grouped(self, number: int) -> Sequence[Group]:
+    def _group(self, number: int) -> Sequence[Group]:
         if self._latest[0] != number:
             start = number * self._window
             self._latest = number, self._grouping(self._order[start : start + self._window], start)

@@ -1,4 +1,4 @@
-"""What a report has to warn of: one table of thresholds."""
+"""Findings that row statistics warn of: one table of thresholds."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from mt_core.errors import DataError
-from mt_train.data import report as kinds
-from mt_train.data.report import DataReport
+from mt_train.data import row_statistics as kinds
+from mt_train.data.row_statistics import RowStatistics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,26 +18,26 @@ class Threshold:
     """
 
     what: str
-    count: Callable[[DataReport], int]
-    of: Callable[[DataReport], int]
+    count: Callable[[RowStatistics], int]
+    of: Callable[[RowStatistics], int]
     above: float
     advice: str
     kind: str = ""
 
 
-def _rows(report: DataReport) -> int:
+def _rows(report: RowStatistics) -> int:
     return report.rows_read
 
 
-def _samples(report: DataReport) -> int:
+def _samples(report: RowStatistics) -> int:
     return report.samples
 
 
-def _dropped(report: DataReport) -> int:
+def _dropped_rows(report: RowStatistics) -> int:
     return report.rows_dropped.total()
 
 
-def _doubled_begins(report: DataReport) -> int:
+def _count_doubled_begins(report: RowStatistics) -> int:
     return sum(samples for count, samples in report.begin_tokens.items() if count > 1)
 
 
@@ -68,7 +68,7 @@ THRESHOLDS = (
     ),
     Threshold(
         what="samples have two begin tokens in a row",
-        count=_doubled_begins,
+        count=_count_doubled_begins,
         of=_samples,
         above=0,
         advice="take it out of the template or of the rows",
@@ -84,7 +84,7 @@ THRESHOLDS = (
     ),
     Threshold(
         what="rows were dropped",
-        count=_dropped,
+        count=_dropped_rows,
         of=_rows,
         above=0.01,
         advice="repair them, or take them out; `mt-data inspect` names the first of each kind",
@@ -123,7 +123,7 @@ LEAST_TRAINED = 0.01
 """Share of trained tokens below which a split is told of."""
 
 
-def findings(report: DataReport, split: str) -> list[str]:
+def findings(report: RowStatistics, split: str) -> list[str]:
     """One line for each threshold that a split breaks."""
     found = [_line(threshold, report) for threshold in THRESHOLDS if _breaks(threshold, report)]
     if report.samples and report.trained_share < LEAST_TRAINED:
@@ -132,24 +132,24 @@ def findings(report: DataReport, split: str) -> list[str]:
     return [f"{split}: {line}" for line in found]
 
 
-def _breaks(threshold: Threshold, report: DataReport) -> bool:
+def _breaks(threshold: Threshold, report: RowStatistics) -> bool:
     return threshold.count(report) > threshold.above * threshold.of(report)
 
 
-def _line(threshold: Threshold, report: DataReport) -> str:
+def _line(threshold: Threshold, report: RowStatistics) -> str:
     count, of = threshold.count(report), threshold.of(report)
     limit = f", more than {100 * threshold.above:g}%" if threshold.above else ""
     where = ", ".join(_places(threshold, report) if threshold.kind else _reasons(report))
     return f"{count:,} of {of:,} {threshold.what}{limit}" + (f" ({where})" if where else "") + f"; {threshold.advice}"
 
 
-def _places(threshold: Threshold, report: DataReport) -> Iterator[str]:
+def _places(threshold: Threshold, report: RowStatistics) -> Iterator[str]:
     yield from report.places.get(threshold.kind, [])[:NAMED]
     if threshold.count(report) > NAMED:
         yield "…"
 
 
-def _reasons(report: DataReport) -> Iterator[str]:
+def _reasons(report: RowStatistics) -> Iterator[str]:
     return (f"{count:,} × {reason}" for reason, count in report.rows_dropped.most_common())
 
 

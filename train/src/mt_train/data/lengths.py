@@ -72,24 +72,24 @@ def split(sample: Sample, max_len: int) -> list[Sample]:
     """
     starts = range(0, len(sample.ids) - 1, max_len - 1)
     pieces = (range(start, min(start + max_len, len(sample.ids))) for start in starts)
-    return [_picked(sample, places) for places in pieces if any(sample.trained[place] for place in places[1:])]
+    return [_pick(sample, places) for places in pieces if any(sample.trained[place] for place in places[1:])]
 
 
 def _cut(sample: Sample, lengths: Lengths) -> list[Sample] | Rejected:
     """Source and target to their own limits, then both to theirs."""
     trained = [place for place, on in enumerate(sample.trained) if on]
     places = list(range(len(sample.ids)))
-    source = _shortened(places[: trained[0]], lengths.max_source_len, sample, trained[-1], lengths)
-    target = _shortened(places[trained[0] :], lengths.max_target_len, sample, trained[-1], lengths)
-    kept = _shortened(source + target, lengths.max_len, sample, trained[-1], lengths)
+    source = _shorten(places[: trained[0]], lengths.max_source_len, sample, trained[-1], lengths)
+    target = _shorten(places[trained[0] :], lengths.max_target_len, sample, trained[-1], lengths)
+    kept = _shorten(source + target, lengths.max_len, sample, trained[-1], lengths)
     left = [place for place in kept[1:] if sample.trained[place]]
     stop = _stop(sample, trained[-1], lengths)
     if not left or (len(left) <= stop and left == trained[-len(left) :] != trained):
         return Rejected(NOTHING_LEFT, sample.row_id)
-    return [_picked(sample, kept)]
+    return [_pick(sample, kept)]
 
 
-def _shortened(places: list[int], limit: int | None, sample: Sample, last: int, lengths: Lengths) -> list[int]:
+def _shorten(places: list[int], limit: int | None, sample: Sample, last: int, lengths: Lengths) -> list[int]:
     """``limit`` of the places at most. What follows the ``last`` trained token goes first; begin and stop token stay."""
     if limit is None or len(places) <= limit:
         return places
@@ -111,7 +111,7 @@ def _stop(sample: Sample, last: int, lengths: Lengths) -> int:
     return lengths.stop_tokens or int(int(sample.ids[last]) in lengths.stop_ids)
 
 
-def _picked(sample: Sample, places: Sequence[int]) -> Sample:
+def _pick(sample: Sample, places: Sequence[int]) -> Sample:
     weights = None if sample.weights is None else [sample.weights[place] for place in places]
     ids, trained = [sample.ids[place] for place in places], [sample.trained[place] for place in places]
     return Sample(ids, trained, sample.row_id, weights)

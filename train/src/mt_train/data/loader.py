@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from mt_core.model_protocols import Objective
 from mt_train.config.sections import PAD_MULTIPLE, Packing
-from mt_train.data.encoded import EncodedSamples, SampleRows
 from mt_train.data.epoch import EpochRows, Group
 from mt_train.data.order import as_written, permutation
-from mt_train.data.packing import WINDOW, group_by_length, pack_window, padded
+from mt_train.data.packing import WINDOW, group_by_length, pack_window, padded_size
+from mt_train.data.samples import EncodedSamples, SampleRows
 
 if TYPE_CHECKING:
     from mt_core.nn import Batch
@@ -30,7 +30,7 @@ GROUPED_STEPS = 50
 
 @dataclass(frozen=True)
 class Position:
-    """Where the next optimizer step begins: an epoch, and a row of its global sequence.
+    """Beginning of the next optimizer step: an epoch, and a row of its global sequence.
 
     Of a stream: a row of a ``block`` that begins behind ``read`` rows of the source, whose own ``state`` was this there.
     """
@@ -106,17 +106,17 @@ class Loader:
         if self._epoch is None or self._epoch[0] != epoch:
             order = permutation(len(self.samples), seed=self.seed, epoch=epoch, shuffle=self.shuffle)
             window = GROUPED_STEPS * self.global_batch_size if self._sorts else WINDOW
-            self._epoch = epoch, EpochRows(order, partial(self._grouped, epoch), window)
+            self._epoch = epoch, EpochRows(order, partial(self._group, epoch), window)
         return self._epoch[1]
 
     @property
     def _sorts(self) -> bool:
         return self.group_by_length and not self.packing
 
-    def _grouped(self, epoch: int, numbers: NDArray[np.int64], start: int) -> list[Group]:
+    def _group(self, epoch: int, numbers: NDArray[np.int64], start: int) -> list[Group]:
         seed = [self.seed, epoch, start]
         if self.packing:
-            return _packed(self.samples, numbers, self.sequence_len, seed, self.fit)
+            return _pack(self.samples, numbers, self.sequence_len, seed, self.fit)
         if self._sorts:
             lengths = self.samples.lengths_of(numbers).tolist()
             return group_by_length(numbers.tolist(), lengths, self.global_batch_size, seed=seed)
@@ -132,7 +132,7 @@ class Loader:
         return max(1, steps)
 
     def has(self, position: Position) -> bool:
-        """Whether an optimizer step can begin there."""
+        """Return whether an optimizer step can begin there."""
         return position.row == 0 or self.rows(position.epoch).has(position.row)
 
     def windows(self, position: Position, stop: Callable[[], bool] = lambda: False) -> Iterator[Window]:
@@ -187,7 +187,7 @@ class HeldOut:
 
         def grouped(numbers: NDArray[np.int64], start: int) -> list[Group]:
             if packing:
-                return _packed(samples, numbers, sequence_len, [0, 0, start], fit)
+                return _pack(samples, numbers, sequence_len, [0, 0, start], fit)
             return [(number,) for number in numbers.tolist()]
 
         self.rows = EpochRows(np.arange(len(samples)), grouped, WINDOW)
@@ -200,7 +200,7 @@ class HeldOut:
             yield make_batch(self.samples, self.objective, rows, row_length(self, self.samples, rows), self.part)
 
 
-def _packed(
+def _pack(
     samples: EncodedSamples, numbers: NDArray[np.int64], capacity: int, seed: list[int], fit: Packing
 ) -> list[Group]:
     return pack_window(numbers.tolist(), samples.lengths_of(numbers).tolist(), capacity, seed=seed, packing=fit)
@@ -211,7 +211,7 @@ def row_length(source: Loader | HeldOut, samples: EncodedSamples, rows: Sequence
     if source.packing:
         return source.sequence_len
     numbers = np.array([number for row in rows for number in row], dtype=np.int64)
-    return padded(int(samples.lengths_of(numbers).max(initial=1)), source.pad_multiple, source.sequence_len)
+    return padded_size(int(samples.lengths_of(numbers).max(initial=1)), source.pad_multiple, source.sequence_len)
 
 
 def make_batch(
@@ -227,7 +227,7 @@ def make_batch(
     """
     content = SampleRows(samples, rows or [()])
     if length is None:
-        length = padded(max(1, content.longest), PAD_MULTIPLE)
+        length = padded_size(max(1, content.longest), PAD_MULTIPLE)
     number, parts = part
     batch = objective.collate(content, length=-(-length // parts) * parts)
-    return (batch if parts == 1 else batch.cut(number, parts)).indexed()
+    return (batch if parts == 1 else batch.cut(number, parts)).with_index()

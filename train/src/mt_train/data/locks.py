@@ -1,4 +1,4 @@
-"""Who makes, and who reads, a folder of the token cache: ``KEY.lock``, held (flock) by one maker or shared by readers.
+"""Locks of those who make, and who read, a folder of the token cache: ``KEY.lock``, held (flock) by one maker or shared by readers.
 
 A process that ends, however it ends, has no lock any longer.
 """
@@ -15,7 +15,7 @@ _ASK_SECONDS = 0.2
 
 
 @contextmanager
-def held(path: Path, say: Callable[[str], None]) -> Iterator[None]:
+def hold_lock(path: Path, say: Callable[[str], None]) -> Iterator[None]:
     """The lock, once nobody else has it. Raises ``OSError`` where a file cannot be written, or there are no locks."""
     told = False
     while (handle := claim(path)) is None:

@@ -23,7 +23,7 @@ class LongestRows:
     full_length: bool
 
     def batches(self, size: int, count: int) -> list[Batch]:
-        """So many rows at a time, twice where a step has several micro-batches: gradients are then kept meanwhile."""
+        """Return batches of so many rows, twice where a step has several micro-batches: gradients are then kept meanwhile."""
         samples, loader = self.loader.samples, self.loader
         groups: list[Group] = [(int(number),) for number in np.argsort(samples.lengths)[::-1][:size]]
         if loader.packing:

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from mt_core.errors import DataError
 from mt_train.config.sections import PAD_MULTIPLE, Packing
-from mt_train.data import report as kinds
-from mt_train.data.encoded import EncodedSamples
+from mt_train.data import row_statistics as kinds
 from mt_train.data.lengths import Lengths
 from mt_train.data.order import permutation
-from mt_train.data.packing import WINDOW, pack, padded
-from mt_train.data.report import PLACES, DataReport
+from mt_train.data.packing import WINDOW, pack, padded_size
+from mt_train.data.row_statistics import PLACES, RowStatistics
+from mt_train.data.samples import EncodedSamples
 
 MEASURED_WINDOWS = 4
 """Packing windows that tell how full rows are: more of them say the same, to half a percent."""
@@ -43,15 +43,15 @@ def measure(samples: EncodedSamples, lengths: Lengths, *, begins: bool = True, e
     report.highest_id = int(ids.max())
     counts = bounds[1:] - bounds[:-1]
     report.longest = int(counts.max())
-    report.lengths = _counted(2 ** np.ceil(np.log2(counts)).astype(np.int64))
-    first, last = _whole(samples, begins=begins, ends=ends)
+    report.lengths = _count(2 ** np.ceil(np.log2(counts)).astype(np.int64))
+    first, last = _whole_rows(samples, begins=begins, ends=ends)
     report.hashes = _row_hashes(sample_hashes(ids, trained, bounds), first)
     _count_begins(report, ids, bounds, first, samples.row_ids, lengths)
     _count_stops(report, ids, trained, bounds, last, samples.row_ids, lengths)
 
 
-def _whole(samples: EncodedSamples, *, begins: bool, ends: bool) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which samples are the first, and the last, piece of their row."""
+def _whole_rows(samples: EncodedSamples, *, begins: bool, ends: bool) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which samples are the first, and the last, piece of their row."""
     first = np.ones(len(samples), dtype=np.bool_)
     if samples.report.rows_split:
         row_ids = samples.row_ids
@@ -80,20 +80,20 @@ def row_of_id(samples: EncodedSamples, token: int) -> str:
     return samples.row_ids[_sample_of(bounds, int((ids == token).argmax()))]
 
 
-def _counted(values: NDArray[np.int64]) -> Counter[int]:
+def _count(values: NDArray[np.int64]) -> Counter[int]:
     found, counts = np.unique(values, return_counts=True)
     return Counter(dict(zip(found.tolist(), counts.tolist(), strict=True)))
 
 
 def _count_begins(
-    report: DataReport,
+    report: RowStatistics,
     ids: NDArray[np.int32],
     bounds: NDArray[np.int64],
     first: NDArray[np.bool_],
     row_ids: Sequence[str],
     lengths: Lengths,
 ) -> None:
-    """Whether samples begin with the begin token, where the tokenizer puts one, and which have two in a row.
+    """Return whether samples begin with the begin token, where the tokenizer puts one, and which have two in a row.
 
     Others may open a turn, or the second half of a pair. One that is a stop token as well is looked for at the start only.
     """
@@ -105,13 +105,13 @@ def _count_begins(
         seconds = np.flatnonzero(found[1:] & found[:-1]) + 1
         seconds = seconds[~np.isin(seconds, bounds)]
         counts[np.searchsorted(bounds, seconds, side="right") - 1] = 2
-    report.begin_tokens = _counted(counts[first])
+    report.begin_tokens = _count(counts[first])
     _note(report, kinds.NO_BEGIN, np.flatnonzero(first & (counts == 0)), row_ids)
     _note(report, kinds.TWO_BEGINS, np.flatnonzero(first & (counts > 1)), row_ids)
 
 
 def _count_stops(
-    report: DataReport,
+    report: RowStatistics,
     ids: NDArray[np.int32],
     trained: NDArray[np.bool_],
     bounds: NDArray[np.int64],
@@ -131,7 +131,7 @@ def _count_stops(
     _note(report, kinds.NO_STOP, np.flatnonzero(missing), row_ids)
 
 
-def _note(report: DataReport, kind: str, numbers: Places, row_ids: Sequence[str]) -> None:
+def _note(report: RowStatistics, kind: str, numbers: Places, row_ids: Sequence[str]) -> None:
     if len(numbers):
         report.note(kind, *(row_ids[number] for number in numbers[:PLACES]))
 
@@ -149,12 +149,12 @@ def sample_hashes(ids: NDArray[np.int32], trained: NDArray[np.bool_], bounds: ND
     while begin < len(sums):
         end = max(begin + 1, int(np.searchsorted(bounds, bounds[begin] + HASHED_TOKENS, side="right")) - 1)
         part = slice(bounds[begin], bounds[end])
-        sums[begin:end] = _hashed(ids[part], trained[part], bounds[begin : end + 1] - bounds[begin], factors)
+        sums[begin:end] = _hash(ids[part], trained[part], bounds[begin : end + 1] - bounds[begin], factors)
         begin = end
     return sums
 
 
-def _hashed(
+def _hash(
     ids: NDArray[np.int32], trained: NDArray[np.bool_], bounds: NDArray[np.int64], factors: NDArray[np.uint64]
 ) -> NDArray[np.uint64]:
     scattered = ids.astype(np.uint64)
@@ -206,7 +206,7 @@ def compare(train: EncodedSamples, held_out: EncodedSamples) -> None:
         _note(held_out.report, kinds.ALSO_TRAINED, np.flatnonzero(both), held_out.row_ids)
 
 
-def filled(
+def fill_ratios(
     samples: EncodedSamples,
     *,
     sequence_len: int,
@@ -221,10 +221,10 @@ def filled(
     """
     if not len(samples):
         return {}
-    own = samples.lengths_of(_measured(len(samples), seed))
+    own = samples.lengths_of(_sampled_numbers(len(samples), seed))
     rows = pack(range(len(own)), own.tolist(), sequence_len, seed=seed, epoch=0, packing=packing)
     starts = np.arange(0, len(own), rows_at_a_time)
-    longest = [padded(each, pad_multiple, sequence_len) for each in np.maximum.reduceat(own, starts).tolist()]
+    longest = [padded_size(each, pad_multiple, sequence_len) for each in np.maximum.reduceat(own, starts).tolist()]
     places = np.array(longest) * np.minimum(rows_at_a_time, len(own) - starts)
     return {
         "packing": float(own.sum() / (len(rows) * sequence_len)),
@@ -232,7 +232,7 @@ def filled(
     }
 
 
-def _measured(count: int, seed: int) -> NDArray[np.int64]:
+def _sampled_numbers(count: int, seed: int) -> NDArray[np.int64]:
     """All samples, or some of many: to put millions in order would take longer than opening them."""
     most = MEASURED_WINDOWS * WINDOW
     if count <= most:

@@ -1,4 +1,4 @@
-"""Which row comes when: pure functions of seed, epoch and index, the same for any number of ranks."""
+"""Order of the rows: pure functions of seed, epoch and index, the same for any number of ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def as_written(number: float) -> Fraction:
     return Fraction(str(number))
 
 
-def held_out(count: int, size: float | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def split_held_out(count: int, size: float | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Row indices (training, held out); ``size`` is a share below 1, a number of rows, or ``None``.
 
     Raises ``DataError`` when nothing would be left to train on.
@@ -43,16 +43,16 @@ def held_out(count: int, size: float | None) -> tuple[NDArray[np.int64], NDArray
     return np.sort(order[wanted:]), np.sort(order[:wanted])
 
 
-def held_out_of(
+def split_dataset(
     dataset: Dataset, size: float | None, *, count: int | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """As ``held_out``, of the first ``count`` rows.
+    """Split as ``split_held_out`` does, of the first ``count`` rows.
 
     A row that the dataset repeats is held out once and trained on never, or the other way round.
     """
     if not isinstance(dataset, Repeating):
-        return held_out(len(dataset) if count is None else count, size)
+        return split_held_out(len(dataset) if count is None else count, size)
     originals = np.asarray(dataset.originals())[:count]
     distinct = np.unique(originals)
-    kept, out = held_out(len(distinct), size)
+    kept, out = split_held_out(len(distinct), size)
     return np.flatnonzero(np.isin(originals, distinct[kept])), distinct[out]

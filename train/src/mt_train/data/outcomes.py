@@ -1,4 +1,4 @@
-"""What an objective makes of rows, many at a time where it can: tokenizers are several times as fast with many texts."""
+"""Samples that an objective makes of rows, many at a time where it can: tokenizers are several times as fast with many texts."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ class EncodesMany(Protocol):
     def encode_many(self, rows: Sequence[Row]) -> list[Sample | Rejected]: ...
 
 
-def outcomes(read: Callable[[int], Row], indices: Iterable[int], objective: Objective) -> Iterator[Outcome]:
-    """What becomes of each row, in order. ``read`` gives the row at an index, or raises ``DataError``."""
+def encode_rows(read: Callable[[int], Row], indices: Iterable[int], objective: Objective) -> Iterator[Outcome]:
+    """Encode each row, in order, and yield what becomes of it. ``read`` gives the row at an index, or raises ``DataError``."""
     waiting = iter(indices)
     while numbers := [int(number) for number in islice(waiting, AT_ONCE)]:
-        rows = [_tried(read, number) for number in numbers]
+        rows = [_try(read, number) for number in numbers]
         whole = [row for row in rows if not isinstance(row, DataError)]
-        encoded = iter(_encoded(whole, objective))
+        encoded = iter(_encode(whole, objective))
         yield from (row if isinstance(row, DataError) else next(encoded) for row in rows)
 
 
-def _encoded(rows: Sequence[Row], objective: Objective) -> Sequence[Outcome]:
+def _encode(rows: Sequence[Row], objective: Objective) -> Sequence[Outcome]:
     if isinstance(objective, EncodesMany):
         try:
             return objective.encode_many(rows)
         except DataError:  # one of them; which one, and that the others are good, shows one by one
             pass
-    return [_named(row, _tried(objective.encode, row)) for row in rows]
+    return [_name_row(row, _try(objective.encode, row)) for row in rows]
 
 
-def _tried(function: Callable[[Given], Got], value: Given) -> Got | DataError:
+def _try(function: Callable[[Given], Got], value: Given) -> Got | DataError:
     try:
         return function(value)
     except DataError as error:
         return error
 
 
-def _named(row: Row, outcome: Outcome) -> Outcome:
+def _name_row(row: Row, outcome: Outcome) -> Outcome:
     """A fault that names no row gets its name."""
     if not isinstance(outcome, DataError) or str(row["id"]) in str(outcome):
         return outcome

@@ -97,7 +97,7 @@ def next_fit(lengths: Sequence[int], capacity: int) -> list[range]:
     return [*rows, range(start, len(lengths))] if len(lengths) else []
 
 
-def padded(longest: int, multiple: int, most: int | None = None) -> int:
+def padded_size(longest: int, multiple: int, most: int | None = None) -> int:
     """Tokens of padded rows: those of the longest, rounded up to ``multiple``, but not beyond ``most``."""
     rounded = -(-longest // multiple) * multiple
     return rounded if most is None else max(longest, min(rounded, most))

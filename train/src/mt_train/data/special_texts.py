@@ -11,14 +11,14 @@ from mt_train.data.texts import texts_in
 _NO_TEXT = frozenset({"id", "input_ids", "labels", "trained"})
 
 
-def spelled_by(tokenizer: Tokenizer) -> tuple[str, ...]:
+def special_tokens_of(tokenizer: Tokenizer) -> tuple[str, ...]:
     """The special tokens that stay text where a row spells them: ``special_texts``, or the names of ``special_ids``."""
     if getattr(tokenizer, "parse_specials", False):
         return ()
     return tuple(getattr(tokenizer, "special_texts", getattr(tokenizer, "special_ids", ())))
 
 
-def speller(specials: Iterable[str]) -> Callable[[Row], bool]:
+def special_token_finder(specials: Iterable[str]) -> Callable[[Row], bool]:
     """Tells whether a text of a row spells one of them; a fraction of what encoding the text costs."""
     known = sorted(specials, key=len, reverse=True)
     if not known:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from mt_core.errors import ComponentError
 from mt_core.groups import whole_shape
-from mt_train.engine.build import gathered
+from mt_train.engine.build import gather_parameters
 from mt_train.engine.engine import Engine
 from mt_train.engine.fragments import gradient_slice
 
@@ -44,16 +44,16 @@ class Access:
         parameter = self._parameter(name)
         if not parameter.requires_grad:
             self._only_weight(name, part)
-            with gathered([parameter]):
+            with gather_parameters([parameter]):
                 return parameter.detach().clone()
-        value = self._present(name, part, self._found(parameter, part)).detach()
+        value = self._check_present(name, part, self._find(parameter, part)).detach()
         return value.to(torch.float32, copy=True).view(whole_shape(parameter)).div_(self._scale(part))
 
     def moments(self, name: str) -> tuple[str, ...]:
         """See ``AdapterContext``. At stages 1 to 3 all weights have those that their flat slices have."""
         state, parameter = self._engine.inner_optimizer.state, self._parameter(name)
         here = [(parameter, state.get(parameter, {}))] if self._engine.plan.zero_stage == 0 else state.items()
-        return tuple(sorted({key for owner, values in here for key, each in values.items() if _alike(owner, each)}))
+        return tuple(sorted({key for owner, values in here for key, each in values.items() if _match(owner, each)}))
 
     @torch.no_grad()
     def total(self, value: Tensor) -> Tensor:
@@ -73,20 +73,20 @@ class Access:
             )
         if not parameter.requires_grad:
             self._only_weight(name, part)
-            with gathered([parameter], write=True):
+            with gather_parameters([parameter], write=True):
                 parameter.copy_(value)
             return
         if part == GRADIENT:
             self._write_gradient(parameter, value * self._scale(part))
         elif self._engine.plan.zero_stage == 0:
-            self._present(name, part, self._found(parameter, part)).copy_(value)
+            self._check_present(name, part, self._find(parameter, part)).copy_(value)
         elif part == WEIGHT:
             _write_weight(parameter, value)
         else:
-            self._present(name, part, self._found(parameter, part))
+            self._check_present(name, part, self._find(parameter, part))
             _write_state(parameter, value, part)
 
-    def _found(self, parameter: nn.Parameter, part: str) -> Tensor | None:
+    def _find(self, parameter: nn.Parameter, part: str) -> Tensor | None:
         """Whole: the live tensor at stage 0, else a copy."""
         if part == GRADIENT:
             return self._gradient(parameter)
@@ -117,7 +117,7 @@ class Access:
             piece.copy_(value.reshape(-1)[start : start + piece.numel()].view_as(piece))
 
     def _scale(self, part: str) -> float:
-        """Of the gradients in fp16."""
+        """Return the loss scale of the gradients in fp16."""
         scales = self._engine.plan.scales_loss and part == GRADIENT
         return float(self._engine.zero_optimizer.loss_scaler.cur_scale) if scales else 1.0
 
@@ -130,7 +130,7 @@ class Access:
         if part != WEIGHT:
             raise ComponentError(f"{name} is frozen: it has a weight, and no {part!r}")
 
-    def _present(self, name: str, part: str, value: Tensor | None) -> Tensor:
+    def _check_present(self, name: str, part: str, value: Tensor | None) -> Tensor:
         if value is not None:
             return value
         state = self._engine.inner_optimizer.state
@@ -140,12 +140,12 @@ class Access:
         )
 
 
-def _alike(parameter: Tensor, value: Any) -> bool:
+def _match(parameter: Tensor, value: Any) -> bool:
     return isinstance(value, Tensor) and value.dim() > 0 and value.numel() == parameter.numel()
 
 
 def _read(parameter: nn.Parameter, part: str) -> Tensor | None:
-    """At stages 1 to 3, gathered."""
+    """Read at stages 1 to 3, gathered."""
     from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 
     if part == WEIGHT:
@@ -157,7 +157,7 @@ def _write_weight(parameter: nn.Parameter, value: Tensor) -> None:
     from deepspeed.utils import safe_set_full_fp32_param
 
     safe_set_full_fp32_param(parameter, value)
-    with gathered([parameter], write=True):  # what the model computes with, which DeepSpeed leaves as it was
+    with gather_parameters([parameter], write=True):  # what the model computes with, which DeepSpeed leaves as it was
         parameter.copy_(value)
 
 
@@ -174,12 +174,12 @@ class AdapterSteps:
         self._engine, self._total_steps = engine, total_steps
 
     def after_backward(self, step: int) -> None:
-        """Before the update of this step (from 1)."""
+        """Call the adapter before the update of this step (from 1)."""
         if self._engine.adapter.steps:
             self._engine.adapter.after_backward(self._access(step))
 
     def after_step(self, step: int) -> None:
-        """After it, where it was applied."""
+        """Call the adapter after the update, where it was applied."""
         if self._engine.adapter.steps:
             self._engine.adapter.after_step(self._access(step))
 

@@ -1,6 +1,6 @@
 """Weights that an optimizer publishes instead of those that it trains.
 
-An optimizer with ``averaged(parameter) -> Tensor`` (schedule-free ones) trains at one point and is evaluated at another. The engine
+An optimizer with ``average_of(parameter) -> Tensor`` (schedule-free ones) trains at one point and is evaluated at another. The engine
 puts that in for evaluations and checkpoints, and takes it out again to the bit.
 """
 
@@ -20,19 +20,19 @@ class Averaging(Protocol):
 
     state: Any
 
-    def averaged(self, parameter: Tensor) -> Tensor:
-        """What to use in the place of a parameter that has state, which may be a flat piece of several."""
+    def average_of(self, parameter: Tensor) -> Tensor:
+        """Return what to use in the place of a parameter that has state, which may be a flat piece of several."""
         ...
 
 
 @contextmanager
-def averaged_weights(wrapper: Any, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+def use_averaged_weights(wrapper: Any, optimizer: torch.optim.Optimizer) -> Iterator[None]:
     """The weights to use inside; every rank must enter and leave. ``wrapper`` is DeepSpeed's optimizer."""
     if not isinstance(optimizer, Averaging) or not optimizer.state:
         yield
         return
     trained = {piece: piece.detach().clone() for piece in optimizer.state}
-    _put({piece: optimizer.averaged(piece) for piece in trained}, wrapper)
+    _put({piece: optimizer.average_of(piece) for piece in trained}, wrapper)
     try:
         yield
     finally:
@@ -58,7 +58,7 @@ def spread(wrapper: Any) -> None:
 
 
 def release_gathered(wrapper: Any) -> None:
-    """At stage 3, what an evaluation has gathered and kept for the next forward, which would then see it as it was: whoever changes
+    """Release at stage 3 what an evaluation has gathered and kept for the next forward, which would then see it as it was: whoever changes
     the pieces calls this first."""
     if hasattr(wrapper, "fp32_partitioned_groups_flat"):
         wrapper._partition_all_parameters()

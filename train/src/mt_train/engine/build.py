@@ -92,7 +92,7 @@ def fill_model(
     for name, parameter in model.named_parameters():
         if parameter.is_meta or (only is not None and name not in only):
             continue
-        with gathered([parameter], write=True):
+        with gather_parameters([parameter], write=True):
             if process.is_main or not is_partitioned(parameter):
                 value = _value(model, name, parameter.shape, source, seed)
                 if value.shape == parameter.shape:
@@ -117,12 +117,12 @@ def _value(model: TrainModel, name: str, shape: torch.Size, source: TensorSource
 
 
 def is_partitioned(parameter: nn.Parameter) -> bool:
-    """Whether ZeRO 3 holds only a slice of it here."""
+    """Return whether ZeRO 3 holds only a slice of it here."""
     return hasattr(parameter, "ds_id")
 
 
 @contextlib.contextmanager
-def gathered(parameters: list[nn.Parameter], *, write: bool = False) -> Iterator[None]:
+def gather_parameters(parameters: list[nn.Parameter], *, write: bool = False) -> Iterator[None]:
     """Whole parameters inside; with ``write``, what rank 0 wrote reaches every rank. All ranks must enter."""
     partitioned = [parameter for parameter in parameters if is_partitioned(parameter)]
     if not partitioned:

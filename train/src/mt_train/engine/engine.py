@@ -22,21 +22,21 @@ from mt_core.adapters.base import Adapter
 from mt_core.nn import Batch
 from mt_core.nn.batch import mean_of
 from mt_core.protocols import GradientTransform
-from mt_train.engine.averaging import Averaging, averaged_weights
-from mt_train.engine.build import gathered
+from mt_train.engine.averaging import Averaging, use_averaged_weights
+from mt_train.engine.build import gather_parameters
 from mt_train.engine.gathering import forget_modules, gather_around_loss
 from mt_train.engine.group_sizes import group_sizes
 from mt_train.engine.norms import settle_norm
 from mt_train.engine.plan import Plan
-from mt_train.engine.processes import Process, agree, all_reduce, kept_quiet
+from mt_train.engine.processes import Process, agree, all_reduce, redirect_prints
 from mt_train.engine.stages import UNUSED
 from mt_train.engine.step import Trained
-from mt_train.engine.transform import Directions, transformed
+from mt_train.engine.transform import PreconditionedGradients, transformed_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """What came of one optimizer step.
+    """Result of one optimizer step.
 
     ``applied`` is false when nothing was updated; ``stop`` says that some rank wants to stop.
     """
@@ -50,12 +50,12 @@ class StepResult:
 
     @property
     def finite(self) -> bool:
-        """Whether loss and norm are numbers."""
+        """Return whether loss and norm are numbers."""
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
 
 class StepSize(NamedTuple):
-    """How much a whole optimizer step is over: ``weight`` (N) divides its loss, and ``tokens`` are those that have a label."""
+    """Size of a whole optimizer step: ``weight`` (N) divides its loss, and ``tokens`` are those that have a label."""
 
     weight: float
     tokens: int
@@ -82,7 +82,10 @@ class Engine:
         transform = None if isinstance(optimizer, torch.optim.Optimizer) else optimizer
         if not isinstance(optimizer, torch.optim.Optimizer):
             optimizer = optimizer.optimizer
-        chosen, names = transformed(optimizer.param_groups), {id(each): name for name, each in self.named_parameters()}
+        chosen, names = (
+            transformed_parameters(optimizer.param_groups),
+            {id(each): name for name, each in self.named_parameters()},
+        )
         used = [group for group in optimizer.param_groups if group.get("name") != UNUSED]
         self.members = [
             [names[id(each)] for each in group["params"] if id(each) in names] for group in optimizer.param_groups
@@ -90,7 +93,7 @@ class Engine:
         self.groups = group_sizes(used)  # before ZeRO puts flat pieces into them
         self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
         self.current_rate = self.rate = float(optimizer.defaults.get("lr", self.base_rates[0]))
-        with kept_quiet():
+        with redirect_prints():
             self._engine, self.optimizer, _, _ = deepspeed.initialize(
                 model=module, optimizer=optimizer, config=settings, dist_init_required=False
             )
@@ -101,7 +104,7 @@ class Engine:
             gather_around_loss(deepspeed, module.loss_head, self.zero_optimizer)
         if hasattr(self._engine.optimizer, "unscale_and_clip_grads"):
             settle_norm(self._engine.optimizer)
-        self.directions = None if transform is None else Directions(self, transform, chosen)
+        self.directions = None if transform is None else PreconditionedGradients(self, transform, chosen)
 
     @property
     def objective(self) -> Any:
@@ -165,7 +168,7 @@ class Engine:
         return mean_of(ranks, size.weight)
 
     def _size(self, window: Sequence[Batch]) -> StepSize:
-        """Over all micro-batches and ranks. Where an objective has no labels, its counts are all that there is to report."""
+        """Add up the size over all micro-batches and ranks. Where an objective has no labels, only its counts can be reported."""
         weight = float(sum(self.objective.count(batch) for batch in window))
         tokens = float(sum(batch.trained_tokens for batch in window))
         if self.process.world > 1:
@@ -187,7 +190,7 @@ class Engine:
         return self._result(values, size, applied=applied)
 
     def _norm(self) -> Any:
-        """Of the gradients of the last step, before they were clipped. DeepSpeed's own may be that of directions."""
+        """Return the norm of the last step's gradients, before they were clipped. DeepSpeed's own may be that of directions."""
         return self._engine.get_global_grad_norm() if self.directions is None else self.directions.norm
 
     def _update_whole(self, sums: Tensor, size: StepSize) -> StepResult:
@@ -232,7 +235,7 @@ class Engine:
 
         Every rank brings equally many batches. ``None`` when some rank wanted to stop before the end.
         """
-        with self.averaged():
+        with self.use_averaged_weights():
             return self._evaluate(batches, stop)
 
     def _evaluate(self, batches: Iterable[Batch], stop: Callable[[], bool]) -> dict[str, float] | None:
@@ -264,16 +267,16 @@ class Engine:
         """The optimizer that we made, under DeepSpeed's wrapper."""
         return self.zero_optimizer if self.plan.zero_stage == 0 else self.zero_optimizer.optimizer  # type: ignore[no-any-return]
 
-    def averaged(self) -> AbstractContextManager[None]:
+    def use_averaged_weights(self) -> AbstractContextManager[None]:
         """Inside, the weights to use where those that are trained are others; every rank must enter and leave."""
-        return averaged_weights(self.zero_optimizer, self.inner_optimizer)
+        return use_averaged_weights(self.zero_optimizer, self.inner_optimizer)
 
     def named_parameters(self) -> Iterable[tuple[str, nn.Parameter]]:
         """The model's parameters under its own names."""
         return self.module.model.named_parameters()
 
-    def saved_names(self) -> set[str]:
-        """What a trained-only checkpoint needs: trained weights, and what else the adapter cannot make again."""
+    def names_to_save(self) -> set[str]:
+        """Return the names that a trained-only checkpoint needs: trained weights, and what else the adapter cannot make again."""
         model = self.module.model
         trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
         return trained | set(self.adapter.saved_state(model))
@@ -281,20 +284,20 @@ class Engine:
     def whole_weights(self, *, only: Container[str] | None = None) -> Iterator[tuple[str, Tensor]]:
         """Live weights by name, one at a time, perhaps only some; every rank must walk through all of them."""
         passing = isinstance(self.inner_optimizer, Averaging)  # whoever keeps them would find others there
-        with self.averaged():
+        with self.use_averaged_weights():
             for name, parameter in self.named_parameters():
                 if only is None or name in only:
-                    with gathered([parameter]):
+                    with gather_parameters([parameter]):
                         yield name, parameter.detach().clone() if passing else parameter.detach()
 
     def close(self) -> None:
         """Give the memory back, once nobody refers to this engine either: hooks and a cache of DeepSpeed's would keep all of it."""
-        with kept_quiet():
+        with redirect_prints():
             self._engine.destroy()
         if self.plan.zero_stage == 3:
             forget_modules()
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """What each stage of a pipeline has, for people; empty without one."""
+        """Describe each stage of a pipeline, for people; empty without one."""
         return ()

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from mt_core.errors import CheckpointError
 from mt_train.engine.averaging import Averaging, spread
 from mt_train.engine.build import is_partitioned
-from mt_train.engine.held import HoldsState
+from mt_train.engine.stateful import StatefulEngine
 
 MASTER = "master"
 """Key of the fp32 copy of a half-precision weight, beside the optimizer's own keys (``exp_avg`` …)."""
@@ -27,7 +27,7 @@ MASTER = "master"
 
 @dataclass(frozen=True)
 class Fragment:
-    """What this rank holds of one parameter: views into the live state."""
+    """Part of one parameter that this rank holds: views into the live state."""
 
     name: str
     start: int
@@ -35,7 +35,7 @@ class Fragment:
     tensors: dict[str, Tensor]
 
 
-def fragments(engine: HoldsState) -> Iterator[Fragment]:
+def fragments(engine: StatefulEngine) -> Iterator[Fragment]:
     """The slices that this rank owns; the optimizer must have made its state.
 
     At stage 0 an optimizer of whole parameters may also keep tensors of other shapes, which come as they are.
@@ -57,28 +57,28 @@ class Saved(Protocol):
 
     @property
     def own_scalars(self) -> Mapping[str, dict[str, Any]]:
-        """What ``own_scalars`` gave."""
+        """Return what ``own_scalars`` gave."""
         ...
 
     def holds(self, name: str) -> bool:
-        """Whether this parameter was trained in the run that saved."""
+        """Return whether this parameter was trained in the run that saved."""
         ...
 
     def keys(self, parameters: Sequence[str] | None) -> list[str]:
-        """Of the state of these that has a number for each weight."""
+        """Return the keys of these parameters' state that have a number for each weight."""
         ...
 
     def read(self, name: str, key: str, start: int, length: int) -> Tensor:
         """The values of a parameter's state there, flat."""
         ...
 
-    def whole(self, parameter: str) -> dict[str, Tensor]:
-        """All tensors of a parameter: flat where they have a number for each weight, else as they were."""
+    def tensors_of(self, parameter: str) -> dict[str, Tensor]:
+        """Return all tensors of a parameter: flat where they have a number for each weight, else as they were."""
         ...
 
 
 @torch.no_grad()
-def restore(engine: HoldsState, saved: Saved, numbers: dict[str, Any]) -> None:
+def restore(engine: StatefulEngine, saved: Saved, numbers: dict[str, Any]) -> None:
     """Put saved state into a fresh engine that was made over the saved weights; ``numbers`` are what ``scalars`` gave.
 
     In fp32 the master weights are those weights already; in half precision they are among the keys.
@@ -102,7 +102,7 @@ def restore(engine: HoldsState, saved: Saved, numbers: dict[str, Any]) -> None:
         spread(engine.zero_optimizer)
 
 
-def loss_scale(engine: HoldsState) -> dict[str, float]:
+def loss_scale(engine: StatefulEngine) -> dict[str, float]:
     """State of the fp16 loss scaler; empty in other precisions."""
     scaler = getattr(engine.zero_optimizer, "loss_scaler", None)
     names = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
@@ -111,14 +111,14 @@ def loss_scale(engine: HoldsState) -> dict[str, float]:
     return {name: float(getattr(scaler, name)) for name in names if hasattr(scaler, name)}
 
 
-def restore_loss_scale(engine: HoldsState, numbers: dict[str, float]) -> None:
+def restore_loss_scale(engine: StatefulEngine, numbers: dict[str, float]) -> None:
     """Put the state of the fp16 loss scaler back."""
     for name, value in numbers.items():
         scaler = engine.zero_optimizer.loss_scaler
         setattr(scaler, name, type(getattr(scaler, name))(value))
 
 
-def master_slice(engine: HoldsState, parameter: nn.Parameter) -> tuple[int, Tensor] | None:
+def master_slice(engine: StatefulEngine, parameter: nn.Parameter) -> tuple[int, Tensor] | None:
     """(start, live flat values) of this rank's part of a trained weight in fp32; ``None`` where it holds nothing of it."""
     place = _place(engine, parameter)
     if place is None:
@@ -127,7 +127,7 @@ def master_slice(engine: HoldsState, parameter: nn.Parameter) -> tuple[int, Tens
     return place[0], flat.detach()[: place[1]]
 
 
-def gradient_slice(engine: HoldsState, parameter: nn.Parameter) -> tuple[int, Tensor] | None:
+def gradient_slice(engine: StatefulEngine, parameter: nn.Parameter) -> tuple[int, Tensor] | None:
     """(start, live gradient, of any shape) of this rank's part, between the last backward and the update.
 
     ``None`` where it holds nothing of it, or where no loss reached the parameter. Not for offloaded optimizers.
@@ -150,12 +150,12 @@ def gradient_slice(engine: HoldsState, parameter: nn.Parameter) -> tuple[int, Te
 # --------------------------------------------------------------------------------------------------- DeepSpeed's insides
 
 
-def _keeps_masters(engine: HoldsState) -> bool:
-    """Whether the trained weights are not those of ``model/``: in half precision, or where those are averages."""
+def _keeps_masters(engine: StatefulEngine) -> bool:
+    """Return whether the trained weights are not those of ``model/``: in half precision, or where those are averages."""
     return engine.plan.dtype != "fp32" or isinstance(engine.inner_optimizer, Averaging)
 
 
-def _place(engine: HoldsState, parameter: nn.Parameter) -> tuple[int, int] | None:
+def _place(engine: StatefulEngine, parameter: nn.Parameter) -> tuple[int, int] | None:
     """(start, length) of this rank's slice, or ``None``."""
     if engine.plan.zero_stage == 0:
         return 0, parameter.numel()
@@ -171,7 +171,7 @@ def _place(engine: HoldsState, parameter: nn.Parameter) -> tuple[int, int] | Non
     return int(mapping.lp_fragment_address.start), int(mapping.lp_fragment_address.numel)
 
 
-def _keys(engine: HoldsState, parameter: nn.Parameter) -> list[str]:
+def _keys(engine: StatefulEngine, parameter: nn.Parameter) -> list[str]:
     own = [MASTER] if _keeps_masters(engine) else []
     if engine.plan.zero_stage == 0:
         state = engine.inner_optimizer.state[parameter]
@@ -186,7 +186,7 @@ def _keys(engine: HoldsState, parameter: nn.Parameter) -> list[str]:
     return own + [key for key, value in state.items() if isinstance(value, Tensor) and value.dim() > 0]
 
 
-def _unlike(engine: HoldsState, parameter: nn.Parameter) -> dict[str, Tensor]:
+def _unlike(engine: StatefulEngine, parameter: nn.Parameter) -> dict[str, Tensor]:
     """State of a whole parameter that has another shape, such as a sum of each row."""
     if engine.plan.zero_stage > 0:
         return {}
@@ -204,7 +204,7 @@ def _unlike(engine: HoldsState, parameter: nn.Parameter) -> dict[str, Tensor]:
     }
 
 
-def _view(engine: HoldsState, parameter: nn.Parameter, key: str) -> Tensor:
+def _view(engine: StatefulEngine, parameter: nn.Parameter, key: str) -> Tensor:
     """The live tensor of this rank's slice, flat."""
     if engine.plan.zero_stage == 0:
         whole: Tensor = parameter.detach() if key == MASTER else engine.inner_optimizer.state[parameter][key]
@@ -218,7 +218,7 @@ def _view(engine: HoldsState, parameter: nn.Parameter, key: str) -> Tensor:
     return view.view(-1)  # type: ignore[no-any-return]
 
 
-def _create_state(engine: HoldsState, keys: Sequence[Sequence[str]], numbers: dict[str, Any]) -> None:
+def _create_state(engine: StatefulEngine, keys: Sequence[Sequence[str]], numbers: dict[str, Any]) -> None:
     """The state that the optimizer would make in its first step; ``keys`` are those of each group."""
     inner = engine.inner_optimizer
     for number, group in enumerate(inner.param_groups):
@@ -239,12 +239,12 @@ def _as_kept(own: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value if isinstance(value, int) else torch.tensor(value) for key, value in own.items()}
 
 
-def _restore_whole(engine: HoldsState, saved: Saved, numbers: dict[str, Any]) -> None:
+def _restore_whole(engine: StatefulEngine, saved: Saved, numbers: dict[str, Any]) -> None:
     inner = engine.inner_optimizer
     names = {parameter: name for name, parameter in engine.named_parameters()}
     for number, group in enumerate(inner.param_groups):
         for parameter in group["params"]:
-            tensors = saved.whole(names[parameter])
+            tensors = saved.tensors_of(names[parameter])
             if (trained := tensors.pop(MASTER, None)) is not None:
                 parameter.copy_(trained.view_as(parameter))
             own = saved.own_scalars.get(names[parameter])
@@ -255,7 +255,7 @@ def _restore_whole(engine: HoldsState, saved: Saved, numbers: dict[str, Any]) ->
             }
 
 
-def _link_state(engine: HoldsState) -> None:
+def _link_state(engine: StatefulEngine) -> None:
     """Connect parameters with their state at stages 1 and 2.
 
     DeepSpeed does so once, after the step of the first parameter group, when the other groups have no state yet.
@@ -271,8 +271,8 @@ def title_of(group: dict[str, Any], number: int) -> str:
     return str(group.get("name", number))
 
 
-def flat_parameters(engine: HoldsState, number: int) -> list[Tensor]:
-    """What the optimizer sees of a group: under ZeRO flat pieces, at stage 3 perhaps several."""
+def flat_parameters(engine: StatefulEngine, number: int) -> list[Tensor]:
+    """Return the tensors that the optimizer sees of a group: under ZeRO flat pieces, at stage 3 perhaps several."""
     if engine.plan.zero_stage < 3:
         return list(engine.inner_optimizer.param_groups[number]["params"])
     wrapper = engine.zero_optimizer

@@ -29,7 +29,7 @@ class FusedEngine(Engine):
         self._group_of = {id(each): group for group in self.inner_optimizer.param_groups for each in group["params"]}
         for parameter in self.module.parameters():
             if id(parameter) in self._group_of:
-                parameter.register_post_accumulate_grad_hook(self._arrived)  # type: ignore[no-untyped-call]
+                parameter.register_post_accumulate_grad_hook(self._take_gradient)  # type: ignore[no-untyped-call]
 
     def train_step(
         self,
@@ -63,7 +63,7 @@ class FusedEngine(Engine):
         return torch.stack([output.detach().float() for output in outputs])
 
     @torch.no_grad()
-    def _arrived(self, parameter: nn.Parameter) -> None:
+    def _take_gradient(self, parameter: nn.Parameter) -> None:
         assert parameter.grad is not None, "torch calls this when there is a gradient"
         if self.process.world > 1:
             dist.all_reduce(parameter.grad)

@@ -1,4 +1,4 @@
-"""What DeepSpeed's ZeRO 3 does with modules: which gather their parameters, and which it remembers.
+"""Gathering of modules by DeepSpeed's ZeRO 3: which gather their parameters, and which it remembers.
 
 The private attributes that this takes are those of 0.19 (``DeepSpeedZeRoOffload``).
 """

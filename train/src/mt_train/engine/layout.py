@@ -1,4 +1,4 @@
-"""What is wrong with the keys of a layout, each by itself: precision, offload, pipeline, sequence. Imports no torch."""
+"""Faults of the keys of a layout, each by itself: precision, offload, pipeline, sequence. Imports no torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mt_train.config.run import RunConfig
 
 
 def wrong_precision(config: RunConfig, dtype: str, device: str) -> list[Fault]:
-    """What a device cannot compute in, and loss scales of a precision that needs none."""
+    """Return faults of the precision: what a device cannot compute in, and loss scales of a precision that needs none."""
     faults, scale = [], config.parallel.deepspeed.fp16
     if dtype == "fp16" and device == "cpu":
         problem, fix = "fp16 does not train on a CPU.", "Set --train.dtype fp32 or bf16."
@@ -21,7 +21,7 @@ def wrong_precision(config: RunConfig, dtype: str, device: str) -> list[Fault]:
 
 
 def wrong_offload(config: RunConfig) -> list[Fault]:
-    """Why what is offloaded does not go with the stage."""
+    """Return the reasons why what is offloaded does not go with the stage."""
     offload, stage, key = config.parallel.offload, config.parallel.zero_stage, "parallel.offload"
     if offload == "optimizer" and stage == 0:
         problem, fix = (
@@ -45,7 +45,7 @@ def too_many_stages(stages: int, layers: int) -> Fault:
 
 
 def wrong_pipeline(config: RunConfig, world: int, dtype: str) -> list[Fault]:
-    """Why ``parallel.pipeline`` does not fit the ranks, the model, or the rest of the layout."""
+    """Return the reasons why ``parallel.pipeline`` does not fit the ranks, the model, or the rest of the layout."""
     stages, parallel = config.parallel.pipeline, config.parallel
     if stages == 1:
         return []
@@ -81,7 +81,7 @@ def wrong_pipeline(config: RunConfig, world: int, dtype: str) -> list[Fault]:
 
 
 def wrong_sequence(config: RunConfig, world: int) -> Fault | None:
-    """Why the ranks or the heads cannot be divided as ``parallel.sequence`` says."""
+    """Return the reason why the ranks or the heads cannot be divided as ``parallel.sequence`` says."""
     size, heads = config.parallel.sequence, getattr(config.model.options, "n_heads", None)
     possible = [n for n in range(1, world + 1) if world % n == 0 and (heads is None or heads % n == 0)]
     if size in possible:

@@ -26,12 +26,12 @@ class NewRows:
     seed: int = 0
 
     def put(self, name: str, load: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """What loads the tensor with its new rows, in its dtype: those of new tokens, and those that are there for the size only.
+        """Return a function that loads the tensor with its new rows, in its dtype: of new tokens, and such as fill up the size.
 
         Rows of old tokens stay bit for bit. What is random follows from the seed and the name, on any layout.
         """
 
-        def loaded() -> Tensor:
+        def extended() -> Tensor:
             import torch
 
             from mt_core.nn import tensor_generator
@@ -53,4 +53,4 @@ class NewRows:
                 grown[token] = row.to(old.dtype)
             return grown
 
-        return loaded
+        return extended

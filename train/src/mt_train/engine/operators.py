@@ -1,4 +1,4 @@
-"""Which of DeepSpeed's compiled operators are there, and which could be compiled when they are first used."""
+"""DeepSpeed's compiled operators: those that are there, and those that could be compiled when they are first used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which layers stand on which pipeline stage: a pure function of their costs.
+"""Partition of layers into pipeline stages: a pure function of their costs.
 
 Shapes: L layers, P stages.
 """

@@ -1,4 +1,4 @@
-"""From a config and a number of ranks to a layout, or to every reason why there is none. Imports no torch."""
+"""Plan of a layout from a config and a number of ranks, or every reason why there is none. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from mt_core.errors import ConfigError, Fault
 from mt_core.plugins.host import Offer
 from mt_train.config.run import RunConfig
 from mt_train.engine import layout
-from mt_train.nearest import suggestion
+from mt_train.engine.layout_suggestion import suggest_layout
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is settled before anything is built."""
+    """Layout of a run, settled before anything is built."""
 
     world: int
     device: str
@@ -41,7 +41,7 @@ class Plan:
         return self.sharing_ranks // self.sequence
 
     def data_rank(self, rank: int) -> int:
-        """Which of them a rank is in: those that share rows are neighbours, and each stage has its ranks in a block."""
+        """Return which of them a rank is in: those that share rows are neighbours, and each stage has its ranks in a block."""
         return rank % self.sharing_ranks // self.sequence
 
     @property
@@ -55,17 +55,17 @@ class Plan:
 
     @property
     def scales_loss(self) -> bool:
-        """Whether some steps are passed over while a scale is found that keeps gradients from overflowing."""
+        """Return whether some steps are passed over while a scale is found that keeps gradients from overflowing."""
         return self.dtype == "fp16"
 
     @property
     def forward_alone(self) -> bool:
-        """Whether a rank can run the model without the others: it has all weights, and whole rows."""
+        """Return whether a rank can run the model without the others: it has all weights, and whole rows."""
         return self.zero_stage < 3 and self.sequence == 1 and self.pipeline == 1
 
     @property
     def overlaps(self) -> bool:
-        """Whether gradients travel while the backward goes on. In a pipeline they are complete after the last one only,
+        """Return whether gradients travel while the backward goes on. In a pipeline they are complete after the last one only,
         and shared weights' even later."""
         return self.device == "cuda" and self.world > 1 and self.pipeline == 1
 
@@ -79,7 +79,7 @@ class Plan:
         return {stages[self.zero_stage]} | offload | sequence | pipeline
 
     def describe(self) -> str:
-        """For people: ``2 ranks × 8 rows × 4 micro-batches = 64 rows a step, ZeRO 1, bf16``."""
+        """Describe the plan for people: ``2 ranks × 8 rows × 4 micro-batches = 64 rows a step, ZeRO 1, bf16``."""
         ranks = "1 rank" if self.data_ranks == 1 else f"{self.data_ranks} ranks"
         if self.sequence > 1:
             ranks = f"{self.data_ranks} × {self.sequence} ranks that share a row"
@@ -99,9 +99,9 @@ DEVICES = ("cpu", "cuda")
 def make_plan(config: RunConfig, *, world: int, device: str, offers: Iterable[Offer]) -> Plan:
     """Settle every ``auto``. Raises ``ConfigError`` with all faults of the layout at once, and the nearest that has none."""
     offers = tuple(offers)
-    plan, faults = _settled(config, world, device, offers)
+    plan, faults = _settle_plan(config, world, device, offers)
     if faults:
-        raise _refused(faults, config, world, (device,), offers)
+        raise _plan_error(faults, config, world, (device,), offers)
     return plan
 
 
@@ -109,25 +109,25 @@ def check_layout(config: RunConfig, *, world: int, offers: Iterable[Offer]) -> N
     """Refuse what fails on every device, before torch is loaded and any process starts. Raises as ``make_plan``."""
     offers = tuple(offers)
     if faults := layout_faults(config, world, DEVICES, offers):
-        raise _refused(faults, config, world, DEVICES, offers)
+        raise _plan_error(faults, config, world, DEVICES, offers)
 
 
-def _refused(
+def _plan_error(
     faults: Sequence[Fault], config: RunConfig, world: int, devices: Sequence[str], offers: Sequence[Offer]
 ) -> ConfigError:
     def works(changed: RunConfig, ranks: int) -> bool:
         return not layout_faults(changed, ranks, devices, offers)
 
-    return ConfigError(faults, nearest=str(suggestion(config, world, works)))
+    return ConfigError(faults, nearest=str(suggest_layout(config, world, works)))
 
 
 def layout_faults(config: RunConfig, world: int, devices: Sequence[str], offers: Sequence[Offer]) -> list[Fault]:
     """The rules: what is wrong with a layout on each of the devices alike."""
-    found = [_settled(config, world, device, offers)[1] for device in devices]
+    found = [_settle_plan(config, world, device, offers)[1] for device in devices]
     return [fault for fault in found[0] if all(fault in others for others in found[1:])]
 
 
-def _settled(config: RunConfig, world: int, device: str, offers: Sequence[Offer]) -> tuple[Plan, list[Fault]]:
+def _settle_plan(config: RunConfig, world: int, device: str, offers: Sequence[Offer]) -> tuple[Plan, list[Fault]]:
     """The plan, and what is wrong with it; a part that is wrong counts as 1 for what comes after it."""
     train, parallel = config.train, config.parallel
     dtype = train.dtype if train.dtype != "auto" else ("bf16" if device == "cuda" else "fp32")
@@ -158,12 +158,12 @@ def _settled(config: RunConfig, world: int, device: str, offers: Sequence[Offer]
     )
     faults.extend(_wrong_batch(plan))
     layouts = plan.layouts
-    faults.extend(fault for offer in offers for fault in _unsupported(offer, plan, layouts))
+    faults.extend(fault for offer in offers for fault in _unsupported_faults(offer, plan, layouts))
     return plan, list(dict.fromkeys(faults))
 
 
 def _wrong_batch(plan: Plan) -> list[Fault]:
-    """Why the rows of a step do not divide into micro-batches."""
+    """Return the reasons why the rows of a step do not divide into micro-batches."""
     total, rows = plan.global_batch_size, plan.micro_batch_size * plan.data_ranks
     if total % rows == 0:
         return []
@@ -200,7 +200,7 @@ _CONCERNED: dict[str, frozenset[str]] = {
 """Layouts that only some kinds of component take notice of; every other layout concerns all."""
 
 
-def _unsupported(offer: Offer, plan: Plan, layouts: Set[Layout]) -> Iterator[Fault]:
+def _unsupported_faults(offer: Offer, plan: Plan, layouts: Set[Layout]) -> Iterator[Fault]:
     component = offer.component
     needed = {layout for layout in layouts if offer.kind in _CONCERNED.get(layout, {offer.kind})}
     form = component.form if isinstance(component, OptimizerComponent) else None

@@ -28,7 +28,7 @@ import torch.distributed as dist
 from mt_core.errors import ConfigError, Fault
 from mt_core.tracking.logs import for_the_file
 from mt_train.config.ranks import ranks
-from mt_train.engine.meeting import interface, meet
+from mt_train.engine.rendezvous import join_processes, network_interface
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Process:
 
     @classmethod
     def from_environment(cls) -> Process:
-        """As the launcher says (``config/ranks.py``); alone without one."""
+        """Build from what the launcher says (``config/ranks.py``); a single process without one."""
         said = ranks()
         rank, world, local_rank = said.rank, said.world, said.local_rank
         if not torch.cuda.is_available():
@@ -67,7 +67,7 @@ class Process:
 
 
 @contextlib.contextmanager
-def connected(process: Process, timeout_seconds: int) -> Iterator[ModuleType]:
+def join_group(process: Process, timeout_seconds: int) -> Iterator[ModuleType]:
     """DeepSpeed, with the process group of this run up; taken down again at the end."""
     if process.device.type == "cpu":
         keep_freed_memory()
@@ -76,8 +76,8 @@ def connected(process: Process, timeout_seconds: int) -> Iterator[ModuleType]:
     timeout = timedelta(seconds=timeout_seconds)
     hook = sys.excepthook  # torch puts one of its own around it, and leaves it there
     # DeepSpeed refuses to start without LOCAL_RANK.
-    with _environment(LOCAL_RANK=str(process.local_rank), GLOO_SOCKET_IFNAME=interface(process.world)):
-        meet(backend, timeout, process.rank, process.world)
+    with _environment(LOCAL_RANK=str(process.local_rank), GLOO_SOCKET_IFNAME=network_interface(process.world)):
+        join_processes(backend, timeout, process.rank, process.world)
         try:
             deepspeed.init_distributed(dist_backend=backend, timeout=timeout, verbose=False)
             with warnings.catch_warnings():
@@ -122,7 +122,7 @@ def import_deepspeed(device: torch.device) -> ModuleType:
     """Import DeepSpeed for this device, quietly and without its compiled CPU collectives."""
     os.environ.setdefault("DS_ACCELERATOR", device.type)
     _show_scripts()
-    with kept_quiet(), warnings.catch_warnings():
+    with redirect_prints(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
         import deepspeed
@@ -147,8 +147,8 @@ def _import_muon() -> None:
 
 
 @contextlib.contextmanager
-def kept_quiet() -> Iterator[None]:
-    """What DeepSpeed prints goes to the run's log: standard output is for what a command was asked for."""
+def redirect_prints() -> Iterator[None]:
+    """Send what DeepSpeed prints to the run's log: standard output is for what a command was asked for."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said):
@@ -185,7 +185,7 @@ def all_reduce(values: torch.Tensor) -> torch.Tensor:
 
 
 def _device(group: dist.ProcessGroup | None = None) -> torch.device:
-    """Where the tensors of a group's collectives have to be."""
+    """Return where the tensors of a group's collectives have to be."""
     on_gpu = dist.get_backend(group) == "nccl"
     return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
 

@@ -22,8 +22,8 @@ def seed_everything(seed: int, rank: int) -> None:
 
 
 @contextmanager
-def kept_random_state() -> Iterator[None]:
-    """Every generator as it was before, afterwards: a run leaves no trace in the process that called it."""
+def preserve_random_state() -> Iterator[None]:
+    """Restore every random generator afterwards: a run leaves no trace in the process that called it."""
     device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
     tensors, numbers = random_tensors(device), random_numbers()
     try:

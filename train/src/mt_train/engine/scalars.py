@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from mt_train.engine.fragments import flat_parameters, title_of
-from mt_train.engine.held import HoldsState
+from mt_train.engine.stateful import StatefulEngine
 
 
-def scalars(engine: HoldsState) -> dict[str, dict[str, float]]:
+def scalars(engine: StatefulEngine) -> dict[str, dict[str, float]]:
     """Zero-dimensional optimizer state (Adam's step count) of each group: that of the parameter that is furthest."""
     found: dict[str, dict[str, float]] = {}
     for number, group in enumerate(engine.inner_optimizer.param_groups):
@@ -20,8 +20,8 @@ def scalars(engine: HoldsState) -> dict[str, dict[str, float]]:
     return found
 
 
-def own_scalars(engine: HoldsState) -> dict[str, dict[str, float]]:
-    """Those of each parameter that differ from its group's, by name.
+def own_scalars(engine: StatefulEngine) -> dict[str, dict[str, float]]:
+    """Return the scalars of each parameter that differ from its group's, by name.
 
     Where parameters are whole, an optimizer leaves alone what has no gradient: a head that the objective does not use has no
     state, and a layer that some steps leave out is behind the others.
@@ -38,7 +38,7 @@ def own_scalars(engine: HoldsState) -> dict[str, dict[str, float]]:
     }
 
 
-def _scalars_of(engine: HoldsState, parameter: Tensor) -> dict[str, float]:
+def _scalars_of(engine: StatefulEngine, parameter: Tensor) -> dict[str, float]:
     state = engine.inner_optimizer.state.get(parameter, {})
     return {
         key: value if isinstance(value, int) else float(value)

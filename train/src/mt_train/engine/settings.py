@@ -1,4 +1,4 @@
-"""What DeepSpeed is told of a plan: a pure function."""
+"""DeepSpeed's configuration of a plan: a pure function."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BUCKET_ELEMENTS = 50_000_000
 """Largest bucket of gradients that ZeRO reduces at once: 200 MB in fp32. DeepSpeed's own 500 million would allocate 2 GB."""
 
 
-def deepspeed_settings(plan: Plan, own: DeepSpeedOptions) -> dict[str, Any]:
+def deepspeed_config(plan: Plan, own: DeepSpeedOptions) -> dict[str, Any]:
     """DeepSpeed's own configuration of this plan, with what the run says of it on top."""
     settings: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": plan.micro_batch_size,

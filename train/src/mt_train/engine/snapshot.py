@@ -1,4 +1,4 @@
-"""What an engine puts into a checkpoint and takes out of it.
+"""Snapshot of an engine: what it puts into a checkpoint and takes out of it.
 
 ``model/`` holds the live weights by name, written by rank 0; ``state/rank-NNNN.*`` hold each rank's slices of optimizer
 state, and its random generators. Any number of ranks, at any ZeRO stage, reads the slices that it needs.
@@ -65,7 +65,7 @@ def take_snapshot(
     only: Container[str] | None = None,
     others: Mapping[str, Iterable[tuple[str, Tensor]]] | None = None,
 ) -> Snapshot:
-    """What this rank would write now. ``copied``: into host memory, so that training may go on; all ranks must call it.
+    """Return what this rank would write now. ``copied``: into host memory, so that training may go on; all ranks must call it.
 
     ``only``: the names of the weights that are wanted. ``others`` are whole tensors beside the model's, by the name of their folder.
     """
@@ -73,8 +73,8 @@ def take_snapshot(
     weights: Iterable[tuple[str, Tensor]] = engine.whole_weights(only=only)
     others = dict(others or {})
     if copied:
-        weights = _kept(weights, process)
-        others = {name: _kept(tensors, process) for name, tensors in others.items()}
+        weights = _keep_tensors(weights, process)
+        others = {name: _keep_tensors(tensors, process) for name, tensors in others.items()}
     state, places = random_tensors(process.device), {}
     taken: set[int] = set()
     for fragment in fragments.fragments(engine):
@@ -95,7 +95,7 @@ def take_snapshot(
     return Snapshot(process, weights, state, numbers, others)
 
 
-def _kept(tensors: Iterable[tuple[str, Tensor]], process: Process) -> list[tuple[str, Tensor]]:
+def _keep_tensors(tensors: Iterable[tuple[str, Tensor]], process: Process) -> list[tuple[str, Tensor]]:
     """Every rank takes part in gathering, and only the first keeps what it sees."""
     kept = [(name, _host_copy(tensor)) if process.is_main else None for name, tensor in tensors]
     return [each for each in kept if each is not None]
@@ -123,8 +123,8 @@ def read_snapshot(engine: Engine, folder: Path) -> bool:
     return True
 
 
-def kept_tensors(folder: Path) -> dict[str, Mapping[str, Callable[[], Tensor]]]:
-    """What callbacks kept in a checkpoint: name → tensor → a function that reads it."""
+def read_callback_tensors(folder: Path) -> dict[str, Mapping[str, Callable[[], Tensor]]]:
+    """Return what callbacks kept in a checkpoint: name → tensor → a function that reads it."""
     places = sorted((folder / OTHERS).glob("*/index.json"))
     return {place.parent.name: open_model(place.parent) for place in places}
 
@@ -158,16 +158,16 @@ class SavedState:
 
     @property
     def scalars(self) -> dict[str, Any]:
-        """Of all groups, whichever stage of a pipeline has them."""
+        """Return the scalars of all groups, whichever stage of a pipeline has them."""
         return {name: value for content in self.content for name, value in content["scalars"].items()}
 
     @property
     def own_scalars(self) -> dict[str, dict[str, Any]]:
-        """Of parameters that differ from their group; checkpoints of earlier versions have none."""
+        """Return the scalars of parameters that differ from their group; checkpoints of earlier versions have none."""
         return {name: value for content in self.content for name, value in content.get("own_scalars", {}).items()}
 
     def holds(self, name: str) -> bool:
-        """Whether some rank had a slice of this parameter."""
+        """Return whether some rank had a slice of this parameter."""
         return name in self._index
 
     def keys(self, parameters: Sequence[str] | None) -> list[str]:
@@ -176,7 +176,7 @@ class SavedState:
         return sorted(set().union(*(self._keys_of.get(name, ()) for name in wanted)))
 
     def directions(self) -> dict[str, dict[str, Callable[[], Tensor]]]:
-        """What a gradient transform kept: parameter → key → a function that reads it."""
+        """Return what a gradient transform kept: parameter → key → a function that reads it."""
         found: dict[str, dict[str, Callable[[], Tensor]]] = {}
         for tensors in self._tensors:
             for full in tensors:
@@ -186,8 +186,8 @@ class SavedState:
                     found.setdefault(name, {})[key] = tensors[full]
         return found
 
-    def whole(self, parameter: str) -> dict[str, Tensor]:
-        """All tensors of a parameter: flat where they have a number for each weight, else as they were."""
+    def tensors_of(self, parameter: str) -> dict[str, Tensor]:
+        """Return all tensors of a parameter: flat where they have a number for each weight, else as they were."""
         _, length, rank = self._index[parameter][0]
         size = max(start + length for start, length, _ in self._index[parameter])
         found = {key: self.tensor(rank, f"{key}::{parameter}") for key in self._keys_of[parameter]}

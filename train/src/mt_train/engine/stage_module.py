@@ -71,7 +71,7 @@ class StageModule(PipelineModule):  # type: ignore[misc]
         feed = Feed(stage.model, device)
         layers: list[Any] = [None] * stage.bounds[-1]
         for number in stage.layers:
-            layers[number] = _wrapped(stage, number, loss_head, feed)
+            layers[number] = _wrap(stage, number, loss_head, feed)
         self._bounds = list(stage.bounds)
         with contextlib.redirect_stdout(io.StringIO()):
             super().__init__(layers, num_stages=len(stage.bounds) - 1, dynamic_shape=True)
@@ -95,7 +95,7 @@ class StageModule(PipelineModule):  # type: ignore[misc]
         """
         parameters = dict(stage.model.named_parameters())
         found = []
-        for name, stages in stage.shared().items():
+        for name, stages in stage.shared_parameters().items():
             for data in range(self._grid.data_parallel_size):
                 ranks = [self._grid.stage_to_global(stage_id=each, data=data) for each in stages]
                 group = dist.new_group(ranks)
@@ -109,7 +109,7 @@ class StageModule(PipelineModule):  # type: ignore[misc]
         return self._shared
 
 
-def _wrapped(stage: Stage, number: int, loss_head: LossHead, feed: Feed) -> nn.Module:
+def _wrap(stage: Stage, number: int, loss_head: LossHead, feed: Feed) -> nn.Module:
     last = stage.bounds[-1] - 1
     if number == last:
         return Head(loss_head, feed)

@@ -29,7 +29,7 @@ UNUSED = "unused"
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """What this rank has of the model. ``bounds`` are those of ``partition``; ``holders`` say who has each parameter."""
+    """Part of the model that this rank has. ``bounds`` are those of ``partition``; ``holders`` say who has each parameter."""
 
     model: TrainModel
     index: int
@@ -44,10 +44,10 @@ class Stage:
 
     @property
     def is_last(self) -> bool:
-        """Whether head and loss are here."""
+        """Return whether head and loss are here."""
         return self.index == len(self.bounds) - 2
 
-    def shared(self) -> dict[str, tuple[int, ...]]:
+    def shared_parameters(self) -> dict[str, tuple[int, ...]]:
         """Parameters that several stages have (tied embeddings), and which."""
         return {name: stages for name, stages in self.holders.items() if len(stages) > 1}
 
@@ -62,7 +62,7 @@ class Stage:
         return mine or [unused]
 
 
-def settled(stage: Stage, device: torch.device) -> Stage:
+def add_shared_parameters(stage: Stage, device: torch.device) -> Stage:
     """The stage once an adapter is in its model: parameters that layers share are on the stages that have such a layer."""
     holders = _holders(stage.model, stage.bounds)
     pairs = []
@@ -136,7 +136,7 @@ def derived_layers(model: TrainModel) -> list[LayerSpec]:
 
 
 def _tie_keys(model: TrainModel) -> list[str | None]:
-    """For each layer the first name of a parameter that another layer has too."""
+    """Return for each layer the first name of a parameter that another layer has too."""
     layers = [{id(parameter) for parameter in layer.module.parameters()} for layer in model.layers()]
     names = [(id(parameter), name) for name, parameter in model.named_parameters()]
     often = {key for key, _ in names if sum(key in layer for layer in layers) > 1}
@@ -152,10 +152,10 @@ def _check_offered(model: TrainModel, specs: Sequence[LayerSpec]) -> None:
             f" {', '.join(prefixes)}; give the same prefixes in the same order"
         )
 
-    def alike(found: Sequence[str | None]) -> list[int | None]:
+    def numbers_of(found: Sequence[str | None]) -> list[int | None]:
         return [None if key is None else found.index(key) for key in found]
 
-    if alike([spec.tie_key for spec in specs]) != alike(keys):
+    if numbers_of([spec.tie_key for spec in specs]) != numbers_of(keys):
         raise ComponentError(
             "the tie_key of the layers that mt_pipeline_layers gives does not say what the model shares:"
             f" {[spec.tie_key for spec in specs]} beside {keys}; equal keys where layers share a weight, else None"
@@ -163,7 +163,7 @@ def _check_offered(model: TrainModel, specs: Sequence[LayerSpec]) -> None:
 
 
 def _holders(model: TrainModel, bounds: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """For each parameter the stages that have it, in the order of the model. Raises ``ComponentError`` for one that none has."""
+    """Return for each parameter the stages that have it, in the order of the model. Raises ``ComponentError`` for one that none has."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found: dict[str, set[int]] = {name: set() for name in names.values()}
     layers = model.layers()
@@ -205,7 +205,7 @@ def _place(model: TrainModel, built: dict[str, nn.Module], device: torch.device)
 
 
 def _title(layers: Sequence[Layer]) -> str:
-    """For people: ``model.embed_tokens … model.layers.3, 1,234,567 parameters``."""
+    """Format for people: ``model.embed_tokens … model.layers.3, 1,234,567 parameters``."""
     ends = " … ".join(dict.fromkeys([layers[0].prefix, layers[-1].prefix]))
     parameters = sum(parameter.numel() for layer in layers for parameter in layer.module.parameters())
     return f"{ends}, {parameters:,} parameters"

@@ -47,7 +47,7 @@ class TrainStep(nn.Module):
 
 
 class Trained(Protocol):
-    """What an engine trains: ``TrainStep``, or the layers of a pipeline stage."""
+    """Module that an engine trains: ``TrainStep``, or the layers of a pipeline stage."""
 
     model: TrainModel
     loss_head: LossHead

@@ -20,8 +20,8 @@ from mt_core.errors import ComponentError
 from mt_core.groups import whole_shape
 from mt_core.protocols import GradientTransform
 from mt_train.engine.fragments import gradient_slice
-from mt_train.engine.held import HoldsState
 from mt_train.engine.processes import all_reduce
+from mt_train.engine.stateful import StatefulEngine
 
 PREFIX = "transform"
 """Of the names of a transform's tensors in a checkpoint: ``transform::model.layers.0.mlp.up_proj.weight::momentum_buffer``."""
@@ -36,10 +36,10 @@ class Part:
     owner: int
 
 
-class Directions:
+class PreconditionedGradients:
     """A ``GradientTransform`` at work on the gradients of an engine; ``norm`` is that of the last step's, before they were clipped."""
 
-    def __init__(self, engine: HoldsState, transform: GradientTransform, chosen: set[int]) -> None:
+    def __init__(self, engine: StatefulEngine, transform: GradientTransform, chosen: set[int]) -> None:
         self.norm = math.nan
         self.state: dict[str, dict[str, Tensor]] = {}
         self._engine, self._transform = engine, transform
@@ -55,7 +55,7 @@ class Directions:
 
     @torch.no_grad()
     def clip_and_take(self) -> None:
-        """Above stage 0. Gradients that are not finite stay as they are: DeepSpeed then passes over the step."""
+        """Clip and take all, above stage 0. Gradients that are not finite stay as they are: DeepSpeed then passes over the step."""
         self.norm = self._clip()
         if math.isfinite(self.norm):
             self.take()
@@ -65,7 +65,7 @@ class Directions:
         """Put directions in the place of gradients; every rank must call it."""
         whole = {}
         for part in self._parts:
-            gradient = self._gathered(part)
+            gradient = self._gather(part)
             if part.owner == self._place and gradient is not None:
                 whole[part.name] = gradient
         for name, gradient in whole.items():
@@ -83,7 +83,7 @@ class Directions:
             )
         return direction
 
-    def _gathered(self, part: Part) -> Tensor | None:
+    def _gather(self, part: Part) -> Tensor | None:
         """The whole gradient, on the owner; elsewhere what must not be used. ``None`` where no loss reached the parameter."""
         found, shape = self._slice(part.parameter), whole_shape(part.parameter)
         if self._engine.plan.zero_stage == 0:
@@ -126,7 +126,7 @@ class Directions:
         return gradient_slice(self._engine, parameter)
 
     def _rank_of(self, part: Part) -> int:
-        """Of the owner, among all processes: those that share parameters are neighbours."""
+        """Return the owner's rank among all processes: those that share parameters are neighbours."""
         return self._engine.process.rank - self._place + part.owner
 
     # ----------------------------------------------------------------------------------------------------- checkpoints
@@ -144,7 +144,7 @@ class Directions:
 
 
 def owners(shapes: Sequence[tuple[int, ...]], ranks: int) -> list[int]:
-    """For each shape the rank that transforms it: the largest first, each to whoever has the least numbers so far."""
+    """Return for each shape the rank that transforms it: the largest first, each to whoever has the least numbers so far."""
     sizes = [math.prod(shape) for shape in shapes]
     loads, found = [0] * ranks, [0] * len(sizes)
     for place in sorted(range(len(sizes)), key=lambda place: -sizes[place]):
@@ -153,6 +153,6 @@ def owners(shapes: Sequence[tuple[int, ...]], ranks: int) -> list[int]:
     return found
 
 
-def transformed(groups: Sequence[Mapping[str, Any]]) -> set[int]:
-    """Ids of the parameters in groups whose ``transformed`` is true."""
+def transformed_parameters(groups: Sequence[Mapping[str, Any]]) -> set[int]:
+    """Ids of the parameters in groups whose ``transformed_parameters`` is true."""
     return {id(parameter) for group in groups if group.get("transformed") for parameter in group["params"]}

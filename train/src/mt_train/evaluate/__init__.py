@@ -1,1 +1,1 @@
-"""How good a model is on rows."""
+"""Evaluation of a model on rows."""

@@ -1,4 +1,4 @@
-"""How good a model is on rows: figures over all of them, and each sample's own.
+"""Figures of a model on rows: over all of them, and each sample's own.
 
 Shapes: B rows, T tokens, D model width, n trained tokens of a batch.
 """
@@ -18,8 +18,8 @@ from mt_core.model_protocols import Objective
 from mt_core.nn import NOT_TRAINED, Batch, TokenObjective, TokenScores, TrainModel, token_scores
 from mt_core.nn.batch import mean_of
 from mt_core.protocols import Sample, Tokenizer
-from mt_train.data.encoded import EncodedSamples
 from mt_train.data.loader import make_batch
+from mt_train.data.samples import EncodedSamples
 from mt_train.tracking.loss_units import counts_tokens
 
 
@@ -103,7 +103,7 @@ def evaluate(
             sums = objective.loss(hidden_BTD, model.head, batch)
             figures.add(float(sums.loss_sum), float(sums.token_count), sums.metrics)
         if is_plain or (has_tokens and on_prediction is not None):
-            scored = _scored(model, hidden_BTD, batch)
+            scored = _score(model, hidden_BTD, batch)
             if is_plain:
                 scores = getattr(objective, "scores", None) or TokenScores()
                 figures.add(scored.loss_sum, scored.weight, scored.shares(scores))
@@ -139,7 +139,7 @@ class _Scored:
         return scores.shares(self.likeliest_n, self.labels_n, self.weights_n)
 
 
-def _scored(model: TrainModel, hidden_BTD: Tensor, batch: Batch) -> _Scored:
+def _score(model: TrainModel, hidden_BTD: Tensor, batch: Batch) -> _Scored:
     trained_BT = batch.labels != NOT_TRAINED
     labels_n = batch.labels[trained_BT]
     losses_n, likeliest_n = token_scores(model.head, hidden_BTD[trained_BT], labels_n)

@@ -29,13 +29,13 @@ class Choices:
             ids = tokenizer.encode(string)
             if not ids:
                 raise UsageError(f"the choice {string!r} has no tokens; leave it out")
-            if (other := self._added(string, ids)) != string:
+            if (other := self._add(string, ids)) != string:
                 raise UsageError(f"the choices {other!r} and {string!r} have the same tokens; keep one of them")
         continued = continuation_encoder(tokenizer)
         for string in strings:
-            self._added(string, continued(string))
+            self._add(string, continued(string))
 
-    def _added(self, string: str, ids: Sequence[int]) -> object:
+    def _add(self, string: str, ids: Sequence[int]) -> object:
         """Add the tokens, and return the string that they are: another one where they were there before."""
         self.longest = max(self.longest, len(ids) + 1)
         node = self._root
@@ -43,7 +43,7 @@ class Choices:
             node = node.setdefault(token, {})  # type: ignore[assignment]
         return node.setdefault(_END, string)
 
-    def allowed(self, new: Sequence[int]) -> list[int]:
+    def allowed_tokens(self, new: Sequence[int]) -> list[int]:
         """Tokens that may follow the new ones: never empty, the end token after what no string begins with."""
         node = self._node(new)
         following = [] if node is None else [token for token in node if token != _END]

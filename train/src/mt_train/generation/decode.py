@@ -14,8 +14,8 @@ from torch import Generator, Tensor
 
 from mt_core.nn import Batch, KVCache, TrainModel
 from mt_train.generation.choices import Choices
+from mt_train.generation.config import SamplingRules
 from mt_train.generation.history import History
-from mt_train.generation.rules import SamplingRules
 from mt_train.generation.sampling import choose
 
 Finish = Literal["eos", "stop", "length", "context"]
@@ -66,7 +66,7 @@ def decode(
             prompts=[row.prompt for row in running],
             new=[row.new for row in running],
             eos_ids=eos_ids,
-            allowed=None if choices is None else [choices.allowed(row.new) for row in running],
+            allowed=None if choices is None else [choices.allowed_tokens(row.new) for row in running],
         )
         tokens = choose(logits_BV, history, rules, [row.generator for row in running])
         for row, token in zip(running, tokens, strict=True):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mt_train.generation.rules import SamplingRules
+from mt_train.generation.config import SamplingRules
 
 NO_TOKEN = -1
 """Fills the start of a row that is shorter than another; no rule counts it."""
@@ -22,7 +22,7 @@ NO_TOKEN = -1
 
 @dataclass(frozen=True)
 class History:
-    """What came before the token that is chosen now, as plain lists: each row's prompt, and what is new after it.
+    """Tokens before the one that is chosen now, as plain lists: each row's prompt, and what is new after it.
 
     ``allowed`` are the only tokens that may follow, row by row. ``group`` rows belong to one prompt (its beams).
     """
@@ -39,7 +39,7 @@ class History:
         return [[*prompt, *new] for prompt, new in zip(self.prompts, self.new, strict=True)]
 
 
-def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+def pad_rows(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
     """(B, T) ids, aligned on the right."""
     longest = max((len(row) for row in rows), default=0)
     return torch.tensor([[NO_TOKEN] * (longest - len(row)) + list(row) for row in rows], device=device).view(
@@ -104,12 +104,12 @@ def adjust(logits_BV: Tensor, history: History, rules: SamplingRules) -> Tensor:
     """Every rule that looks back, in the order of transformers."""
     device = logits_BV.device
     if rules.repetition_penalty != 1:
-        logits_BV = penalize_repetition(logits_BV, padded(history.ids, device), rules.repetition_penalty)
+        logits_BV = penalize_repetition(logits_BV, pad_rows(history.ids, device), rules.repetition_penalty)
     if rules.frequency_penalty or rules.presence_penalty:
-        new_BT = padded(history.new, device)
+        new_BT = pad_rows(history.new, device)
         logits_BV = penalize_frequency(logits_BV, new_BT, rules.frequency_penalty, rules.presence_penalty)
     if rules.no_repeat_ngram is not None:
-        logits_BV = bar_repeated_ngrams(logits_BV, padded(history.ids, device), rules.no_repeat_ngram)
+        logits_BV = bar_repeated_ngrams(logits_BV, pad_rows(history.ids, device), rules.no_repeat_ngram)
     if rules.min_new_tokens:
         logits_BV = bar_early_end(logits_BV, history.new, history.eos_ids, rules.min_new_tokens)
     return logits_BV if history.allowed is None else keep_allowed(logits_BV, history.allowed, history.group)

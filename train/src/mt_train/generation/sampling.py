@@ -1,4 +1,4 @@
-"""How the next token is chosen from logits. Pure functions, each equal to the rule of the same name in transformers.
+"""Choice of the next token from logits. Pure functions, each equal to the rule of the same name in transformers.
 
 They are applied in the order of transformers: penalties and bars, the choices, then temperature, top-k, top-p, min-p
 and typical.
@@ -14,12 +14,12 @@ import torch
 from torch import Generator, Tensor
 
 from mt_core.errors import MtError
+from mt_train.generation.config import SamplingRules
 from mt_train.generation.history import History, adjust
-from mt_train.generation.rules import SamplingRules
 
 
 def scale_temperature(logits_BV: Tensor, temperature: float) -> Tensor:
-    """Below 1 sharper, above 1 flatter."""
+    """Divide logits by the temperature: below 1 sharper, above 1 flatter."""
     return logits_BV / temperature
 
 

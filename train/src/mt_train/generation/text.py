@@ -32,7 +32,7 @@ class TextStream:
         if text.endswith(REPLACEMENT):
             return False  # perhaps the start of a character whose other bytes come next
         at = earliest(text, self._stop)
-        self._say(text[:at] if at is not None else text[: len(text) - held_back(text, self._stop)])
+        self._say(text[:at] if at is not None else text[: len(text) - count_held_back(text, self._stop)])
         return at is not None
 
     def close(self) -> str:
@@ -50,13 +50,13 @@ class TextStream:
 
 
 def earliest(text: str, stop: Sequence[str]) -> int | None:
-    """Where the first stop text begins, or ``None``."""
+    """Return where the first stop text begins, or ``None``."""
     found = [at for word in stop if (at := text.find(word)) >= 0]
     return min(found, default=None)
 
 
-def held_back(text: str, stop: Sequence[str]) -> int:
-    """How many characters at the end of the text could be the start of a stop text."""
+def count_held_back(text: str, stop: Sequence[str]) -> int:
+    """Return how many characters at the end of the text could be the start of a stop text."""
     longest = max((len(word) for word in stop), default=1) - 1
     sizes = range(min(longest, len(text)), 0, -1)
     return next((size for size in sizes if any(word.startswith(text[-size:]) for word in stop)), 0)

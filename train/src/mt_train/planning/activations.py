@@ -1,4 +1,4 @@
-"""What layers keep for their backward, counted without computing: each runs once on tensors that have a shape and no memory.
+"""Memory that layers keep for their backward, counted without computing: each runs once on tensors that have a shape and no memory.
 
 Shapes: B rows, T tokens, S key tokens (here T), D model width, N query heads, K key/value heads, H head width.
 """
@@ -22,7 +22,7 @@ from mt_train.planning.memory import LayerActivations
 def layer_activations(
     layers: Sequence[Layer], *, rows: int, tokens: int, dtype: torch.dtype
 ) -> list[LayerActivations] | None:
-    """For embedding, blocks and norm; the head is ``memory.head_activations``. Layers of equal shapes are counted once.
+    """Count the activations of embedding, blocks and norm; the head is ``memory.head_activations``. Equal shapes are counted once.
 
     ``None`` for a model whose forward looks at values, which these tensors do not have.
     """
@@ -51,13 +51,13 @@ def _count(
     }
     if hidden.is_floating_point():
         hidden = hidden.detach().requires_grad_()
-    with _kept(list(weights.values())) as sizes:
+    with _count_kept(list(weights.values())) as sizes:
         out = functional_call(module, weights, (hidden, context) if context is not None else (hidden,))
     return LayerActivations(kept=sum(sizes.values()), entering=_bytes(hidden)), out
 
 
 @contextmanager
-def _kept(weights: list[Tensor]) -> Iterator[dict[int, int]]:
+def _count_kept(weights: list[Tensor]) -> Iterator[dict[int, int]]:
     """Bytes of each storage that autograd keeps, weights apart."""
     own = {_storage(weight) for weight in weights}
     sizes: dict[int, int] = {}

@@ -25,7 +25,7 @@ from mt_train.assemble.run import RunOptions
 from mt_train.assemble.weights import adapter_weights, weights_of
 from mt_train.checkpoint.folder import check_usable
 from mt_train.config.run import RunConfig
-from mt_train.data.packing import padded
+from mt_train.data.packing import padded_size
 from mt_train.engine.build import DTYPES, build_quantized, stored_layers, without_memory
 from mt_train.engine.group_sizes import group_sizes
 from mt_train.engine.meta import on_meta
@@ -36,26 +36,26 @@ from mt_train.planning import memory
 from mt_train.planning.activations import layer_activations
 from mt_train.planning.memory import Content, LayerActivations
 from mt_train.planning.moments import state_bytes
-from mt_train.planning.rates import shown_rates
+from mt_train.planning.rates import sample_rates
 
 
 def dry_run(parts: Parts, options: RunOptions, *, world: int) -> dict[str, Any]:
-    """What a run on ``world`` ranks would do and hold, as plain data; ``--json`` prints it, bytes and counts.
+    """Return what a run on ``world`` ranks would do and hold, as plain data; ``--json`` prints it, bytes and counts.
 
     Raises ``ConfigError`` with every fault of folder, layout, rows, tokenizer, model and weights; alone, a fault is raised as it is.
     """
     faults = _Faults()
     plan = data = drawn = None
-    with faults.kept():
+    with faults.collect():
         if options.output is not None:
             replaces = options.overwrite or options.anew
             resume, own = options.checkpoint is not None, files_of_components(parts)
             check_usable(options.output, overwrite=replaces, resume=resume, own=own)
-    with faults.kept():
+    with faults.collect():
         plan = make_plan(parts.config, world=world, device=_device(), offers=parts.offers.values())
-    with faults.kept():
+    with faults.collect():
         data = build_data(parts)
-    with faults.kept():
+    with faults.collect():
         drawn = draw(parts, plan.pipeline if plan is not None else 1, options.checkpoint)
     faults.raise_all()
     assert plan is not None, "what is missing has left a fault"
@@ -71,7 +71,7 @@ class _Faults:
         self._errors: list[MtError] = []
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def collect(self) -> Iterator[None]:
         try:
             yield
         except MtError as error:
@@ -125,10 +125,10 @@ def draw(parts: Parts, stages: int, checkpoint: Path | None = None) -> Drawing:
     own = [name for name, _ in model.named_parameters() if name not in set(names)]
     adapter_weights(parts, model, adapter, names, own, checkpoint)
     groups = parameter_groups(parts, model, adapter)
-    return Drawing(model=model, bounds=bounds, groups=groups, quantized=_quantized(parts))
+    return Drawing(model=model, bounds=bounds, groups=groups, quantized=_quantized_bytes(parts))
 
 
-def _quantized(parts: Parts) -> dict[str, int]:
+def _quantized_bytes(parts: Parts) -> dict[str, int]:
     """Found on a model of its own: the activations are those of the dense layers, which fake tensors can run."""
     quantizer = parts.quantizer()
     if quantizer is None:
@@ -138,7 +138,7 @@ def _quantized(parts: Parts) -> dict[str, int]:
 
 
 def contents(parts: Parts, plan: Plan, drawn: Drawing) -> list[Content]:
-    """What the ranks of each stage have."""
+    """Return what the ranks of each stage have."""
     kept = state_bytes(parts.optimizer, drawn.groups, flat=plan.zero_stage > 0)
     dense = {id(parameter) for name, parameter in drawn.model.named_parameters() if name not in drawn.quantized}
     quantized = sum(drawn.quantized.values())  # all on one stage: no quantizer goes with a pipeline
@@ -160,7 +160,7 @@ def _content(
 
 
 def _distinct(layers: Sequence[Layer]) -> list[nn.Parameter]:
-    """Their parameters, a shared one once."""
+    """Return the parameters of layers, a shared one once."""
     return list({id(parameter): parameter for layer in layers for parameter in layer.module.parameters()}.values())
 
 
@@ -183,7 +183,7 @@ def _about(parts: Parts, plan: Plan, data: RunData, drawn: Drawing) -> dict[str,
             "trained": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
         },
         "groups": [asdict(group) for group in group_sizes(drawn.groups, lr=rate)],
-        "rates": shown_rates(schedule, rate, steps),
+        "rates": sample_rates(schedule, rate, steps),
         "data": {
             "train": data.train.report.as_dict(),
             "held_out": data.held_out.report.as_dict() if len(data.held_out) else None,
@@ -212,7 +212,7 @@ def _row_tokens(config: RunConfig, data: RunData) -> int:
     """Tokens of the longest row, padding included."""
     if config.data.batching == "packing":
         return config.train.sequence_len
-    return padded(int(data.train.lengths.max()), config.data.pad_multiple, config.train.sequence_len)
+    return padded_size(int(data.train.lengths.max()), config.data.pad_multiple, config.train.sequence_len)
 
 
 def _stages(parts: Parts, plan: Plan, drawn: Drawing, row_tokens: int) -> list[dict[str, Any]]:
@@ -225,7 +225,7 @@ def _stages(parts: Parts, plan: Plan, drawn: Drawing, row_tokens: int) -> list[d
         {
             "ranks": [number * ranks, (number + 1) * ranks - 1],
             "first_layer": start,
-            "layers": _named(start, end, drawn.bounds[-1]),
+            "layers": _name_layers(start, end, drawn.bounds[-1]),
             "parameters": sum(parameter.numel() for parameter in _distinct(layers)),
             "memory": {
                 "weights": asdict(memory.weights(plan, content)),
@@ -263,7 +263,7 @@ def _activations(
     return asdict(memory.activations(plan, stage, counted[slice(*bounds)], head, recompute=recompute))
 
 
-def _named(start: int, end: int, layers: int) -> str:
+def _name_layers(start: int, end: int, layers: int) -> str:
     """``embedding, blocks 0–3, norm, head``: the layers from ``start`` up to ``end``."""
     first, last = max(start, 1) - 1, min(end, layers - 2) - 2
     blocks = [] if last < first else [f"block {first}" if first == last else f"blocks {first}–{last}"]

@@ -13,8 +13,8 @@ from mt_core.plugins.metadata import BUILT_IN
 from mt_train.assemble.data import RunData
 from mt_train.assemble.parts import Parts
 from mt_train.config.run import RunConfig
-from mt_train.data.rendering import examples
-from mt_train.data.report import DataReport
+from mt_train.data.row_statistics import RowStatistics
+from mt_train.data.sample_text import examples
 from mt_train.plugins.resolve import Resolved, resolve
 
 SCHEMA = 1
@@ -48,7 +48,7 @@ def describe_rows(config: RunConfig, data: RunData, *, count: int) -> dict[str, 
     """Everything that is known of the rows, and ``count`` examples, as plain data; ``--json`` prints it."""
     splits = {"train": data.train, "held_out": data.held_out}
     reports = {name: samples.report for name, samples in splits.items() if samples.report.rows_read or len(samples)}
-    whole = DataReport.total(reports.values())
+    whole = RowStatistics.total(reports.values())
     chosen = {slot: getattr(config, slot).name for slot in ("dataset", "objective", "tokenizer", "model")}
     return {
         "schema": SCHEMA,

@@ -1,4 +1,4 @@
-"""What one rank holds, in bytes, before anything is built. Imports no torch.
+"""Memory of one rank, in bytes, before anything is built. Imports no torch.
 
 Weights, gradients and optimizer state are what DeepSpeed 0.19 really keeps, read from its code and compared with the live
 tensors of real steps (tests/train/planning/test_memory.py): beside the sums of the ZeRO paper (https://arxiv.org/abs/1910.02054)
@@ -68,14 +68,14 @@ def weights(plan: Plan, content: Content) -> Held:
 
 
 def optimizer_state(plan: Plan, content: Content) -> Held:
-    """What the optimizer keeps, and from stage 1 on fp32 masters: flat copies that it updates, in fp32 as well."""
+    """Count the optimizer's state, and from stage 1 on fp32 masters: flat copies that it updates, in fp32 as well."""
     master = 4 if plan.zero_stage > 0 else 0
     size = sum((master + kept) * share for kept, share in zip(content.state_bytes, _shares(plan, content), strict=True))
     return Held(device=round(size)) if plan.offload == "none" else Held(device=0, host=round(size))
 
 
 def gradients(plan: Plan, content: Content) -> Held:
-    """At their largest: in the last backward of a step, or when the update has flattened a group into a copy.
+    """Count gradients at their largest: in the last backward of a step, or when the update has flattened a group into a copy.
 
     ========  ===========================  ===========================================
     stage     in the backward              in the update
@@ -102,13 +102,13 @@ def gradients(plan: Plan, content: Content) -> Held:
     if stage == 0:
         return Held(device=size * whole)
     if stage == 1 and plan.dtype == "bf16":
-        return Held(device=size * whole + added * sum(_padded(plan, content)))
+        return Held(device=size * whole + added * sum(_padded_sizes(plan, content)))
     copied = 0 if stage == 2 and plan.dtype == "bf16" else 4 * largest
     return Held(device=max(size * whole if stage == 1 else 0, added * share + copied))
 
 
 def buffers(plan: Plan, content: Content) -> Held:
-    """What DeepSpeed sets aside to reduce and gather: buckets, which do not shrink with a small model.
+    """Count what DeepSpeed sets aside to reduce and gather: buckets, which do not shrink with a small model.
 
     Stage 3 also has the layer at work whole, and the next ones up to a bucket.
     """
@@ -131,10 +131,10 @@ def _shares(plan: Plan, content: Content) -> list[int]:
         return [sum(group) for group in content.groups]
     if plan.zero_stage == 3:
         return [sum(-(-number // ranks) for number in group) for group in content.groups]
-    return [padded // ranks for padded in _padded(plan, content)]
+    return [padded // ranks for padded in _padded_sizes(plan, content)]
 
 
-def _padded(plan: Plan, content: Content) -> list[int]:
+def _padded_sizes(plan: Plan, content: Content) -> list[int]:
     """Numbers of each flat group at stages 1 and 2, filled up so that every rank's piece is even."""
     unit = 2 * plan.sharing_ranks
     return [-(-sum(group) // unit) * unit for group in content.groups]

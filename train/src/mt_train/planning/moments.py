@@ -1,4 +1,4 @@
-"""How much state an optimizer keeps, found out by asking it: no table of names, so any plugin's optimizer is counted."""
+"""Size of an optimizer's state, found out by asking it: no table of names, so any plugin's optimizer is counted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def state_bytes(make: MakeOptimizer, groups: Sequence[dict[str, Any]], *, flat: 
         for parameter in group["params"]:
             parameter.grad = torch.ones_like(parameter)
     optimizer.step()
-    kept = [sum(map(_kept, (optimizer.state[each] for each in group["params"]))) for group in standing]
+    kept = [sum(map(_count_kept, (optimizer.state[each] for each in group["params"]))) for group in standing]
     kept = [size / sum(each.numel() for each in group["params"]) for size, group in zip(kept, standing, strict=True)]
     if isinstance(made, torch.optim.Optimizer):
         return tuple(kept)
@@ -44,7 +44,7 @@ def _transforms_bytes(transform: GradientTransform, group: Mapping[str, Any]) ->
     states: list[dict[str, Tensor]] = [{} for _ in standing]
     for parameter, state in zip(standing, states, strict=True):
         transform.transform(str(tuple(parameter.shape)), torch.ones_like(parameter), state)
-    return sum(map(_kept, states)) / sum(parameter.numel() for parameter in standing)
+    return sum(map(_count_kept, states)) / sum(parameter.numel() for parameter in standing)
 
 
 def _stand_ins(parameters: Sequence[Tensor], flat: bool) -> list[nn.Parameter]:
@@ -52,7 +52,7 @@ def _stand_ins(parameters: Sequence[Tensor], flat: bool) -> list[nn.Parameter]:
     return [nn.Parameter(torch.ones(shape)) for shape in sorted(shapes)]
 
 
-def _kept(state: dict[str, Any]) -> int:
+def _count_kept(state: dict[str, Any]) -> int:
     """Bytes that grow with the parameter: not its step count."""
     return sum(
         value.numel() * value.element_size() for value in state.values() if isinstance(value, Tensor) and value.dim()

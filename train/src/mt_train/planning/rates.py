@@ -17,7 +17,7 @@ DRAWN = 100_000
 """Most updates that are computed for a picture, evenly over the run."""
 
 
-def shown_rates(schedule: Schedule, rate: float, steps: int) -> list[dict[str, Any]]:
+def sample_rates(schedule: Schedule, rate: float, steps: int) -> list[dict[str, Any]]:
     """The rate of the first update, of the last, and of others between, evenly."""
     last = steps - 1
     marks = sorted({round(last * part / (SHOWN - 1)) for part in range(SHOWN)})
@@ -25,7 +25,7 @@ def shown_rates(schedule: Schedule, rate: float, steps: int) -> list[dict[str, A
 
 
 def picture_path(given: str) -> Path:
-    """Where a picture may go. Raises ``UsageError`` for a name that is no PNG's, ``OutputError`` for a folder that is not there."""
+    """Return where a picture may go. Raises ``UsageError`` for a name that is no PNG's, ``OutputError`` for a folder that is not there."""
     path = Path(given)
     if path.suffix.lower() != ".png":
         raise UsageError(f"--plot writes a PNG, got {given!r}; give a name that ends in .png")

@@ -20,7 +20,7 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 
 def is_first() -> bool:
-    """Whether this process speaks for the run: our launcher has spoken before its processes, and rank 0 speaks for the others."""
+    """Return whether this process speaks for the run: our launcher has spoken before its processes, and rank 0 speaks for the others."""
     return os.environ.get("RANK", "0") == "0" and "MT_STORE" not in os.environ
 
 
@@ -81,7 +81,7 @@ class _Early(logging.Handler):
 
 
 @contextmanager
-def logged(rank: int, *, console: str, file: str) -> Iterator[RunLog]:
+def log_to_file(rank: int, *, console: str, file: str) -> Iterator[RunLog]:
     """Levels and a log file for one run; gone again at the end."""
     before = CONSOLE.level
     CONSOLE.setLevel(LEVELS[console])
@@ -111,7 +111,7 @@ class _File(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
         error = sys.exc_info()[1]
         if isinstance(error, OSError):
-            self._failed(error)
+            self._report_failure(error)
         else:
             super().handleError(record)
 
@@ -119,9 +119,9 @@ class _File(logging.FileHandler):
         try:
             super().close()
         except OSError as error:  # what still waited to be written
-            self._failed(error)
+            self._report_failure(error)
 
-    def _failed(self, error: OSError) -> None:
+    def _report_failure(self, error: OSError) -> None:
         if not self._failing:
             self._failing = True
             CONSOLE.emit(_unwritable(Path(self.baseFilename), error))

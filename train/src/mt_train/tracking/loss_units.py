@@ -11,5 +11,5 @@ def loss_unit_of(objective: object) -> str:
 
 
 def counts_tokens(objective: object) -> bool:
-    """Whether the loss is a mean over tokens, so that its exponential is a perplexity."""
+    """Return whether the loss is a mean over tokens, so that its exponential is a perplexity."""
     return loss_unit_of(objective) == NATS_PER_TOKEN

@@ -48,7 +48,7 @@ class MetricsFile:
 
 
 def without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with null for a number that is none, since JSON has no word for it."""
+    """Return the same values with null for a number that is none, since JSON has no word for it."""
     return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
 
 

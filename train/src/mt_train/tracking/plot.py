@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from mt_core.files.writing import replaced
+from mt_core.files.writing import replace_file
 from mt_core.protocols import NATS_PER_TOKEN
 
 SMOOTHING = 0.9
@@ -92,5 +92,5 @@ def _figure() -> tuple[Any, Any]:
 
 
 def _save(figure: Any, path: Path) -> None:
-    with replaced(path) as file:
+    with replace_file(path) as file:
         figure.savefig(file, format="png")

@@ -1,4 +1,4 @@
-"""The same numbers for TensorBoard."""
+"""Figures for TensorBoard."""
 
 from __future__ import annotations
 

@@ -20,20 +20,22 @@ class GuardedTracker:
     def __init__(self, name: str, make: Callable[[], Tracker]) -> None:
         self._name = name
         self._tracker: Tracker | None = None
-        self._guarded("build", lambda: setattr(self, "_tracker", make()), raised=(MtError,))
+        self._call_safely("build", lambda: setattr(self, "_tracker", make()), raised=(MtError,))
 
     def log(self, record: StepRecord) -> None:
         """Hand on the figures of one step."""
         if (tracker := self._tracker) is not None:
-            self._guarded("log", lambda: tracker.log(record))
+            self._call_safely("log", lambda: tracker.log(record))
 
     def close(self, *, failed: bool) -> None:
         """The run has ended."""
         if (tracker := self._tracker) is not None:
-            self._guarded("close", lambda: tracker.close(failed=failed))
+            self._call_safely("close", lambda: tracker.close(failed=failed))
         self._tracker = None
 
-    def _guarded(self, what: str, action: Callable[[], object], *, raised: tuple[type[Exception], ...] = ()) -> None:
+    def _call_safely(
+        self, what: str, action: Callable[[], object], *, raised: tuple[type[Exception], ...] = ()
+    ) -> None:
         try:
             action()
         except StopNow:

@@ -1,4 +1,4 @@
-"""From the options of a recipe to its rows: from files, or from the Hub."""
+"""Building of a recipe's rows from its options: from files, or from the Hub."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OF_HUB = ("subset", "split", "eval_split", "revision")
 
 
 class RecipeConfig(MtConfig):
-    """Where the set is, and what the prompt says."""
+    """Place of the set, and what the prompt says."""
 
     path: str | None = Field(
         None,
@@ -47,7 +47,7 @@ class RecipeConfig(MtConfig):
 
 
 class GlueConfig(RecipeConfig):
-    """The same for one task of the benchmark."""
+    """Place and prompt for one task of the benchmark."""
 
     task: Literal["cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"] = Field(
         "sst2", description="which of the tasks"

@@ -101,8 +101,8 @@ def glue(name: str) -> Recipe:
 
 
 def _items(task: Task, row: Row) -> list[Item]:
-    said = {ours: text_of(row, _present(row, theirs)) for ours, theirs in task.texts.items()}
-    label = row[_present(row, task.label_columns)]
+    said = {ours: text_of(row, _present_name(row, theirs)) for ours, theirs in task.texts.items()}
+    label = row[_present_name(row, task.label_columns)]
     if not task.labels:
         return [{**said, "label": f"{float(label):.1f}"}]
     place = task.labels.index(label) if label in task.labels else int(label)
@@ -111,7 +111,7 @@ def _items(task: Task, row: Row) -> list[Item]:
     return [{**said, "choices": list(task.labels), "answer": place}]
 
 
-def _present(row: Row, names: Sequence[str]) -> str:
+def _present_name(row: Row, names: Sequence[str]) -> str:
     return next((name for name in names if name in row), names[0])
 
 

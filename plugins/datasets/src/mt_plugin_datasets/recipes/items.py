@@ -1,4 +1,4 @@
-"""What the rows of the classic sets say. Each function reads the shapes in which a set was published."""
+"""Items of the classic sets, read from their rows. Each function reads the shapes in which a set was published."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def unnatural(row: Row) -> list[Item]:
 
     All instances (https://github.com/orhonovich/unnatural-instructions); reformulations are further rows with their input.
     """
-    given = [*_listed(row["instances"]), *_listed(row.get("reformulations") or [])]
+    given = [*_list_objects(row["instances"]), *_list_objects(row.get("reformulations") or [])]
     return [
         {"prompt": text_of({**each, "id": row["id"]}, "instruction_with_input"), "response": each["output"]}
         for each in given
     ]
 
 
-def _listed(value: Any) -> list[Mapping[str, Any]]:
+def _list_objects(value: Any) -> list[Mapping[str, Any]]:
     """A list of objects, also where it is stored as an object of lists."""
     if isinstance(value, Mapping):
         return [dict(zip(value, each, strict=True)) for each in zip(*value.values(), strict=True)]
@@ -97,7 +97,7 @@ def c3(row: Row) -> list[Item]:
     context = "\n".join(documents)
     return [
         choice({"context": context, "question": each["question"]}, each["choice"], each["choice"].index(each["answer"]))
-        for each in _listed(questions)
+        for each in _list_objects(questions)
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a recipe is, and the dataset that it makes of a set's own rows."""
+"""Recipe of a set, and the dataset that it makes of a set's own rows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class RecipeRows:
         item = {**self._items(raw)[inner], "id": raw["id"]}
         if not self._recipe.prompt:
             return item
-        fields = {**item, **_lettered(item)} if "choices" in item else item
+        fields = {**item, **_letter_choices(item)} if "choices" in item else item
         texts = {"prompt": rendered(self._prompt, fields), "response": rendered(self._recipe.response, fields)}
         return {**{key: item[key] for key in ("id", "choices", "answer") if key in item}, **texts}
 
@@ -124,7 +124,7 @@ def _field(fields: Item, name: str) -> str:
         ) from error
 
 
-def _lettered(item: Item) -> dict[str, str]:
+def _letter_choices(item: Item) -> dict[str, str]:
     """``{choices}`` as lines with letters, ``{letter}`` and ``{label}`` of the right one."""
     choices, answer = item["choices"], item["answer"]
     lines = "\n".join(f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False))

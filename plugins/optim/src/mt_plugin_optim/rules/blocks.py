@@ -39,7 +39,7 @@ class _SomeBlocks(RuleOptimizer):
         weight.sub_(adam_direction({**state, "step": state["updates"]}, gradient, group), alpha=group["lr"])
 
     def is_on(self, period: int, group: Group) -> bool:
-        """Whether a group is trained in this period."""
+        """Return whether a group is trained in this period."""
         raise NotImplementedError
 
 

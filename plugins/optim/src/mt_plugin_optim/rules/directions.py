@@ -11,7 +11,7 @@ from .rule import Group, RuleOptimizer, State, adam_direction, decayed, start_mo
 
 
 class AdamW(RuleOptimizer):
-    """As torch's (https://arxiv.org/abs/1711.05101)."""
+    """AdamW as torch has it (https://arxiv.org/abs/1711.05101)."""
 
     def start(self, weight: Tensor, state: State, group: Group) -> None:
         start_moments(state, weight)
@@ -73,5 +73,5 @@ class LibraryTransform:
 
 
 def stand_in_group() -> list[dict[str, Any]]:
-    """What a rule is made over before there is a gradient."""
+    """Return what a rule is made over before there is a gradient."""
     return [{"params": [nn.Parameter(torch.zeros(1, 1))]}]

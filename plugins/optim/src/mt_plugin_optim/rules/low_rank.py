@@ -55,7 +55,7 @@ class _LowRank(RuleOptimizer):
         raise NotImplementedError
 
     def factor(self, group: Group) -> float:
-        """Of projected matrices' directions."""
+        """Return the factor of projected matrices' directions."""
         raise NotImplementedError
 
 
@@ -92,14 +92,14 @@ class Apollo(_LowRank):
         dim = (1 if _is_tall(gradient_MN) else 0) if group["scaled"] == "channel" else (0, 1)
         lengths, before = (torch.linalg.vector_norm(each, dim=dim, keepdim=True) for each in (direction, small))
         scaled = gradient_MN * (lengths / (before + 1e-8))
-        return _limited(scaled, state)
+        return _limit(scaled, state)
 
     def factor(self, group: Group) -> float:
         return math.sqrt(group["scale"])
 
 
-def _limited(update: Tensor, state: State) -> Tensor:
-    """At most 1% longer than the update before (https://arxiv.org/abs/2410.01623, norm-growth limiter)."""
+def _limit(update: Tensor, state: State) -> Tensor:
+    """Limit an update to at most 1% longer than the update before (https://arxiv.org/abs/2410.01623, norm-growth limiter)."""
     length = torch.linalg.vector_norm(update).reshape(1)
     if "length" in state:
         excess = (length / (state["length"] + 1e-8)).clamp(min=1.01) / 1.01
@@ -109,7 +109,7 @@ def _limited(update: Tensor, state: State) -> Tensor:
 
 
 def is_projected(weight: Tensor, group: Group) -> bool:
-    """Whether a matrix is larger than the projection would be."""
+    """Return whether a matrix is larger than the projection would be."""
     return bool(group["transformed"]) and min(weight.shape) > group["rank"]
 
 

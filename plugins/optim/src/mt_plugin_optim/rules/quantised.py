@@ -45,7 +45,7 @@ class _Quantised(RuleOptimizer):
         return self.kind.zeros(weight.shape, signed, block_size, weight.device, weight.dtype)
 
     def about(self, weight: Tensor, signed: bool) -> list[Any]:
-        """What ``kind`` has beside its tensors."""
+        """Return what ``kind`` has beside its tensors."""
         raise NotImplementedError
 
     def _mean(self, weight: Tensor, state: State, key: str) -> Tensor:

@@ -60,7 +60,7 @@ class RuleOptimizer(torch.optim.Optimizer):
         raise NotImplementedError
 
     def direction(self, gradient: Tensor, state: State, group: Group) -> Tensor:
-        """What ``follow`` takes; for rules that do not look at the weight. The gradient may be used up."""
+        """Return what ``follow`` takes; for rules that do not look at the weight. The gradient may be used up."""
         raise NotImplementedError
 
     def follow(self, weight: Tensor, direction: Tensor, state: State, group: Group) -> None:
@@ -90,7 +90,7 @@ def moments(state: State, gradient: Tensor, group: Group) -> tuple[Tensor, Tenso
 
 
 def corrections(state: State, group: Group) -> tuple[float, float]:
-    """What the means lack for having started at zero: divide them by these."""
+    """Return what the means lack for having started at zero: divide them by these."""
     step = int(state["step"])
     return 1 - group["beta1"] ** step, 1 - group["beta2"] ** step
 

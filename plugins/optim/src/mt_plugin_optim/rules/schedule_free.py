@@ -15,7 +15,7 @@ from .rule import Group, RuleOptimizer, State
 
 
 class ScheduleFreeAdamW(RuleOptimizer):
-    """``averaged`` gives x, which an engine evaluates and publishes."""
+    """``average_of`` gives x, which an engine evaluates and publishes."""
 
     def start(self, weight: Tensor, state: State, group: Group) -> None:
         state["z"] = weight.detach().clone()
@@ -37,7 +37,7 @@ class ScheduleFreeAdamW(RuleOptimizer):
         weight.add_(direction, alpha=rate * (beta1 * (1 - new) - 1))
         state["z"].sub_(direction, alpha=rate)
 
-    def averaged(self, parameter: Tensor) -> Tensor:
+    def average_of(self, parameter: Tensor) -> Tensor:
         """x, of which ``parameter`` is y: ``y = (1 - beta1) z + beta1 x``."""
         state: dict[str, Any] = self.state[parameter]
         return parameter.detach().lerp(state["z"], 1 - 1 / self.defaults["beta1"])

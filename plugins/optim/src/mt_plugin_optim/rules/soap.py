@@ -34,10 +34,10 @@ class Soap(RuleOptimizer):
                     state[f"{side}_basis"] = torch.linalg.eigh(state[f"{side}_sum"])[1].flip(1).contiguous()
             return torch.zeros_like(gradient)
         mean, square = state["exp_avg"], state["exp_avg_sq"]
-        rotated = _rotated(gradient, state)
+        rotated = _rotate(gradient, state)
         mean.lerp_(gradient, 1 - group["beta1"])
         square.lerp_(rotated.square(), 1 - group["beta2"])
-        direction = _rotated(_rotated(mean, state) / square.sqrt().add_(group["eps"]), state, back=True)
+        direction = _rotate(_rotate(mean, state) / square.sqrt().add_(group["eps"]), state, back=True)
         first, second = 1 - group["beta1"] ** step, 1 - group["beta2"] ** step
         self._accumulate(gradient, state, group)
         if step % group["update_steps"] == 0:
@@ -60,7 +60,7 @@ class Soap(RuleOptimizer):
                 total.lerp_(product, 1 - group["beta2"])
 
 
-def _rotated(matrix_MN: Tensor, state: State, *, back: bool = False) -> Tensor:
+def _rotate(matrix_MN: Tensor, state: State, *, back: bool = False) -> Tensor:
     if "left_basis" in state:
         matrix_MN = (state["left_basis"] if back else state["left_basis"].T) @ matrix_MN
     if "right_basis" in state:

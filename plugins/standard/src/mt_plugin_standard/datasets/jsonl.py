@@ -11,7 +11,7 @@ from mt_core.files import FileConfig, JsonRows
 
 
 class JsonlConfig(FileConfig):
-    """Where the rows are."""
+    """Files of the rows."""
 
     path: str = Field(
         min_length=1,

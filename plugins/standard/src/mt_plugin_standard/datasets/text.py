@@ -8,15 +8,15 @@ from typing import Literal
 from pydantic import Field
 
 from mt_core import DataError, Row
-from mt_core.files import Cut, FileConfig, SpanIndex, lines, paragraphs, whole
+from mt_core.files import Cut, FileConfig, SpanIndex, lines, paragraphs, whole_file
 
 Unit = Literal["file", "paragraphs", "lines"]
 
-_CUTS: dict[Unit, Cut] = {"file": whole, "paragraphs": paragraphs, "lines": lines}
+_CUTS: dict[Unit, Cut] = {"file": whole_file, "paragraphs": paragraphs, "lines": lines}
 
 
 class TextConfig(FileConfig):
-    """Where the text is and what a document is."""
+    """Files of the text, and what a document is."""
 
     path: str = Field(
         min_length=1,

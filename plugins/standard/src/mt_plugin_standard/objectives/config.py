@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class TokenLossConfig(MtConfig):
-    """What a token's loss is made of in training (evaluations have the plain cross-entropy), and which figures stand beside it."""
+    """Terms of a token's loss in training (evaluations have the plain cross-entropy), and which figures stand beside it."""
 
     label_smoothing: float = Field(
         0.0, ge=0, lt=1, description="share of the target that is spread evenly over the vocabulary (0 is off)"
@@ -47,7 +47,7 @@ class TokenLossConfig(MtConfig):
         return self
 
     def arguments(self, tokenizer: Tokenizer) -> dict[str, Any]:
-        """What ``TokenObjective`` takes. Raises ``UsageError`` where the answers cannot be told apart."""
+        """Return what ``TokenObjective`` takes. Raises ``UsageError`` where the answers cannot be told apart."""
         from mt_core.nn import LossTerms
 
         return {"terms": LossTerms(self.label_smoothing, self.z_loss), "scores": self._scores(tokenizer)}

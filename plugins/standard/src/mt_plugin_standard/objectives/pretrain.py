@@ -46,7 +46,7 @@ class Pretrain(TokenObjective):
         return self._text(text, self._encode(text), row["id"])
 
     def encode_many(self, rows: Sequence[Row]) -> list[Sample | Rejected]:
-        """What ``encode`` gives for each row: the texts at once where all of them are texts."""
+        """Return what ``encode`` gives for each row: the texts at once where all of them are texts."""
         if not isinstance(self._tokenizer, ManyTexts) or not all(map(_is_text, rows)):
             return [self.encode(row) for row in rows]
         texts = [text_field(row, "text") for row in rows]

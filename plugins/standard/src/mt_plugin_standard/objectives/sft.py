@@ -34,7 +34,7 @@ class SupervisedFineTuning(TokenObjective):
         return _sample(encoded, found, row["id"])
 
     def encode_many(self, rows: Sequence[Row]) -> list[Sample | Rejected]:
-        """What ``encode`` gives for each row: their conversations at once, where the template can."""
+        """Return what ``encode`` gives for each row: their conversations at once, where the template can."""
         if not isinstance(self._template, ManyConversations):
             return [self.encode(row) for row in rows]
         found = [_turns(row) for row in rows]
@@ -63,7 +63,7 @@ def _sample(encoded: Encoded, messages: Sequence[Message], row_id: str) -> Sampl
 
 
 def _is_empty(message: Message) -> bool:
-    """Whether an answer that may be trained on would teach to say nothing; templates cut white space off."""
+    """Return whether an answer that may be trained on would teach to say nothing; templates cut white space off."""
     if message["role"] != "assistant" or not message.get("train", True) or message.get("tool_calls"):
         return False
     content: str = message["content"]

@@ -25,13 +25,13 @@ def tokenised(row: Row) -> Sample | None:
     ids = _list(row, "input_ids", int)
     if not all(0 <= each < _MOST for each in ids):
         _refuse(row, f"input_ids has an id that is not from 0 to {_MOST - 1}")
-    trained = _trained(row, ids)
+    trained = _read_trained(row, ids)
     if row.get("attention_mask") is not None and not all(mask := _flags(row, "attention_mask", len(ids))):
         ids, trained = list(compress(ids, mask)), list(compress(trained, mask))
     return Sample(ids, trained, row["id"])
 
 
-def _trained(row: Row, ids: list[int]) -> list[bool]:
+def _read_trained(row: Row, ids: list[int]) -> list[bool]:
     if "labels" not in row:
         masks = [_flags(row, name, len(ids)) for name in _MASKS if name in row]
         return [all(flags) for flags in zip(*masks, strict=True)] if masks else [True] * len(ids)

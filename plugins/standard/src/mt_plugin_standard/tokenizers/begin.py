@@ -1,4 +1,4 @@
-"""What a Hugging Face tokenizer puts in front of a text: its post-processor says it."""
+"""Ids that a Hugging Face tokenizer puts in front of a text: its post-processor says it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def set_begin(inner: Any, token: str | None) -> None:
 
     backend = inner.backend_tokenizer
     shell = _shell(backend.post_processor)
-    processors = list(_flat(shell["post_processor"]))
+    processors = list(_flatten(shell["post_processor"]))
     others = [each for each in processors if each["type"] not in (_TEMPLATE, *_PAIRED)]
     behind = [token for each in processors for token in _behind(each)]
-    around = dict([*behind, *_numbered(inner, token)])
+    around = dict([*behind, *_number_tokens(inner, token)])
     begin = [] if token is None else [token]
     texts = [[*begin, name, *(each for each, _ in behind)] for name in ("$A", "$B")]
     written = {
@@ -55,7 +55,7 @@ def _shell(processor: Any) -> dict[str, Any]:
     return shell
 
 
-def _flat(processor: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
+def _flatten(processor: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
     """Processors, and those in a sequence of them."""
     if processor is None:
         return
@@ -63,7 +63,7 @@ def _flat(processor: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
         yield processor
         return
     for each in processor["processors"]:
-        yield from _flat(each)
+        yield from _flatten(each)
 
 
 def _behind(processor: Mapping[str, Any]) -> list[tuple[str, int]]:
@@ -79,7 +79,7 @@ def _behind(processor: Mapping[str, Any]) -> list[tuple[str, int]]:
     return [pair for name in names for pair in zip(known[name]["tokens"], known[name]["ids"], strict=True)]
 
 
-def _numbered(inner: Any, token: str | None) -> list[tuple[str, int]]:
+def _number_tokens(inner: Any, token: str | None) -> list[tuple[str, int]]:
     return [] if token is None else [(token, inner.convert_tokens_to_ids(token))]
 
 

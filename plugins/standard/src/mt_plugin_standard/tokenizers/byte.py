@@ -57,7 +57,7 @@ class ByteTokenizer:
 
 
 def byte_characters() -> list[str]:
-    """What byte-level BPE writes for each byte (https://github.com/openai/gpt-2/blob/master/src/encoder.py)."""
+    """Return what byte-level BPE writes for each byte (https://github.com/openai/gpt-2/blob/master/src/encoder.py)."""
     shown = {*range(33, 127), *range(161, 173), *range(174, 256)}
     hidden = iter(range(256, 512))
     return [chr(byte if byte in shown else next(hidden)) for byte in range(256)]

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from mt_core import MtError
-from mt_core.files import panicked, panics
-from mt_plugin_standard.tokenizers.trial import tried
+from mt_core.files import panic_error, panics
+from mt_plugin_standard.tokenizers.file_check import check_tokenizer
 
-__all__ = ["panics", "survived", "try_once"]
+__all__ = ["catch_panics", "panics", "try_once"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,15 +21,17 @@ _READ = (".json", ".txt", ".model", ".jinja")
 
 
 def try_once(source: Path) -> None:
-    """Try a tokenizer file, or a folder, that was not read here before (``mt_plugin_standard.tokenizers.trial``). Raises ``MtError``."""
+    """Try a tokenizer file, or a folder, that was not read here before (``tokenizers.file_check``). Raises ``MtError``."""
     file = source / "tokenizer.json" if source.is_dir() else source
     if file.is_file():
-        tried([file], "tokenizer.json", file, named=source)
+        check_tokenizer([file], "tokenizer.json", file, named=source)
     else:
-        tried(sorted(path for path in source.iterdir() if path.suffix in _READ and path.is_file()), "folder", source)
+        check_tokenizer(
+            sorted(path for path in source.iterdir() if path.suffix in _READ and path.is_file()), "folder", source
+        )
 
 
-def survived(method: Callable[P, R]) -> Callable[P, R]:
+def catch_panics(method: Callable[P, R]) -> Callable[P, R]:
     """A method of a tokenizer with a ``_source`` whose native code may panic: that is an ``MtError`` then."""
 
     @wraps(method)
@@ -39,7 +41,7 @@ def survived(method: Callable[P, R]) -> Callable[P, R]:
             return method(*arguments, **named)
         except panics() as error:
             owner = arguments[0]
-            raise panicked(f"the tokenizer of {owner._source.absolute()}", error) from error
+            raise panic_error(f"the tokenizer of {owner._source.absolute()}", error) from error
         except Exception as error:
             if type(error) is not Exception:
                 raise

@@ -19,11 +19,11 @@ from mt_core.weights import RowInit
 from .additions import add_tokens, grown_size
 from .begin import ALWAYS, AUTO, NONE, begin_of, set_begin
 from .byte import utf8
-from .faults import panics, survived, try_once
+from .faults import catch_panics, panics, try_once
 from .huggingface_config import HuggingFaceConfig
 
 if TYPE_CHECKING:
-    from .stretches import Widths
+    from .token_offsets import TokenByteLengths
     from .words import Words
 
 FILE_NAME = "tokenizer.json"
@@ -75,12 +75,12 @@ class HuggingFaceTokenizer:
         ids = inner.convert_tokens_to_ids(list(self.special_texts))
         self.special_ids: dict[str, int] = dict(zip(self.special_texts, ids, strict=True))
 
-    @survived
+    @catch_panics
     def encode(self, text: str) -> list[int]:
         """Ids of the text; raises ``DataError`` on a lone surrogate."""
         return self._read(text)["input_ids"]  # type: ignore[no-any-return]
 
-    @survived
+    @catch_panics
     def encode_literally(self, text: str) -> list[int]:
         """Ids of the text, where a special token that it spells is read as the characters that it is."""
         return self._read(text, split_special_tokens=True)["input_ids"]  # type: ignore[no-any-return]
@@ -94,9 +94,9 @@ class HuggingFaceTokenizer:
         """Ids of what a row says."""
         return self.encode(text) if self.parse_specials else self.encode_literally(text)
 
-    @survived
+    @catch_panics
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        """What ``encode_text`` gives for each, without the offsets that nobody asked for: 2 to 4 times as fast as one by one."""
+        """Return what ``encode_text`` gives for each, without the offsets that nobody asked for: 2 to 4 times as fast as one by one."""
         if not self._inner.is_fast:
             return [self.encode_text(text) for text in texts]
         return self._many(texts, [self._is_plain(text) for text in texts], literally=not self.parse_specials)
@@ -115,20 +115,20 @@ class HuggingFaceTokenizer:
         return [next(read).ids if ids is None else ids for ids in found]
 
     def _is_plain(self, text: str) -> bool:
-        """Whether its tokens are as wide as they say. Raises ``DataError`` on a lone surrogate."""
+        """Return whether its tokens are as wide as they say. Raises ``DataError`` on a lone surrogate."""
         if self._widths is None:
             utf8(text)
             return False
         return self._widths.hold_for(text)
 
-    @survived
+    @catch_panics
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids with their characters; several ids of one character all have it. Raises ``MtError`` for a slow tokenizer."""
         self._refuse_slow()
         encoded = self._read(text, return_offsets_mapping=True)
         return encoded["input_ids"], [tuple(pair) for pair in encoded["offset_mapping"]]
 
-    @survived
+    @catch_panics
     def encode_many_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Sequence[tuple[int, int]]]]:
         """See ``ManyOffsets``. Raises ``MtError`` for a slow tokenizer."""
         self._refuse_slow()
@@ -140,16 +140,16 @@ class HuggingFaceTokenizer:
 
     def _summed(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Sequence[tuple[int, int]]]]:
         """Ids alone, and offsets that are sums of widths."""
-        from .stretches import Stretches  # numpy loads here, not when plugins are listed
+        from .token_offsets import TokenOffsets  # numpy loads here, not when plugins are listed
 
         if self._widths is None or not texts:
             return
         for text, ids in zip(texts, self._many(texts, [True] * len(texts), literally=False), strict=True):
-            stretches = Stretches(text, ids, self._widths)
+            stretches = TokenOffsets(text, ids, self._widths)
             yield (ids, stretches) if stretches.fill else self.encode_with_offsets(text)
 
     def _with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Sequence[tuple[int, int]]]]:
-        from .stretches import Offsets
+        from .token_offsets import LazyOffsets
 
         if not texts:
             return []
@@ -157,13 +157,13 @@ class HuggingFaceTokenizer:
         with _READING:
             backend.encode_special_tokens = False  # see _many()
             found = backend.encode_batch(list(texts), add_special_tokens=False)
-        return [(each.ids, Offsets(each)) for each in found]
+        return [(each.ids, LazyOffsets(each)) for each in found]
 
     @cached_property
-    def _widths(self) -> Widths | None:
-        from .stretches import widths
+    def _widths(self) -> TokenByteLengths | None:
+        from .token_offsets import token_byte_lengths
 
-        return widths(self._inner.backend_tokenizer)
+        return token_byte_lengths(self._inner.backend_tokenizer)
 
     @cached_property
     def _words(self) -> Words | None:
@@ -178,19 +178,19 @@ class HuggingFaceTokenizer:
                 f"Use one that has a {FILE_NAME}."
             )
 
-    @survived
+    @catch_panics
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids; special tokens, and ids beyond the vocabulary (of a padded embedding), give none."""
         text: str = self._inner.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 
-    @survived
+    @catch_panics
     def show(self, ids: Sequence[int]) -> str:
-        """As ``decode``, with the special tokens spelt out: for people who look at a sample."""
+        """Decode as ``decode`` does, with the special tokens spelt out: for people who look at a sample."""
         text: str = self._inner.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text
 
-    @survived
+    @catch_panics
     def save(self, folder: Path) -> None:
         """Write the files that ``from_pretrained`` reads: those that it was read from where it is what they say."""
         if not self._as_found:
@@ -257,7 +257,7 @@ def _refuse_unknown(named: dict[str, str], inner: Any, source: Path) -> None:
 
 
 def _source(path: Path) -> Path:
-    """What to load: a folder with its config, or a lone ``tokenizer.json``."""
+    """Return what to load: a folder with its config, or a lone ``tokenizer.json``."""
     if path.is_file():
         beside = path.parent / CONFIG_NAME
         return path.parent if path.name == FILE_NAME and beside.is_file() else path

@@ -17,7 +17,7 @@ Begin = Literal["auto", "always", "none"] | Token
 
 
 class HuggingFaceConfig(MtConfig):
-    """Where the tokenizer is, and the special tokens that a bare ``tokenizer.json`` does not name."""
+    """Place of the tokenizer, and the special tokens that a bare ``tokenizer.json`` does not name."""
 
     path: str = Field(min_length=1, description="tokenizer.json, or a folder as save_pretrained writes it")
     bos_token: Begin = Field(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from mt_core import DataError, MtConfig, MtError
-from mt_plugin_standard.tokenizers.trial import tried
+from mt_plugin_standard.tokenizers.file_check import check_tokenizer
 
 from .byte import utf8
 
@@ -24,7 +24,7 @@ CONFIG_NAME = "tokenizer_config.json"
 
 
 class SentencePieceConfig(MtConfig):
-    """Where the model is."""
+    """File of the model."""
 
     path: str = Field(min_length=1, description="SentencePiece model file, or a folder with a tokenizer.model")
 
@@ -38,9 +38,9 @@ class SentencePieceTokenizer:
         """``begins`` where the begin token stands in front of a text."""
         self._processor = processor
         self.size: int = processor.get_piece_size()
-        self.bos_id = _present(processor.bos_id())
-        self.eos_id = _present(processor.eos_id())
-        self.pad_id = _present(processor.pad_id())
+        self.bos_id = _id_or_none(processor.bos_id())
+        self.eos_id = _id_or_none(processor.eos_id())
+        self.pad_id = _id_or_none(processor.pad_id())
         self.begin_ids = () if self.bos_id is None or not begins else (self.bos_id,)
         self.special_texts = tuple(processor.id_to_piece(n) for n in range(self.size) if processor.is_control(n))
 
@@ -81,7 +81,7 @@ class SentencePieceTokenizer:
         if (inner := as_tokenizer(serialized)) is None:
             return
         ids = {"bos_token": self.bos_id, "eos_token": self.eos_id, "pad_token": self.pad_id}
-        ids["unk_token"] = _present(self._processor.unk_id())
+        ids["unk_token"] = _id_or_none(self._processor.unk_id())
         named = {key: self._processor.id_to_piece(token) for key, token in ids.items() if token is not None}
         theirs = PreTrainedTokenizerFast(tokenizer_object=inner, clean_up_tokenization_spaces=False, **named)
         set_begin(theirs, named.get("bos_token") if self.begin_ids else None)
@@ -94,7 +94,7 @@ def build_sentencepiece(config: SentencePieceConfig) -> SentencePieceTokenizer:
 
     file = _model_file(Path(expanduser(config.path)))
     try:
-        tried([file], "sentencepiece", file)
+        check_tokenizer([file], "sentencepiece", file)
         processor = SentencePieceProcessor(model_file=str(file))
     except (RuntimeError, OSError, MtError) as error:
         raise MtError(
@@ -105,7 +105,7 @@ def build_sentencepiece(config: SentencePieceConfig) -> SentencePieceTokenizer:
 
 
 def _begins(beside: Path) -> bool:
-    """Whether texts begin with the begin token, as Meta's do: unless the config beside the model says ``add_bos_token: false``.
+    """Return whether texts begin with the begin token, as Meta's do: unless the config beside the model says ``add_bos_token: false``.
 
     Raises ``MtError`` for a config that is no JSON.
     """
@@ -131,6 +131,6 @@ def _model_file(path: Path) -> Path:
     return file
 
 
-def _present(token: int) -> int | None:
+def _id_or_none(token: int) -> int | None:
     """SentencePiece says -1 for a token that it does not have."""
     return None if token < 0 else token

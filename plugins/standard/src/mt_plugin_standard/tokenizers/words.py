@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from .stretches import Widths, steps
+from .token_offsets import TokenByteLengths, steps
 
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _GPT_2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -80,8 +80,8 @@ class Words(dict[str, bytes]):
         return struct.pack(f"{len(ids)}i", *ids)
 
 
-def words(backend: Any, widths: Widths | None) -> Words | None:
-    """For a tokenizer that makes nothing but tokens of a text (``widths``), cut by a known pattern; ``None`` for any other."""
+def words(backend: Any, widths: TokenByteLengths | None) -> Words | None:
+    """Build the cache for a tokenizer that makes only tokens of a text (``widths``), cut by a known pattern; ``None`` for any other."""
     if widths is None or any(token.single_word for token in backend.get_added_tokens_decoder().values()):
         return None
     *before, last = steps(backend.pre_tokenizer)
@@ -96,7 +96,7 @@ def _split(pattern: str) -> dict[str, Any]:
 
 
 def _of_ascii(pattern: str) -> str:
-    """The same for ASCII alone: a class of Unicode as letters or digits, in brackets where it stands in none."""
+    """Return the same pattern for ASCII alone: a class of Unicode as letters or digits, in brackets where it stands in none."""
     in_brackets = re.sub(r"\[[^]]*\]", lambda found: _CLASS.sub(lambda name: _ASCII[name[1]], found[0]), pattern)
     return _CLASS.sub(lambda name: f"[{_ASCII[name[1]]}]", in_brackets)
 

@@ -10,10 +10,10 @@ from threading import Thread
 from mt_core.errors import DataError
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Row
-from mt_train.data.encoded import EncodedSamples
 from mt_train.data.encoding import Rules, encode, refuse_bad_rows
 from mt_train.data.loader import NoMoreWaiting, Position
-from mt_train.data.report import DataReport
+from mt_train.data.row_statistics import RowStatistics
+from mt_train.data.samples import EncodedSamples
 from mt_train.data.stream.reader import RowsInMemory, StreamReader
 
 BARREN_ROWS = 100_000
@@ -60,18 +60,18 @@ class Blocks:
         check: Callable[[EncodedSamples], None] = lambda samples: None,
     ) -> None:
         self._reader, self._objective, self._rules, self._size, self._check = reader, objective, rules, size, check
-        self._bad, self._barren = DataReport(), 0
-        self.report, self._counted = DataReport(), (-1, -1)
+        self._bad, self._barren = RowStatistics(), 0
+        self.report, self._counted = RowStatistics(), (-1, -1)
         self._ahead: tuple[Position, Future[Block | None]] | None = None
         reader.go_to(Position())
         first = reader.take(held_out)
-        self.held_out = self._encoded(first)
+        self.held_out = self._encode(first)
         self._held_ids = self._ids(first)
         self._latest = self.first = self._first()
 
     @property
     def name(self) -> str:
-        """What the stream is called in messages."""
+        """Return the stream's name for messages."""
         return self._reader.name
 
     def block(self, begin: Position, stop: Callable[[], bool] = lambda: False) -> Block | None:
@@ -121,7 +121,7 @@ class Blocks:
         if place > self._counted:
             self._counted = place
             block.samples.report.hashes = None  # which would grow with the stream
-            self.report = DataReport.total([self.report, block.samples.report])
+            self.report = RowStatistics.total([self.report, block.samples.report])
             self.report.is_prefix = False
 
     def _at(self, begin: Position) -> Block | None:
@@ -153,23 +153,23 @@ class Blocks:
             )
         return found
 
-    def _encoded(self, rows: Sequence[Row | DataError]) -> EncodedSamples:
+    def _encode(self, rows: Sequence[Row | DataError]) -> EncodedSamples:
         return encode(RowsInMemory(rows), range(len(rows)), self._objective, self._rules)
 
     def _read(self, begin: Position) -> Block | None:
         """Rows until there is something to train on, or the epoch ends."""
         if begin.block == 0:
-            self._bad = DataReport()
-        reports: list[DataReport] = []
+            self._bad = RowStatistics()
+        reports: list[RowStatistics] = []
         while True:
             rows = self._reader.take(self._size)
             own = [row for row in rows if isinstance(row, DataError) or str(row["id"]) not in self._held_ids]
-            samples = self._encoded(own)
+            samples = self._encode(own)
             reports.append(samples.report)
             if len(samples) or self._reader.ended:
                 break
-            self._refuse_barren(len(own), DataReport.total(reports))
-        samples.report = DataReport.total(reports)
+            self._refuse_barren(len(own), RowStatistics.total(reports))
+        samples.report = RowStatistics.total(reports)
         if not len(samples) and not samples.report.rows_read:
             return None
         self._barren = 0
@@ -179,7 +179,7 @@ class Blocks:
         end = Position(begin.epoch, block=begin.block + 1, read=self._reader.read, state=self._reader.state())
         return Block(begin, end, samples)
 
-    def _refuse_barren(self, count: int, report: DataReport) -> None:
+    def _refuse_barren(self, count: int, report: RowStatistics) -> None:
         self._barren += count
         refuse_bad_rows(report, self._rules)
         if self._barren >= BARREN_ROWS:

@@ -11,9 +11,9 @@ import numpy as np
 
 from mt_core.errors import DataError
 from mt_core.model_protocols import Objective
-from mt_train.data.encoded import EncodedSamples
 from mt_train.data.epoch import EpochRows, Group
 from mt_train.data.loader import Loader, Position, Window, make_batch, row_length
+from mt_train.data.samples import EncodedSamples
 from mt_train.data.stream.blocks import Block, Blocks
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class _StreamRow:
 
 
 class StreamLoader(Loader):
-    """As ``Loader``, over the blocks of a stream."""
+    """Loader over the blocks of a stream, otherwise as ``Loader``."""
 
     def __init__(self, blocks: Blocks, objective: Objective, **options: Any) -> None:
         super().__init__(blocks.first.samples, objective, **options)
@@ -56,7 +56,7 @@ class StreamLoader(Loader):
             while step := list(islice(rows, self.global_batch_size)):
                 at_start, position = False, step[-1].after
                 row_ids = tuple(dict.fromkeys(row.samples.row_ids[number] for row in step for number in row.group))
-                batches = [self._joined(part) for part in self._share(step)]
+                batches = [self._join(part) for part in self._share(step)]
                 yield Window(batches, row_ids, position)
             if at_start:
                 raise DataError(
@@ -82,7 +82,7 @@ class StreamLoader(Loader):
         seed = int(np.random.SeedSequence([self.seed, block.begin.block]).generate_state(1)[0])
         return Loader(block.samples, self.objective, **{**self._options, "seed": seed}).rows(block.begin.epoch)
 
-    def _joined(self, rows: Sequence[_StreamRow]) -> Batch:
+    def _join(self, rows: Sequence[_StreamRow]) -> Batch:
         """A micro-batch of rows that may come from several blocks."""
         samples, groups = EncodedSamples(), []
         for row in rows:

@@ -1,4 +1,4 @@
-"""Where a stream is read: so many rows into an epoch, reached by its own state or by skipping rows."""
+"""Reader of a stream from so many rows into an epoch, reached by its own state or by skipping rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How conversations are written down: the tokenizer's own template, a named one, or a file (``data.template``)."""
+"""Templates that write conversations down: the tokenizer's own template, a named one, or a file (``data.template``)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def build_template(tokenizer: Tokenizer, config: DataConfig = _DEFAULTS) -> Temp
     if config.template == OWN:
         return ChatTemplate(tokenizer, own_source(tokenizer), additions, config.train_on)
     if config.template in TEMPLATES:
-        source = _named(config.template)
+        source = _template_named(config.template)
         tools = any(key in source for key in MESSAGE_KEYS)
         return ChatTemplate(
             tokenizer, source, additions, config.train_on, name=config.template, begins=True, tools=tools
@@ -45,10 +45,10 @@ def jinja_source(tokenizer: Tokenizer, config: DataConfig) -> str | None:
         return own_source(tokenizer) if tokenizer.chat_template else None
     if config.template == PLAIN:
         return None
-    return _named(config.template) if config.template in TEMPLATES else config.template
+    return _template_named(config.template) if config.template in TEMPLATES else config.template
 
 
-def _named(name: str) -> str:
+def _template_named(name: str) -> str:
     return (files(__name__) / "named" / f"{name}.jinja").read_text(encoding="utf-8")
 
 

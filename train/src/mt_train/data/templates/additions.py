@@ -1,4 +1,4 @@
-"""What a run puts into every conversation, and which of its turns are trained on."""
+"""Additions of a run to every conversation, and the turns that are trained on."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Additions:
 
 
 def trained_turns(messages: Sequence[Message], train_on: str) -> list[bool]:
-    """Which turns are trained on; what a tool gave is none. What a message says itself (``train``) wins over ``data.train_on``."""
+    """Return which turns are trained on; what a tool gave is none. What a message says itself (``train``) wins over ``data.train_on``."""
     places = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
     spoken = {place for place, message in enumerate(messages) if message["role"] != "tool"}
     wanted = spoken if train_on == "all" else set(places[-1:] if train_on == "last" else places)

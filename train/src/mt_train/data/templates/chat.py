@@ -51,16 +51,16 @@ class ChatTemplate:
 
     def encode_many(self, conversations: Sequence[Sequence[Message]]) -> list[Encoded]:
         """See ``ManyConversations``."""
-        prepared = [self._prepared(messages) for messages in conversations]
+        prepared = [self._prepare(messages) for messages in conversations]
         for messages in prepared:
             self._refuse_stops(messages)
         written = [self._source.write(messages) for messages in prepared]
         pairs = zip(prepared, written, strict=True)
         spans = [trained_spans(self._source, messages, each, self._train_on) for messages, each in pairs]
         readings = self._notation.read([each.text for each in written])
-        return [self._encoded(*each) for each in zip(readings, spans, strict=True)]
+        return [self._encode(*each) for each in zip(readings, spans, strict=True)]
 
-    def _encoded(self, reading: Reading, spans: Sequence[Span]) -> Encoded:
+    def _encode(self, reading: Reading, spans: Sequence[Span]) -> Encoded:
         lead = self._lead(reading.ids)
         ids = [*lead, *reading.ids] if lead else reading.ids
         trained = [False] * len(ids)
@@ -74,7 +74,7 @@ class ChatTemplate:
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """See ``Template``."""
-        ids = self._notation.encode(self._source.render(self._prepared(messages), speak=True))
+        ids = self._notation.encode(self._source.render(self._prepare(messages), speak=True))
         return [*self._lead(ids), *ids]
 
     @property
@@ -94,15 +94,15 @@ class ChatTemplate:
     @cached_property
     def _stop(self) -> str:
         asked = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": PROBE}]
-        _, found, after = self._source.render(self._prepared(asked)).rpartition(PROBE)
+        _, found, after = self._source.render(self._prepare(asked)).rpartition(PROBE)
         return after.strip() if found else ""
 
-    def _prepared(self, messages: Sequence[Message]) -> list[Message]:
+    def _prepare(self, messages: Sequence[Message]) -> list[Message]:
         refuse_tools(messages, self._name, self._can_write)
-        return self._notation.guarded(self._additions.put(messages))
+        return self._notation.mark_spelled(self._additions.put(messages))
 
     def _can_write(self, need: str) -> bool:
-        """Whether the template writes such turns; where it fails with the probe, the row will show."""
+        """Return whether the template writes such turns; where it fails with the probe, the row will show."""
         if need not in self._writes:
             try:
                 self._writes[need] = PROBE in self._source.render(PROBES[need])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import cache, wraps
 from typing import Any
 
-from mt_train.data.templates.spelled_text import show, spelled
+from mt_train.data.templates.spelled_text import show, spell_out
 
 _OWN = "{{ '' }}"
 """A template that nobody has, so that the environment in which transformers compiles it is ours alone."""
@@ -23,9 +23,9 @@ def spelling_environment() -> Any:
     from transformers.utils.chat_template_utils import _compile_jinja_template  # with its imports half a second
 
     environment = _compile_jinja_template(_OWN).environment
-    environment.concat = _joined
+    environment.concat = _join
     environment.filters = {name: _spelling(each) for name, each in environment.filters.items()}
-    environment.filters["mt_joined"] = _joined
+    environment.filters["mt_joined"] = _join
     environment.tests = {**environment.tests, "mt_within": _is_within}
     return environment
 
@@ -52,8 +52,8 @@ def _operators() -> Any:
     return Operators
 
 
-def _joined(parts: Iterable[Any]) -> str:
-    return spelled("".join(map(str, parts)))
+def _join(parts: Iterable[Any]) -> str:
+    return spell_out("".join(map(str, parts)))
 
 
 def _is_within(value: Any, whole: Any) -> bool:
@@ -66,6 +66,6 @@ def _spelling(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **named: Any) -> Any:
         found = function(*args, **named)
-        return spelled(found) if isinstance(found, str) else found
+        return spell_out(found) if isinstance(found, str) else found
 
     return call

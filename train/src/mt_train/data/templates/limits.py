@@ -41,7 +41,7 @@ class TemplateLimitError(TemplateError):
 
 
 class _Spent(threading.local):
-    """What the rendering of this thread has used."""
+    """Account of what the rendering of this thread has used."""
 
     steps = written = 0
     deadline = float("inf")
@@ -73,11 +73,11 @@ _SPENT = _Spent()
 begin_rendering = _SPENT.begin
 
 
-def limited(environment: Any) -> Any:
-    """An environment like this one, with bounds. Its templates are compiled from ``counted`` trees."""
+def limit_environment(environment: Any) -> Any:
+    """An environment like this one, with bounds. Its templates are compiled from ``count_turns`` trees."""
     own = environment.overlay()
     own.globals = {name: value for name, value in environment.globals.items() if name != "lipsum"}
-    own.filters = {name: _bounded_filter(name, function) for name, function in environment.filters.items()}
+    own.filters = {name: _bound_filter(name, function) for name, function in environment.filters.items()}
     own.filters |= {"mt_tick": _tick, "mt_concat": _concat}
     own.intercepted_binops = _OPERATORS
     own.call_binop = functools.partial(_operate, own.binop_table)
@@ -86,7 +86,7 @@ def limited(environment: Any) -> Any:
     return own
 
 
-def counted(tree: Any) -> Any:
+def count_turns(tree: Any) -> Any:
     """A template's tree in which each turn of a loop is counted, and ``~`` is bounded."""
     return _Counted().visit(tree)
 
@@ -113,17 +113,17 @@ def _tick(context: Any, written: int) -> None:
 @pass_context
 def _concat(context: Any, values: list[Any]) -> str:
     _SPENT.step()
-    parts = [str(_weighed(value)) for value in values]
+    parts = [str(_weigh_value(value)) for value in values]
     _refuse_long(sum(map(len, parts)))
     return "".join(parts)
 
 
 def _finalize(value: Any) -> Any:
-    """What is about to be written."""
+    """Check the value that is about to be written."""
     if isinstance(value, str) and len(value) < _SHORT:
         return value  # as most
     _SPENT.step(value)
-    return _weighed(value)
+    return _weigh_value(value)
 
 
 def _operate(table: Mapping[str, Callable[[Any, Any], Any]], context: Any, operator: str, left: Any, right: Any) -> Any:
@@ -141,7 +141,7 @@ def _operate(table: Mapping[str, Callable[[Any, Any], Any]], context: Any, opera
         _refuse(bits > MOST_BITS, f"a number of more than {MOST_BITS:,} bits")
     if operator == "%" and isinstance(left, str | bytes):
         _refuse_wide(left)
-        _weighed(right)
+        _weigh_value(right)
     return table[operator](left, right)
 
 
@@ -158,32 +158,32 @@ def _check_method(owner: Any, name: str, values: tuple[Any, ...]) -> None:
     for value in values:
         if isinstance(value, int) and value > MOST_NUMBER:
             raise TemplateLimitError(f"it asks for a number above {MOST_NUMBER:,} for {name}")
-        _weighed(value)
+        _weigh_value(value)
     if name in ("format", "format_map"):
         _refuse_wide(owner)
     if name == "join" and values and isinstance(values[0], list | tuple | dict):
-        _refuse_long(_joined(values[0], owner))
+        _refuse_long(_joined_size(values[0], owner))
     elif name == "replace" and len(values) > 1:
-        _refuse_long(_replaced(owner, values[0], values[1]))
+        _refuse_long(_replaced_size(owner, values[0], values[1]))
     elif name in ("expandtabs", "translate"):
         _refuse_long(
             len(owner) * max([8, *(value for value in values if isinstance(value, int)), *map(_length, values)])
         )
 
 
-def _bounded_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _bound_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The filter with its values looked at before; what Jinja passes to it stays what it is (``functools.wraps``)."""
     passed = 1 if hasattr(function, "jinja_pass_arg") else 0
 
     @functools.wraps(function)
-    def bounded(*arguments: Any, **named: Any) -> Any:
+    def bounded_filter(*arguments: Any, **named: Any) -> Any:
         if len(arguments) > passed + 1 or named or not isinstance(arguments[passed], str):
             _SPENT.step()
             value, *others = arguments[passed:] or (None,)
             _check_filter(name, value, [*others, *named.values()])
         return function(*arguments, **named)
 
-    return bounded
+    return bounded_filter
 
 
 def _check_filter(name: str, value: Any, others: list[Any]) -> None:
@@ -192,13 +192,13 @@ def _check_filter(name: str, value: Any, others: list[Any]) -> None:
             if isinstance(each, int) and each > MOST_NUMBER:
                 raise TemplateLimitError(f"it asks for a number above {MOST_NUMBER:,} for {name}")
     for each in (value, *others):
-        _weighed(each)
+        _weigh_value(each)
     text = value if isinstance(value, str) else ""
     width = max([each if isinstance(each, int) else _length(each) for each in others], default=0)
     if name == "replace" and len(others) > 1:
-        _refuse_long(_replaced(str(value), others[0], others[1]))
+        _refuse_long(_replaced_size(str(value), others[0], others[1]))
     elif name == "join" and isinstance(value, list | tuple | dict):
-        _refuse_long(_joined(value, others[0] if others else ""))
+        _refuse_long(_joined_size(value, others[0] if others else ""))
     elif name in ("indent", "wordwrap"):
         _refuse_long(len(text) + width * (1 + text.count("\n" if name == "indent" else " ")))
     elif name == "format":
@@ -209,17 +209,17 @@ def _check_filter(name: str, value: Any, others: list[Any]) -> None:
         _refuse(any(_is_sized(each) for each in others), "a sum of lists")
 
 
-def _joined(values: Any, between: Any) -> int:
+def _joined_size(values: Any, between: Any) -> int:
     return sum(_length(each) for each in values) + len(values) * _length(between)
 
 
-def _replaced(text: Any, old: Any, new: Any) -> int:
+def _replaced_size(text: Any, old: Any, new: Any) -> int:
     if not (isinstance(old, type(text)) and isinstance(new, type(text))):
         return len(text)
     return len(text) + (len(new) * text.count(old) if len(new) > len(old) else 0)
 
 
-def _weighed(value: Any) -> Any:
+def _weigh_value(value: Any) -> Any:
     """The value, unless it holds more than a text of it may have: a list may hold another one many times over."""
     if isinstance(value, list | tuple | dict):
         left = [MOST_ITEMS]

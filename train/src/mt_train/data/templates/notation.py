@@ -66,8 +66,8 @@ class _Edges:
         self._longest = max(map(len, texts), default=1) - 1
         self._first, self._last = {text[0] for text in texts if text}, {text[-1] for text in texts if text}
 
-    def touched_by(self, text: str) -> bool:
-        """Whether the text begins or ends so."""
+    def touch(self, text: str) -> bool:
+        """Return whether the text begins or ends so."""
         begin, end = text[: self._longest], text[-self._longest :]
         may = any(char in begin for char in self._last) or any(char in end for char in self._first)
         return may and any(self.lengths(text))
@@ -81,7 +81,7 @@ class _Edges:
 
 
 class Notation:
-    """How special tokens are written in a text for one tokenizer, and read back.
+    """Notation of special tokens in a text for one tokenizer, and its reader.
 
     ``names`` are what a template may write, such as ``bos_token``. A tokenizer that reads special tokens in a text says so with
     ``special_tokens`` (their names), one that does not may list them in ``special_ids`` (text → id).
@@ -102,18 +102,18 @@ class Notation:
         self._edges = _Edges(special)
         self._own = _any_of(list(self._ids))
 
-    def guarded(self, messages: Sequence[Message]) -> list[Message]:
+    def mark_spelled(self, messages: Sequence[Message]) -> list[Message]:
         """The messages with special tokens that their texts spell marked as plain text. Raises ``DataError`` for our marks."""
         if all(message.keys() <= _PLAIN for message in messages):  # as most: one look at all that was said
             text = "\n".join([message["content"] for message in messages])
             plain = (
                 text.isascii() or not (_MARKS.search(text) or SURROGATES.search(text))
             ) and not self._special.search(text)
-            if plain and not any(self._edges.touched_by(message["content"]) for message in messages):
+            if plain and not any(self._edges.touch(message["content"]) for message in messages):
                 return list(messages)
-        return [self._guarded(message) for message in messages]
+        return [self._mark_message(message) for message in messages]
 
-    def _guarded(self, message: Message) -> Message:
+    def _mark_message(self, message: Message) -> Message:
         said = {key: message[key] for key in SAID if key in message}
         texts = texts_in(said)
         if any(not text.isascii() and _MARKS.search(text) for text in texts):
@@ -122,7 +122,7 @@ class Notation:
             )
         if any(not text.isascii() and SURROGATES.search(text) for text in texts):
             raise DataError("a turn has a lone surrogate (U+D800 to U+DFFF), which is half a character; remove it")
-        if not any(self._special.search(text) or self._edges.touched_by(text) for text in texts):
+        if not any(self._special.search(text) or self._edges.touch(text) for text in texts):
             return message
         return {**message, **with_texts(said, self._as_said)}
 
@@ -139,22 +139,22 @@ class Notation:
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         """The tokens of rendered texts. Raises ``MtError`` for a tokenizer that knows no offsets."""
-        parted = [self._parted(text) for text in texts]
+        parted = [self._split(text) for text in texts]
         pairs = zip(map(show, texts), parted, strict=True)
         plain = [text[part.start : part.end] for text, parts in pairs for part in parts if part.ids is None]
-        encoded = iter(self._encoded(plain))
-        return [_joined(parts, encoded) for parts in parted]
+        encoded = iter(self._encode(plain))
+        return [_join(parts, encoded) for parts in parted]
 
-    def _parted(self, text: str) -> list[_Part]:
+    def _split(self, text: str) -> list[_Part]:
         parts, done = [], 0
-        for start, end, ids in self._known(text):
+        for start, end, ids in self._find_special(text):
             parts += [_Part(done, start), _Part(start, end, ids)]
             done = end
         parts.append(_Part(done, len(text)))
         return [part for part in parts if part.start < part.end]
 
-    def _known(self, text: str) -> Iterator[tuple[int, int, list[int]]]:
-        """Where special tokens stand that the tokenizer does not read by itself, or that a person spelled, and their ids."""
+    def _find_special(self, text: str) -> Iterator[tuple[int, int, list[int]]]:
+        """Yield where special tokens stand that the tokenizer does not read by itself, or that a person spelled, and their ids."""
         has_said = not text.isascii() and SURROGATES.search(text) is not None
         if self.is_native and not has_said:
             return
@@ -166,7 +166,7 @@ class Notation:
             elif not self.is_native:
                 yield start, end, [self._ids[found[0]]]
 
-    def _encoded(self, texts: Sequence[str]) -> list[tuple[list[int], Sequence[tuple[int, int]]]]:
+    def _encode(self, texts: Sequence[str]) -> list[tuple[list[int], Sequence[tuple[int, int]]]]:
         if isinstance(self._tokenizer, ManyOffsets):
             return self._tokenizer.encode_many_with_offsets(texts)
         return [self._tokenizer.encode_with_offsets(text) for text in texts]
@@ -192,7 +192,7 @@ class Notation:
         return ids
 
 
-def _joined(parts: Sequence[_Part], encoded: Iterator[tuple[list[int], Sequence[tuple[int, int]]]]) -> Reading:
+def _join(parts: Sequence[_Part], encoded: Iterator[tuple[list[int], Sequence[tuple[int, int]]]]) -> Reading:
     """The parts of one text, with what became of those that were to be encoded."""
     if len(parts) == 1 and parts[0].ids is None:
         return Reading(*next(encoded))

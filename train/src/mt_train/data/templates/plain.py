@@ -30,8 +30,10 @@ class PlainTemplate:
     def encode_many(self, conversations: Sequence[Sequence[Message]]) -> list[Encoded]:
         """See ``ManyConversations``."""
         stretches = [self._stretches(messages) for messages in conversations]
-        known = self._known(list(dict.fromkeys(text for each in stretches for said in each for text in _asked(said))))
-        return [self._written(each, known).encoded() for each in stretches]
+        known = self._encode_texts(
+            list(dict.fromkeys(text for each in stretches for said in each for text in _texts_to_encode(said)))
+        )
+        return [self._assemble(each, known).encode() for each in stretches]
 
     def _stretches(self, messages: Sequence[Message]) -> list[_Stretch]:
         """The conversation as stretches of text, and pairs of an answer and what stands in front of it."""
@@ -51,13 +53,13 @@ class PlainTemplate:
                 waiting.append(said)
         return [*found, *waiting]
 
-    def _known(self, texts: Sequence[str]) -> dict[str, list[int]]:
+    def _encode_texts(self, texts: Sequence[str]) -> dict[str, list[int]]:
         """The ids of texts."""
         if isinstance(self._tokenizer, ManyTexts):
             return dict(zip(texts, self._tokenizer.encode_many(texts), strict=True))
         return {text: self._encode(text) for text in texts}
 
-    def _written(self, stretches: Sequence[_Stretch], known: Mapping[str, list[int]]) -> _Written:
+    def _assemble(self, stretches: Sequence[_Stretch], known: Mapping[str, list[int]]) -> _Written:
         written, goes_on = _Written(list(self._begin)), False
         for said in stretches:
             if isinstance(said, _Said):
@@ -106,7 +108,7 @@ class _Said:
 _Stretch = _Said | tuple[_Said, _Said]
 
 
-def _asked(said: _Stretch) -> tuple[str, ...]:
+def _texts_to_encode(said: _Stretch) -> tuple[str, ...]:
     """The texts whose ids are needed."""
     if isinstance(said, _Said):
         return (said.text,)
@@ -130,6 +132,6 @@ class _Written:
         self.trained += [said.trained] * len(ids)
         self.weights += [said.weight] * len(ids)
 
-    def encoded(self) -> Encoded:
+    def encode(self) -> Encoded:
         weighted = any(weight != 1.0 for weight in self.weights)
         return Encoded(self.ids, self.trained, self.weights if weighted else None)

@@ -32,13 +32,13 @@ def render(
 
     ``names`` are the special tokens (``bos_token`` …). Raises ``DataError`` with the line where the template objects or is broken.
     """
-    return "".join(pieces(compiled, source, messages, names, name=name, speak=speak))
+    return "".join(pieces(compile_template, source, messages, names, name=name, speak=speak))
 
 
 def render_turns(
     source: str, messages: Sequence[Message], names: Mapping[str, str], *, name: str, speak: bool = False
 ) -> list[str]:
-    """What ``render`` gives, in parts: what comes before the first turn, each turn, and what comes after them.
+    """Render in parts: what comes before the first turn, each turn, and what comes after them.
 
     For templates of which ``least_messages`` knows that they write one turn after another.
     """
@@ -92,13 +92,13 @@ def pieces(
 
 
 def _as_seen(message: Message) -> Mapping[str, Any]:
-    """What a template sees of a message. Thoughts have a second name for those that know them by it, as in transformers."""
+    """Return a message as a template sees it. Thoughts have a second name for those that know them by it, as in transformers."""
     seen = message if message.keys() <= _SAID else {key: message[key] for key in _SAID if key in message}
     return {"thinking": seen["reasoning_content"], **seen} if seen.get("reasoning_content") is not None else seen
 
 
 def _problem(error: Exception) -> str:
-    """What a template says itself (``raise_exception``) is about the conversation; anything else is its own fault."""
+    """Describe a fault: what a template says itself (``raise_exception``) is about the conversation; anything else is its own fault."""
     from jinja2 import TemplateError
 
     reason = (str(error) or type(error).__name__)[:_LONGEST].rstrip(".")
@@ -112,7 +112,7 @@ def _has_spellings(messages: Sequence[Message]) -> bool:
 
 
 @cache
-def compiled(source: str, spellings: bool = False) -> Any:
+def compile_template(source: str, spellings: bool = False) -> Any:
     """The template in transformers' sandbox. ``render_jinja_template`` around it makes plain data of rich objects; ours is plain."""
     return compile_tree(environment_of(spellings).parse(source), spellings)
 
@@ -133,21 +133,21 @@ def environment_of(spellings: bool) -> Any:
     """Jinja's environment as transformers sets it up, with bounds; that for conversations with ``SpelledText``, too."""
     from transformers.utils.chat_template_utils import _compile_jinja_template  # with its imports half a second
 
-    from mt_train.data.templates.limits import limited
+    from mt_train.data.templates.limits import limit_environment
 
-    return limited(spelling_environment() if spellings else _compile_jinja_template("").environment)
+    return limit_environment(spelling_environment() if spellings else _compile_jinja_template("").environment)
 
 
 def compile_tree(tree: Any, spellings: bool) -> Any:
     """The template of a syntax tree that ``environment_of`` has parsed, with its steps counted."""
-    from mt_train.data.templates.limits import counted
+    from mt_train.data.templates.limits import count_turns
 
-    tree = counted(hear_spellings(tree) if spellings else tree)
-    return own_globals(environment_of(spellings).from_string(tree))
+    tree = count_turns(hear_spellings(tree) if spellings else tree)
+    return copy_globals(environment_of(spellings).from_string(tree))
 
 
-def own_globals(template: Any) -> Any:
-    """The same template, with its globals in one dictionary."""
+def copy_globals(template: Any) -> Any:
+    """Return the same template, with its globals in one dictionary."""
     template.globals = dict(template.globals)  # Jinja's ChainMap is copied, slowly, each time that a text is rendered
     return template
 

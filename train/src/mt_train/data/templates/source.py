@@ -36,7 +36,7 @@ class TemplateSource:
 
     @cached_property
     def says_generated(self) -> bool:
-        """Whether it has ``{% generation %}`` blocks."""
+        """Return whether it has ``{% generation %}`` blocks."""
         return has_generation_blocks(self.source)
 
     def render(self, messages: Sequence[Message], *, speak: bool = False) -> str:
@@ -52,7 +52,7 @@ class TemplateSource:
         return Written("".join([begin, *turns, end]), [len(begin)] * (len(messages) - len(turns)) + ends)
 
     def tail(self, messages: Sequence[Message], *, speak: bool) -> str:
-        """What comes after the last turn: the same in any conversation, where turns are written one after another."""
+        """Return the text after the last turn: the same in any conversation, where turns are written one after another."""
         if speak not in self._tails:
             self._tails[speak] = self._turns(messages, speak=speak)[-1]
         return self._tails[speak]
@@ -64,6 +64,6 @@ class TemplateSource:
         """See ``trace_turns``."""
         return trace_turns(self.source, messages, self.names, text, name=self.name, trained=trained)
 
-    def generated(self, messages: Sequence[Message]) -> list[tuple[int, int]]:
+    def generated_spans(self, messages: Sequence[Message]) -> list[tuple[int, int]]:
         """See ``generated_spans``."""
         return generated_spans(self.source, messages, self.names, name=self.name)

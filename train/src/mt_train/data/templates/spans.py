@@ -1,4 +1,4 @@
-"""Which characters of a rendered conversation are trained on.
+"""Spans of a rendered conversation that are trained on.
 
 The span of an assistant's turn goes from the end of what a prompt for it would be to the end of its stop. Where a beginning of the
 conversation is not written as the whole begins, the template is watched (``tracing``); where it says itself what is generated
@@ -52,7 +52,7 @@ class _Conversation:
         self._text = written.text
 
     def spans(self) -> Iterator[Span]:
-        """In the order of the turns."""
+        """Yield the spans in the order of the turns."""
         for place in self._places:
             message = self._messages[place]
             found = self._generated(place) if message["role"] == "assistant" else None
@@ -62,7 +62,7 @@ class _Conversation:
             yield from (Span(start, end, message.get("weight", 1.0)) for start, end in spans)
 
     def _generated(self, place: int) -> list[tuple[int, int]] | None:
-        """What the template itself says, where it says so."""
+        """Return the spans that the template itself marks, where it does."""
         if not self._source.says_generated or self._turns is None:
             return None
         region = self._turns.region(place)
@@ -70,7 +70,7 @@ class _Conversation:
 
     @cached_property
     def _blocks(self) -> list[tuple[int, int]]:
-        return self._source.generated(self._messages)
+        return self._source.generated_spans(self._messages)
 
     @cached_property
     def _turns(self) -> Turns | None:
@@ -87,7 +87,7 @@ class _Conversation:
         return start, start + len(self._text[start:end].rstrip())  # what follows a stop is never generated
 
     def _length(self, count: int, *, speak: bool = False) -> int | None:
-        """How many characters of the text the first messages are; ``None`` where it does not begin with them."""
+        """Return how many characters of the text the first messages are; ``None`` where it does not begin with them."""
         text, ends, messages = self._text, self._written.ends, self._messages
         if ends is not None and count >= (self._source.least or 0):
             known, rendered = ends[count], self._source.tail(messages, speak=speak)
@@ -96,7 +96,7 @@ class _Conversation:
         return known + len(rendered) if text.startswith(rendered, known) else None
 
     def _region(self, place: int) -> tuple[int, int]:
-        """Where a turn stands that the prefix does not show. Raises ``DataError`` where it is written with less than it says."""
+        """Return where a turn stands that the prefix does not show. Raises ``DataError`` where it is written with less than it says."""
         region = self._turns.region(place) if self._turns is not None else None
         if region is None or not _is_said(self._messages[place], self._text[slice(*region)]):
             raise DataError(
@@ -107,7 +107,7 @@ class _Conversation:
         return region
 
     def _behind_header(self, place: int, start: int, end: int) -> int:
-        """Where an answer begins: behind what its turn has in common with a prompt for it."""
+        """Return where an answer begins: behind what its turn has in common with a prompt for it."""
         messages, turn = self._messages[:place], self._text[start:end]
         if self._messages[place]["role"] != "assistant":
             return start
@@ -149,12 +149,12 @@ _CLOSE = "</think>"
 
 
 def _thoughts(content: str) -> str:
-    """What stands before ``</think>``."""
+    """Return the thoughts: what stands before ``</think>``."""
     before, found, _ = content.rpartition(_CLOSE)
     return before.split("<think>")[-1] if found else ""
 
 
 def _is_said(message: Message, text: str) -> bool:
-    """Whether the text has what a turn says, without its thoughts."""
+    """Return whether the text has what a turn says, without its thoughts."""
     content = message.get("content") or ""
     return show(content.rpartition(_CLOSE)[-1].strip()) in show(text)

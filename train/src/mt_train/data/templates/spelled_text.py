@@ -48,7 +48,7 @@ def _add(char: str) -> None:
         _stored.setdefault(ord(char), chr(code))
 
 
-def spelled(text: str) -> str:
+def spell_out(text: str) -> str:
     """The text as a ``SpelledText`` where it has stored characters, and itself otherwise."""
     is_known = str.isascii(text) or isinstance(text, SpelledText) or not SURROGATES.search(text)
     return text if is_known else SpelledText(text)
@@ -95,7 +95,7 @@ def _copying(name: str) -> Callable[..., Any]:
 
     def copy(self: SpelledText, *args: Any, **named: Any) -> Any:
         found = method(self, *args, **named)
-        return spelled(found) if isinstance(found, str) else found
+        return spell_out(found) if isinstance(found, str) else found
 
     return copy
 
@@ -108,9 +108,9 @@ def _changing(name: str) -> Callable[..., Any]:
         changed = method(self._text, *args)
         if len(changed) != len(self):  # a letter that becomes two
             each = ((char, method(show(char), *args)) for char in str.__iter__(self))
-            return spelled("".join(store(new) if SURROGATES.match(char) else new for char, new in each))
+            return spell_out("".join(store(new) if SURROGATES.match(char) else new for char, new in each))
         pairs = zip(changed, str.__str__(self), strict=True)
-        return spelled("".join(store(char) if SURROGATES.match(own) else char for char, own in pairs))
+        return spell_out("".join(store(char) if SURROGATES.match(own) else char for char, own in pairs))
 
     return change
 
@@ -126,7 +126,7 @@ class SpelledText(str):
         return made
 
     def _part(self, start: int, length: int) -> str:
-        return spelled(str.__getitem__(self, slice(start, start + length)))
+        return spell_out(str.__getitem__(self, slice(start, start + length)))
 
     def _parts(self, found: Iterable[str], gap: int) -> Iterator[str]:
         at = 0
@@ -139,16 +139,16 @@ class SpelledText(str):
         return hash(self._text)
 
     def __iter__(self) -> Iterator[str]:
-        return map(spelled, super().__iter__())
+        return map(spell_out, super().__iter__())
 
     def __radd__(self, other: Any) -> Any:
-        return spelled(str.__add__(other, self)) if isinstance(other, str) else NotImplemented
+        return spell_out(str.__add__(other, self)) if isinstance(other, str) else NotImplemented
 
     def replace(self, old: Any, new: Any, count: Any = -1) -> str:
         """See ``str``."""
         if not old:
-            return spelled(str.replace(self, old, new, count))
-        return spelled(str.__str__(new).join(self.split(old, count)))
+            return spell_out(str.replace(self, old, new, count))
+        return spell_out(str.__str__(new).join(self.split(old, count)))
 
 
 _LOOK = (

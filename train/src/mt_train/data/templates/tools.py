@@ -1,4 +1,4 @@
-"""Which templates can write tools and reasoning down. One that cannot would lose them without a word, so it is asked before."""
+"""Abilities of templates to write tools and reasoning down. One that cannot would lose them without a word, so it is asked before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where each turn stands in a rendered conversation, for templates that write a turn differently when more follow.
+"""Tracing of turns in a rendered conversation, for templates that write a turn differently when more follow.
 
 Two renderings more show it: one with a mark wherever a loop over the messages comes to one, and the ``{% generation %}`` blocks of
 transformers, where a template has them.
@@ -14,7 +14,7 @@ from typing import Any
 
 from mt_core.protocols import Message
 from mt_train.data.templates.notation import SAID
-from mt_train.data.templates.rendering import compile_tree, compiled, environment_of, pieces
+from mt_train.data.templates.rendering import compile_template, compile_tree, environment_of, pieces
 from mt_train.data.templates.spelled_text import show
 from mt_train.data.templates.turnwise import MARK
 from mt_train.data.texts import with_texts
@@ -56,7 +56,7 @@ def trace_turns(
 ) -> Turns | None:
     """The turns in the text of a conversation; ``None`` where the template writes another text when it is watched."""
     watched = [{**message} if at in trained else _with_mark(message) for at, message in enumerate(messages)]
-    marked = "".join(pieces(_traced, source, watched, names, name=name, more=_watch))
+    marked = "".join(pieces(_compile_traced, source, watched, names, name=name, more=_watch))
     begins, others, parts, done, length = [], [], [], 0, 0
     for found in _MARKS.finditer(marked):
         parts.append(marked[done : found.start()])
@@ -83,7 +83,7 @@ def _watch(said: Sequence[Any]) -> Mapping[str, Any]:
 
 
 @cache
-def _traced(source: str, spellings: bool) -> Any:
+def _compile_traced(source: str, spellings: bool) -> Any:
     """The template with a mark wherever a loop begins with a message."""
     from jinja2 import nodes
 
@@ -100,7 +100,7 @@ def _traced(source: str, spellings: bool) -> Any:
 
 
 def has_generation_blocks(source: str) -> bool:
-    """Whether a template says itself what the assistant generates."""
+    """Return whether a template says itself what the assistant generates."""
     return _GENERATION.search(source) is not None
 
 
@@ -117,8 +117,8 @@ def generated_spans(
     blocks: list[str] = []
     found: list[tuple[int, int]] = []
 
-    template = compiled(source)
+    template = compile_template(source)
     tracker = next(each for each in template.environment.extensions.values() if hasattr(each, "activate_tracker"))
     with tracker.activate_tracker(blocks, found):
-        pieces(compiled, source, plain, names, name=name, into=blocks)
+        pieces(compile_template, source, plain, names, name=name, into=blocks)
     return found

@@ -32,7 +32,7 @@ def mark_turns(tree: Any) -> int | None:
     is_plain = all(map(told.knows_no_more, tree.body)) and next(tree.find_all(_kind("Break")), None) is None
     after = {name.name for node in tree.body[place + 1 :] for name in _names(node)}
     speaks = any(name.name == _SPEAK for node in tree.body[: place + 1] for name in _names(node))
-    if not is_plain or speaks or after & (_given(tree) | {"messages", "tools", "documents", "loop"}):
+    if not is_plain or speaks or after & (_assigned_names(tree) | {"messages", "tools", "documents", "loop"}):
         return None
     loop.body.insert(0, _mark(loop.lineno))
     tree.body.insert(place + 1, _mark(loop.lineno))
@@ -59,7 +59,7 @@ def _names(node: Any) -> Iterator[Any]:
     yield from node.find_all(_kind("Name"))
 
 
-def _given(tree: Any) -> set[str]:
+def _assigned_names(tree: Any) -> set[str]:
     """Names that get a value in the template."""
     return {node.name for node in tree.find_all((_kind("Name"), _kind("Macro"))) if getattr(node, "ctx", "") != "load"}
 
@@ -69,12 +69,12 @@ def _views(tree: Any) -> dict[str, int]:
     views = {"messages": 0}
     for node in tree.find_all(_kind("Assign")):
         if _is_a(node.target, "Name") and _is_view(node.node, views):
-            views[node.target.name] = max(views.get(node.target.name, 0), _left_out(node.node, views))
+            views[node.target.name] = max(views.get(node.target.name, 0), _count_left_out(node.node, views))
     return views
 
 
 def _is_view(node: Any, views: dict[str, int]) -> bool:
-    """Whether a value is the messages from one of them on."""
+    """Return whether a value is the messages from one of them on."""
     if _is_a(node, "Name"):
         return node.name in views
     if _is_a(node, "CondExpr"):
@@ -90,13 +90,13 @@ def _start(node: Any) -> int | None:
     return value if type(value) is int and value >= 0 else None
 
 
-def _left_out(node: Any, views: dict[str, int]) -> int:
+def _count_left_out(node: Any, views: dict[str, int]) -> int:
     slices = node.find_all(_kind("Slice"))
     return sum(_start(each) or 0 for each in slices) + max(views.get(name.name, 0) for name in _names(node))
 
 
 class _Names:
-    """What a template knows of the messages: views in the loop and in values of other views, the first one anywhere.
+    """Names by which a template knows the messages: views in the loop and in values of other views, the first one anywhere.
 
     ``most`` messages are left out of a view whose first one is looked at.
     """

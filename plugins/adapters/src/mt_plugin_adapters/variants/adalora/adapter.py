@@ -1,4 +1,4 @@
-"""What AdaLoRA does around an update: the orthogonal term, importances, pruning."""
+"""AdaLoRA's work around an update: the orthogonal term, importances, pruning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mt_core import AdapterContext
-from mt_core.adapters import LinearAdapter, PeftForm, Place, adapted_layers, typed_form
+from mt_core.adapters import LinearAdapter, PeftForm, Place, adapted_layers, form_of_type
 from mt_core.nn import TrainModel
 
 from ...importance import importance
@@ -44,7 +44,7 @@ class AdaLora(LinearAdapter[AdaLoraConfig]):
         ranks = {name: len(layer.lora_E) for name, layer in layers.items()}
         if max(ranks.values()) > config.rank:
             return None
-        form = typed_form(
+        form = form_of_type(
             "ADALORA",
             model,
             {part: part for part in PARTS},
@@ -99,14 +99,14 @@ class AdaLora(LinearAdapter[AdaLoraConfig]):
                 context.write(f"{layer}.lora_E", context.read(f"{layer}.lora_E") * context.read(f"{layer}.rank_mask"))
 
     def _is_late(self, context: AdapterContext, budget: Budget) -> bool:
-        """Whether the last pruning is still to come, as its own update was refused."""
+        """Return whether the last pruning is still to come, as its own update was refused."""
         if self.settled or context.step <= budget.last:
             return False
         self.settled = True
         return sum(float(context.read(f"{layer}.rank_mask").sum()) for layer, _ in _layers(context)) > budget.end
 
     def _importance(self, context: AdapterContext, layer: str, part: str) -> Tensor:
-        """Of every number of a part, with what this step has shown of it."""
+        """Return the importance of every number of a part, with what this step has shown of it."""
         keys = (f"{layer}.sensitivity_{part}", f"{layer}.uncertainty_{part}")
         seen, config = self.sensitivities.pop(f"{layer}.{part}", None), self.config
         decays = {"decay": config.sensitivity_decay, "uncertainty_decay": config.uncertainty_decay}
@@ -126,13 +126,13 @@ class AdaLora(LinearAdapter[AdaLoraConfig]):
 
 
 def _masks(ranks: Mapping[str, int], most: int) -> dict[str, list[bool]] | None:
-    """Which of the first ranks are left, as peft says it; ``None`` where all are."""
+    """Return which of the first ranks are left, as peft says it; ``None`` where all are."""
     fewer = {f"{name}.lora_E": [place < rank for place in range(most)] for name, rank in ranks.items() if rank < most}
     return fewer or None
 
 
 def _first(name: str, like: Tensor) -> Tensor:
-    """What is known before any update: nothing of the importances, and that no rank is pruned."""
+    """Return what is known before any update: nothing of the importances, and that no rank is pruned."""
     return torch.full(like.shape, 1.0 if name == "rank_mask" else 0.0, dtype=like.dtype)
 
 

@@ -1,4 +1,4 @@
-"""How many ranks are left at which step."""
+"""Budget of ranks at each step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from .config import AdaLoraConfig
 
 @dataclass(frozen=True)
 class Budget:
-    """Of a run of ``total_steps``; steps count from 1. ``initial`` and ``final`` are steps, ``begin`` and ``end`` ranks of all layers."""
+    """Budget of ranks in a run of ``total_steps``; steps count from 1.
+
+    ``initial`` and ``final`` are steps, ``begin`` and ``end`` ranks of all layers.
+    """
 
     total_steps: int
     initial: int
@@ -20,7 +23,7 @@ class Budget:
 
     @classmethod
     def of(cls, config: AdaLoraConfig, total_steps: int, begin: int, layers: int) -> Budget:
-        """From the shares of the config."""
+        """Build from the shares of the config."""
         initial, final = (int(share * total_steps) for share in (config.initial_ratio, config.final_ratio))
         return cls(total_steps, initial, final, config.every_steps, begin, config.target_rank * layers)
 
@@ -30,7 +33,7 @@ class Budget:
         return self.total_steps - self.final
 
     def ranks(self, step: int) -> int:
-        """How many are left: all, a cubic, the target."""
+        """Return how many are left: all, a cubic, the target."""
         if step <= self.initial:
             return self.begin
         if step >= self.last:
@@ -39,5 +42,5 @@ class Budget:
         return int((self.begin - self.end) * left**3 + self.end)
 
     def prunes(self, step: int) -> bool:
-        """Whether ranks are chosen anew after this step."""
+        """Return whether ranks are chosen anew after this step."""
         return step == self.last or (self.initial < step < self.last and step % self.every == 0)

@@ -22,12 +22,12 @@ class AdaLoraLinear(LoraLinear):
 
     def __init__(self, base: nn.Module, *, rank: int, **options: Any) -> None:
         super().__init__(base, rank=rank, **options)
-        self.lora_E = self.own(rank)
+        self.lora_E = self.new_parameter(rank)
         for part in PARTS:
             shape = getattr(self, part).shape
-            self.register_parameter(f"sensitivity_{part}", self.own(*shape))
-            self.register_parameter(f"uncertainty_{part}", self.own(*shape))
-        self.rank_mask = self.own(rank)
+            self.register_parameter(f"sensitivity_{part}", self.new_parameter(*shape))
+            self.register_parameter(f"uncertainty_{part}", self.new_parameter(*shape))
+        self.rank_mask = self.new_parameter(rank)
 
     def initialise(self, generator: Generator) -> None:
         """P and Q normal with the deviation of the authors' code, Λ zero, nothing known, no rank pruned."""
@@ -43,7 +43,7 @@ class AdaLoraLinear(LoraLinear):
 
 
 def orthogonal_gradient(a_RE: Tensor) -> Tensor:
-    """Of ‖A Aᵀ - I‖², (R, E)."""
+    """Return the gradient of ‖A Aᵀ - I‖², (R, E)."""
     excess_RR = a_RE @ a_RE.mT - torch.eye(len(a_RE), device=a_RE.device, dtype=a_RE.dtype)
     return 4 * excess_RR @ a_RE
 

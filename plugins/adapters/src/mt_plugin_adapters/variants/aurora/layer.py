@@ -24,8 +24,11 @@ class AuroraLinear(AddedLinear):
 
     def __init__(self, base: nn.Module, *, rank: int, **options: Any) -> None:
         super().__init__(base, **options)
-        self.lora_A, self.lora_B = self.own(rank, self.in_features), self.own(self.out_features, rank)
-        self.aurora_H, self.aurora_C = self.own(rank, rank), self.own(rank, INTERVALS + DEGREE)
+        self.lora_A, self.lora_B = (
+            self.new_parameter(rank, self.in_features),
+            self.new_parameter(self.out_features, rank),
+        )
+        self.aurora_H, self.aurora_C = self.new_parameter(rank, rank), self.new_parameter(rank, INTERVALS + DEGREE)
 
     def initialise(self, generator: Generator) -> None:
         """All drawn but B, which is zero."""
@@ -35,7 +38,7 @@ class AuroraLinear(AddedLinear):
         self.aurora_C.data.copy_(first)
         self.lora_B.data.zero_()
 
-    def added(self, x: Tensor) -> Tensor:
+    def added_output(self, x: Tensor) -> Tensor:
         """B σ(A x); what is between the two in fp32, as half precision is coarse beside the splines' intervals."""
         inner_R = functional.linear(x, self.lora_A.to(x.dtype)).float()
         fixed_R = functional.linear(inner_R.tanh(), self.aurora_H.float()).tanh()

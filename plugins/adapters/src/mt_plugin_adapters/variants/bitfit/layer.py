@@ -18,13 +18,13 @@ class BiasedLinear(AdaptedLinear):
 
     def __init__(self, base: nn.Module) -> None:
         super().__init__(base)
-        self.bias = self.own(self.out_features)
+        self.bias = self.new_parameter(self.out_features)
 
     def initialise(self, generator: Generator) -> None:
         """Zero."""
         self.bias.data.zero_()
 
-    def adapted(self, x: Tensor) -> Tensor:
+    def adapted_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F)."""
         out = self.base_output(x)
         return out if self.is_plain else out + self.bias.to(out.dtype)

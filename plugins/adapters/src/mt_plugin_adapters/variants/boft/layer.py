@@ -7,7 +7,7 @@ from typing import Any
 from torch import Generator, Tensor, nn
 
 from mt_core import UsageError
-from mt_core.adapters import LinearAdapter, PeftForm, Place, typed_form
+from mt_core.adapters import LinearAdapter, PeftForm, Place, form_of_type
 from mt_core.nn import TrainModel
 from mt_plugin_adapters.added import SeriesLinear
 from mt_plugin_adapters.rotations import block_product, cayley
@@ -20,27 +20,27 @@ class BoftLinear(SeriesLinear):
 
     def __init__(self, base: nn.Module, *, block_size: int, factors: int, **options: Any) -> None:
         super().__init__(base, **options)
-        self.boft_R = self.own(factors, self.in_features // block_size, block_size, block_size)
-        self.boft_s = self.own(self.out_features, 1)
+        self.boft_R = self.new_parameter(factors, self.in_features // block_size, block_size, block_size)
+        self.boft_s = self.new_parameter(self.out_features, 1)
 
     def initialise(self, generator: Generator) -> None:
         """No rotation, gains of 1."""
         self.boft_R.data.zero_()
         self.boft_s.data.fill_(1)
 
-    def turned(self, x: Tensor) -> Tensor:
+    def transformed_input(self, x: Tensor) -> Tensor:
         """x B_m … B_1: the last factor of the product that peft forms comes first."""
         free = self.boft_R.float()
         blocks_MNKK = cayley(0.5 * (free - free.mT))
         half = blocks_MNKK.shape[-1] // 2
         for order in reversed(range(len(blocks_MNKK))):
-            together = block_product(_apart(x, 2**order, half), blocks_MNKK[order])
+            together = block_product(_interleave(x, 2**order, half), blocks_MNKK[order])
             x = _together(together, 2**order, half)
         return x
 
-    def adapted(self, x: Tensor) -> Tensor:
+    def adapted_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F). The bias is not scaled."""
-        out = super().adapted(x)
+        out = super().adapted_output(x)
         gain_F = self.boft_s[:, 0].to(out.dtype)
         return out * gain_F if self.bias is None else out * gain_F + self.bias * (1 - gain_F)
 
@@ -49,8 +49,8 @@ class BoftLinear(SeriesLinear):
         return self.boft_s.float() * super().merged_weight()
 
 
-def _apart(x: Tensor, pairs: int, half: int) -> Tensor:
-    """Of each ``2 · pairs`` pieces of ``half`` numbers: the first and the second half, interleaved."""
+def _interleave(x: Tensor, pairs: int, half: int) -> Tensor:
+    """Interleave of each ``2 · pairs`` pieces of ``half`` numbers the first and the second half, interleaved."""
     if pairs == 1:
         return x
     return x.reshape(*x.shape[:-1], -1, 2, pairs, half).transpose(-3, -2).reshape(x.shape)
@@ -88,4 +88,4 @@ class Boft(LinearAdapter[BoftConfig]):
             "boft_block_num": config.blocks or 0,
             "boft_n_butterfly_factor": config.factors,
         }
-        return typed_form("BOFT", model, names, transposes=True, training=("boft_dropout",), **sizes)
+        return form_of_type("BOFT", model, names, transposes=True, training=("boft_dropout",), **sizes)

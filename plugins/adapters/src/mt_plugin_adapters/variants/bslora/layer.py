@@ -16,7 +16,7 @@ SCOPES = ("block", "model")
 
 
 class BsLoraLinear(LoraLinear):
-    """Shared pairs are ``bslora_A_block`` (R, C), ``bslora_B_block`` (C, R) and likewise ``_model``. A variant writes ``fitted``."""
+    """Shared pairs are ``bslora_A_block`` (R, C), ``bslora_B_block`` (C, R) and likewise ``_model``. Variants write ``fit_shared_pair``."""
 
     def __init__(
         self, base: nn.Module, place: Place, store: SharedParameters, config: BsLoraConfig, sizes: tuple[int, int]
@@ -28,23 +28,23 @@ class BsLoraLinear(LoraLinear):
             ("block", f"block {place.block}", config.rank_block),
             ("model", "model", config.rank_model),
         ):
-            setattr(self, f"bslora_A_{scope}", self.shared(store, f"A {key}", (rank, inputs), spread))
-            setattr(self, f"bslora_B_{scope}", self.shared(store, f"B {key}", (outputs, rank), zero))
+            setattr(self, f"bslora_A_{scope}", self.shared_parameter(store, f"A {key}", (rank, inputs), spread))
+            setattr(self, f"bslora_B_{scope}", self.shared_parameter(store, f"B {key}", (outputs, rank), zero))
 
-    def fitted(self, scope: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def fit_shared_pair(self, scope: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The shared pair of a scope at this projection's size, (R, E) and (F, R)."""
         raise NotImplementedError
 
     def pair(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The three pairs side by side."""
-        pairs = [super().pair(dtype), *(self.fitted(scope, dtype) for scope in SCOPES)]
+        pairs = [super().pair(dtype), *(self.fit_shared_pair(scope, dtype) for scope in SCOPES)]
         return torch.cat([a for a, _ in pairs]), torch.cat([b for _, b in pairs], 1)
 
 
 class SlicedLinear(BsLoraLinear):
     """Takes the middle."""
 
-    def fitted(self, scope: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def fit_shared_pair(self, scope: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """See ``BsLoraLinear``."""
         a_RC, b_CR = getattr(self, f"bslora_A_{scope}"), getattr(self, f"bslora_B_{scope}")
         left, top = (a_RC.shape[1] - self.in_features) // 2, (len(b_CR) - self.out_features) // 2
@@ -62,8 +62,8 @@ class KroneckerLinear(BsLoraLinear):
     ) -> None:
         super().__init__(base, place, store, config, sizes)
         for scope in SCOPES:
-            setattr(self, f"bslora_row_{scope}", self.own(1, self.in_features // config.size))
-            setattr(self, f"bslora_column_{scope}", self.own(self.out_features // config.size, 1))
+            setattr(self, f"bslora_row_{scope}", self.new_parameter(1, self.in_features // config.size))
+            setattr(self, f"bslora_column_{scope}", self.new_parameter(self.out_features // config.size, 1))
 
     def initialise(self, generator: Generator) -> None:
         """LoRA's, and the factors uniform."""
@@ -72,7 +72,7 @@ class KroneckerLinear(BsLoraLinear):
             if "_row_" in name or "_column_" in name:
                 parameter.data.copy_(uniform(parameter, generator))
 
-    def fitted(self, scope: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def fit_shared_pair(self, scope: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """See ``BsLoraLinear``."""
         a_RC, b_CR = getattr(self, f"bslora_A_{scope}"), getattr(self, f"bslora_B_{scope}")
         row, column = getattr(self, f"bslora_row_{scope}"), getattr(self, f"bslora_column_{scope}")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from mt_core.adapters import LinearAdapter, LowRankLinear, PeftForm, Place, typed_form, uniform
+from mt_core.adapters import LinearAdapter, LowRankLinear, PeftForm, Place, form_of_type, uniform
 from mt_core.nn import TrainModel
 from mt_plugin_adapters.rank_config import rank_pattern
 
@@ -25,10 +25,10 @@ class DeloraLinear(LowRankLinear):
     def __init__(self, base: nn.Module, *, rank: int, strength: float, **options: Any) -> None:
         super().__init__(base, scale=1.0, **options)
         self.strength = strength
-        self.delora_A = self.own(rank, self.in_features)
-        self.delora_B = self.own(self.out_features, rank)
-        self.delora_lambda = self.own(1)
-        self.delora_w_norm = self.own(self.in_features)
+        self.delora_A = self.new_parameter(rank, self.in_features)
+        self.delora_B = self.new_parameter(self.out_features, rank)
+        self.delora_lambda = self.new_parameter(1)
+        self.delora_w_norm = self.new_parameter(self.in_features)
 
     def initialise(self, generator: Generator) -> None:
         """A uniform, B zero, the lengths those of the weight's columns."""
@@ -63,7 +63,7 @@ class Delora(LinearAdapter[DeloraConfig]):
         """DELORA."""
         names = {each: each for each in (*DeloraLinear.trained, "delora_w_norm")}
         training = ("delora_lambda", "lambda_pattern")
-        return typed_form(
+        return form_of_type(
             "DELORA",
             model,
             names,

@@ -19,15 +19,15 @@ class DenseLoraLinear(AddedLinear):
         super().__init__(base, scale=config.scale_of(place.name), dropout=config.dropout, fp32=config.fp32)
         rank = config.rank_of(place.name)
         key = f"{place.kind} {(self.in_features, self.out_features)} rank {rank}"
-        self.denselora_encoder = self.shared(store, f"encoder {key}", (rank, self.in_features), spread)
-        self.denselora_decoder = self.shared(store, f"decoder {key}", (self.out_features, rank), zero)
-        self.denselora_M = self.own(rank, rank)
+        self.denselora_encoder = self.shared_parameter(store, f"encoder {key}", (rank, self.in_features), spread)
+        self.denselora_decoder = self.shared_parameter(store, f"decoder {key}", (self.out_features, rank), zero)
+        self.denselora_M = self.new_parameter(rank, rank)
 
     def initialise(self, generator: Generator) -> None:
         """M uniform."""
         self.denselora_M.data.copy_(uniform(self.denselora_M, generator))
 
-    def added(self, x: Tensor) -> Tensor:
+    def added_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F)."""
         inner = gelu(x @ self.denselora_encoder.to(x.dtype).mT) @ self.denselora_M.to(x.dtype).mT
         return gelu(inner @ self.denselora_decoder.to(x.dtype).mT)

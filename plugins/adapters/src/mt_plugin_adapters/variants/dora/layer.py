@@ -17,16 +17,16 @@ class DoraLinear(LoraLinear):
 
     def __init__(self, base: nn.Module, **options: Any) -> None:
         super().__init__(base, **options)
-        self.lora_magnitude_vector = self.own(self.out_features)
+        self.lora_magnitude_vector = self.new_parameter(self.out_features)
 
     def initialise(self, generator: Generator) -> None:
         """A and B as in LoRA, the lengths those of the weight: the first gain is 1, to the bit."""
         super().initialise(generator)
         self.lora_magnitude_vector.data.copy_(self._norm())
 
-    def adapted(self, x: Tensor) -> Tensor:
+    def adapted_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F). The bias is not scaled."""
-        out = super().adapted(x)
+        out = super().adapted_output(x)
         gain_F = (self.lora_magnitude_vector / self._norm()).to(out.dtype)
         return out * gain_F if self.bias is None else out * gain_F + self.bias * (1 - gain_F)
 

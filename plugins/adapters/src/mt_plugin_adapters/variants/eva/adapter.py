@@ -24,10 +24,10 @@ class Eva(ProbedAdapter[EvaConfig]):
 
     def prepare(self, model: TrainModel, probe: Probe) -> None:
         """Two things are found: directions, and how many of them each layer gets."""
-        targets = self.looked_at(model)
+        targets = self.probed_layers(model)
         offers = {name: each for name, *each in self._directions(targets, probe)}
         budget = sum(self.config.rank_of(name) for name in targets)
-        ranks = given_out({name: shares.tolist() for name, (_, shares) in offers.items()}, budget)
+        ranks = distribute_ranks({name: shares.tolist() for name, (_, shares) in offers.items()}, budget)
         self.plan = {"ranks": ranks}
         self.found = {name: (a_CE[: ranks[name]].clone(),) for name, (a_CE, _) in offers.items() if ranks[name]}
 
@@ -44,19 +44,19 @@ class Eva(ProbedAdapter[EvaConfig]):
             for name in portion:
                 moment = moments.pop(name)
                 if not torch.equal(moment, seen):
-                    seen, (a_KE, shares_K) = moment, explained(moment.to(device_of(targets[name])))
+                    seen, (a_KE, shares_K) = moment, principal_directions(moment.to(device_of(targets[name])))
                 most = min(round(self.config.rank_of(name) * self.config.rho), smaller(targets[name]))
                 yield name, a_KE[:most].clone(), shares_K[:most].clone()
 
 
-def explained(moment_EE: Tensor) -> tuple[Tensor, Tensor]:
+def principal_directions(moment_EE: Tensor) -> tuple[Tensor, Tensor]:
     """All directions of a layer's inputs (E, E), and the share of their squares that is in each."""
     a_EE, values_E = principal(moment_EE, len(moment_EE))
     a_EE = a_EE * signs(a_EE)[:, None]
     return a_EE.float().cpu(), (values_E / values_E.sum().clamp_min(torch.finfo(values_E.dtype).tiny)).cpu()
 
 
-def given_out(shares: Mapping[str, list[float]], budget: int) -> dict[str, int]:
-    """How many of each one's shares are among the largest of all; of equal ones the first."""
+def distribute_ranks(shares: Mapping[str, list[float]], budget: int) -> dict[str, int]:
+    """Return how many of each one's shares are among the largest of all; of equal ones the first."""
     best = sorted((-share, place, name) for place, (name, own) in enumerate(shares.items()) for share in own)[:budget]
     return {name: sum(each == name for _, _, each in best) for name in shares}

@@ -10,7 +10,7 @@ from mt_core import MtConfig, Patterns
 
 
 class FreezeConfig(MtConfig):
-    """Which parameters of the model are trained."""
+    """Choice of the model's parameters that are trained."""
 
     blocks: int = Field(2, ge=0, description="how many of the last blocks are trained")
     also: Patterns = Field(

@@ -21,7 +21,7 @@ class GoatConfig(RankConfig, RoutingConfig):
     rho: float = Field(10.0, gt=0, description="the first values' product is that of the segment, divided by this (ρ)")
 
     @model_validator(mode="after")
-    def _enough(self) -> Self:
+    def _check_experts(self) -> Self:
         if self.top_k > self.experts:
             raise ValueError(f"top_k={self.top_k} is more than the {self.experts} experts; set at most that")
         return self

@@ -18,7 +18,7 @@ from .config import GoraConfig
 
 
 class Sketch(NamedTuple):
-    """What is kept of a gradient: enough for B at every rank, since the A of a smaller rank is the first rows of a larger one's."""
+    """Sketch of a gradient: enough for B at every rank, since the A of a smaller rank is the first rows of a larger one's."""
 
     importance: float
     a_ME: Tensor
@@ -35,7 +35,7 @@ class Gora(ProbedAdapter[GoraConfig]):
     def prepare(self, model: TrainModel, probe: Probe) -> None:
         """Ranks from what all layers' gradients weigh, then values."""
         sketches = {name: self._sketch(name, base, each) for name, base, each in self.gradients(model, probe)}
-        targets = self.looked_at(model)
+        targets = self.probed_layers(model)
         self.plan = {"ranks": self._ranks(targets, {name: each.importance for name, each in sketches.items()})}
         self.found = {name: self._values(name, each) for name, each in sketches.items()}
 

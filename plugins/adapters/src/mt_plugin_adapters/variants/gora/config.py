@@ -19,7 +19,7 @@ class GoraConfig(ProbedConfig):
     seed: int = Field(0, ge=0, description="of A, which is drawn before there is a layer")
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_order(self) -> Self:
         if self.min_rank > self.max_rank:
             raise ValueError(
                 f"min_rank={self.min_rank} is more than max_rank={self.max_rank}; set min_rank to {self.max_rank} or less"

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from mt_core.adapters import LinearAdapter, PeftForm, Place, typed_form, uniform
+from mt_core.adapters import LinearAdapter, PeftForm, Place, form_of_type, uniform
 from mt_core.nn import TrainModel
 from mt_plugin_adapters.added import DenseLinear
 
@@ -19,8 +19,8 @@ class HiraLinear(DenseLinear):
 
     def __init__(self, base: nn.Module, *, rank: int, **options: Any) -> None:
         super().__init__(base, scale=1.0, **options)
-        self.hira_A = self.own(rank, self.in_features)
-        self.hira_B = self.own(self.out_features, rank)
+        self.hira_A = self.new_parameter(rank, self.in_features)
+        self.hira_B = self.new_parameter(self.out_features, rank)
 
     def initialise(self, generator: Generator) -> None:
         """A uniform, B zero."""
@@ -45,4 +45,4 @@ class Hira(LinearAdapter[HiraConfig]):
         """HIRA."""
         config, names = self.config, {each: each for each in ("hira_A", "hira_B")}
         options = {"r": config.rank, "hira_dropout": config.dropout}
-        return typed_form("HIRA", model, names, transposes=True, training=("hira_dropout",), **options)
+        return form_of_type("HIRA", model, names, transposes=True, training=("hira_dropout",), **options)

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from mt_core.adapters import LinearAdapter, PeftForm, Place, typed_form
+from mt_core.adapters import LinearAdapter, PeftForm, Place, form_of_type
 from mt_core.nn import TrainModel, low_rank
 from mt_plugin_adapters.added import SeriesLinear
 
@@ -20,7 +20,7 @@ class ReflectedLinear(SeriesLinear):
 
     def __init__(self, base: nn.Module, *, rank: int, **options: Any) -> None:
         super().__init__(base, **options)
-        self.hra_u = self.own(self.in_features, rank)
+        self.hra_u = self.new_parameter(self.in_features, rank)
 
     def initialise(self, generator: Generator) -> None:
         """Equal pairs; the bound counts pairs, as in peft."""
@@ -29,7 +29,7 @@ class ReflectedLinear(SeriesLinear):
         drawn = torch.empty(inputs, rank // 2).uniform_(-bound, bound, generator=generator)
         self.hra_u.data.copy_(drawn.repeat_interleave(2, 1))
 
-    def turned(self, x: Tensor) -> Tensor:
+    def transformed_input(self, x: Tensor) -> Tensor:
         """x H_R … H_1 as one product of rank R, ``x - x U Tᵀ Uᵀ`` with ``T⁻¹ = I/2 + the part of UᵀU above its diagonal`` (compact WY,
         Schreiber and Van Loan 1989): R vectors one by one would keep R tensors of the inputs' size."""
         unit_ER = functional.normalize(self.hra_u.float(), dim=0, eps=0)
@@ -49,4 +49,4 @@ class Hra(LinearAdapter[HraConfig]):
 
     def peft_form(self, model: TrainModel) -> PeftForm:
         """HRA."""
-        return typed_form("HRA", model, {"hra_u": "hra_u"}, r=self.config.rank)
+        return form_of_type("HRA", model, {"hra_u": "hra_u"}, r=self.config.rank)

@@ -27,13 +27,13 @@ class Ia3Linear(AdaptedLinear):
     def __init__(self, base: nn.Module, *, of_inputs: bool) -> None:
         super().__init__(base)
         self.of_inputs = of_inputs
-        self.ia3_l = self.own(self.in_features if of_inputs else self.out_features)
+        self.ia3_l = self.new_parameter(self.in_features if of_inputs else self.out_features)
 
     def initialise(self, generator: Generator) -> None:
         """All 1: the first output is that of the base."""
         self.ia3_l.data.fill_(1.0)
 
-    def adapted(self, x: Tensor) -> Tensor:
+    def adapted_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F)."""
         gain = self.ia3_l.to(x.dtype)
         return self.base_output(x * gain) if self.of_inputs else self.base_output(x) * gain
@@ -79,5 +79,5 @@ class Ia3(LinearAdapter[Ia3Config]):
 
 
 def _of_inputs(ending: str, layers: Mapping[str, Ia3Linear]) -> set[bool]:
-    """Of the layers whose names end so, whether the gains are of inputs."""
+    """Tell of the layers whose names end so whether the gains are of inputs."""
     return {layer.of_inputs for name, layer in layers.items() if f".{name}".endswith(f".{ending}")}

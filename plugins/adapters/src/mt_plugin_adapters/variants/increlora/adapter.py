@@ -1,4 +1,4 @@
-"""What IncreLoRA does around an update: the orthogonal term, importances, growth."""
+"""IncreLoRA's work around an update: the orthogonal term, importances, growth."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class IncreLora(LinearAdapter[IncreLoraConfig]):
             self._end(context, layers)
 
     def _importance(self, context: AdapterContext, name: str) -> Tensor:
-        """Of a layer, with what this step has shown of it."""
+        """Return the importance of a layer, with what this step has shown of it."""
         keys, config = (f"{name}.importance", f"{name}.uncertainty"), self.config
         decays = {"decay": config.importance_decay, "uncertainty_decay": config.uncertainty_decay}
         return importance(context, keys, self.seen.pop(name, None), **decays)
@@ -98,7 +98,7 @@ class IncreLora(LinearAdapter[IncreLoraConfig]):
             left -= more
             mask_R = torch.arange(layer.room) < counts[name]
             value_R = context.read(f"{name}.lora_E")
-            fresh_R = layer.reserved(counts[name]).to(value_R)
+            fresh_R = layer.reserved_scales(counts[name]).to(value_R)
             context.write(f"{name}.rank_mask", mask_R.to(value_R))
             context.write(f"{name}.lora_E", torch.where(mask_R.to(value_R.device), value_R, fresh_R))
         return left

@@ -30,11 +30,15 @@ class IncreLoraLinear(LowRankLinear):
         super().__init__(base, scale=1.0, **options)
         self.first, self.room, self.reserve, self.alpha, self.root = first, room, reserve, alpha, root
         self.lora_A, self.lora_B, self.lora_E = (
-            self.own(room, self.in_features),
-            self.own(self.out_features, room),
-            self.own(room),
+            self.new_parameter(room, self.in_features),
+            self.new_parameter(self.out_features, room),
+            self.new_parameter(room),
         )
-        self.rank_mask, self.importance, self.uncertainty = self.own(room), self.own(1), self.own(1)
+        self.rank_mask, self.importance, self.uncertainty = (
+            self.new_parameter(room),
+            self.new_parameter(1),
+            self.new_parameter(1),
+        )
         self.watched = True
         self.gathered: Tensor | None = None
         """The gradient of ΔW in the step that is being made, (F, E), in fp32."""
@@ -46,9 +50,9 @@ class IncreLoraLinear(LowRankLinear):
         self.importance.data.zero_()
         self.uncertainty.data.zero_()
         self.rank_mask.data.copy_(torch.arange(self.room) < self.first)
-        self.lora_E.data.copy_(self.reserved(self.first))
+        self.lora_E.data.copy_(self.reserved_scales(self.first))
 
-    def reserved(self, count: int) -> Tensor:
+    def reserved_scales(self, count: int) -> Tensor:
         """λ of the ranks beyond the first ``count``, (R), 0 before them."""
         place = torch.arange(self.room)
         return RESERVED * ((place >= count) & (place < count + self.reserve)).float()
@@ -64,7 +68,7 @@ class IncreLoraLinear(LowRankLinear):
         count = mask_R.sum()
         return self.alpha / (count.sqrt() if self.root else count)
 
-    def adapted(self, x: Tensor) -> Tensor:
+    def adapted_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F). In one way, watched or not: a resumed run is watched again until its first update."""
         inputs, out = x if self.dropout is None else self.dropout(x), self.base_output(x)
         dtype = torch.float32 if self.fp32 else out.dtype
@@ -86,7 +90,7 @@ class IncreLoraLinear(LowRankLinear):
 
 @exclude_from_compile
 def _watch(added: Tensor, inputs: Tensor, layer: IncreLoraLinear) -> Tensor:
-    """``added`` as it is; in the backward ``layer`` gathers. What is saved is saved as autograd does, so that recomputation works."""
+    """``added_output``; in the backward ``layer`` gathers. What is saved is saved as autograd does, so that recomputation works."""
     return _Watched.apply(added, inputs, layer)  # type: ignore[no-untyped-call, no-any-return]
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from mt_core import LowRankConfig
-from mt_core.adapters import LinearAdapter, LowRankLinear, PeftForm, Place, rank_keys, typed_form, uniform
+from mt_core.adapters import LinearAdapter, LowRankLinear, PeftForm, Place, form_of_type, rank_keys, uniform
 from mt_core.nn import TrainModel
 
 
@@ -18,8 +18,8 @@ class HadamardLinear(LowRankLinear):
 
     def __init__(self, base: nn.Module, *, rank: int, scale: float, dropout: float = 0.0, fp32: bool = False) -> None:
         super().__init__(base, scale=scale, dropout=dropout, fp32=fp32)
-        self.hada_w1_a, self.hada_w2_a = (self.own(self.out_features, rank) for _ in range(2))
-        self.hada_w1_b, self.hada_w2_b = (self.own(rank, self.in_features) for _ in range(2))
+        self.hada_w1_a, self.hada_w2_a = (self.new_parameter(self.out_features, rank) for _ in range(2))
+        self.hada_w1_b, self.hada_w2_b = (self.new_parameter(rank, self.in_features) for _ in range(2))
 
     def initialise(self, generator: Generator) -> None:
         """All drawn but the last, which is zero."""
@@ -48,4 +48,4 @@ class Loha(LinearAdapter[LowRankConfig]):
         """LOHA, whose scale is alpha / rank."""
         names = {each: each for each in ("hada_w1_a", "hada_w1_b", "hada_w2_a", "hada_w2_b")}
         ranks = rank_keys(self.config, model, alpha_key="alpha", alpha_of=self.config.plain_alpha_of)
-        return typed_form("LOHA", model, names, **ranks)
+        return form_of_type("LOHA", model, names, **ranks)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from mt_core.adapters import LinearAdapter, PeftForm, Place, rank_keys, typed_form, uniform
+from mt_core.adapters import LinearAdapter, PeftForm, Place, form_of_type, rank_keys, uniform
 from mt_core.nn import TrainModel
 from mt_plugin_adapters.added import AddedLinear
 
@@ -35,27 +35,29 @@ class KroneckerLinear(AddedLinear):
             if name in ("lokr_w1", "lokr_w1_a"):
                 each.data.zero_()
 
-    def added(self, x: Tensor) -> Tensor:
+    def added_output(self, x: Tensor) -> Tensor:
         """D on the second dimension of x as (M, N), then C on the first."""
         out = self._second(x.reshape(*x.shape[:-1], *self.inner))
-        return (self._whole("lokr_w1", x.dtype) @ out).flatten(-2)
+        return (self._full_factor("lokr_w1", x.dtype) @ out).flatten(-2)
 
     def delta_weight(self) -> Tensor:
         """scale · C ⊗ D."""
-        return self.scale * torch.kron(self._whole("lokr_w1", torch.float32), self._whole("lokr_w2", torch.float32))
+        return self.scale * torch.kron(
+            self._full_factor("lokr_w1", torch.float32), self._full_factor("lokr_w2", torch.float32)
+        )
 
     def _declare(self, name: str, rows: int, columns: int, rank: int | None) -> None:
         if rank is None or rank >= max(rows, columns) / 2:
-            self.register_parameter(name, self.own(rows, columns))
+            self.register_parameter(name, self.new_parameter(rows, columns))
         else:
-            self.register_parameter(f"{name}_a", self.own(rows, rank))
-            self.register_parameter(f"{name}_b", self.own(rank, columns))
+            self.register_parameter(f"{name}_a", self.new_parameter(rows, rank))
+            self.register_parameter(f"{name}_b", self.new_parameter(rank, columns))
 
     def _factors(self, name: str, dtype: torch.dtype) -> list[Tensor]:
         found = (self._parameters.get(name + end) for end in ("", "_a", "_b"))
         return [each.to(dtype) for each in found if each is not None]
 
-    def _whole(self, name: str, dtype: torch.dtype) -> Tensor:
+    def _full_factor(self, name: str, dtype: torch.dtype) -> Tensor:
         first, *rest = self._factors(name, dtype)
         return first @ rest[0] if rest else first
 
@@ -92,7 +94,7 @@ class Lokr(LinearAdapter[LokrConfig]):
     def peft_form(self, model: TrainModel) -> PeftForm:
         """LOKR, whose scale is alpha / rank."""
         config = self.config
-        return typed_form(
+        return form_of_type(
             "LOKR",
             model,
             {name: name for which in ("lokr_w1", "lokr_w2") for name in (which, f"{which}_a", f"{which}_b")},

@@ -1,4 +1,4 @@
-"""When the directions are chosen."""
+"""LoRA-Dash, which chooses its directions during training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mt_core import AdapterContext
 from mt_core.adapters import LinearAdapter, Place, read_base
 
 from .config import DashConfig
-from .layer import DashLinear, changed_most
+from .layer import DashLinear, most_changed_directions
 
 
 class LoraDash(LinearAdapter[DashConfig]):
@@ -37,6 +37,6 @@ class LoraDash(LinearAdapter[DashConfig]):
             if not isinstance(layer, DashLinear) or (late and context.read(f"{name}.dash_u").any()):
                 continue
             a, b = (context.read(f"{name}.{each}") for each in ("lora_A", "lora_B"))
-            u, v = changed_most(read_base(context, name, layer), a, b, layer.directions)
+            u, v = most_changed_directions(read_base(context, name, layer), a, b, layer.directions)
             context.write(f"{name}.dash_u", u)
             context.write(f"{name}.dash_v", v)

@@ -18,9 +18,9 @@ class DashLinear(LoraLinear):
     def __init__(self, base: nn.Module, *, directions: int, **options: Any) -> None:
         super().__init__(base, **options)
         self.directions = count = min(directions, self.in_features, self.out_features)
-        self.dash_index = self.own(count)
-        self.dash_u = self.own(self.out_features, count)
-        self.dash_v = self.own(count, self.in_features)
+        self.dash_index = self.new_parameter(count)
+        self.dash_u = self.new_parameter(self.out_features, count)
+        self.dash_v = self.new_parameter(count, self.in_features)
 
     def initialise(self, generator: Generator) -> None:
         """LoRA's, and no direction."""
@@ -35,7 +35,7 @@ class DashLinear(LoraLinear):
         return torch.cat([a_RE, self.dash_v.to(dtype)]), torch.cat([b_FR, directed_FD], 1)
 
 
-def changed_most(weight_FE: Tensor, a_RE: Tensor, b_FR: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def most_changed_directions(weight_FE: Tensor, a_RE: Tensor, b_FR: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Left and right singular vectors of the weight, (F, D) and (D, E), that ``b a`` has changed most for their length."""
     u_FK, s_K, v_KE = torch.linalg.svd(weight_FE, full_matrices=False)
     change_K = ((u_FK.mT @ b_FR) * (v_KE @ a_RE.mT)).sum(1)

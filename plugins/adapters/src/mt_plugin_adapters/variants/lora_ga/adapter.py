@@ -15,7 +15,7 @@ class GradientLinear(FoundLinear):
     """See ``FoundLinear``."""
 
     def begin(self, a_RE: Tensor, b_FR: Tensor | None = None) -> None:
-        """What is frozen makes up for the rounding of A and B: only its own is left."""
+        """Begin: what is frozen makes up for the rounding of A and B: only its own is left."""
         weight_FE = self.base_weight()
         super().begin(a_RE, b_FR)
         self.put_base_weight(weight_FE - self.delta_weight())

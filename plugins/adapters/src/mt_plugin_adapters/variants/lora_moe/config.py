@@ -15,7 +15,7 @@ class LoraMoeConfig(MixtureConfig):
     experts: int = Field(4, gt=0, le=4096, description="experts of each projection")
 
     @model_validator(mode="after")
-    def _enough(self) -> Self:
+    def _check_experts(self) -> Self:
         if self.top_k > self.experts:
             raise ValueError(f"top_k={self.top_k} is more than the {self.experts} experts; set at most that")
         return self

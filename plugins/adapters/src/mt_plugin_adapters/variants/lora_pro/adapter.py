@@ -33,11 +33,13 @@ class LoraPro(LinearAdapter[LowRankConfig]):
             names = f"{name}.lora_A", f"{name}.lora_B"
             a, b = (context.read(each) for each in names)
             grad_a, grad_b = (context.read(each, "gradient") for each in names)
-            for each, value in zip(names, adjusted(a, b, grad_a, grad_b, layer.scale), strict=True):
+            for each, value in zip(names, adjust_gradients(a, b, grad_a, grad_b, layer.scale), strict=True):
                 context.write(each, value, "gradient")
 
 
-def adjusted(a_RE: Tensor, b_FR: Tensor, grad_a_RE: Tensor, grad_b_FR: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+def adjust_gradients(
+    a_RE: Tensor, b_FR: Tensor, grad_a_RE: Tensor, grad_b_FR: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
     """The gradients of A and B that the theorems give, in fp32, computed in float64: B is tiny at first."""
     a_RE, b_FR, grad_a_RE, grad_b_FR = (each.double() for each in (a_RE, b_FR, grad_a_RE, grad_b_FR))
     aa_RR, bb_RR = a_RE @ a_RE.mT, b_FR.mT @ b_FR

@@ -21,7 +21,7 @@ class SquareLinear(FoundLinear):
 
     def __init__(self, base: nn.Module, *, rank: int, **options: Any) -> None:
         super().__init__(base, rank=rank, **options)
-        self.lora_R = self.own(rank, rank)
+        self.lora_R = self.new_parameter(rank, rank)
 
     def begin(self, a_RE: Tensor, b_FR: Tensor | None = None, r_RR: Tensor | None = None) -> None:
         """All three as found."""
@@ -29,7 +29,7 @@ class SquareLinear(FoundLinear):
         assert r_RR is not None, "the square is found with the other two"
         self.lora_R.data.copy_(r_RR)
 
-    def adapted(self, x: Tensor) -> Tensor:
+    def adapted_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F)."""
         inputs = x if self.dropout is None else self.dropout(x)
         out = self.base_output(x)

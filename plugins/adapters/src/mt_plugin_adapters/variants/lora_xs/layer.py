@@ -20,7 +20,7 @@ class SquareLinear(LoraLinear):
     def __init__(self, base: nn.Module, *, rank: int, deviation: float, **options: Any) -> None:
         super().__init__(base, rank=rank, **options)
         self.deviation = deviation
-        self.lora_R = self.own(rank, rank)
+        self.lora_R = self.new_parameter(rank, rank)
 
     def initialise(self, generator: Generator) -> None:
         """The frozen two from the weight, the square drawn."""

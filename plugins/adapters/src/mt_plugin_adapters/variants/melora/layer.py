@@ -19,15 +19,15 @@ class MeloraLinear(AddedLinear):
 
     def __init__(self, base: nn.Module, *, rank: int, parts: int, **options: Any) -> None:
         super().__init__(base, **options)
-        self.lora_A = self.own(parts, rank, self.in_features // parts)
-        self.lora_B = self.own(parts, self.out_features // parts, rank)
+        self.lora_A = self.new_parameter(parts, rank, self.in_features // parts)
+        self.lora_B = self.new_parameter(parts, self.out_features // parts, rank)
 
     def initialise(self, generator: Generator) -> None:
         """A uniform, B zero."""
         self.lora_A.data.copy_(uniform(self.lora_A, generator))
         self.lora_B.data.zero_()
 
-    def added(self, x: Tensor) -> Tensor:
+    def added_output(self, x: Tensor) -> Tensor:
         """Each part through its own pair."""
         a_NRI, b_NOR = self.lora_A.to(x.dtype), self.lora_B.to(x.dtype)
         x_NTI = x.reshape(-1, len(a_NRI), a_NRI.shape[-1]).transpose(0, 1)

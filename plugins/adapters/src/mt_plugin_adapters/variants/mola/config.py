@@ -17,7 +17,7 @@ class MolaConfig(MixtureConfig):
     )
 
     @model_validator(mode="after")
-    def _enough(self) -> Self:
+    def _check_experts(self) -> Self:
         if self.top_k > min(self.experts):
             raise ValueError(
                 f"top_k={self.top_k} is more than the {min(self.experts)} experts of some blocks; set at most that"

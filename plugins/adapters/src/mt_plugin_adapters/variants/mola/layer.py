@@ -27,6 +27,6 @@ class Mola(MixtureAdapter[MolaConfig]):
 
 
 def part_of(place: Place, parts: int) -> int:
-    """Which of so many equal parts of the depth a place is in, from 0; what is outside the blocks is in the first."""
+    """Return which of so many equal parts of the depth a place is in, from 0; what is outside the blocks is in the first."""
     blocks = sorted({number for name in place.targets if (number := block_number(f"{name}.")) is not None})
     return 0 if place.block is None else blocks.index(place.block) * parts // len(blocks)

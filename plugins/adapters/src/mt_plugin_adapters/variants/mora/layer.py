@@ -24,20 +24,20 @@ class MoraLinear(AddedLinear):
     def __init__(self, base: nn.Module, *, side: int, rotated: bool, **options: Any) -> None:
         super().__init__(base, scale=1.0, **options)
         self.rotated = rotated
-        self.mora_M = self.own(side, side)
+        self.mora_M = self.new_parameter(side, side)
 
     def initialise(self, generator: Generator) -> None:
         """M zero."""
         self.mora_M.data.zero_()
 
-    def added(self, x: Tensor) -> Tensor:
+    def added_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F)."""
-        pieces = self._turned(x) if self.rotated else self._summed(x)
+        pieces = self._rotate(x) if self.rotated else self._sum_neighbours(x)
         out = (pieces @ self.mora_M.to(x.dtype).mT).flatten(len(x.shape) - 1)
         times = -(-self.out_features // out.shape[-1])
         return out.repeat(*(1 for _ in x.shape[:-1]), times)[..., : self.out_features]
 
-    def _turned(self, x: Tensor) -> Tensor:
+    def _rotate(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, N, S): the numbers i and i + S/2 of piece j are turned by j · BASE^(-2i / S)."""
         side = len(self.mora_M)
         missing = -x.shape[-1] % side
@@ -48,7 +48,7 @@ class MoraLinear(AddedLinear):
         first, second = pieces_NS.chunk(2, -1)
         return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 
-    def _summed(self, x: Tensor) -> Tensor:
+    def _sum_neighbours(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, S): sums of neighbours, of one more each in the first E mod S groups."""
         side = len(self.mora_M)
         few, larger = divmod(x.shape[-1], side)

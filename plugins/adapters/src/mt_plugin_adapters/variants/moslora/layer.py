@@ -18,7 +18,7 @@ class MixedLinear(LoraLinear):
     def __init__(self, base: nn.Module, *, orthogonal: bool = False, rank: int, **options: Any) -> None:
         super().__init__(base, rank=rank, **options)
         self.orthogonal = orthogonal
-        self.lora_AB = self.own(rank, rank)
+        self.lora_AB = self.new_parameter(rank, rank)
 
     def initialise(self, generator: Generator) -> None:
         """A and M drawn, B zero."""

@@ -19,8 +19,8 @@ class NestedLinear(LoraLinear):
 
     def __init__(self, base: nn.Module, *, rank: int, inner_rank: int, **options: Any) -> None:
         super().__init__(base, rank=rank, **options)
-        self.inner_A = self.own(inner_rank, rank)
-        self.inner_B = self.own(rank, inner_rank)
+        self.inner_A = self.new_parameter(inner_rank, rank)
+        self.inner_B = self.new_parameter(rank, inner_rank)
 
     def initialise(self, generator: Generator) -> None:
         """The outer pair from the weight, the inner one as LoRA's."""

@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from mt_core import UsageError, notice
-from mt_core.adapters import LinearAdapter, PeftForm, Place, targets_of, typed_form
+from mt_core.adapters import LinearAdapter, PeftForm, Place, form_of_type, targets_of
 from mt_core.nn import TrainModel
 from mt_plugin_adapters.added import SeriesLinear
 from mt_plugin_adapters.rotations import block_product, cayley, cayley_neumann
@@ -33,13 +33,13 @@ class OftLinear(SeriesLinear):
         super().__init__(base, **options)
         self.block_size, self.neumann_terms = block_size, neumann_terms
         blocks = 1 if shared_blocks else self.in_features // block_size
-        self.oft_R = self.own(blocks, block_size * (block_size - 1) // 2)
+        self.oft_R = self.new_parameter(blocks, block_size * (block_size - 1) // 2)
 
     def initialise(self, generator: Generator) -> None:
         """No rotation."""
         self.oft_R.data.zero_()
 
-    def turned(self, x: Tensor) -> Tensor:
+    def transformed_input(self, x: Tensor) -> Tensor:
         """x R."""
         skew_NKK = self._skew()
         blocks = cayley(skew_NKK) if self.neumann_terms is None else cayley_neumann(skew_NKK, self.neumann_terms)
@@ -118,7 +118,7 @@ class Oft(LinearAdapter[OftConfig]):
     def peft_form(self, model: TrainModel) -> PeftForm:
         """OFT."""
         config = self.config
-        return typed_form(
+        return form_of_type(
             "OFT",
             model,
             {"oft_R": "oft_R.weight"},

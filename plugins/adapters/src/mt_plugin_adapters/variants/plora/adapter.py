@@ -22,7 +22,7 @@ class Plora(LinearAdapter[PloraConfig]):
         return LoraLinear.of(base, place, self.config)
 
     def after_step(self, context: AdapterContext) -> None:
-        """At the end of a stage, merge and begin anew. The new A follows from step and name, on any layout."""
+        """Merge and begin anew at the end of a stage. The new A follows from step and name, on any layout."""
         if context.step % self.config.every_steps:
             return
         for name, layer in context.modules():
@@ -34,8 +34,8 @@ class Plora(LinearAdapter[PloraConfig]):
             for own, value in ((f"{name}.lora_A", drawn), (f"{name}.lora_B", torch.zeros_like(b))):
                 context.write(own, value)
                 for part in context.moments(own):
-                    context.write(own, self.kept(context, own, part), part)
+                    context.write(own, self.kept_moment(context, own, part), part)
 
-    def kept(self, context: AdapterContext, name: str, part: str) -> Tensor:
-        """What is left of an optimizer's moment when a stage ends: nothing."""
+    def kept_moment(self, context: AdapterContext, name: str, part: str) -> Tensor:
+        """Return what is left of an optimizer's moment when a stage ends: nothing."""
         return torch.zeros_like(context.read(name, part))

@@ -19,10 +19,10 @@ class ProLoraLinear(LowRankLinear):
         self.pieces = (config.pieces_in, config.pieces_out)
         free, repeated = config.unshared, config.rank_of(place.name) - config.unshared
         if free:
-            self.prolora_A = self.own(free, self.in_features)
-            self.prolora_B = self.own(self.out_features, free)
-        self.prolora_A_0 = self.own(repeated, self.in_features // config.pieces_in)
-        self.prolora_B_0 = self.own(self.out_features // config.pieces_out, repeated)
+            self.prolora_A = self.new_parameter(free, self.in_features)
+            self.prolora_B = self.new_parameter(self.out_features, free)
+        self.prolora_A_0 = self.new_parameter(repeated, self.in_features // config.pieces_in)
+        self.prolora_B_0 = self.new_parameter(self.out_features // config.pieces_out, repeated)
 
     def initialise(self, generator: Generator) -> None:
         """The two parts of A uniform within ±1/sqrt(E), B zero."""
@@ -35,14 +35,14 @@ class ProLoraLinear(LowRankLinear):
 
     def pair(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """A and B, written out."""
-        a_RE = repeated(self.prolora_A_0.to(dtype), self.pieces[0])
-        b_RF = repeated(self.prolora_B_0.to(dtype).mT, self.pieces[1])
+        a_RE = repeat_rotated(self.prolora_A_0.to(dtype), self.pieces[0])
+        b_RF = repeat_rotated(self.prolora_B_0.to(dtype).mT, self.pieces[1])
         if not hasattr(self, "prolora_A"):
             return a_RE, b_RF.mT
         return torch.cat([self.prolora_A.to(dtype), a_RE]), torch.cat([self.prolora_B.to(dtype).mT, b_RF]).mT
 
 
-def repeated(piece_SC: Tensor, pieces: int) -> Tensor:
+def repeat_rotated(piece_SC: Tensor, pieces: int) -> Tensor:
     """(S, C) -> (S, pieces · C): each copy is turned by one stride more."""
     stride = max(len(piece_SC) // pieces, 1)
     return torch.cat([piece_SC.roll(i * stride, 0) for i in range(pieces)], 1)

@@ -1,4 +1,4 @@
-"""How many blocks each layer gets. Shapes: F outputs, E inputs."""
+"""Number of blocks that each layer gets. Shapes: F outputs, E inputs."""
 
 from __future__ import annotations
 

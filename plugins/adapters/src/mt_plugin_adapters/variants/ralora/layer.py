@@ -17,8 +17,8 @@ class BlockLinear(AdaptedLinear):
     ) -> None:
         super().__init__(base)
         self.blocks, self.scale, self.fp32 = blocks, scale, fp32
-        self.lora_A = self.own(blocks * rank, self.in_features // blocks)
-        self.lora_B = self.own(self.out_features, rank)
+        self.lora_A = self.new_parameter(blocks * rank, self.in_features // blocks)
+        self.lora_B = self.new_parameter(self.out_features, rank)
         self.dropout = nn.Dropout(dropout) if dropout else None
 
     def initialise(self, generator: Generator) -> None:
@@ -31,7 +31,7 @@ class BlockLinear(AdaptedLinear):
         a_NRe = self.lora_A.to(dtype).view(self.blocks, -1, self.lora_A.shape[1])
         return a_NRe, self.lora_B.to(dtype).view(self.blocks, -1, self.lora_B.shape[1])
 
-    def adapted(self, x: Tensor) -> Tensor:
+    def adapted_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F)."""
         out = self.base_output(x)
         dtype = torch.float32 if self.fp32 else out.dtype

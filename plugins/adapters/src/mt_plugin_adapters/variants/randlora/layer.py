@@ -14,9 +14,9 @@ from mt_core.adapters import (
     PeftForm,
     Place,
     adapted_layers,
+    form_of_type,
     targets_of,
     tensor_names,
-    typed_form,
 )
 from mt_core.nn import SharedParameters, TrainModel
 
@@ -38,10 +38,10 @@ class RandLoraLinear(LowRankLinear):
         shapes = (config.rank, 1, small), (large, -(-small // config.rank), config.rank)
         seed = config.projection_seed
         fills = [of_deviation_1] * 2 if seed is None else [partial(_put, seed, config.rank, most, i) for i in (0, 1)]
-        self.randlora_A = self.shared(store, "randlora_A", shapes[0], fills[0])
-        self.randlora_B = self.shared(store, "randlora_B", shapes[1], fills[1])
-        self.randlora_lambda = self.own(config.rank, self.products)
-        self.randlora_gamma = self.own(self.products, min(self.in_features, self.out_features))
+        self.randlora_A = self.shared_parameter(store, "randlora_A", shapes[0], fills[0])
+        self.randlora_B = self.shared_parameter(store, "randlora_B", shapes[1], fills[1])
+        self.randlora_lambda = self.new_parameter(config.rank, self.products)
+        self.randlora_gamma = self.new_parameter(self.products, min(self.in_features, self.out_features))
 
     def initialise(self, generator: Generator) -> None:
         """Λ zero, so that the first output is the base's; Γ as peft."""
@@ -82,7 +82,7 @@ def _projection(seed: int, rank: int, most: tuple[int, int], which: int) -> Tens
 
 
 def _put(seed: int, rank: int, most: tuple[int, int], which: int, tensor: Tensor, generator: Generator) -> None:
-    """Those of a seed of their own, so that the run's ``generator`` is not asked."""
+    """Fill from a seed of their own, so that the run's ``generator`` is not asked."""
     tensor.copy_(_projection(seed, rank, most, which))
 
 
@@ -104,7 +104,7 @@ class RandLora(LinearAdapter[RandLoraConfig]):
         config, first = self.config, next(name for name, _ in adapted_layers(model))
         seed, most = config.projection_seed, self.most
         training = ("projection_prng_key", "randlora_dropout", "save_projection")
-        form = typed_form(
+        form = form_of_type(
             "RANDLORA",
             model,
             {each: each for each in RandLoraLinear.trained},

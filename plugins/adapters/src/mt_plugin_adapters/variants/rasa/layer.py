@@ -19,11 +19,11 @@ class RasaLinear(LowRankLinear):
         super().__init__(base, scale=1.0, dropout=config.dropout, fp32=config.fp32)
         self.alpha, self.private, pool = config.alpha, config.rank - config.pooled, config.pooled * layers
         key = f"{kind} {(self.in_features, self.out_features)}"
-        self.rasa_A_S = self.shared(store, f"A {key}", (pool, self.in_features), spread)
-        self.rasa_B_S = self.shared(store, f"B {key}", (self.out_features, pool), zero)
-        self.rasa_A = self.own(self.private, self.in_features)
-        self.rasa_B = self.own(self.out_features, self.private)
-        self.rasa_d = self.own(self.private + pool)
+        self.rasa_A_S = self.shared_parameter(store, f"A {key}", (pool, self.in_features), spread)
+        self.rasa_B_S = self.shared_parameter(store, f"B {key}", (self.out_features, pool), zero)
+        self.rasa_A = self.new_parameter(self.private, self.in_features)
+        self.rasa_B = self.new_parameter(self.out_features, self.private)
+        self.rasa_d = self.new_parameter(self.private + pool)
 
     def initialise(self, generator: Generator) -> None:
         """A uniform, B zero, and half of alpha over each of the two parts."""

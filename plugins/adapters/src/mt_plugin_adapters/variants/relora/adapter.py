@@ -17,7 +17,7 @@ class Relora(Plora):
 
     config: ReloraConfig
 
-    def kept(self, context: AdapterContext, name: str, part: str) -> Tensor:
+    def kept_moment(self, context: AdapterContext, name: str, part: str) -> Tensor:
         """The moment with all but its share set to 0. What is drawn follows from step and name, on any layout, and is the same
         for all moments of a weight: a first one that is left over a second one of 0 would make a leap."""
         value = context.read(name, part)

@@ -1,4 +1,4 @@
-"""What RidgeLoRA adds to the gradients."""
+"""RidgeLoRA, and what it adds to the gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RidgeLora(LinearAdapter[RidgeLoraConfig]):
 
     @property
     def steps(self) -> bool:
-        """With the second term of the loss alone."""
+        """Tell whether the loss has its second term, which alone needs steps."""
         return self.config.squash != 0
 
     def after_backward(self, context: AdapterContext) -> None:

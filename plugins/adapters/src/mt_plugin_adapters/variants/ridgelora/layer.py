@@ -22,11 +22,14 @@ class RidgeLinear(SeriesLinear):
         self.config, self.layers = config, len(place.targets)
         self.scale, rank = config.scale_of(place.name), config.rank_of(place.name)
         self.dropout = nn.Dropout(config.dropout) if config.dropout else None
-        self.lora_A, self.lora_B = self.own(rank, self.in_features), self.own(self.in_features, rank)
-        self.lora_ridge, self.lora_lambda = self.own(self.in_features), self.own(1)
+        self.lora_A, self.lora_B = (
+            self.new_parameter(rank, self.in_features),
+            self.new_parameter(self.in_features, rank),
+        )
+        self.lora_ridge, self.lora_lambda = self.new_parameter(self.in_features), self.new_parameter(1)
 
     def initialise(self, generator: Generator) -> None:
-        """As in algorithm 1."""
+        """Fill as in algorithm 1."""
         rank, inputs = self.lora_A.shape
         drawn_R = torch.empty(rank).normal_(self.config.ridge_mean, self.config.ridge_deviation, generator=generator)
         ridge_E = torch.cat([drawn_R.sigmoid(), torch.ones(inputs - rank)])
@@ -35,7 +38,7 @@ class RidgeLinear(SeriesLinear):
         for name, value in zip(PARTS, (a_RE, b_ER, ridge_E, torch.ones(1)), strict=True):
             getattr(self, name).data.copy_(value)
 
-    def turned(self, x: Tensor) -> Tensor:
+    def transformed_input(self, x: Tensor) -> Tensor:
         """(λ Σ + s · B A) x. Dropout is on the inputs of the pair alone."""
         inputs = x if self.dropout is None else self.dropout(x)
         ridged = x * (self.lora_lambda * self.lora_ridge).to(x.dtype)
@@ -48,7 +51,7 @@ class RidgeLinear(SeriesLinear):
 
 
 def squashing_gradients(parts: dict[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """Of the nuclear norm of ``λ Σ + s · B A - I``, for each part."""
+    """Return the gradients of the nuclear norm of ``λ Σ + s · B A - I``, for each part."""
     with torch.enable_grad():
         given = {name: value.detach().requires_grad_() for name, value in parts.items()}
         whole_EE = (

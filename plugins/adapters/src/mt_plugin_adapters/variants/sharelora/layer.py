@@ -20,11 +20,13 @@ class ShareLoraLinear(LowRankLinear):
         self.share, rank = config.share, config.rank_of(place.name)
         key = f"{place.kind} {(self.in_features, self.out_features)} rank {rank}"
         a, b = (rank, self.in_features), (self.out_features, rank)
-        self.lora_A = self.shared(store, f"A {key}", a, spread) if "A" in self.share else self.own(*a)
-        self.lora_B = self.shared(store, f"B {key}", b, zero) if "B" in self.share else self.own(*b)
+        self.lora_A = (
+            self.shared_parameter(store, f"A {key}", a, spread) if "A" in self.share else self.new_parameter(*a)
+        )
+        self.lora_B = self.shared_parameter(store, f"B {key}", b, zero) if "B" in self.share else self.new_parameter(*b)
 
     def initialise(self, generator: Generator) -> None:
-        """What is the layer's own: A uniform, B zero."""
+        """Fill the layer's own: A uniform, B zero."""
         if "A" not in self.share:
             self.lora_A.data.copy_(uniform(self.lora_A, generator))
         if "B" not in self.share:

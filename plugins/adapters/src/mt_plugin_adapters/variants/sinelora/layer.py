@@ -19,8 +19,8 @@ class SineLinear(DenseLinear):
     def __init__(self, base: nn.Module, *, rank: int, frequency: float, gain: float | None, **options: Any) -> None:
         super().__init__(base, **options)
         self.frequency, self.gain = frequency, gain or self.in_features**0.5
-        self.lora_A = self.own(rank, self.in_features)
-        self.lora_B = self.own(self.out_features, rank)
+        self.lora_A = self.new_parameter(rank, self.in_features)
+        self.lora_B = self.new_parameter(self.out_features, rank)
 
     def initialise(self, generator: Generator) -> None:
         """A uniform, B zero."""

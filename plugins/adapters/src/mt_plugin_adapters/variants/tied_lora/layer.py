@@ -18,10 +18,10 @@ class TiedLinear(LowRankLinear):
         super().__init__(base, scale=config.scale_of(place.name), dropout=config.dropout, fp32=config.fp32)
         rank, sizes = config.rank_of(place.name), (self.in_features, self.out_features)
         key = f"{place.kind} {sizes} rank {rank}"
-        self.tied_lora_A = self.shared(store, f"A {key}", (rank, self.in_features), spread)
-        self.tied_lora_B = self.shared(store, f"B {key}", (self.out_features, rank), zero)
-        self.tied_lora_u = self.own(rank)
-        self.tied_lora_v = self.own(self.out_features)
+        self.tied_lora_A = self.shared_parameter(store, f"A {key}", (rank, self.in_features), spread)
+        self.tied_lora_B = self.shared_parameter(store, f"B {key}", (self.out_features, rank), zero)
+        self.tied_lora_u = self.new_parameter(rank)
+        self.tied_lora_v = self.new_parameter(self.out_features)
 
     def initialise(self, generator: Generator) -> None:
         """Both vectors 1."""

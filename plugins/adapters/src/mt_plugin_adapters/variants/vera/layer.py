@@ -35,10 +35,10 @@ class VeraLinear(LowRankLinear):
         fills = (
             [kaiming, kaiming] if seed is None else [partial(_put, seed, config.rank, most, which) for which in (0, 1)]
         )
-        self.vera_A = self.shared(store, "vera_A", (config.rank, most_in), fills[0])
-        self.vera_B = self.shared(store, "vera_B", (most_out, config.rank), fills[1])
-        self.vera_lambda_d = self.own(config.rank)
-        self.vera_lambda_b = self.own(self.out_features)
+        self.vera_A = self.shared_parameter(store, "vera_A", (config.rank, most_in), fills[0])
+        self.vera_B = self.shared_parameter(store, "vera_B", (most_out, config.rank), fills[1])
+        self.vera_lambda_d = self.new_parameter(config.rank)
+        self.vera_lambda_b = self.new_parameter(self.out_features)
 
     def initialise(self, generator: Generator) -> None:
         """The paper's: b zero, so that the first output is that of the base."""
@@ -72,7 +72,7 @@ def _projection(seed: int, rank: int, most: tuple[int, int], which: int) -> Tens
 
 
 def _put(seed: int, rank: int, most: tuple[int, int], which: int, tensor: Tensor, generator: Generator) -> None:
-    """Those of a seed of their own, so that the run's ``generator`` is not asked."""
+    """Fill from a seed of their own, so that the run's ``generator`` is not asked."""
     tensor.copy_(_projection(seed, rank, most, which))
 
 

@@ -1,0 +1,64 @@
+"""A model that no memory here could hold is refused before anything is allocated for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from mt_conformance.tiny_config import TinyConfig
+from mt_conformance.tiny_model import Tiny
+from mt_core.errors import ConfigError
+from mt_train.engine import memory_check
+from mt_train.engine.memory_check import refuse_beyond_memory
+from mt_train.engine.processes import Process
+
+CPU = Process(0, 1, 0, torch.device("cpu"))
+
+
+def plan(**changed: Any) -> Any:
+    return SimpleNamespace(
+        **{"zero_stage": 0, "sharing_ranks": 1, "pipeline": 1, "dtype": "fp32", "offload": "none"} | changed
+    )
+
+
+def test_the_weights_of_a_rank_decide_and_nothing_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TinyConfig(vocab_size=1000, max_seq_len=64)
+    make = partial(Tiny, config)
+    numbers = sum(parameter.numel() for parameter in make().parameters())
+    monkeypatch.setattr(memory_check, "available_memory", lambda: 4 * numbers)
+    refuse_beyond_memory(make, plan=plan(), process=CPU)
+    monkeypatch.setattr(memory_check, "available_memory", lambda: 4 * numbers - 1)
+    with pytest.raises(ConfigError, match=f"model: {numbers:,} parameters are"):
+        refuse_beyond_memory(make, plan=plan(), process=CPU)
+    refuse_beyond_memory(make, plan=plan(dtype="bf16"), process=CPU)
+    refuse_beyond_memory(make, plan=plan(zero_stage=3, sharing_ranks=2), process=CPU)
+    huge = TinyConfig(vocab_size=2**31 - 1, max_seq_len=64, dim=1_048_576)
+    with pytest.raises(ConfigError, match="GB of weights a rank, and cpu has"):
+        refuse_beyond_memory(partial(Tiny, huge), plan=plan(), process=CPU)
+
+
+def test_a_size_beyond_any_machine_is_one_error_of_the_command() -> None:
+    words = [
+        "--model",
+        "llama",
+        "--model.dim",
+        "1048576",
+        "--model.ffn-dim",
+        "4194304",
+        "--model.n-layers",
+        "64",
+        "--output",
+        "none",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "mt_train.cli.train", *words], capture_output=True, text=True, timeout=1500
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("error") == 1
+    assert "GB of weights a rank" in done.stderr

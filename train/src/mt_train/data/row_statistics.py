@@ -1,0 +1,151 @@
+"""Statistics of the rows of a split: counts that add up, and the first places of each kind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mt_core.protocols import Sample
+
+PLACES = 5
+"""Rows of a kind that are named."""
+
+BAD_ROW, NO_TRAINED_TOKEN = "bad row", "no trained token"
+TRUNCATED, NO_STOP, NO_BEGIN, TWO_BEGINS = "truncated", "no stop token", "no begin token", "two begin tokens in a row"
+SPELLING = "special tokens as text"
+DUPLICATE, ALSO_TRAINED = "duplicate", "also trained on"
+
+
+@dataclass
+class RowStatistics:
+    """Statistics of the rows of one split. Those of parts add up; ``measures`` adds what only the whole shows."""
+
+    is_prefix: bool = False
+    """Of a stream: these are its first rows only."""
+    rows_read: int = 0
+    rows_kept: int = 0
+    rows_dropped: Counter[str] = field(default_factory=Counter)
+    rows_split: int = 0
+    rows_truncated: int = 0
+    samples: int = 0
+    tokens_total: int = 0
+    tokens_trained: int = 0
+    tokens_cut: int = 0
+    """Tokens that truncation took, of which ``trained_cut`` would have been trained on."""
+    trained_cut: int = 0
+    lengths: Counter[int] = field(default_factory=Counter)
+    """Samples of at most so many tokens, and more than half as many: powers of two."""
+    longest: int = 0
+    begin_tokens: Counter[int] = field(default_factory=Counter)
+    """Samples that begin with none or one, and those that have two in a row; empty where the tokenizer puts none. Second and
+    further pieces do not count."""
+    rows_without_stop: int = 0
+    highest_id: int = -1
+    rows_spelling: int = 0
+    """Rows whose text spells a special token, which is read as text."""
+    duplicates: int = 0
+    """Rows with the ids and trained places of an earlier one."""
+    also_trained: int = 0
+    """Of a held-out part: rows that are also trained on."""
+    filled: dict[str, float] = field(default_factory=dict)
+    """Share of the places in rows that hold a token, by ``data.batching``."""
+    places: dict[str, list[str]] = field(default_factory=dict)
+    """The first rows of each kind."""
+    bad_rows: list[str] = field(default_factory=list)
+    """What is wrong with each row that was skipped."""
+    hashes: NDArray[np.uint64] | None = field(default=None, repr=False, compare=False)
+    """64 bits a row, at its first sample, to find duplicates; not stored with the rest."""
+    known: NDArray[np.uint64] | None = field(default=None, repr=False, compare=False)
+    """The same in order, each once, when the duplicates are counted."""
+
+    def drop(self, reason: str, row_id: str) -> None:
+        """Count a row that is not used."""
+        self.rows_dropped[reason] += 1
+        self.note(reason, row_id)
+
+    def bad_row(self, problem: str) -> None:
+        """Count a row that cannot be used; the problem names it."""
+        self.rows_dropped[BAD_ROW] += 1
+        self.bad_rows.append(problem)
+
+    def spells(self, row_id: str) -> None:
+        """Count a row whose text spells special tokens."""
+        self.rows_spelling += 1
+        self.note(SPELLING, row_id)
+
+    def truncate(self, before: Sample, after: Sample) -> None:
+        """Count a row that was cut."""
+        self.rows_truncated += 1
+        self.tokens_cut += len(before.ids) - len(after.ids)
+        self.trained_cut += sum(map(bool, before.trained[1:])) - sum(map(bool, after.trained[1:]))
+        self.note(TRUNCATED, before.row_id)
+
+    def note(self, kind: str, *row_ids: str) -> None:
+        """Remember the first rows of a kind."""
+        known = self.places.setdefault(kind, [])
+        if len(known) < PLACES:
+            known[:] = list(dict.fromkeys([*known, *row_ids]))[:PLACES]
+
+    def __add__(self, other: RowStatistics) -> RowStatistics:
+        return RowStatistics.total([self, other])
+
+    @classmethod
+    def total(cls, reports: Iterable[RowStatistics]) -> RowStatistics:
+        """One report of several parts, in their order."""
+        whole = cls()
+        hashes = []
+        for report in reports:
+            for name in _ADDED:
+                setattr(whole, name, getattr(whole, name) + getattr(report, name))
+            for name in _LARGEST:
+                setattr(whole, name, max(getattr(whole, name), getattr(report, name)))
+            for kind, row_ids in report.places.items():
+                whole.note(kind, *row_ids)
+            hashes.append(report.hashes)
+        known = [each for each in hashes if each is not None]
+        whole.hashes = np.concatenate(known) if known and len(known) == len(hashes) else None
+        return whole
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the statistics as JSON holds them."""
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_STORED}
+        counters = {
+            name: {str(key): count for key, count in sorted(value.items())}
+            for name, value in values.items()
+            if isinstance(value, Counter)
+        }
+        return values | counters
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        """Build from what ``as_dict`` gave, also out of JSON."""
+        report = cls(**stored)
+        report.rows_dropped = Counter(report.rows_dropped)
+        for name in ("lengths", "begin_tokens"):
+            setattr(report, name, Counter({int(key): count for key, count in stored.get(name, {}).items()}))
+        return report
+
+    @property
+    def trained_share(self) -> float:
+        """Trained tokens of all."""
+        return self.tokens_trained / max(self.tokens_total, 1)
+
+    def describe(self) -> str:
+        """One line for people."""
+        dropped = "".join(f", {count} dropped ({reason})" for reason, count in self.rows_dropped.items())
+        cut = f", {self.rows_split} split into {self.samples} samples" if self.rows_split else ""
+        cut += f", {self.rows_truncated} truncated" if self.rows_truncated else ""
+        rows = "1 row" if self.rows_kept == 1 else f"{self.rows_kept:,} rows"
+        rows = f"the beginning of a stream: {rows}" if self.is_prefix else rows
+        return f"{rows}{cut}{dropped}, {self.tokens_total:,} tokens, {100 * self.trained_share:.1f}% trained on"
+
+
+_LARGEST = ("longest", "highest_id", "is_prefix")
+_NOT_STORED = ("hashes", "known")
+_APART = (*_LARGEST, *_NOT_STORED, "filled", "places")
+_ADDED = tuple(each.name for each in fields(RowStatistics) if each.name not in _APART)

@@ -1,0 +1,78 @@
+"""Samples as people read them: which text is trained on, special tokens spelt out, nothing that a terminal would obey."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from typing import Any
+
+from mt_core.protocols import Sample, Tokenizer
+from mt_train.data.samples import EncodedSamples
+
+LETTERS = 4000
+"""Characters of one sample that are shown."""
+
+_SPECIAL = ("bos", "eos", "pad")
+_VISIBLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {0x7F: "\u2421"}
+_VISIBLE |= {code: f"<U+{code:04X}>" for code in (*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+"""Control characters as their Unicode pictures, and by number what else terminals obey or what turns the text around it."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of a sample, whether a loss is taken on it, and whether it is special tokens: text may look like them."""
+
+    text: str
+    trained: bool
+    special: bool = False
+
+
+def examples(samples: EncodedSamples, tokenizer: Tokenizer, count: int) -> Iterator[dict[str, Any]]:
+    """``count`` samples from all over the split, in order, as plain data."""
+    count = min(count, len(samples))
+    for number in (place * len(samples) // count for place in range(count)):
+        sample = samples[number]
+        parts = [asdict(part) for part in excerpt(parts_of(sample, tokenizer))]
+        tokens = {"tokens": len(sample.ids), "tokens_trained": int(sum(map(bool, sample.trained[1:])))}
+        yield {"row_id": sample.row_id, **tokens, "parts": parts}
+
+
+def parts_of(sample: Sample, tokenizer: Tokenizer) -> Iterator[Part]:
+    """The sample as text. The first token is never predicted, so it is never trained on."""
+    ids, special = [int(token) for token in sample.ids], _special(tokenizer)
+    kinds = zip([False, *map(bool, sample.trained[1:])], (token in special for token in ids), strict=True)
+    end, before = 0, ""
+    for (trained, is_special), group in groupby(kinds):
+        end += len(list(group))
+        text = _spell(ids[:end], tokenizer)  # with all before it: alone, a word would lose the space in front
+        known = before if text.startswith(before) else before.rstrip("\ufffd")  # half a character may be whole now
+        yield Part(text[len(known) :].translate(_VISIBLE), trained, is_special)
+        before = text
+
+
+def _special(tokenizer: Tokenizer) -> dict[int, str]:
+    """Return how special tokens are spelt: by their names, or by what they are for (``<eos>``)."""
+    purposes = {getattr(tokenizer, f"{name}_id"): f"<{name}>" for name in reversed(_SPECIAL)}
+    named = {token: name for name, token in getattr(tokenizer, "special_ids", {}).items()}
+    return {token: name for token, name in (purposes | named).items() if token is not None}
+
+
+def _spell(ids: list[int], tokenizer: Tokenizer) -> str:
+    """The text with its special tokens."""
+    if spell := getattr(tokenizer, "show", None):
+        return str(spell(ids))
+    special = _special(tokenizer)
+    pieces = groupby(ids, key=special.get)
+    return "".join(tokenizer.decode(list(group)) if name is None else name * len(list(group)) for name, group in pieces)
+
+
+def excerpt(parts: Iterator[Part]) -> Iterator[Part]:
+    """The first ``LETTERS`` characters."""
+    room = LETTERS
+    for part in parts:
+        if len(part.text) > room:
+            yield replace(part, text=part.text[:room] + " …")
+            return
+        yield part
+        room -= len(part.text)

@@ -1,0 +1,285 @@
+"""Encoded samples in flat columns, in memory or mapped from files, and the report of how they came about.
+
+A row is encoded once: 5 bytes a token and 16 bytes and its id a sample, so that lengths, trained tokens and faults are known
+before the first step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mt_core.errors import DataError
+from mt_core.protocols import FlatRows, Sample
+from mt_train.data.order import as_written
+from mt_train.data.row_statistics import RowStatistics
+
+COLUMNS = {
+    "ids": "i",
+    "trained": "B",
+    "ends": "q",
+    "row_ids": "B",
+    "row_id_ends": "q",
+    "weighted": "q",
+    "weights": "d",
+    "weight_ends": "q",
+}
+"""Column → type code of ``array``: tokens of all samples, one after another, and where each sample ends (after a leading 0);
+ids of rows as UTF-8, and where each ends; the numbers of the samples that have weights, these, and where each sample's end."""
+
+ENDS = {"ends": "ids", "row_id_ends": "row_ids", "weight_ends": "weights"}
+"""Column of offsets → the column that they point into."""
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """Return how a column's values lie in memory, and in little-endian files."""
+    return np.dtype(np.bool_) if name == "trained" else np.dtype(COLUMNS[name]).newbyteorder("<")
+
+
+class EncodedSamples:
+    """Samples of one split, addressed by number."""
+
+    def __init__(
+        self,
+        columns: Mapping[str, NDArray[Any]] | None = None,
+        report: RowStatistics | None = None,
+        fingerprint: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Empty, to be filled by ``add``; or finished ``columns`` (``COLUMNS``) with what is known of them."""
+        self._growing: dict[str, array[Any]] = (
+            {} if columns is not None else {name: array(code) for name, code in COLUMNS.items()}
+        )
+        for name in ENDS if columns is None else ():
+            self._growing[name].append(0)
+        self._columns = dict(columns) if columns is not None else {}
+        self._fingerprint = dict(fingerprint) if fingerprint is not None else None
+        self.report = report or RowStatistics()
+
+    def __len__(self) -> int:
+        return len(self.column("ends")) - 1
+
+    def __getitem__(self, number: int) -> Sample:
+        ends = self.column("ends")
+        start, end = int(ends[number]), int(ends[number + 1])
+        ids, trained = self.column("ids")[start:end].astype(np.int64), self.column("trained")[start:end].copy()
+        return Sample(ids, trained, self.row_ids[number], self._weights(number))  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Sample]:
+        return (self[number] for number in range(len(self)))
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A whole column; it is not to be kept while samples are added."""
+        if self._columns:
+            return self._columns[name]
+        return np.frombuffer(self._growing[name], dtype=dtype_of(name))
+
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """All columns by name."""
+        return {name: self.column(name) for name in COLUMNS}
+
+    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
+        """Ids and trained places of all samples, one after another, and where each sample begins, with the end of the last."""
+        return self.column("ids"), self.column("trained"), self.column("ends")
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each sample."""
+        return np.diff(self.column("ends"))
+
+    def lengths_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Tokens of some samples."""
+        ends = self.column("ends")
+        return ends[numbers + 1] - ends[numbers]  # type: ignore[no-any-return]
+
+    def gather(
+        self, numbers: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.float32] | None]:
+        """Ids, trained places and weights of some samples, one after another; ``lengths`` are theirs."""
+        starts = self.column("ends")[numbers]
+        spans = [slice(start, end) for start, end in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)]
+        ids, trained = self.column("ids"), self.column("trained")
+        return (
+            np.concatenate([_NO_IDS, *(ids[span] for span in spans)], dtype=np.int64),
+            np.concatenate([_NO_FLAGS, *(trained[span] for span in spans)]),
+            self._weights_of(numbers, lengths),
+        )
+
+    def _weights_of(self, numbers: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        found = [self._weights(number) for number in numbers.tolist()] if len(self.column("weighted")) else []
+        if not any(weights is not None for weights in found):
+            return None
+        gathered = np.ones(int(lengths.sum()), np.float32)
+        for weights, end in zip(found, lengths.cumsum().tolist(), strict=True):
+            if weights is not None:
+                gathered[end - len(weights) : end] = weights
+        return gathered
+
+    @property
+    def row_ids(self) -> RowIds:
+        """Return where each sample came from."""
+        return RowIds(self.column("row_ids"), self.column("row_id_ends"))
+
+    def _weights(self, number: int) -> tuple[float, ...] | None:
+        weighted = self.column("weighted")
+        if not len(weighted):
+            return None
+        place = int(np.searchsorted(weighted, number))
+        if place == len(weighted) or weighted[place] != number:
+            return None
+        start, end = self.column("weight_ends")[place : place + 2]
+        return tuple(self.column("weights")[start:end].tolist())
+
+    def add(self, sample: Sample) -> None:
+        """Keep one sample. Raises ``DataError`` for an id that no embedding could have."""
+        grown, report, (flags, count) = self._growing, self.report, _flags(sample.trained)
+        try:
+            _extend(grown["ids"], sample.ids)
+        except OverflowError as error:
+            raise DataError(
+                f"{sample.row_id}: a token id is below {-(1 << 31)} or above {_LARGEST}. Encode the row again, or leave it out"
+            ) from error
+        if sample.weights is not None:
+            grown["weighted"].append(len(grown["ends"]) - 1)
+            grown["weights"].fromlist(list(sample.weights))
+            grown["weight_ends"].append(len(grown["weights"]))
+        grown["trained"].frombytes(flags)
+        grown["ends"].append(len(grown["ids"]))
+        grown["row_ids"].frombytes(sample.row_id.encode("utf-8", "surrogateescape"))
+        grown["row_id_ends"].append(len(grown["row_ids"]))
+        report.samples += 1
+        report.tokens_total += len(flags)
+        report.tokens_trained += count - (flags[:1] == b"\1")  # the first token is never predicted
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what tells these samples from others: their counts, and the SHA-256 of ids and trained places."""
+        if self._fingerprint is not None:
+            return dict(self._fingerprint)
+        digest = hashlib.sha256()
+        for name in ("ids", "trained", "ends"):
+            digest.update(self.column(name).view(np.uint8).data)
+        for number in self.column("weighted").tolist():
+            digest.update(repr((number, self._weights(number))).encode())
+        counts = {"samples": len(self), "tokens": self.report.tokens_total, "trained": self.report.tokens_trained}
+        return {"rows": self.report.rows_kept, **counts, "sha256": digest.hexdigest()}
+
+    def split_off(self, share: float) -> tuple[EncodedSamples, EncodedSamples]:
+        """All but the last ``share`` of the samples, and those: for a source whose only row is one long document."""
+        cut = len(self) - max(1, int(len(self) * as_written(share))) if len(self) > 1 else 1
+        parts = EncodedSamples(), EncodedSamples()
+        for number, sample in enumerate(self):
+            parts[number >= cut].add(sample)
+        of_rows = (
+            "rows_read",
+            "rows_kept",
+            "rows_dropped",
+            "rows_split",
+            "rows_truncated",
+            "rows_spelling",
+            "tokens_cut",
+            "trained_cut",
+        )
+        for name in (*of_rows, "places", "bad_rows"):
+            setattr(parts[0].report, name, getattr(self.report, name))
+        return parts
+
+
+class SampleRows(Sequence[list[Sample]]):
+    """Rows of some samples: lists of samples for who looks at them, columns for who asks for those (``HasFlat``)."""
+
+    def __init__(self, samples: EncodedSamples, groups: Sequence[Sequence[int]]) -> None:
+        self._samples, self._groups = samples, groups
+        self._counts = np.fromiter(map(len, groups), np.int64, len(groups))
+        self._numbers = np.fromiter(chain.from_iterable(groups), np.int64, int(self._counts.sum()))
+        self._lengths = samples.lengths_of(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    @overload
+    def __getitem__(self, number: int) -> list[Sample]: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[list[Sample]]: ...
+    def __getitem__(self, number: int | slice) -> list[Sample] | list[list[Sample]]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        return [self._samples[each] for each in self._groups[number]]
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row."""
+        ends = np.append(0, self._lengths.cumsum())[np.append(0, self._counts.cumsum())]
+        return int(np.diff(ends).max(initial=0))
+
+    def flat(self) -> FlatRows:
+        """See ``HasFlat``."""
+        ids, trained, weights = self._samples.gather(self._numbers, self._lengths)
+        names = self._samples.row_ids.of(self._numbers)
+        return FlatRows(ids, trained, weights, self._lengths, self._counts, names)
+
+
+class RowIds(Sequence[str]):
+    """Ids of rows, one for each sample, out of one run of bytes; or those of some samples."""
+
+    def __init__(
+        self, content: NDArray[np.uint8], ends: NDArray[np.int64], numbers: NDArray[np.int64] | None = None
+    ) -> None:
+        self._content, self._ends, self._numbers = content, ends, numbers
+
+    def of(self, numbers: NDArray[np.int64]) -> RowIds:
+        """Return the row ids of some samples, read when they are looked at."""
+        return RowIds(self._content, self._ends, numbers)
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1 if self._numbers is None else len(self._numbers)
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        number = range(len(self))[number]
+        number = number if self._numbers is None else int(self._numbers[number])
+        return self._content[self._ends[number] : self._ends[number + 1]].tobytes().decode("utf-8", "surrogateescape")
+
+
+_LARGEST = (1 << 31) - 1
+_NO_IDS, _NO_FLAGS = np.empty(0, np.int32), np.empty(0, np.bool_)
+
+
+def _flags(trained: Any) -> tuple[bytes, int]:
+    """A byte for each token, and how many are trained on. Most samples of plain text are trained whole."""
+    if isinstance(trained, np.ndarray):
+        flags = np.asarray(trained, dtype=np.bool_)
+        return flags.tobytes(), int(flags.sum())
+    count = trained.count(True)
+    return (b"\1" * count if count == len(trained) else _packer("?", len(trained))(*trained)), count
+
+
+@lru_cache(maxsize=4096)
+def _packer(code: str, count: int) -> Callable[..., bytes]:
+    """Writes so many numbers (``i``, 32 bits) or truths (``?``, a byte) down."""
+    return struct.Struct(f"{count}{code}").pack
+
+
+def _extend(ids: array[Any], more: Any) -> None:
+    """The fastest way for each kind of numbers."""
+    if isinstance(more, np.ndarray):
+        if more.itemsize > 4 and np.abs(more).max(initial=0) > _LARGEST:  # a cast would wrap it in silence
+            raise OverflowError("token ids are stored in 32 bits")
+        ids.frombytes(more.astype(np.int32, casting="same_kind").tobytes())
+    else:
+        try:
+            ids.frombytes(_packer("i", len(more))(*more))
+        except struct.error:  # one does not fit, or is no number; this leaves the array as it was
+            ids.fromlist(list(more))

@@ -1,0 +1,25 @@
+"""A model to generate with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mt_core.nn import TrainModel
+from mt_core.protocols import Template, Tokenizer
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model with its tokenizer, ready to run: what ``load_run`` and ``load_adapters`` give, and ``generate`` takes."""
+
+    model: TrainModel
+    """A ``torch.nn.Module`` in evaluation mode, on the GPU where there is one. ``model(batch)`` gives hidden states before the head,
+    ``[B, T, D]`` for B rows of T tokens and the model's width D; its parameters have the names of the checkpoint."""
+    tokenizer: Tokenizer
+    """The run's: ``encode(text)`` gives ids, ``decode(ids)`` a text; ``bos_id``, ``eos_id`` and ``pad_id`` are ids or ``None``."""
+    max_seq_len: int
+    """Prompt and new tokens together are at most so many (tokens)."""
+    eos_ids: tuple[int, ...] = ()
+    """A text ends after any of these ids, which are in no ``Generation``."""
+    template: Template | None = None
+    """What writes conversations down, the run's; ``None`` is the tokenizer's own."""
