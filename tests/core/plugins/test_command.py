@@ -192,3 +192,9 @@ def test_check_prints_one_line_a_plugin_and_its_problems(installs: Install, caps
 def test_what_a_plugin_prints_stays_out_of_the_data(words: list[str], installs: Install, capsys: Captured) -> None:
     installs("acme-poems")
     envelope(capsys, *words)
+
+
+def test_check_says_that_nothing_is_installed(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mt_core.plugins.host.installed", lambda selection: [])
+    assert main(["check"]) == 0
+    assert capsys.readouterr().out == "no plugin is installed\n"

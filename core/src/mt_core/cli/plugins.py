@@ -128,7 +128,7 @@ def _asked(plugin: Plugin, name: str) -> list[Offer] | None:
 def _check(arguments: argparse.Namespace) -> int:
     host = _host(arguments)
     chosen = [plugin for plugin in host.plugins if arguments.name is None or _is(plugin, arguments.name)]
-    if not chosen:
+    if not chosen and arguments.name is not None:
         raise _unknown("plugin", arguments.name, host.plugins)
     notices = _warn(host.unused_names)
     reports = [loaded(plugin) | {"problems": problems(plugin, host)} for plugin in chosen]

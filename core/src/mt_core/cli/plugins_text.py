@@ -191,6 +191,8 @@ def shown(value: Any) -> str:
 
 def check_lines(plugins: Sequence[Report], width: int = 0) -> Iterator[str]:
     """One line a plugin, its problems below it."""
+    if not plugins:
+        yield "no plugin is installed"
     for plugin in plugins:
         state = "ok" if plugin["status"] == "loaded" and not plugin["problems"] else plugin["status"]
         yield f"{state:<7}  {title(plugin)}{_count(plugin)}"
