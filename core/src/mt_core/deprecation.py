@@ -25,7 +25,10 @@ class Replaced:
     gone_in: str
 
 
-DEPRECATED: Mapping[str, Replaced] = {}
+DEPRECATED: Mapping[str, Replaced] = {
+    "adapters.typed_form": Replaced("form_of_type", "0.2"),
+    "renamed": Replaced("rename_columns", "0.2"),
+}
 """Old public name → the public name that it is now."""
 
 REMOVED: Mapping[str, Replaced] = {}
@@ -36,6 +39,7 @@ MOVED: Mapping[str, str] = {
     ),
     "generate": "mt_tools",
     "adapters.SeveralAdapters": "mt_train",
+    "weights.contained": "mt_core.weights:contained_file",
     "weights.NewRows": "mt_train.engine.new_rows",
     **dict.fromkeys(("weights.save_folder", "weights.write_json", "weights.write_tensors"), "mt_tools"),
     "weights.staged": "mt_tools:stage_folder",
