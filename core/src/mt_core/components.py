@@ -1,4 +1,4 @@
-"""What plugins return: a component for each thing that a run can name.
+"""Components, which plugins return: one for each thing that a run can name.
 
 Torch is imported for type checkers only: a plugin module that imports this one stays light.
 """
@@ -212,7 +212,7 @@ class TokenizerComponent(Component):
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveComponent(Component):
-    """What is learned from a row. ``batching`` and ``truncation`` are its defaults for the keys of the same name.
+    """An objective: what is learned from a row. ``batching`` and ``truncation`` are its defaults for the keys of the same name.
 
     ``batch_coupled``: its loss is no sum over independent rows, so that micro-batches of another size are another loss.
     """

@@ -1,4 +1,4 @@
-"""How a public name goes: first it warns and works, a release later it is an error that says what to write instead.
+"""The end of a public name: first it warns and works, a release later it is an error that says what to write instead.
 
 1. A name, hook or field comes: nothing that was written before has to change.
 2. It is to go: it is listed in ``DEPRECATED`` (a hook: ``hookspec(warn_on_impl=MtDeprecationWarning(…))``) and works for at least
@@ -39,7 +39,6 @@ MOVED: Mapping[str, str] = {
     ),
     "generate": "mt_tools",
     "adapters.SeveralAdapters": "mt_train",
-    "weights.contained": "mt_core.weights:contained_file",
     "weights.NewRows": "mt_train.engine.new_rows",
     **dict.fromkeys(("weights.save_folder", "weights.write_json", "weights.write_tensors"), "mt_tools"),
     "weights.staged": "mt_tools:stage_folder",

@@ -162,7 +162,7 @@ def refuse_exit(error: BaseException, owners: Mapping[str, str] | None = None) -
 
 
 def _is_foreign(frame: FrameType) -> bool:
-    """Whether a frame is neither ours nor Python's own."""
+    """Return whether a frame is neither ours nor Python's own."""
     return _package(frame) not in OURS | sys.stdlib_module_names
 
 
@@ -182,7 +182,7 @@ def cut(text: str, most: int) -> str:
 
 
 def shown(value: object, most: int = 200) -> str:
-    """How a message shows a value, whatever it is: cut where it is long, and a number of thousands of digits by its length."""
+    """Return how a message shows a value, whatever it is: cut where it is long, and a number of thousands of digits by its length."""
     if isinstance(value, int) and value.bit_length() > 1024:
         return f"a number of {int(value.bit_length() * 0.30103) + 1:,} digits"
     try:
@@ -192,7 +192,7 @@ def shown(value: object, most: int = 200) -> str:
 
 
 def of_system(error: OSError) -> MtError:
-    """What the operating system refused, for a person: which file, why, and what to look at."""
+    """Return what the operating system refused, for a person: which file, why, and what to look at."""
     names = " and ".join(str(shown(name)) for name in (error.filename, error.filename2) if name is not None)
     return MtError(
         f"{names} cannot be read or written: {error.strerror or error}; check the path, its permissions and the space on its disk"

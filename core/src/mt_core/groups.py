@@ -120,7 +120,7 @@ def _require_turns(patterns: Sequence[str], names: Sequence[str]) -> None:
 
 
 def _rate(name: str, options: GroupOptions, distance: int) -> tuple[str, dict[str, float]]:
-    """What is added to the group's name, and its own ``lr`` where it has one."""
+    """Return what is added to the group's name, and its own ``lr`` where it has one."""
     pattern, label, rate = matching(name, options.rates), "", options.lr
     if pattern is not None:
         label, rate = f" {pattern}", options.rates[pattern].of(rate)

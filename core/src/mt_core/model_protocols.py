@@ -1,4 +1,4 @@
-"""What components build that speaks of batches and models: an objective, and a quantizer. Torch is imported for type checkers only."""
+"""Protocols that speak of batches and models: an objective, and a quantizer. Torch is imported for type checkers only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Objective(Protocol):
-    """What is learned from a row. ``mt_core.nn.TokenObjective`` implements all but ``encode`` for token losses.
+    """An objective: what is learned from a row. ``mt_core.nn.TokenObjective`` implements all but ``encode`` for token losses.
 
     ``loss_unit`` says what the loss is counted in (``nats per token`` there); of one without it no perplexity is made."""
 
@@ -26,7 +26,7 @@ class Objective(Protocol):
         ...
 
     def count(self, batch: Batch) -> float:
-        """What the loss sum of this batch is divided by, before any forward: the engine adds it over the whole step."""
+        """Return what the loss sum of this batch is divided by, before any forward: the engine adds it over the whole step."""
         ...
 
     def modules(self, model_config: Any) -> nn.Module | None:

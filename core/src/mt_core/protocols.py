@@ -1,4 +1,4 @@
-"""What runs through a training: rows and samples, the records of its steps, and what components build.
+"""Protocols of what runs through a training: rows and samples, the records of its steps, and what components build.
 
 Torch is imported for type checkers only.
 """
@@ -153,7 +153,7 @@ class ManyTexts(Protocol):
     """A tokenizer that is faster with many texts at once."""
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        """What ``encode_text`` gives for each, where the tokenizer has that, else ``encode``."""
+        """Return what ``encode_text`` gives for each, where the tokenizer has that, else ``encode``."""
         ...
 
 
@@ -162,12 +162,12 @@ class ManyOffsets(Protocol):
     """A tokenizer that is faster with many texts at once where offsets are wanted."""
 
     def encode_many_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Sequence[tuple[int, int]]]]:
-        """What ``encode_with_offsets`` gives for each. Offsets may be looked up only when they are asked for."""
+        """Return what ``encode_with_offsets`` gives for each. Offsets may be looked up only when they are asked for."""
         ...
 
 
 class Template(Protocol):
-    """How a conversation is written down: its ids, and which of them are trained on (``data.template``, ``data.train_on``).
+    """A way to write a conversation down: its ids, and which of them are trained on (``data.template``, ``data.train_on``).
 
     A turn of the assistant ends with one of ``stop_ids``, or with the text ``stop_text`` where that is no single token.
     ``additions`` are the keys that put something into conversations (``data.system`` …), for objectives that have no prompt.
@@ -195,7 +195,7 @@ class ManyConversations(Protocol):
     """A template that is faster with many conversations at once."""
 
     def encode_many(self, conversations: Sequence[Sequence[Message]]) -> list[Encoded]:
-        """What ``Template.encode`` gives for each. Raises ``DataError`` where it would for one of them."""
+        """Return what ``Template.encode`` gives for each. Raises ``DataError`` where it would for one of them."""
         ...
 
 
@@ -250,7 +250,7 @@ class GradientTransform(Protocol):
     optimizer: Optimizer
 
     def transform(self, name: str, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
-        """What the weight moves along, for a rate of 1: one number for each of the gradient's.
+        """Return what the weight moves along, for a rate of 1: one number for each of the gradient's.
 
         ``gradient`` is that of the whole optimizer step in fp32, clipped, in the parameter's own shape; it may be used up.
         ``state`` belongs to this parameter, starts empty and is saved: tensors only. Every call for a parameter comes on one

@@ -1,4 +1,4 @@
-"""How a learning rate rises: the warm-up that all schedules share. Imports no torch."""
+"""Warm-up of the learning rate, the one that all schedules share. Imports no torch."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def examine(host: PluginHost) -> dict[str, Section]:
 
 
 def problems(report: Mapping[str, Section]) -> list[str]:
-    """What keeps a run from starting, with the fix."""
+    """Return what keeps a run from starting, with the fix."""
     found = [
         f"{name} is not installed: pip install mt-core"
         for name in ("torch", "pydantic", "safetensors")
@@ -149,5 +149,5 @@ def _environment(environment: Mapping[str, str]) -> Section:
 
 
 def _is_hidden(name: str, value: str) -> bool:
-    """Whether a variable holds a secret, however short; a switch (``HF_HUB_DISABLE_IMPLICIT_TOKEN=1``) is none."""
+    """Return whether a variable holds a secret, however short; a switch (``HF_HUB_DISABLE_IMPLICIT_TOKEN=1``) is none."""
     return redact(value) != value or (is_secret(name, value) and not value.isdecimal())

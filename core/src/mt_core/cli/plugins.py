@@ -116,7 +116,7 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def _asked(plugin: Plugin, name: str) -> list[Offer] | None:
-    """What of a plugin a name means: all of it, its components of that name, or nothing of it."""
+    """Return what of a plugin a name means: all of it, its components of that name, or nothing of it."""
     wanted = canonical(name)
     if _is(plugin, name):
         return plugin.offers

@@ -59,7 +59,7 @@ def _freeze(arguments: argparse.Namespace) -> int:
 
 
 def _lines_of(run: Path) -> list[str]:
-    """What took part in a run. Raises ``CheckpointError`` for a damaged lock, ``UsageError`` for a folder without one."""
+    """Return what took part in a run. Raises ``CheckpointError`` for a damaged lock, ``UsageError`` for a folder without one."""
     from mt_core.plugins.lock_file import LOCK_FILE, origins, read_lock
 
     if not (run / LOCK_FILE).exists():
@@ -77,7 +77,7 @@ def _lines_of(run: Path) -> list[str]:
 
 
 def _lines_here(block: list[str]) -> list[str]:
-    """What is installed, a line for each distribution."""
+    """Return what is installed, a line for each distribution."""
     found = {
         plugin.distribution: plugin for plugin in installed(Selection.from_environment(block)) if not plugin.blocked
     }
@@ -128,7 +128,7 @@ def _install(arguments: argparse.Namespace) -> int:
 
 
 def _say_new(before: set[tuple[str, str]]) -> None:
-    """Which plugins there are now that were not, or not in this version."""
+    """Print which plugins there are now that were not, or not in this version."""
     importlib.invalidate_caches()
     for plugin in installed(Selection()):
         if (plugin.name, plugin.label) not in before:

@@ -1,4 +1,4 @@
-"""What ``mt-plugins`` says, as plain data: ``--json`` prints it, ``plugins_text`` draws it.
+"""The answers of ``mt-plugins`` as plain data: ``--json`` prints it, ``plugins_text`` draws it.
 
 An entry of ``list`` and of ``list --components`` needs no plugin's config; options are gathered for ``info`` alone.
 """
@@ -73,7 +73,7 @@ def described(offer: Offer, kinds: Kinds) -> Report:
 
 
 def _prefix(offer: Offer, kinds: Kinds) -> str:
-    """Where a run sets the options; empty for what is built from the model's own, as ``train_model`` is."""
+    """Return where a run sets the options; empty for what is built from the model's own, as ``train_model`` is."""
     kind = kinds.get(offer.kind)
     if kind is None or not kind.key:
         return ""
@@ -154,7 +154,7 @@ def type_words(annotation: Any) -> str:
 
 
 def problems(plugin: Plugin, host: PluginHost) -> list[str]:
-    """What is wrong with a plugin, each in one line; empty for a good or a blocked one."""
+    """Return what is wrong with a plugin, each in one line; empty for a good or a blocked one."""
     if plugin.status == "failed":
         return [plugin.error]
     misfit = out_of_range(plugin.info) if plugin.status == "loaded" else ""

@@ -133,7 +133,7 @@ def plugin_lines(plugin: Report, width: int = 0) -> Iterator[str]:
 
 
 def component_page(component: Report, width: int = 0) -> Iterator[str]:
-    """What a component declares, its sizes and its options."""
+    """Return what a component declares, its sizes and its options."""
     yield from _hanging("", f"{words(component['kind'])} {component['qualified']}: {component['summary']}", width)
     for key, name in FACTS:
         if component.get(key) not in (None, "", [], {}):
@@ -165,7 +165,7 @@ def kind_of_value(item: Report) -> str:
 
 
 def value(item: Report) -> str:
-    """What an option is where nothing is said."""
+    """Return what an option is where nothing is said."""
     return "required" if item["required"] else f"default {shown(item['default'])}"
 
 

@@ -1,4 +1,4 @@
-"""Which releases of mt-core a plugin says it is for, by the range in its own metadata."""
+"""Releases of mt-core that a plugin says it is for, by the range in its own metadata."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mt_core.version import __version__
 
 
 def out_of_range(plugin: Installed) -> str:
-    """What to know where this mt-core is not one that the plugin declares; nothing where it is, or declares none."""
+    """Return what to know where this mt-core is not one that the plugin declares; nothing where it is, or declares none."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     distribution: Distribution | None = plugin.entry_point.dist

@@ -67,7 +67,7 @@ class PluginHost:
 
     @property
     def notices(self) -> list[str]:
-        """What a user should know before a run: plugins that failed or use what will go, and names that block nothing."""
+        """Return what a user should know before a run: plugins that failed or use what will go, and names that block nothing."""
         failed = [plugin for plugin in self.plugins if plugin.status == "failed"]
         told = [f"plugin {_named(plugin)} not loaded: {plugin.error}" for plugin in failed]
         told += [f"plugin {_named(plugin)}: {text}" for plugin in self.plugins for text in plugin.warnings]

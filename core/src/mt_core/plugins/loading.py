@@ -254,7 +254,7 @@ def _is_built_in(plugin: Plugin) -> bool:
 
 
 def _trespass(offer: Offer, reserved: set[tuple[str, str]]) -> str:
-    """What is wrong with an offer beside the built-ins, or nothing."""
+    """Return what is wrong with an offer beside the built-ins, or nothing."""
     kind, name = offer.kind, offer.component.name
     replaces = canonical(offer.component.replaces)
     if replaces and (kind, replaces) not in reserved:

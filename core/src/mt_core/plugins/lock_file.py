@@ -49,7 +49,7 @@ def _read(path: Path) -> Any:
 
 
 def _is_whole(lock: Mapping[str, Any]) -> bool:
-    """Whether the tables are tables of texts, of a length that a machine may have installed."""
+    """Return whether the tables are tables of texts, of a length that a machine may have installed."""
     tables = [lock.get(key, {}) for key in ("plugins", "libraries", "sha256", "origins")]
     editable = lock.get("editable", [])
     if not isinstance(editable, list) or not all(isinstance(name, str) for name in editable):
@@ -61,5 +61,5 @@ def _is_whole(lock: Mapping[str, Any]) -> bool:
 
 
 def origins(lock: Mapping[str, Any]) -> dict[str, str]:
-    """Where its distributions came from that are from no index. Older locks know of folders that were worked on."""
+    """Return where its distributions came from that are from no index. Older locks know of folders that were worked on."""
     return {**dict.fromkeys(lock.get("editable", []), FOLDER), **lock.get("origins", {})}

@@ -1,4 +1,4 @@
-"""What is installed, from metadata alone: no plugin is imported here."""
+"""Installed plugins, from metadata alone: no plugin is imported here."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Installed:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which plugins may be imported: all but ``blocked``, or only ``allowed``. What is built in always may."""
+    """The plugins that may be imported: all but ``blocked``, or only ``allowed``. What is built in always may."""
 
     blocked: frozenset[str] = frozenset()
     allowed: frozenset[str] | None = None
@@ -58,7 +58,7 @@ class Selection:
         return cls(frozenset(blocked), None if allowed is None else frozenset(_names(allowed)))
 
     def blocks(self, name: str, distribution: str) -> bool:
-        """Whether a plugin stays unimported; it is named by its entry point or its distribution."""
+        """Return whether a plugin stays unimported; it is named by its entry point or its distribution."""
         names = {canonical(name), canonical(distribution)}
         if canonical(distribution) in OWN:
             return False
@@ -110,7 +110,7 @@ def _describe(point: EntryPoint, selection: Selection) -> Installed:
 
 
 def origin_of(distribution: Distribution) -> str:
-    """Where a distribution was installed from (PEP 610): ``FOLDER``, ``FILE``, an address as pip takes it, without a password; empty
+    """Return where a distribution was installed from (PEP 610): ``FOLDER``, ``FILE``, an address as pip takes it, without a password; empty
     for an index, and where nobody has said it."""
     origin = _direct_url(distribution)
     address = urlparse(str(origin.get("url", "")))

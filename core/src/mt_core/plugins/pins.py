@@ -28,12 +28,12 @@ _LONGEST = 100
 
 
 def is_name(text: str) -> bool:
-    """Whether a text names a distribution (https://peps.python.org/pep-0508/#names)."""
+    """Return whether a text names a distribution (https://peps.python.org/pep-0508/#names)."""
     return len(text) <= _LONGEST and _NAME.fullmatch(text) is not None
 
 
 def is_version(text: str) -> bool:
-    """Whether a text is a version (https://peps.python.org/pep-0440/) without white space, or ``UNKNOWN``."""
+    """Return whether a text is a version (https://peps.python.org/pep-0440/) without white space, or ``UNKNOWN``."""
     if text == UNKNOWN:
         return True
     if len(text) > _LONGEST or not text.isascii() or text != text.strip():
@@ -76,7 +76,7 @@ def unpinned(versions: Mapping[str, str]) -> list[str]:
 
 
 def pip_line(versions: Mapping[str, str], origins: Mapping[str, str]) -> str:
-    """What to type for exactly these, as a shell reads it, and where those are from that no index has.
+    """Return what to type for exactly these, as a shell reads it, and where those are from that no index has.
 
     An address that a file names is told, and no word of the line: it may be anybody's.
     """

@@ -162,7 +162,7 @@ def _camel(name: str) -> str:
 
 
 def _templates(own: KindTemplate) -> Iterator[tuple[PurePosixPath, str]]:
-    """Where each file goes, its names still to be filled in, and its text."""
+    """Return where each file goes, its names still to be filled in, and its text."""
     for source in (resources.files("mt_core.scaffold") / "templates" / "common", own.folder):
         for parts, file in _files(source):
             *folders, last = parts

@@ -182,7 +182,7 @@ def _answer_file(arguments: argparse.Namespace, wishes: GenerationConfig, templa
 def _settings(
     config: RunConfig, checkpoint: Path | None, wishes: GenerationConfig, template: str | None
 ) -> Mapping[str, Any]:
-    """What an output was made with; the batch size changes no text and is no part of it."""
+    """Return what an output was made with; the batch size changes no text and is no part of it."""
     wished = asdict(wishes)
     model = config.model
     return {

@@ -1,4 +1,4 @@
-"""What an adapter changes of the weights that it began with, as a plain LoRA: for those that rewrite their base (PiSSA), which no file
+"""The change of an adapter to the weights that it began with, as a plain LoRA: for those that rewrite their base (PiSSA), which no file
 of their own form can say to peft, and for any other whose change has a low rank.
 
 Shapes: F outputs, E inputs, R rank.

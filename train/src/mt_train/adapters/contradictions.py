@@ -1,4 +1,4 @@
-"""Where peft's config of an adapter and a run's adapter say different things. Importing this imports no torch."""
+"""Differences between peft's config of an adapter and a run's adapter. Importing this imports no torch."""
 
 from __future__ import annotations
 

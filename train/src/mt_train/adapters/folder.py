@@ -115,7 +115,7 @@ class AdapterFolder:
             raise self._refused(f"this cannot be an adapter {component.name}: {wrong}") from error
 
     def states(self, component: AdapterComponent, options: MtConfig, run: Mapping[str, Any]) -> bool:
-        """Whether a run's adapter is what the folder says, so that nobody has to have typed its options."""
+        """Return whether a run's adapter is what the folder says, so that nobody has to have typed its options."""
         if self.written.get("name"):
             return not any(self._other_options(run))
         return self.options_of(component) == options
@@ -242,7 +242,7 @@ def _unmatched(form: PeftForm, found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shaped(load: Callable[[], Tensor], shape: torch.Size, theirs: tuple[int, ...] | None) -> Callable[[], Tensor]:
-    """As it is, or, where the form gives their tensor another shape, which it then has, as the parameter."""
+    """Return it as it is, or in the shape of the parameter where the form gives their tensor another one."""
 
     def loaded() -> Tensor:
         tensor = load()
@@ -252,7 +252,7 @@ def _shaped(load: Callable[[], Tensor], shape: torch.Size, theirs: tuple[int, ..
 
 
 def _within(name: str, layers: Collection[str]) -> bool:
-    """Whether a tensor is of one of the layers."""
+    """Return whether a tensor is of one of the layers."""
     parts = name.removeprefix(PREFIX).split(".")
     return any(".".join(parts[:count]) in layers for count in range(1, len(parts)))
 

@@ -24,7 +24,7 @@ _A, _B = ".lora_A.weight", ".lora_B.weight"
 
 
 def is_lora(form: PeftForm) -> bool:
-    """Whether the form is a pair of matrices for each layer, and nothing besides."""
+    """Return whether the form is a pair of matrices for each layer, and nothing besides."""
     return form.config.get("peft_type") == "LORA" and all(name.endswith((_A, _B)) for name in form.names.values())
 
 

@@ -52,7 +52,7 @@ def refuse_folders_apart(folder: Path, process: Process, *, patience: float) -> 
 
 
 def _shows(probe: Path, token: str, patience: float) -> bool:
-    """Whether the file is there, with this content, within ``patience`` seconds."""
+    """Return whether the file is there, with this content, within ``patience`` seconds."""
     deadline = time.monotonic() + patience
     while True:
         try:

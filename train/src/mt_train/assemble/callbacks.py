@@ -21,7 +21,7 @@ class Callbacks:
         self._named = dict(named)
 
     def listens(self, event: str) -> bool:
-        """Whether any of them has this event."""
+        """Return whether any of them has this event."""
         return any(hasattr(item, event) for item in self._named.values())
 
     def call(self, event: str, context: CallbackContext) -> Control:
@@ -142,7 +142,7 @@ class Events:
         self.callbacks, self._make_context = callbacks, make_context
 
     def listens(self, event: str) -> bool:
-        """Whether any callback has this event."""
+        """Return whether any callback has this event."""
         return self.callbacks.listens(event)
 
     def send(self, event: str, step: int, **fields: Any) -> Control:

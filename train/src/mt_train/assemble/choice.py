@@ -1,4 +1,4 @@
-"""Which of a run's checkpoints a user means. Imports no torch."""
+"""The choice among a run's checkpoints. Imports no torch."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def cached_files(parts: Parts) -> Files | None:
 
 
 def cache_folder(data: DataConfig, files: Files | None) -> Path | None:
-    """Where the token cache of a run with these source files is; ``None`` where its tokens stay in memory."""
+    """Return where the token cache of a run with these source files is; ``None`` where its tokens stay in memory."""
     wish = data.cache
     if wish is None or files is None:
         return None

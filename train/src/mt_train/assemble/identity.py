@@ -140,7 +140,7 @@ class Identity:
         return self._known[source]
 
     def _rows(self, part: str) -> tuple[str, list[Any] | None]:
-        """Which source the part is of, and which cut of it; no cut is all of it (``assemble.sources.rows_of``)."""
+        """Return which source the part is of, and which cut of it; no cut is all of it (``assemble.sources.rows_of``)."""
         wanted, apart = self.config.data.eval, self.files["eval"] is not None
         if part == "every":
             return ("eval" if apart else "train"), None
@@ -226,7 +226,7 @@ def file_hash(path: Path, memory: Path) -> str:
 
 
 def old_hashes(root: Path, seconds: float) -> tuple[int, list[Path]]:
-    """How many hashes of source files a cache remembers, and those of files that are gone, or not asked for so long.
+    """Return how many hashes of source files a cache remembers, and those of files that are gone, or not asked for so long.
 
     Raises ``DataError`` for a folder that cannot be read.
     """
@@ -245,7 +245,7 @@ def old_hashes(root: Path, seconds: float) -> tuple[int, list[Path]]:
 
 
 def _is_gone(memory: Path) -> bool:
-    """Whether the file whose hash this is does not exist any more; those of older versions do not say which it was."""
+    """Return whether the file whose hash this is does not exist any more; those of older versions do not say which it was."""
     _, _, path = memory.read_text(encoding="utf-8", errors="replace").partition("\n")
     try:
         return bool(path.strip()) and not Path(ast.literal_eval(path.strip())).exists()

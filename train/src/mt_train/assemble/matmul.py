@@ -23,7 +23,7 @@ def matmul_precision(device: str, *, tf32: bool) -> str:
 
 
 def keeps_fp32(setting: str, has_amx: Callable[[], bool] | None = None) -> bool:
-    """Whether a CPU's products are those of fp32 under this setting, which is as it was afterwards."""
+    """Return whether a CPU's products are those of fp32 under this setting, which is as it was afterwards."""
     # A torch that cannot say is taken to have them.
     ask = getattr(torch.cpu, "_is_amx_tile_supported", lambda: True) if has_amx is None else has_amx
     if ask():

@@ -150,7 +150,7 @@ class Parts:
 
     @property
     def adds_tokens(self) -> bool:
-        """Whether the tokenizer's config adds tokens, which need rows in the model."""
+        """Return whether the tokenizer's config adds tokens, which need rows in the model."""
         component = self.offers["tokenizer"].component
         return isinstance(component, TokenizerComponent) and component.size(self.config.tokenizer.options) is not None
 

@@ -160,7 +160,7 @@ def probe_of(config: RunConfig, data: RunData, plan: Plan, process: Process, mod
 
 @contextmanager
 def _wanted(model: TrainModel, names: Sequence[str]) -> Iterator[dict[str, nn.Parameter]]:
-    """Only these parameters need gradients inside."""
+    """Let only these parameters need gradients inside."""
     before = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
     parameters = dict(model.named_parameters())
     wanted = {name: parameters[name] for name in names}

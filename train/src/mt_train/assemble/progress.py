@@ -1,4 +1,4 @@
-"""How far a run has come, as the manifest of a checkpoint keeps it: written and read."""
+"""The progress of a run, as the manifest of a checkpoint keeps it: written and read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the figures of a run go: opened on rank 0, each cut back to where a resumed run goes on."""
+"""Files and services that the figures of a run go to: opened on rank 0, each cut back to where a resumed run goes on."""
 
 from __future__ import annotations
 

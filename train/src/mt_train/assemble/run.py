@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How a run is started; none of it changes what is computed."""
+    """Ways to start a run; none of them changes what is computed."""
 
     output: Path | None
     overwrite: bool = False

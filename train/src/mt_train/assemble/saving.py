@@ -52,7 +52,7 @@ class Saver:
 
     @property
     def failed(self) -> bool:
-        """Whether the save in the background could not be finished; ``finish`` raises why."""
+        """Return whether the save in the background could not be finished; ``finish`` raises why."""
         return self._running is not None and self._running[1].done() and self._running[1].exception() is not None
 
     def save(self, step: int, manifest: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> None:
@@ -89,7 +89,7 @@ class Saver:
 
 
 def _trained_only(engine: Engine, has_base: bool) -> bool:
-    """Whether most of the weights are still those of ``model.weights``, and can be read from there again; quantised ones must be."""
+    """Return whether most of the weights are still those of ``model.weights``, and can be read from there again; quantised ones must be."""
     if any(stored_layers(engine.module.model)):
         return True
     saved = engine.names_to_save()

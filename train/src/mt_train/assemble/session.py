@@ -210,7 +210,7 @@ class Session:
         return finished
 
     def _wants_to_stop(self) -> bool:
-        """Whether to stop, also when a save in the background failed: the last save of the run then says why, on every rank."""
+        """Return whether to stop, also when a save in the background failed: the last save of the run then says why, on every rank."""
         return self.stopper.wanted() or (self.saver is not None and self.saver.failed)
 
     def _on_step_start(self, now: Progress, window: Window) -> None:

@@ -22,7 +22,7 @@ Indices = Sequence[int] | NDArray[Any]
 
 @dataclass(frozen=True)
 class Rows:
-    """Which rows of which source are trained on, and which are held out."""
+    """The rows of each source that are trained on, and which are held out."""
 
     train: Dataset
     kept: Indices

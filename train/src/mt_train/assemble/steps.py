@@ -82,7 +82,7 @@ def take_steps(
 
 
 def _say_nothing(text: str) -> None:
-    """For processes that leave it to rank 0 to say what all of them would."""
+    """Say nothing, in processes that leave it to rank 0 to say what all of them would."""
 
 
 def _lay_out(parts: Parts, process: Process) -> Plan:

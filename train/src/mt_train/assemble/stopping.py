@@ -50,7 +50,7 @@ class Stopper:
         return f"train.max_minutes={self._minutes:g}" if late else ""
 
     def wanted(self) -> bool:
-        """Whether this process should stop."""
+        """Return whether this process should stop."""
         return bool(self.reason)
 
     def listening(self) -> AbstractContextManager[None]:

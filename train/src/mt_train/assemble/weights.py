@@ -81,7 +81,7 @@ def adapter_folder(overlay: str | None) -> AdapterFolder | None:
 
 
 def is_stated(folder: AdapterFolder, parts: Parts) -> bool:
-    """Whether the run's adapter is what the folder says, so that nobody has to have typed its options."""
+    """Return whether the run's adapter is what the folder says, so that nobody has to have typed its options."""
     slot = parts.config.adapter
     return folder.states(parts.adapter_component, slot.options, slot.as_raw())
 

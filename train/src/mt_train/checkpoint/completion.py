@@ -1,4 +1,4 @@
-"""Whether a run has come to its end: what its folder and its checkpoints say. Imports no torch."""
+"""The end of a run: what its folder and its checkpoints say. Imports no torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENDED = "ended_by_callback"
 
 
 def is_finished(output: Path, config: RunConfig, checkpoint: Path) -> bool:
-    """Whether the run is complete, and asks for no more than it had."""
+    """Return whether the run is complete, and asks for no more than it had."""
     return (output / COMPLETED).exists() and is_over(checkpoint, config)
 
 
@@ -29,7 +29,7 @@ def describe_finished(output: Path, checkpoint: Path) -> str:
 
 
 def is_over(checkpoint: Path, config: RunConfig) -> bool:
-    """Whether the run had come to its end with this save, and ``config`` asks for no more.
+    """Return whether the run had come to its end with this save, and ``config`` asks for no more.
 
     More are steps or epochs; where a callback ended the run, other callbacks as well.
     """
@@ -40,7 +40,7 @@ def is_over(checkpoint: Path, config: RunConfig) -> bool:
 
 
 def had_ended(checkpoint: Path, manifest: Mapping[str, Any]) -> bool:
-    """Whether this save was the last one of a run: of its last step, or of the one with which a callback ended it.
+    """Return whether this save was the last one of a run: of its last step, or of the one with which a callback ended it.
 
     A manifest of an earlier version does not say the latter: there the newest save of a run that is complete is the one.
     """
@@ -53,12 +53,12 @@ def had_ended(checkpoint: Path, manifest: Mapping[str, Any]) -> bool:
 
 
 def callbacks_differ(manifest: Mapping[str, Any], config: RunConfig) -> bool:
-    """Whether other callbacks, or other options of them, were there when the checkpoint was saved."""
+    """Return whether other callbacks, or other options of them, were there when the checkpoint was saved."""
     return bool(manifest["config"].get("callbacks") != as_read(config.as_raw()).get("callbacks"))
 
 
 def _asks_for_more(manifest: Mapping[str, Any], config: RunConfig) -> bool:
-    """Whether the length is another one: lengths of two kinds can be compared once the rows are known, and not before."""
+    """Return whether the length is another one: lengths of two kinds can be compared once the rows are known, and not before."""
     had, train = manifest["config"].get("train", {}), config.train
     if train.steps is not None and had.get("steps") is not None:
         return bool(train.steps > had["steps"])

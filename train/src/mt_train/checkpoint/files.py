@@ -23,7 +23,7 @@ def warn(text: str) -> None:
 
 
 def refuse_special(path: Path) -> None:
-    """Only regular files are opened or replaced: no links, pipes or devices."""
+    """Refuse all but regular files: no links, pipes or devices."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise CheckpointError(f"{path} is not a regular file; remove it or choose another folder")
 

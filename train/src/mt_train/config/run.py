@@ -37,7 +37,7 @@ class SlotRef(MtConfig):
     options: SerializeAsAny[MtConfig]
 
     def as_raw(self) -> dict[str, Any]:
-        """As it is written in YAML: the name and the options side by side."""
+        """Return it as it is written in YAML: the name and the options side by side."""
         return {"name": self.name, **self.options.model_dump(mode="json")}
 
 

@@ -91,7 +91,7 @@ def bar_early_end(logits_BV: Tensor, new: Sequence[Sequence[int]], eos_ids: Sequ
 
 
 def keep_allowed(logits_BV: Tensor, allowed: Sequence[Sequence[int]], group: int = 1) -> Tensor:
-    """Only the allowed tokens of each row; where other rules bar all of those in a whole group, the allowed ones win."""
+    """Keep only the allowed tokens of each row; where other rules bar all of those in a whole group, the allowed ones win."""
     mask_BV = torch.full_like(logits_BV, -torch.inf)
     for row, tokens in enumerate(allowed):
         mask_BV[row, list(tokens)] = 0

@@ -1,4 +1,4 @@
-"""Which code a run is made of: its distributions, their versions, and a hash of their files."""
+"""The code that a run is made of: its distributions, their versions, and a hash of their files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def locked(offers: Iterable[Offer]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Distribution:
-    """What a lock says of a distribution that offers no component."""
+    """The lock's entry of a distribution that offers no component."""
 
     version: str
     module: str
@@ -55,7 +55,7 @@ class _Distribution:
 
 
 def _always() -> dict[str, _Distribution | Installed]:
-    """What each run takes; nothing of what is not installed, as where a test has but the sources on its path."""
+    """Return what each run takes; nothing of what is not installed, as where a test has but the sources on its path."""
     found: dict[str, _Distribution | Installed] = {}
     for name in ALWAYS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -121,7 +121,7 @@ def check_lock(folder: Path) -> str:
 
 
 def compared(lock: Mapping[str, Any], whose: str) -> str:
-    """What differs here from what ``whose`` was made of, with the ``pip install`` line; nothing where all is the same.
+    """Return what differs here from what ``whose`` was made of, with the ``pip install`` line; nothing where all is the same.
 
     Raises ``CheckpointError`` with the line when a plugin is not installed.
     """

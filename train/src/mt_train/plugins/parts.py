@@ -1,4 +1,4 @@
-"""What the components of a run are made of, and take of the run: found and checked before anything is built."""
+"""Parts of the components of a run, and what they take of the run: found and checked before anything is built."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _of_run(draft: Draft, kind: Kind, chosen: SlotRef, place: str, above: tuple[
 
 
 def _lacking(kind: Kind, whole: Kind) -> str:
-    """What a part of this kind is built with and its whole does not get; empty where nothing is amiss."""
+    """Return what a part of this kind is built with and its whole does not get; empty where nothing is amiss."""
     lacking = [name for name in kind.given if name not in whole.given]
     if not lacking:
         return ""

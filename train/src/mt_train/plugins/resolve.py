@@ -1,4 +1,4 @@
-"""From a raw mapping to a ``RunConfig``: every slot filled with its plugin's typed config, every fault reported at once.
+"""Resolution of a raw mapping to a ``RunConfig``: every slot filled with its plugin's typed config, every fault reported at once.
 
 Nothing here imports torch.
 """
@@ -47,13 +47,13 @@ class Resolved:
     """Each component that the run names, by its place among the offers: ``KIND``, or ``KIND:NAME`` where there may be several."""
 
     def build(self, kind: str, *arguments: Any, **keywords: Any) -> Any:
-        """What the chosen component of a kind builds, its parts first."""
+        """Return what the chosen component of a kind builds, its parts first."""
         made = with_parts(self.parts.get(kind), self.uses.get(kind, {}), keywords)
         return self.offers[kind].component.build(*arguments, **made)
 
     @property
     def stem(self) -> str:
-        """What a run's folder is called by default: the model and its size."""
+        """Return what a run's folder is called by default: the model and its size."""
         model = self.config.model
         default = getattr(self.offers["model"].component, "default_variant", "")
         name = model.name.rpartition("/")[2]
@@ -196,7 +196,7 @@ def _fill_slots(draft: Draft) -> None:
 
 
 def _find_parts(draft: Draft) -> None:
-    """What each chosen component is made of, and then what it takes of the run, which may be made of something too."""
+    """Find what each chosen component is made of, and then what it takes of the run, which may be made of something too."""
     chosen = list(_chosen(draft))
     for kind, place, reference in chosen:
         draft.parts[place] = parts_of(draft, draft.offers[place], reference.options, _key_of(kind, place))
@@ -223,7 +223,7 @@ def _key_of(kind: Kind, place: str) -> str:
 
 
 def _refuse_unused(draft: Draft, key: str) -> None:
-    """Nothing is named in vain: a kind that a plugin brings counts where a component takes it."""
+    """Refuse what is named in vain: a kind that a plugin brings counts where a component takes it."""
     name = next(kind.name for kind in draft.host.kinds.values() if kind.key == key)
     takers = [
         f"--{draft.host.kinds.keys_of_kinds[offer.kind].replace('_', '-')} {offer.component.name}"
@@ -323,7 +323,7 @@ def _level_of_the_environment(draft: Draft) -> dict[str, str]:
 
 
 def _cross_checks(draft: Draft) -> None:
-    """What no single config can know."""
+    """Find the faults that no single config can know."""
     train, model = draft.values["train"], draft.values["model"].options
     data = draft.values["data"]
     if train.sequence_len > model.max_seq_len:

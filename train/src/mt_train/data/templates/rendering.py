@@ -46,7 +46,7 @@ def render_turns(
 
 
 def least_messages(source: str) -> int | None:
-    """How many messages the beginning of a conversation has to have so that ``render_turns`` shows it; ``None`` where it never does."""
+    """Return how many messages the beginning of a conversation has to have for ``render_turns`` to show it; ``None`` where none does."""
     least: int | None = _turnwise(source, False).least_messages
     return least
 
