@@ -112,7 +112,11 @@ def test_the_core_alone_lists_plugins_and_brings_nothing_heavy(wheels: Path, tmp
     assert not found & (HEAVY)
     assert not {name for name in found if name.startswith("mt-")} - {"mt-core"}
     plugins = made.folder / "bin/mt-plugins"
-    assert "plugins" in json.loads(said(plugins, "list", "--json", cwd=tmp_path, timeout=120))
+    assert json.loads(said(plugins, "list", "--json", cwd=tmp_path, timeout=120))["plugins"] == []
+    assert said(plugins, "check", cwd=tmp_path, timeout=120) == "no plugin is installed\n"
+    said(plugins, "new", "schedule", "mine", cwd=tmp_path, timeout=120)
+    assert (tmp_path / "mt-plugin-mine" / "pyproject.toml").is_file()
+    said(made.python, "-c", "import mt_core.nn, mt_core.adapters", cwd=tmp_path, timeout=120)
 
 
 def test_the_kit_checks_an_adapter_where_nothing_trains(wheels: Path, tmp_path: Path) -> None:

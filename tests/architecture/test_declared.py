@@ -15,10 +15,9 @@ import pytest
 
 from mt_core.cli.plugins import main
 from mt_core.kinds import CORE_KINDS
-from mt_core.scaffold import read_templates
 
 ROOT = Path(__file__).parents[2]
-KINDS = read_templates(CORE_KINDS.templates)
+KINDS = {kind.replace("_", "-"): kind for kind in CORE_KINDS.templates}
 FOLDERS = [
     *sorted(path.parent for path in ROOT.glob("*/pyproject.toml")),
     *sorted(path.parent for part in ("plugins", "examples") for path in ROOT.glob(f"{part}/*/pyproject.toml")),

@@ -12,12 +12,11 @@ import pytest
 
 from mt_core.cli.plugins import main
 from mt_core.kinds import CORE_KINDS
-from mt_core.scaffold import read_templates
 from mt_core.scaffold.distribution import LONGEST
 from mt_train.tracking.metrics import MetricsFile
 
 ROOT = Path(__file__).parents[2]
-KINDS = read_templates(CORE_KINDS.templates)
+KINDS = {kind.replace("_", "-"): kind for kind in CORE_KINDS.templates}
 NAMES = {kind: f"fresh-{number}" for number, kind in enumerate(KINDS)}
 NAMES["dataset"] = "q"
 NAMES["model"] = "a-name-of-thirty-characters-ab"

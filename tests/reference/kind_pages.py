@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from mt_core.kinds import CORE_KINDS
-from mt_core.scaffold import draft, read_templates
+from mt_core.scaffold import draft
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "write"
@@ -36,11 +36,7 @@ def _block(found: re.Match[str]) -> str:
 
 
 def _new(kind: str, name: str, file: str) -> str:
-    texts = [
-        text
-        for place, text in draft(kind, name, read_templates(CORE_KINDS.templates)).files.items()
-        if place.name == file
-    ]
+    texts = [text for place, text in draft(kind, name, CORE_KINDS.templates).files.items() if place.name == file]
     if len(texts) != 1:
         raise ValueError(f"a new {kind} has {len(texts)} files named {file!r}; the page needs one")
     return texts[0]

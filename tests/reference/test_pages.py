@@ -19,11 +19,10 @@ import names_page
 from write_pages import PAGES
 
 from mt_core.kinds import CORE_KINDS
-from mt_core.scaffold import read_templates
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-KINDS = read_templates(CORE_KINDS.templates)
+KINDS = {kind.replace("_", "-"): kind for kind in CORE_KINDS.templates}
 HOW = "run python tests/reference/write_pages.py"
 LAID_OUT_BY = (3, 11)
 """Python whose argparse lays out the pages of commands; later ones put other line breaks."""
@@ -44,9 +43,9 @@ def test_every_kind_has_a_page_with_what_a_new_plugin_of_it_is() -> None:
     kinds = {*CORE_KINDS.slots, *CORE_KINDS.lists.values()}
     assert {path.stem for path in (DOCS / "write").glob("*.md")} == kinds
     for kind, own in KINDS.items():
-        page = (DOCS / "write" / f"{own.kind}.md").read_text(encoding="utf-8")
+        page = (DOCS / "write" / f"{own}.md").read_text(encoding="utf-8")
         assert f"\nmt-plugins new {kind} " in page
-        assert kind_pages.BLOCK.search(page), f"{own.kind}.md shows no file of a new {kind}"
+        assert kind_pages.BLOCK.search(page), f"{own}.md shows no file of a new {kind}"
 
 
 def test_every_page_of_a_kind_answers_the_same_questions() -> None:

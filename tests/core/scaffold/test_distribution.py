@@ -14,16 +14,16 @@ from mt_core import __version__
 from mt_core.cli.plugins import main
 from mt_core.errors import OutputError, UsageError
 from mt_core.kinds import CORE_KINDS
-from mt_core.scaffold import draft, read_templates
+from mt_core.scaffold import draft
 
 Captured = pytest.CaptureFixture[str]
-KINDS = read_templates(CORE_KINDS.templates)
+KINDS = {kind.replace("_", "-"): kind for kind in CORE_KINDS.templates}
 
 
 @pytest.mark.parametrize("name", ["q", "poly-2", "a-name-of-thirty-characters-ab", "layer", "state", "class"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_name_gives_python_that_parses_and_one_entry_point(kind: str, name: str) -> None:
-    plugin = draft(kind, name, KINDS)
+    plugin = draft(kind, name, CORE_KINDS.templates)
     files = {str(place): text for place, text in plugin.files.items()}
     for place, text in files.items():
         assert "$" not in text.replace("${{ matrix.python }}", ""), f"{place} has a placeholder that nobody filled in"
@@ -42,7 +42,7 @@ def test_every_name_gives_python_that_parses_and_one_entry_point(kind: str, name
     ("given", "name"), [("Poly", "poly"), ("my_rate", "my-rate"), ("mt-plugin-rate", "rate"), (" rate ", "rate")]
 )
 def test_a_name_may_be_written_in_other_ways(given: str, name: str) -> None:
-    assert draft("schedule", given, KINDS).name == name
+    assert draft("schedule", given, CORE_KINDS.templates).name == name
 
 
 @pytest.mark.parametrize(
@@ -62,30 +62,30 @@ def test_a_name_may_be_written_in_other_ways(given: str, name: str) -> None:
 )
 def test_a_name_that_cannot_be_one_is_refused_with_one_that_can(given: str, said: str) -> None:
     with pytest.raises(UsageError, match="is no name for a plugin") as caught:
-        draft("model", given, KINDS)
+        draft("model", given, CORE_KINDS.templates)
     assert said in str(caught.value)
 
 
 @pytest.mark.parametrize(("kind", "name"), [("model", "train"), ("model", "model"), ("objective", "token")])
 def test_a_name_whose_class_would_hide_one_of_the_core_is_refused(kind: str, name: str) -> None:
     with pytest.raises(UsageError, match=r"would give a second '(TrainModel|ModelConfig|TokenObjective)'"):
-        draft(kind, name, KINDS)
+        draft(kind, name, CORE_KINDS.templates)
 
 
 @pytest.mark.parametrize("name", ["none", "null", "true", "no", "off"])
 def test_a_name_that_a_config_reads_as_something_else_is_refused(name: str) -> None:
     assert not isinstance(yaml.safe_load(name), str) or name == "none"
     with pytest.raises(UsageError, match="means something else than a name in a config"):
-        draft("schedule", name, KINDS)
+        draft("schedule", name, CORE_KINDS.templates)
 
 
 def test_an_unknown_kind_is_refused_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="Did you mean 'optimizer'"):
-        draft("optimiser", "x", KINDS)
+        draft("optimiser", "x", CORE_KINDS.templates)
 
 
 def test_nothing_is_overwritten_and_nothing_is_left_of_what_could_not_be_written(tmp_path: Path) -> None:
-    plugin = draft("schedule", "rate", KINDS)
+    plugin = draft("schedule", "rate", CORE_KINDS.templates)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     with pytest.raises(OutputError, match="exists already, and nothing is overwritten"):
@@ -129,3 +129,20 @@ def test_it_ends_with_the_next_commands(tmp_path: Path, capsys: Captured, monkey
     assert {str(path.relative_to("a folder")) for path in Path("a folder").rglob("*") if path.is_file()} == set(
         told["files"]
     )
+
+
+def test_a_kind_that_a_plugin_brings_may_have_a_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "acme_templates" / "templates" / "filter"
+    (folder / "package").mkdir(parents=True)
+    (tmp_path / "acme_templates" / "__init__.py").write_text("")
+    about = 'summary = "A filter"\ntry_it = "mt-train --row-filters {name}"\n[modules]\n"plugin.py" = "the filter"\n'
+    (folder / "template.toml").write_text(about)
+    (folder / "package" / "plugin.py.tmpl").write_text('NAME = "$name"\n')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    places = {**CORE_KINDS.templates, "row_filter": "acme_templates:templates/filter", "broken": "acme_none:templates"}
+    plugin = draft("row-filter", "tidy", places)
+    files = {str(place): text for place, text in plugin.files.items()}
+    assert files["src/mt_plugin_tidy/plugin.py"] == 'NAME = "tidy"\n'
+    assert plugin.kind.kind == "row_filter"
+    with pytest.raises(UsageError, match="the template of kind 'broken' at acme_none:templates cannot be read"):
+        draft("broken", "x", places)

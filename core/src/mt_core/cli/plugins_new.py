@@ -42,10 +42,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], co
 
 def _new(arguments: argparse.Namespace) -> int:
     from mt_core.plugins.host import PluginHost
-    from mt_core.scaffold import draft, read_templates
+    from mt_core.scaffold import draft
 
     host = PluginHost.discover(Selection.from_environment(arguments.block_plugin))
-    plugin = draft(arguments.kind, arguments.name, read_templates(host.kinds.templates))
+    plugin = draft(arguments.kind, arguments.name, host.kinds.templates)
     _refuse_taken(plugin, host)
     folder = arguments.output or Path(plugin.project)
     plugin.write(folder)

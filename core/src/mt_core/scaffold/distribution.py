@@ -57,18 +57,15 @@ def own_templates() -> list[str]:
     return sorted(folder.name for folder in root.iterdir() if folder.is_dir() and (folder / ABOUT).is_file())
 
 
-def read_templates(places: Mapping[str, str]) -> dict[str, KindTemplate]:
-    """Return the templates at these places (kind → ``MODULE:FOLDER``), by what a person types. Raises ``UsageError`` for a damaged one."""
-    found = {}
-    for kind, place in places.items():
-        module, _, path = place.partition(":")
-        try:
-            folder = resources.files(module).joinpath(*path.split("/"))
-            about = tomllib.loads((folder / ABOUT).read_text(encoding="utf-8"))
-            found[kind.replace("_", "-")] = KindTemplate(kind=kind, folder=folder, **about)
-        except (ImportError, OSError, ValueError, TypeError) as error:
-            raise UsageError(f"the template of kind {kind!r} at {place} cannot be read: {error}") from error
-    return found
+def read_template(kind: str, place: str) -> KindTemplate:
+    """Return the template at ``MODULE:FOLDER``. Raises ``UsageError`` for one that is damaged, or not there."""
+    module, _, path = place.partition(":")
+    try:
+        folder = resources.files(module).joinpath(*path.split("/"))
+        about = tomllib.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        return KindTemplate(kind=kind, folder=folder, **about)
+    except (ImportError, OSError, ValueError, TypeError) as error:
+        raise UsageError(f"the template of kind {kind!r} at {place} cannot be read: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -103,12 +100,15 @@ class Distribution:
             raise OutputError(f"{folder} cannot be written: {error.strerror}; choose another --output") from error
 
 
-def draft(kind: str, name: str, templates: Mapping[str, KindTemplate]) -> Distribution:
-    """A plugin of this kind with one component of this name. Raises ``UsageError`` for either, with the remedy."""
-    if kind not in templates:
-        known = list(templates)
-        raise UsageError(f"no template for {kind!r}. {did_you_mean(kind, known)}There are: {', '.join(known)}.")
-    own = templates[kind]
+def draft(kind: str, name: str, places: Mapping[str, str]) -> Distribution:
+    """A plugin of this kind with one component of this name; ``places`` are kinds → ``MODULE:FOLDER`` of their templates.
+
+    Raises ``UsageError`` for either, with the remedy.
+    """
+    known = {each.replace("_", "-"): each for each in places}
+    if kind not in known:
+        raise UsageError(f"no template for {kind!r}. {did_you_mean(kind, list(known))}There are: {', '.join(known)}.")
+    own = read_template(known[kind], places[known[kind]])
     short = _checked(name)
     values = _values(kind, own, short)
     texts = {place: Template(text).substitute(values) for place, text in _templates(own)}
