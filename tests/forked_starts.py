@@ -85,7 +85,10 @@ READ_AT_IMPORT = (
 OF_THE_SERVER = {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "1000", "DS_ACCELERATOR": "cpu"}
 """Where the environment does not say: what the tests' launches ask for, and what commands set before they import."""
 
-READ_LATER = ("CUDA_VISIBLE_DEVICES", "DS_ACCELERATOR", "GOMP_SPINCOUNT", "PYTHONPATH", "TOKENIZERS_PARALLELISM")
+READ_LATER = (
+    *("CUDA_VISIBLE_DEVICES", "DS_ACCELERATOR", "GOMP_SPINCOUNT", "PYTHONPATH", "TOKENIZERS_PARALLELISM"),
+    *("PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHINDUCTOR_CACHE_DIR"),  # set by libraries, in a process of tests that imports them
+)
 """Variables that may differ all the same: ``PYTHONPATH`` is followed, and with one thread and no GPU the others change nothing."""
 
 USUAL = {
