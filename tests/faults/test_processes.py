@@ -146,7 +146,7 @@ def test_a_callback_that_raises_on_one_rank_ends_all_at_once_and_is_named_once(
     assert ended.code == 1
     assert "step 1/5" in ended.out
     assert ended.seconds < 15
-    said = "callback faulty (faulty) failed in on_step_start at step 2: ZeroDivisionError: no divisor on this rank"
+    said = "callback faulty (faulty_callback) failed in on_step_start at step 2: ZeroDivisionError: no divisor on this rank"
     assert ended.errors.count(said) == 1
     assert "rank 1" in next(line for line in ended.errors.splitlines() if said in line)
     if launcher is OWN:
