@@ -178,7 +178,7 @@ class Starts:
     def __init__(self, client: Client | None = None, *, real: bool = False) -> None:
         self._client, self.real = client, real
         self._environment = {**OF_THE_SERVER, **os.environ}
-        self._fixed = import_time_environment(self._environment)
+        self.fixed = import_time_environment(self._environment)
         _plugins()  # before tests put others on the path
         self._own_paths = {os.path.realpath(path) for path in sys.path}
         self.count = {"forked": 0, "real": 0}
@@ -216,7 +216,7 @@ class Starts:
 
     def _is_served(self, request: Mapping[str, Any]) -> bool:
         environment = request["environment"]
-        if import_time_environment(environment) != self._fixed or (self._client and not self._client.is_mine()):
+        if import_time_environment(environment) != self.fixed or (self._client and not self._client.is_mine()):
             return False
         folders = [request["first_path"], *paths_of(environment, request["folder"])]
         return not any(shadows(folder) for folder in folders if os.path.realpath(folder) not in self._own_paths)

@@ -25,7 +25,10 @@ def starts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> f
     """Those of this process, from where all that is asked for can be forked."""
     monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
     conftest = next(plugin for plugin in request.config.pluginmanager.get_plugins() if hasattr(plugin, "STARTS"))
-    return request.config.stash[conftest.STARTS]  # type: ignore[no-any-return]
+    starts: forked_starts.Starts = request.config.stash[conftest.STARTS]
+    for name in forked_starts.import_time_environment(os.environ).keys() - starts.fixed.keys():
+        monkeypatch.delenv(name)  # set by a library that a test before this one imported
+    return starts
 
 
 def both(starts: forked_starts.Starts, *words: str, **options: Any) -> list[subprocess.CompletedProcess[str]]:
