@@ -87,7 +87,8 @@ OF_THE_SERVER = {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "1000", "DS_ACCELERAT
 
 READ_LATER = (
     *("CUDA_VISIBLE_DEVICES", "DS_ACCELERATOR", "GOMP_SPINCOUNT", "PYTHONPATH", "TOKENIZERS_PARALLELISM"),
-    *("PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHINDUCTOR_CACHE_DIR"),  # set by libraries, in a process of tests that imports them
+    # Libraries set these in a process of tests that imports them.
+    *("PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHINDUCTOR_CACHE_DIR"),
 )
 """Variables that may differ all the same: ``PYTHONPATH`` is followed, and with one thread and no GPU the others change nothing."""
 
