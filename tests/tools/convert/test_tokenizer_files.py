@@ -70,10 +70,9 @@ def export(tokenizer: Any, stage: Path, data: DataConfig, base: dict[str, Any] |
         (stage / GENERATION_CONFIG).write_text(json.dumps(base))
     said: list[str] = []
     slot = SimpleNamespace(name="one", options=None)
-    model = SimpleNamespace(options=None)
-    config = SimpleNamespace(tokenizer=slot, data=data, model=model)
-    resolved = SimpleNamespace(config=config, build=lambda kind, options: tokenizer)
-    source: Any = SimpleNamespace(resolved=resolved, writer=SimpleNamespace(exported=lambda options: {}))
+    config = SimpleNamespace(tokenizer=slot, data=data, model=SimpleNamespace(options=None))
+    parts = SimpleNamespace(config=config, tokenizer=tokenizer)
+    source: Any = SimpleNamespace(parts=parts, writer=SimpleNamespace(exported=lambda options: {}))
     ids, ends = _of_run(source, stage, said.append)
     _write_config(source, stage, ids, ends, "float32")
     return said

@@ -48,7 +48,7 @@ class Keep:
         self.weights = context.weights
 
     def tensors(self):
-        return self.weights.whole(self.kept)
+        return self.weights.gather(self.kept)
 
     def load_tensors(self, read):
         SEEN.append({name: load() for name, load in read.items()})

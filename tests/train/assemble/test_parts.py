@@ -37,7 +37,7 @@ def test_a_part_has_the_options_of_its_slot_unless_others_are_given() -> None:
 
 def test_every_component_that_takes_part_is_named_with_its_options() -> None:
     parts = parts_of(callbacks=[], adapter={"name": "lora", "rank": 3})
-    chosen = {component.name: options for component, options in parts.chosen()}
+    chosen = {component.name: options for component, options in parts.components()}
     assert {"kit-tiny", "lora", "adamw", "cosine"} <= chosen.keys()
     assert chosen["lora"].model_dump()["rank"] == 3
 

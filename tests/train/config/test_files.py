@@ -104,7 +104,7 @@ def test_what_no_config_has_is_refused_with_the_file_and_within_seconds(
 JSON = {
     "a number of 5,000 digits": ('{"a": ' + "9" * 5000 + "}", "a number of 5,000 digits"),
     "a float beyond floats": ('{"a": 1e999}', "1e999 is larger than a float can hold"),
-    "no number": ('{"a": NaN}', "NaN is no JSON number"),
+    "no number": ('{"a": NaN}', "NaN is not JSON"),
     "100,000 brackets": ("[" * 100_000, "too deeply nested"),
     "100,000 keys": ("{" + ",".join(f'"k{n}": 1' for n in range(100_000)) + "}", None),
     "half of a character": ('{"a": "\\ud800"}', "half of a character"),
