@@ -1,12 +1,16 @@
-"""Environments with the core and one plugin of ours, from wheels, on top of the packages of others that are installed here."""
+"""Environments with the core and one plugin of ours, from wheels, on top of the packages of others that are installed here.
+
+With it come the plugins that it declares."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -63,6 +67,13 @@ def share_bytecode(place: Path, links: Path) -> None:
         used.symlink_to(kept)
 
 
+def plugins_below(plugin: str) -> list[str]:
+    """Folders of the plugins that a plugin declares: it needs what they offer, and imports nothing of them."""
+    project = tomllib.loads((ROOT / "plugins" / plugin / "pyproject.toml").read_text("utf-8"))["project"]
+    named = [match[1] for line in project["dependencies"] if (match := re.match(r"mt-plugin-([a-z]+)", line))]
+    return [name for name in named if f"plugins/{name}" not in BESIDE]
+
+
 def core_from_wheel(folder: Path) -> Path:
     """The folder of packages that all environments share: the core, and what trains and tests."""
     built = [wheel(ROOT / part, folder) for part in BESIDE]
@@ -78,15 +89,15 @@ class Environment:
 
     @classmethod
     def made(cls, core: Path, plugin: str, folder: Path) -> Environment:
-        """The core, this plugin from its wheel, and what is installed here of others."""
+        """The core, this plugin and what it declares of ours from their wheels, and what is installed here of others."""
         made = cls(folder / "environment")
         venv.create(made.folder, symlinks=True)
         packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(made.folder)}))
         link_packages(packages)
         (packages / "core.pth").write_text(str(core))
-        built = wheel(ROOT / "plugins" / plugin, folder)
+        built = [wheel(ROOT / "plugins" / name, folder) for name in (plugin, *plugins_below(plugin))]
         install = [*PIP, "--python", str(made.python), "install", "--no-deps", "--no-index", "--no-compile"]
-        said(*install, built, timeout=600)
+        said(*install, *built, timeout=600)
         return made
 
     @classmethod
@@ -94,9 +105,8 @@ class Environment:
         """Nothing but what pip brings for the core's and the plugin's wheels, and these tools; torch as it is here."""
         made = cls(folder / "environment")
         venv.create(made.folder, symlinks=True)
-        wheels = [
-            str(wheel(source, folder)) for source in (*(ROOT / part for part in BESIDE), ROOT / "plugins" / plugin)
-        ]
+        parts = [*BESIDE, *(f"plugins/{name}" for name in (plugin, *plugins_below(plugin)))]
+        wheels = [str(wheel(ROOT / part, folder)) for part in parts]
         torch = f"torch=={version('torch').partition('+')[0]}"
         said(*PIP, "--python", str(made.python), "install", "pip", torch, *wheels, *tools, timeout=1500)
         return made

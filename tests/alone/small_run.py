@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from importlib.machinery import PathFinder
 from importlib.metadata import distributions, entry_points
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from environments import plugins_below
 
 import mt_core
 from mt_train.cli.train import main
@@ -19,10 +24,15 @@ PLUGIN = os.environ["MT_ALONE"]
 BESIDE = {"mt-core", "mt-train", "mt-tools", "mt-conformance", "mt-plugin-standard"}
 KIT = ["--model", "kit-tiny"]
 SMALL = ["--model.n-layers", "1", "--model.dim", "32", "--model.n-heads", "2", "--model.n-kv-heads", "1"]
+ASKED = [
+    *("--evaluations.perplexity.rows.name", "csv", "--evaluations.perplexity.rows.path", "rows.csv"),
+    *("--evaluations.perplexity.column", "prompt"),
+]
 RUNS = {
     "adapters": [*KIT, "--adapter", "dora"],
     "callbacks": [*KIT, "--callbacks", "ema", "--task-print", "perplexity"],
     "datasets": [*KIT, "--dataset", "csv", "--dataset.path", "rows.csv", "--objective", "sft"],
+    "evals": [*KIT, "--evaluations", "perplexity", *ASKED],
     "gemma": ["--model", "gemma", *SMALL],
     "llama": ["--model", "llama", *SMALL],
     "optim": [*KIT, "--optimizer", "muon", "--schedule", "linear"],
@@ -36,10 +46,11 @@ RUNS = {
 
 def test_nothing_of_ours_is_there_but_what_every_plugin_is_tested_beside() -> None:
     ours = {each.name for each in distributions() if each.name.startswith("mt-")}
-    assert ours == {*BESIDE, f"mt-plugin-{PLUGIN}"}
-    assert {point.name for point in entry_points(group="mt_core.plugins")} == {"standard", "train", PLUGIN}
+    expected = {PLUGIN, *plugins_below(PLUGIN)}
+    assert ours == {*BESIDE, *(f"mt-plugin-{name}" for name in expected)}
+    assert {point.name for point in entry_points(group="mt_core.plugins")} == {"standard", "train", *expected}
     modules = {f"mt_plugin_{path.name}" for path in (ROOT / "plugins").iterdir()} - {"mt_plugin_standard"}
-    assert [name for name in modules if PathFinder.find_spec(name)] == [f"mt_plugin_{PLUGIN}"]
+    assert {name for name in modules if PathFinder.find_spec(name)} == {f"mt_plugin_{name}" for name in expected}
     assert not Path(mt_core.__file__).is_relative_to(ROOT), "from the wheel, not from the sources"
 
 

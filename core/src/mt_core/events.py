@@ -13,6 +13,7 @@ from mt_core.protocols import StepRecord, Tokenizer
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from mt_core.evaluation import Subject
     from mt_core.nn import Batch
 
 
@@ -113,9 +114,9 @@ class CallbackContext:
     ``step`` counts finished optimizer steps. ``model`` is the ``mt_core.nn.TrainModel`` that is trained, with its adapter in it: in
     a pipeline the layers of this rank's stage, at ZeRO 3 with weights that are whole only inside a forward (``weights`` has
     them). ``tokenizer`` is the run's. ``config`` is the content of ``run.yaml``; ``evaluates`` tells whether rows are
-    held out; ``finished`` (in ``on_run_end``) whether the run is complete, rather than stopped to be resumed. ``batches`` are
-    this rank's micro-batches, from ``on_step_start`` to ``on_after_optimizer_step``; ``predictions`` are rank 0's texts of
-    an evaluation (``samples.jsonl``).
+    held out, or evaluations named; ``finished`` (in ``on_run_end``) whether the run is complete, rather than stopped to be
+    resumed. ``batches`` are this rank's micro-batches, from ``on_step_start`` to ``on_after_optimizer_step``;
+    ``predictions`` are rank 0's texts (``samples.jsonl``), ``subject`` the model as an evaluation sees it: both in ``on_predict_end``.
     """
 
     step: int
@@ -131,6 +132,7 @@ class CallbackContext:
     batches: Sequence[Batch] = ()
     record: StepRecord | None = None
     predictions: Sequence[Mapping[str, Any]] = ()
+    subject: Subject | None = None
     checkpoint: Path | None = None
     error: BaseException | None = None
 

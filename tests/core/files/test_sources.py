@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -181,7 +182,12 @@ def test_a_path_that_leads_nowhere_says_what_to_do(fault: str, tmp_path: Path) -
         rows_of(tmp_path / path)
 
 
-def test_a_folder_tells_of_files_that_it_does_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_tells_of_files_that_it_does_not_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger = logging.getLogger("mt_core")
+    monkeypatch.setattr(logger, "propagate", False)  # as it is once a command has set up its console
+    monkeypatch.setattr(logger, "handlers", [caplog.handler])
     for name in ("a.txt", "b.md", "README.md", ".hidden", "deep/c.rst"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("text")

@@ -103,7 +103,7 @@ def test_a_plugin_adds_sizes_to_the_family_of_another_and_takes_part_where_one_i
 
 def test_sizes_of_a_family_that_is_not_installed_wait_for_it(hosts: Hosts) -> None:
     host = hosts(acme_sizes=SIZES.replace("SIZE", "large"))
-    assert [plugin.status for plugin in host.plugins] == ["loaded", "loaded"]
+    assert {plugin.status for plugin in host.plugins} == {"loaded"}
     with pytest.raises(UnknownComponentError, match="no model named 'verse'"):
         host.get("model", "verse")
 
@@ -120,8 +120,8 @@ def test_a_size_that_the_family_has_makes_the_plugin_that_adds_it_fail(hosts: Ho
 def test_of_two_plugins_that_add_one_size_none_wins(hosts: Hosts) -> None:
     code = SIZES.replace("SIZE", "large")
     host = hosts(acme_family=FAMILY, acme_one=code, acme_two=code)
-    assert [plugin.status for plugin in host.plugins[1:]] == ["loaded", "failed", "failed"]
-    assert all("acme-one under test and acme-two under test" in plugin.error for plugin in host.plugins[2:])
+    assert [plugin.status for plugin in host.plugins[-3:]] == ["loaded", "failed", "failed"]
+    assert all("acme-one under test and acme-two under test" in plugin.error for plugin in host.plugins[-2:])
     with pytest.raises(ConfigError, match="has no size 'large'"):
         resolve({"model": {"name": "verse", "variant": "large"}}, host)
     assert len(host.notices) == 2

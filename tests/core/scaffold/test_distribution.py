@@ -6,6 +6,7 @@ import ast
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,10 +15,19 @@ from mt_core import __version__
 from mt_core.cli.plugins import main
 from mt_core.errors import OutputError, UsageError
 from mt_core.kinds import CORE_KINDS
-from mt_core.scaffold import draft
+from mt_core.scaffold import Distribution, draft
 
 Captured = pytest.CaptureFixture[str]
 KINDS = {kind.replace("_", "-"): kind for kind in CORE_KINDS.templates}
+MAJOR, MINOR = __version__.split(".")[:2]
+RELEASES = f">={MAJOR}.{MINOR},<{MAJOR}.{int(MINOR) + 1}"
+
+
+def project_of(plugin: Distribution) -> dict[str, Any]:
+    """The table ``project`` of a new plugin's ``pyproject.toml``."""
+    (text,) = [text for place, text in plugin.files.items() if place.name == "pyproject.toml"]
+    project: dict[str, Any] = tomllib.loads(text)["project"]
+    return project
 
 
 @pytest.mark.parametrize("name", ["q", "poly-2", "a-name-of-thirty-characters-ab", "layer", "state", "class"])
@@ -34,8 +44,7 @@ def test_every_name_gives_python_that_parses_and_one_entry_point(kind: str, name
     assert project["name"] == f"mt-plugin-{name}"
     assert project["entry-points"]["mt_core.plugins"] == {name: f"{package}.plugin"}
     assert {f"src/{package}/plugin.py", f"src/{package}/py.typed", "LICENSE", "README.md", "CHANGELOG.md"} <= set(files)
-    major, minor = __version__.split(".")[:2]
-    assert f"mt-core>={major}.{minor},<{major}.{int(minor) + 1}" in project["dependencies"]
+    assert f"mt-core{RELEASES}" in project["dependencies"]
 
 
 @pytest.mark.parametrize(
@@ -144,5 +153,26 @@ def test_a_kind_that_a_plugin_brings_may_have_a_template(tmp_path: Path, monkeyp
     files = {str(place): text for place, text in plugin.files.items()}
     assert files["src/mt_plugin_tidy/plugin.py"] == 'NAME = "tidy"\n'
     assert plugin.kind.kind == "row_filter"
+    bringers = {"row_filter": ("acme-filters", "1.4.2rc1"), "callback": ("acme-other", "unknown")}
+    brought = draft("row-filter", "tidy", places, bringers)
+    assert project_of(plugin)["dependencies"] == [f"mt-core{RELEASES}", "pydantic>=2.11,<3"]
+    assert project_of(brought)["dependencies"] == ["acme-filters>=1.4,<1.5", f"mt-core{RELEASES}", "pydantic>=2.11,<3"]
+    assert "acme-other" in project_of(draft("callback", "tidy", places, bringers))["dependencies"], (
+        "no version, no range"
+    )
     with pytest.raises(UsageError, match="the template of kind 'broken' at acme_none:templates cannot be read"):
         draft("broken", "x", places)
+
+
+@pytest.mark.parametrize(("kind", "bringer"), [("evaluation", "mt-train"), ("metric", "mt-plugin-evals")])
+def test_a_plugin_of_a_brought_kind_depends_on_who_brings_it(
+    kind: str, bringer: str, tmp_path: Path, capsys: Captured
+) -> None:
+    folder = tmp_path / kind
+    assert main(["new", kind, "own", "--output", str(folder)]) == 0
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    assert f"{bringer}{RELEASES}" in project["dependencies"]
+    assert ("train" in project["optional-dependencies"]) == (bringer != "mt-train"), "what is required needs no extra"
+    assert main(["new", kind, "own", "--output", str(tmp_path / "x"), "--block-plugin", bringer]) == (
+        0 if bringer == "mt-train" else 2
+    ), "a kind that nobody brings has no template"

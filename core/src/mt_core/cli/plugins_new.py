@@ -30,9 +30,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], co
     new = commands.add_parser(
         "new", parents=[common], help="write a new plugin that can be installed and tested as it is"
     )
-    new.add_argument(
-        "kind", metavar="KIND", help="what it offers: " + ", ".join(own_templates()) + ", and kinds that plugins bring"
-    )
+    kinds = ", ".join(own_templates())
+    new.add_argument("kind", metavar="KIND", help=f"what it offers: {kinds}, and kinds that plugins bring")
     new.add_argument("name", metavar="NAME", help="what users will type: lower-case letters, digits and '-'")
     new.add_argument(
         "--output", type=Path, metavar="DIR", help="its folder, which must not exist; default mt-plugin-NAME"
@@ -45,7 +44,7 @@ def _new(arguments: argparse.Namespace) -> int:
     from mt_core.scaffold import draft
 
     host = PluginHost.discover(Selection.from_environment(arguments.block_plugin))
-    plugin = draft(arguments.kind, arguments.name, host.kinds.templates)
+    plugin = draft(arguments.kind, arguments.name, host.kinds.templates, host.bringers)
     _refuse_taken(plugin, host)
     folder = arguments.output or Path(plugin.project)
     plugin.write(folder)

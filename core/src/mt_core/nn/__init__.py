@@ -11,8 +11,9 @@ from mt_core.nn.adapted import (
 )
 from mt_core.nn.attention import SdpaAttention
 from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums, document_lengths
+from mt_core.nn.cache import KVCache
 from mt_core.nn.compilation import exclude_from_compile
-from mt_core.nn.context import AttentionFn, BlockContext, KVCache
+from mt_core.nn.context import AttentionFn, BlockContext
 from mt_core.nn.fused import RMSNorm, geglu, swiglu
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
 from mt_core.nn.low_rank import linear_with_low_rank, low_rank

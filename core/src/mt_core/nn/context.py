@@ -1,4 +1,4 @@
-"""Context of a block, beside the hidden states: positions, documents, attention, and what generation keeps between calls.
+"""Context of a block, beside the hidden states: positions, documents, attention, and the cache of generation.
 
 Shapes: B rows, T query tokens, S key tokens (T plus what a cache holds), N query heads, K key/value heads, H head width.
 """
@@ -8,53 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypedDict, Unpack
 
-import torch
 from torch import Tensor
 
 from mt_core.nn.batch import DocumentLengths
-
-
-class KVCache:
-    """State of each block between calls in generation: keys and values, or any state of its own.
-
-    ``length`` is the number of tokens seen so far; the model advances it after its last block. ``padding_B`` says how
-    many of them, at the start of each row, are padding that no real token may see; ``None`` means none in any row.
-    """
-
-    def __init__(self, padding_B: Tensor | None = None) -> None:
-        self.length = 0
-        self.padding_B = padding_B
-        self._state: dict[int, Any] = {}
-
-    def get(self, layer: int) -> Any:
-        """The state that this layer stored last, or ``None``."""
-        return self._state.get(layer)
-
-    def put(self, layer: int, state: Any) -> None:
-        """Store the state of one layer."""
-        self._state[layer] = state
-
-    def append(self, layer: int, k_BTKH: Tensor, v_BTKH: Tensor) -> tuple[Tensor, Tensor]:
-        """Add keys and values of T new tokens; returns those of all tokens so far."""
-        past = self.get(layer)
-        if past is not None:
-            k_BTKH, v_BTKH = torch.cat([past[0], k_BTKH], 1), torch.cat([past[1], v_BTKH], 1)
-        self.put(layer, (k_BTKH, v_BTKH))
-        return k_BTKH, v_BTKH
-
-    def select(self, rows_R: Tensor) -> None:
-        """Keep these rows, in this order; a row may come several times. Every tensor of a state has its rows first."""
-        self._state = {layer: _rows(state, rows_R) for layer, state in self._state.items()}
-        if self.padding_B is not None:
-            self.padding_B = self.padding_B.index_select(0, rows_R)
-
-
-def _rows(state: Any, rows_R: Tensor) -> Any:
-    if isinstance(state, Tensor):
-        return state.index_select(0, rows_R)
-    if isinstance(state, dict):
-        return {key: _rows(value, rows_R) for key, value in state.items()}
-    return type(state)(_rows(value, rows_R) for value in state) if isinstance(state, tuple | list) else state
+from mt_core.nn.cache import KVCache
 
 
 class AttentionOptions(TypedDict, total=False):

@@ -22,7 +22,8 @@ from mt_core.groups import whole_shape
 from mt_core.nn.adapted import LossFactor
 from mt_core.nn.attention import SdpaAttention
 from mt_core.nn.batch import Batch
-from mt_core.nn.context import AttentionFn, BlockContext, KVCache
+from mt_core.nn.cache import KVCache
+from mt_core.nn.context import AttentionFn, BlockContext
 
 
 class Layer(NamedTuple):

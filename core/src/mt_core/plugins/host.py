@@ -73,6 +73,12 @@ class PluginHost:
         told += [f"plugin {_named(plugin)}: {text}" for plugin in self.plugins for text in plugin.warnings]
         return told + self.unused_names
 
+    @property
+    def bringers(self) -> Mapping[str, tuple[str, str]]:
+        """Kind → distribution and version of who brings it; without those of the core."""
+        loaded = [plugin for plugin in self.plugins if plugin.status == "loaded"]
+        return {kind.name: (each.info.distribution, each.info.version) for each in loaded for kind in each.kinds}
+
     def offers(self, kind: str) -> Iterator[Offer]:
         """Everything of one kind, in the order of the distributions."""
         for plugin in self.plugins:

@@ -29,7 +29,6 @@ _PLACES = {"package": "src/$package", "workflows": ".github/workflows"}
 """Folder of the templates → where its files go; the others keep their place."""
 _HIDDEN = {"gitignore": ".gitignore"}
 
-
 ABOUT = "template.toml"
 """What the files of a template cannot say themselves."""
 
@@ -100,17 +99,19 @@ class Distribution:
             raise OutputError(f"{folder} cannot be written: {error.strerror}; choose another --output") from error
 
 
-def draft(kind: str, name: str, places: Mapping[str, str]) -> Distribution:
+def draft(
+    kind: str, name: str, places: Mapping[str, str], bringers: Mapping[str, tuple[str, str]] | None = None
+) -> Distribution:
     """A plugin of this kind with one component of this name; ``places`` are kinds → ``MODULE:FOLDER`` of their templates.
 
-    Raises ``UsageError`` for either, with the remedy.
+    ``bringers`` are kinds that a plugin brings → its distribution and version, which the new one depends on. Raises ``UsageError``.
     """
     known = {each.replace("_", "-"): each for each in places}
     if kind not in known:
         raise UsageError(f"no template for {kind!r}. {did_you_mean(kind, list(known))}There are: {', '.join(known)}.")
     own = read_template(known[kind], places[known[kind]])
     short = _checked(name)
-    values = _values(kind, own, short)
+    values = _values(kind, own, short, (bringers or {}).get(own.kind))
     texts = {place: Template(text).substitute(values) for place, text in _templates(own)}
     placed = {PurePosixPath(Template(str(place)).substitute(values)): text for place, text in texts.items()}
     _refuse_clashes(placed, name)
@@ -132,15 +133,16 @@ def _checked(given: str) -> str:
     return name
 
 
-def _values(kind: str, own: KindTemplate, name: str) -> dict[str, str]:
-    major, minor = map(int, __version__.split(".")[:2])
-    release = f">={major}.{minor},<{major}.{minor + 1}"
+def _values(kind: str, own: KindTemplate, name: str, bringer: tuple[str, str] | None) -> dict[str, str]:
+    release = _releases(__version__)
     needs = [
         f"mt-core{release}",
         *([f"mt-tools{release}"] if own.kind in WITH_COMMANDS else []),
+        *([bringer[0] + _releases(bringer[1])] if bringer else []),
         *(["torch>=2.9,<3"] if own.imports_torch else []),
         "pydantic>=2.11,<3",
     ]
+    trains = any(need.startswith(("mt-tools", "mt-train")) for need in needs)
     package = (PREFIX + name).replace("-", "_")
     return {
         "name": name,
@@ -150,11 +152,17 @@ def _values(kind: str, own: KindTemplate, name: str) -> dict[str, str]:
         "camel": _camel(name).removesuffix(_camel(kind)) or _camel(name),  # my-model gives MyModel, not MyModelModel
         "words": kind.replace("-", " "),
         "summary": own.summary,
-        "extras": "" if own.kind in WITH_COMMANDS else f'train = ["mt-train{release}"]\n',
+        "extras": "" if trains else f'train = ["mt-train{release}"]\n',
         "dependencies": ", ".join(f'"{need}"' for need in sorted(needs)),
         "files": "\n".join(f"| `src/{package}/{file}` | {what} |" for file, what in own.modules.items()),
         "try_it": own.try_it.format(name=name),
     }
+
+
+def _releases(version: str) -> str:
+    """Return the releases that are like this one, as pip has them; any where the version has no number in it."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return f">={found[0]},<{found[1]}.{int(found[2]) + 1}" if found else ""
 
 
 def _camel(name: str) -> str:
