@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from mt_conformance.forward import continued
 from mt_core.nn import Batch, TrainModel
 from mt_core.plugins.host import PluginHost
 from mt_tools.cli.generate import main as generate
@@ -16,8 +17,6 @@ from mt_train.assemble.parts import Parts
 from mt_train.cli.train import main as train
 from mt_train.engine.build import fill_model
 from mt_train.engine.processes import Process
-from mt_train.generation.config import SamplingRules
-from mt_train.generation.decode import Continuation, decode
 from mt_train.plugins.resolve import resolve
 
 SMALL: dict[str, Any] = {"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
@@ -136,17 +135,11 @@ def model(request: pytest.FixtureRequest) -> TrainModel:
     return built.eval()
 
 
-def continued(model: TrainModel, prompts: list[list[int]], most: int = 20) -> list[list[int]]:
-    rows = [Continuation(prompt, most) for prompt in prompts]
-    decode(model, rows, rules=SamplingRules(greedy=True))
-    return [row.new for row in rows]
-
-
 PROMPTS = [list(range(60, 90)), [7], [101, 102, 40, 3, 3, 250], list(range(100, 140))]
 
 
 def test_text_with_a_cache_and_in_a_batch_is_the_text_without(model: TrainModel) -> None:
-    batch = continued(model, PROMPTS)
+    batch = continued(model, PROMPTS, 20)
     for prompt, new in zip(PROMPTS, batch, strict=True):
         ids = torch.tensor([prompt + new])
         zeros = torch.zeros_like(ids)

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from mt_train.generation.config import SamplingRules
-from mt_train.generation.decode import Continuation, decode
+from mt_conformance.forward import continued
 
 MODELS = ["1, one key head", "2, window 7", "3, window 5", "3, linear scaling"]
-GREEDY = SamplingRules(greedy=True)
 
 
 @pytest.fixture
@@ -28,12 +26,6 @@ def talker(pair: Callable[..., Any]) -> Callable[[str], Any]:
         return ours.eval(), theirs.eval()
 
     return made
-
-
-def continued(model: Any, prompts: list[list[int]], most: int) -> list[list[int]]:
-    rows = [Continuation(prompt, most) for prompt in prompts]
-    decode(model, rows, rules=GREEDY)
-    return [row.new for row in rows]
 
 
 @pytest.mark.parametrize("length", [1, 4, 30])

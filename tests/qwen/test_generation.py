@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from mt_train.generation.config import SamplingRules
-from mt_train.generation.decode import Continuation, decode
+from mt_conformance.forward import continued
 
 MODELS = ["2.5, untied", "2.5, YaRN", "2.5, window 7 from block 1", "3, untied", "3, YaRN", "3, window 5"]
-GREEDY = SamplingRules(greedy=True)
 
 
 @pytest.fixture
@@ -25,12 +23,6 @@ def talker(pair: Callable[..., Any]) -> Callable[[str], Any]:
         return ours.eval(), theirs.eval()
 
     return made
-
-
-def continued(model: Any, prompts: list[list[int]], most: int) -> list[list[int]]:
-    rows = [Continuation(prompt, most) for prompt in prompts]
-    decode(model, rows, rules=GREEDY)
-    return [row.new for row in rows]
 
 
 @pytest.mark.parametrize("length", [1, 30])

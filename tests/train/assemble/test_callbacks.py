@@ -11,7 +11,7 @@ import torch
 from mt_core import CallbackContext, ConfigError, Control
 from mt_core.errors import CallbackError
 from mt_train import train
-from mt_train.assemble import evaluation as evaluation_module
+from mt_train.assemble import evaluations as evaluation_module
 from mt_train.assemble.callbacks import Callbacks
 from mt_train.checkpoint.store import CheckpointStore, find
 from mt_train.cli.train import main

@@ -97,7 +97,15 @@ def calls(run: Path, loaded: LoadedModel) -> Iterator[tuple[Callable[..., Any], 
     )
     yield load_run, {"run": run / "run", "checkpoint": "last", "averaged": None}
     yield load_adapters, {"folders": {"a": run / "adapter"}, "model": "llama", "weights": run / "hf"}
-    given = {"max_new_tokens": 1, "stop": (), "choices": (), "batch_size": 8, "seed": 0, "chat_template": None}
+    given = {
+        "max_new_tokens": 1,
+        "stop": (),
+        "choices": (),
+        "batch_size": 8,
+        "seed": 0,
+        "logprobs": False,
+        "chat_template": None,
+    }
     yield generate, {"loaded": loaded, "prompts": "The ", **given}
 
 

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from mt_core.config.base import MOST_WHOLE, ModelConfig, MtConfig, nested_config
 from mt_core.errors import UsageError
+from mt_core.generation import MOST_CHOICES, GenerationConfig, SamplingRules
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.metadata import Selection
 from mt_train.config.run import SECTIONS
-from mt_train.generation.config import MOST_CHOICES, GenerationConfig, SamplingRules
 
 ALLOCATED = (
     "rank",

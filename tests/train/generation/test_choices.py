@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 from transformers import LlamaForCausalLM
 
 from mt_core.errors import UsageError
+from mt_core.generation import GenerationConfig, SamplingRules
 from mt_plugin_llama.model import Llama
 from mt_plugin_standard.tokenizers.byte import ByteConfig, build_byte
-from mt_tools.generation.beams import search
 from mt_tools.generation.generate import generate
+from mt_train.generation.beams import search
 from mt_train.generation.choices import Choices
-from mt_train.generation.config import GenerationConfig, SamplingRules
-from mt_train.generation.decode import Continuation, decode
+from mt_train.generation.decoder import Decoder
 from mt_train.generation.loaded_model import LoadedModel
+from mt_train.generation.request import Request
 
 END = 22
 Pair = tuple[Llama, LlamaForCausalLM]
@@ -61,11 +62,13 @@ def test_choices_equal_transformers_prefix_function(
     choices = Choices(strings, Letters(), END)  # type: ignore[arg-type]
     early = early and beams > 1
     rules = SamplingRules(greedy=beams == 1, num_beams=beams, early_stopping=early)
-    row = Continuation(prompt, 6)
     if beams == 1:
-        decode(sharp_pair[0], [row], rules=rules, eos_ids=[END], choices=choices)
+        decoder = Decoder(LoadedModel(sharp_pair[0], Letters(), 64, (END,)), max_rows=1)  # type: ignore[arg-type]
+        decoder.add(Request(ids=prompt, most=6, rules=rules, end_ids=(END,), choices=choices))
+        *found, end = [produced.token for _ in range(6) for produced in decoder.step()]
     else:
-        search(sharp_pair[0], row, rules=rules, eos_ids=[END], choices=choices)
+        text = search(sharp_pair[0], prompt, 6, rules=rules, end_ids=[END], choices=choices)
+        found, end = text.tokens, text.end_id
     ids = torch.tensor([prompt])
     theirs = (
         sharp_pair[1]
@@ -82,8 +85,8 @@ def test_choices_equal_transformers_prefix_function(
         )[0, len(prompt) :]
         .tolist()
     )
-    assert row.new == theirs[: theirs.index(END)]
-    assert row.finish == "eos"
+    assert found == theirs[: theirs.index(END)]
+    assert end == END
 
 
 @settings(max_examples=20, deadline=None)

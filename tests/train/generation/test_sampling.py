@@ -20,7 +20,7 @@ from transformers.generation.logits_process import (
 )
 
 from mt_core.errors import MtError
-from mt_train.generation.config import SamplingRules
+from mt_core.generation import SamplingRules
 from mt_train.generation.history import (
     History,
     adjust,
@@ -167,9 +167,15 @@ def test_a_row_draws_from_its_own_generator() -> None:
     assert together == apart
 
 
-def test_nothing_left_to_choose_is_told() -> None:
-    history = History(prompts=[[0, 1, 2]], new=[[]])
-    with pytest.raises(MtError, match="bar every token"):
-        choose(torch.zeros(1, 3), history, SamplingRules(no_repeat_ngram=1), [torch.Generator()])
-    with pytest.raises(MtError, match="not finite"):
-        choose(torch.tensor([[1.0, torch.nan]]), History([[0]], [[]]), SamplingRules(greedy=True), [torch.Generator()])
+def test_a_row_without_a_token_to_choose_says_why_and_the_others_have_theirs() -> None:
+    history = History(prompts=[[0, 1, 2], [0]], new=[[], []])
+    generators = [torch.Generator(), torch.Generator()]
+    stuck, fine = choose(torch.zeros(2, 3), history, SamplingRules(no_repeat_ngram=1), generators)
+    assert isinstance(stuck, MtError)
+    assert "bar every token" in str(stuck)
+    assert fine in (1, 2)
+    values = torch.tensor([[1.0, 2.0], [1.0, torch.nan]])
+    fine, broken = choose(values, History([[0], [0]], [[], []]), SamplingRules(greedy=True), generators)
+    assert fine == 1
+    assert isinstance(broken, MtError)
+    assert "not finite" in str(broken)

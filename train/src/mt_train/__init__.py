@@ -18,6 +18,7 @@ _PUBLIC = {
     "load_adapters": "mt_train.api",
     "load_config": "mt_train.api",
     "load_run": "mt_train.api",
+    "load_weights": "mt_train.api",
     "train": "mt_train.api",
 }
 
@@ -29,12 +30,13 @@ __all__ = [
     "load_adapters",
     "load_config",
     "load_run",
+    "load_weights",
     "train",
 ]
 
 if TYPE_CHECKING:
     from mt_train.adapters.several import SeveralAdapters
-    from mt_train.api import check_config, load_adapters, load_config, load_run, train
+    from mt_train.api import check_config, load_adapters, load_config, load_run, load_weights, train
     from mt_train.assemble.outcome import Outcome
     from mt_train.config.run import RunConfig
 

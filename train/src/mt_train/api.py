@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mt_core.errors import UsageError
 from mt_core.kinds import Kinds
+from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
 from mt_train.assemble.choice import chosen
 from mt_train.assemble.discovery import discovered
@@ -115,6 +116,22 @@ def load_run(run: str | Path, *, checkpoint: str | int = "last", averaged: str |
     return load(Parts.of(resolved), found, notice, averaged=averaged)
 
 
+def load_weights(model: str, folder: str | Path) -> LoadedModel:
+    """Pretrained weights with the tokenizer beside them, on the GPU where there is one; ``model`` is the family that reads them.
+
+    Raises ``WeightsError`` and ``ConfigError`` where they cannot be read.
+    """
+    from mt_train.assemble.load import load
+
+    name = arguments.text("load_weights", "model", model, "the name of a model family, such as 'llama'")
+    return load(_parts_of_weights(name, arguments.path("load_weights", "folder", folder), discovered()), None, notice)
+
+
+def _parts_of_weights(model: str, weights: str, host: PluginHost) -> Parts:
+    raw = {"model": {"name": model, "weights": weights}, "train": {"sequence_len": 2}}  # there are no rows
+    return Parts.of(resolve(raw, host))
+
+
 def load_adapters(
     folders: Mapping[str, str | Path], *, model: str, weights: str | Path
 ) -> tuple[LoadedModel, SeveralAdapters]:
@@ -138,8 +155,7 @@ def load_adapters(
     host = discovered()
     name = arguments.text("load_adapters", "model", model, "the name of a model family, such as 'llama'")
     base = arguments.path("load_adapters", "weights", weights)
-    raw = {"model": {"name": name, "weights": base}, "train": {"sequence_len": 2}}  # there are no rows
-    parts = Parts.of(resolve(raw, host))
+    parts = _parts_of_weights(name, base, host)
     found = {name: folder_at(Path(expand(path))) for name, path in paths.items()}
     for folder in found.values():
         check_base_of(folder, parts)

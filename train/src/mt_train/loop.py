@@ -57,7 +57,7 @@ class Progress:
     """Progress of a run: what a checkpoint stores beside tensors.
 
     ``pending`` is the record of the last step when its evaluation was cut short: a resumed run evaluates first. ``ended``
-    says that a callback ended the run with this step: without it a resumed run would train on.
+    says that a callback ended the run with this step: without it a resumed run would train on. ``evaluated`` counts evaluations.
     """
 
     step: int = 0
@@ -66,6 +66,7 @@ class Progress:
     pending: StepRecord | None = None
     skipped: int = 0
     ended: bool = False
+    evaluated: int = 0
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ def train(
         evaluation = hooks.evaluate() if hooks.evaluate is not None else {}
         if evaluation is None:
             return False
+        progress.evaluated += hooks.evaluate is not None
         pending, progress.pending = progress.pending, None
         control = hooks.on_record(replace(pending, evaluation=evaluation))
         progress.ended |= control.stop
@@ -147,6 +149,7 @@ def train(
         evaluation = {}
         if hooks.evaluate is not None and (last or control.evaluate or eval_every.is_due(progress)):
             evaluation = hooks.evaluate()
+            progress.evaluated += evaluation is not None
         if evaluation is None:
             progress.pending = record
         else:

@@ -1,10 +1,17 @@
-"""Entry point of mt-train: what it knows of this machine, for ``mt-plugins doctor``."""
+"""Entry point of mt-train: the kinds that it brings, and what it knows of this machine, for ``mt-plugins doctor``."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from mt_core import hookimpl
+from mt_core import Kind, hookimpl
+from mt_train.kinds import KINDS
+
+
+@hookimpl
+def mt_kinds() -> list[Kind]:
+    """Evaluations."""
+    return list(KINDS)
 
 
 @hookimpl

@@ -49,10 +49,11 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _evaluation(records: Sequence[StepRecord]) -> dict[str, float]:
-    """The newest value of each evaluation metric."""
+    """The newest value of each evaluation metric, without standard errors, which are in the record."""
     newest: dict[str, float] = {}
     for record in records:
-        newest.update(getattr(record, "evaluation", None) or {})
+        found = getattr(record, "evaluation", None) or {}
+        newest.update({name: value for name, value in found.items() if not name.endswith("_stderr")})
     return newest
 
 

@@ -79,7 +79,7 @@ def read_data(parts: Parts, *, training: bool = False) -> RunData:
     config, tokenizer = parts.config, build_tokenizer(parts)
     files = cached_files(parts)
     source = parts.rows("train") if files is None else None  # others are opened where they are not in the cache
-    objective, rules = _objective(parts, tokenizer)
+    objective, rules = encoding_of(parts, tokenizer)
     for line in describe_unused(config.data, is_stream=isinstance(source, Stream)):
         first_notice(f"notice: {line}")
     if isinstance(source, Stream):
@@ -140,7 +140,7 @@ def check_data(config: RunConfig, data: RunData) -> None:
 def build_held_out(parts: Parts, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
     """The rows that the run holds out, without encoding the others. There may be none."""
     config, source = parts.config, parts.rows("train")
-    objective, rules = _objective(parts, tokenizer)
+    objective, rules = encoding_of(parts, tokenizer)
     if isinstance(source, Stream):
         refuse_for_streams(config, training=False)
         out = _stream(parts, source, tokenizer, objective, rules).held_out
@@ -165,14 +165,14 @@ def build_evaluation(parts: Parts, tokenizer: Tokenizer) -> tuple[Objective, Enc
     if source is None:
         raise DataError(f"dataset {config.dataset.name!r} has no rows to evaluate on")
     dataset = read_whole(config, source)
-    objective, rules = _objective(parts, tokenizer)
+    objective, rules = encoding_of(parts, tokenizer)
     encoded = Encoder(parts, tokenizer, objective, rules, cached_files(parts))
     samples = _require_rows(encoded("every", lambda: (dataset, first_rows(config, dataset))), "evaluate")
     _check_ids(config, samples)
     return objective, samples
 
 
-def _objective(parts: Parts, tokenizer: Tokenizer) -> tuple[Objective, Rules]:
+def encoding_of(parts: Parts, tokenizer: Tokenizer) -> tuple[Objective, Rules]:
     """Build the objective, which encodes rows, and the rules that hold for all of them."""
     template = build_template(tokenizer, parts.config.data)
     objective = parts.objective(tokenizer, template)

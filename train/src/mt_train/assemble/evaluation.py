@@ -1,49 +1,70 @@
-"""The evaluation of a run on its held-out rows: figures, texts, and what callbacks add to them."""
+"""The evaluation of a run: its held-out rows, texts, the evaluations that it names, and what callbacks add."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mt_core.errors import CallbackError
 from mt_train.assemble.callbacks import Events
+from mt_train.assemble.evaluations import Evaluations, refuse_twice, share_figures
 from mt_train.assemble.samples import SampleWriter
 from mt_train.data.loader import HeldOut
+from mt_train.engine.compilation import uncompiled
 from mt_train.engine.engine import Engine
-from mt_train.engine.processes import share_text
+from mt_train.engine.random_state import preserve_random_state
+from mt_train.evaluate.subject import EvaluationStopped
 
 
 class Evaluation:
-    """Evaluates a model on held-out rows. ``samples`` writes texts on rank 0, prompt and new tokens up to ``longest`` tokens."""
+    """Evaluates a model on held-out rows, where there are any, and by evaluations.
+
+    ``samples`` writes texts on rank 0, prompt and new tokens up to ``longest`` tokens. Training goes on as if nothing had been: random
+    generators are as they were, whatever an evaluation did.
+    """
 
     def __init__(
         self,
         engine: Engine,
-        held_out: HeldOut,
+        held_out: HeldOut | None,
         samples: SampleWriter | None,
+        evaluations: Evaluations,
         events: Events,
         *,
         longest: int,
         stop: Callable[[], bool],
     ) -> None:
         self._engine, self._held_out, self._samples, self._events = engine, held_out, samples, events
-        self._longest, self._stop = longest, stop
+        self._longest, self._stop, self._evaluations = longest, stop, evaluations
 
-    def figures(self, step: int) -> dict[str, float] | None:
+    def figures(self, step: int, number: int) -> dict[str, float] | None:
         """Return the figures after this step; ``None`` when a wish to stop came first. Collective.
 
-        Raises ``CallbackError`` for a callback's figure that the evaluation has already.
+        ``number`` counts the evaluations of the run, from 1.
+
+        Raises ``CallbackError`` for a callback's figure that the evaluation has already, ``ComponentError`` for an evaluation's.
         """
+        with preserve_random_state():
+            try:
+                return self._figures(step, number)
+            except EvaluationStopped:
+                return None
+
+    def _figures(self, step: int, number: int) -> dict[str, float] | None:
+        figures: dict[str, float] | None = {}
         with self._events.around_evaluation(step):
-            figures = self._engine.evaluate(self._held_out.batches(), self._stop)
+            if self._held_out is not None:
+                figures = self._engine.evaluate(self._held_out.batches(), self._stop)
             if figures is None:
                 return None
             texts: Sequence[Mapping[str, Any]] = ()
-            with self._engine.use_averaged_weights():  # on every rank, even if only the first one writes
+            with self._engine.use_averaged_weights(), uncompiled():  # on every rank, even if only the first one writes
+                asked = self._evaluations.figures(step, number)
+                refuse_twice("an evaluation of the run", asked, figures)
                 if self._samples is not None:
                     texts = self._samples.write(self._engine.module.model, step, longest=self._longest)
-        return figures | self._added_figures(figures, step, texts)
+                figures |= self._added_figures(figures | asked, step, texts)
+        return figures | asked
 
     def _added_figures(
         self, figures: Mapping[str, float], step: int, texts: Sequence[Mapping[str, Any]]
@@ -51,9 +72,8 @@ class Evaluation:
         """Return what callbacks add: rank 0 has the texts, and all ranks decide by its figures."""
         if not self._events.listens("on_predict_end"):
             return {}
-        asked = self._events.send("on_predict_end", step, predictions=texts).metrics
-        here = {f"eval_{name.removeprefix('eval_')}": float(value) for name, value in asked.items()}
-        added: dict[str, float] = json.loads(share_text(json.dumps(here)))
+        sent = self._events.send("on_predict_end", step, predictions=texts, subject=self._evaluations.subject).metrics
+        added = share_figures({f"eval_{name.removeprefix('eval_')}": value for name, value in sent.items()})
         if twice := sorted(added.keys() & figures.keys()):
             raise CallbackError(
                 f"a callback gives {', '.join(twice)} in on_predict_end, which the evaluation has; choose another name"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from mt_core.adapters.base import Adapter
+    from mt_core.evaluation import Evaluation
     from mt_core.events import TrackedRun, Tracker
     from mt_core.model_protocols import Objective, Quantizer
     from mt_core.nn import LayerSpec, TrainModel
@@ -132,7 +133,20 @@ class Parts:
             for each in self.config.trackers
         }
 
+    def evaluations(self) -> dict[str, Evaluation]:
+        """Build the evaluations, by name, in the order of the config."""
+        return {
+            each.name: self._build(f"evaluation:{each.name}", each.options, split="train")
+            for each in self.named_evaluations
+        }
+
     # ------------------------------------------------------------------------------------------ what components declare
+
+    @property
+    def named_evaluations(self) -> tuple[SlotRef, ...]:
+        """The evaluations that the run names."""
+        named = self.config.extensions.get("evaluations", ())
+        return named if isinstance(named, tuple) else (named,)
 
     @property
     def optimizer_component(self) -> OptimizerComponent:

@@ -26,6 +26,7 @@ def progress_content(progress: Progress) -> dict[str, Any]:
         "pending": without_nan(asdict(progress.pending)) if progress.pending else None,
         "skipped": progress.skipped,
         ENDED: progress.ended,
+        "evaluated": progress.evaluated,
     }
 
 
@@ -52,6 +53,7 @@ def saved_progress(
         _record_of(pending) if pending else None,
         manifest.get("skipped", 0),
         manifest.get(ENDED, False) and not longer,
+        manifest.get("evaluated", 0),
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
 from mt_core.events import TrackedRun
 from mt_core.protocols import NATS_PER_TOKEN
 from mt_core.tracking.logs import notice
 from mt_train.assemble.parts import Parts
-from mt_train.assemble.samples import SampleWriter
 from mt_train.config.secrets import redact_config
 from mt_train.loop import Progress
 from mt_train.tracking.console import ProgressLines
@@ -18,11 +19,19 @@ from mt_train.tracking.tensorboard import TensorBoardWriter
 from mt_train.tracking.trackers import GuardedTracker
 
 
+class StepFile(Protocol):
+    """A file with a line for some steps."""
+
+    def cut_back(self, step: int) -> None:
+        """Drop what was written after ``step``."""
+        ...
+
+
 def open_recorder(
     parts: Parts,
     output: Path | None,
     progress: Progress,
-    samples: SampleWriter | None,
+    written: Iterable[StepFile],
     *,
     total_steps: int,
     is_main: bool,
@@ -30,6 +39,8 @@ def open_recorder(
     loss_unit: str = NATS_PER_TOKEN,
 ) -> Recorder:
     """Every outlet that the run has; none on other ranks. Says where a run goes on that has a ``checkpoint``.
+
+    ``written`` are files that others write, and that are cut back with the records.
 
     Raises ``MtError`` where a tracker says what it lacks.
     """
@@ -51,8 +62,8 @@ def open_recorder(
     again = metrics.cut_back(recorded)
     if checkpoint is not None:
         notice(_describe_start(checkpoint, progress, total_steps, again))
-    if samples is not None:
-        samples.cut_back(recorded)
+    for file in written:
+        file.cut_back(recorded)
     board = TensorBoardWriter(output / "tensorboard", purge_step=progress.step + 1 if progress.step else None)
     return Recorder(metrics, board, lines, output, every, trackers, loss_unit=loss_unit)
 

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from mt_core.generation import GenerationConfig, SamplingRules
 from mt_core.nn import TrainModel
 from mt_core.protocols import Sample, Tokenizer
 from mt_core.tracking.step_lines import StepLines
@@ -17,9 +18,9 @@ from mt_train.data.samples import EncodedSamples
 from mt_train.data.templates import build_template
 from mt_train.engine.engine import Engine
 from mt_train.evaluate.figures import prompt_ids
-from mt_train.generation.config import SamplingRules
-from mt_train.generation.decode import Continuation, decode
-from mt_train.generation.text import TextStream, earliest
+from mt_train.generation.continuation import continue_prompts
+from mt_train.generation.loaded_model import LoadedModel
+from mt_train.generation.text import earliest
 
 FILE = "samples.jsonl"
 LONGEST_PROMPT = 64
@@ -51,6 +52,7 @@ class SampleWriter:
     ) -> None:
         self._tokenizer, self._file, self._tokens = tokenizer, StepLines(folder / FILE), tokens
         self._stop = () if stop is None else (stop,)
+        self._config = GenerationConfig(rules=SamplingRules(greedy=True), max_new_tokens=tokens, stop=self._stop)
         self._asked = [_asked(sample) for sample in islice(held_out, count)]
         ends = [tokenizer.eos_id, *(_end(ask.expected, tokenizer) for ask in self._asked)]
         self._eos_ids = tuple({token for token in ends if token is not None})
@@ -62,19 +64,14 @@ class SampleWriter:
 
     def write(self, model: TrainModel, step: int, *, longest: int) -> list[dict[str, Any]]:
         """Append a line for each prompt, and return what they hold. ``longest`` is what the model takes, prompt and new tokens together."""
-        streams = [TextStream(self._tokenizer, stop=self._stop) for _ in self._asked]
-        rows = [
-            Continuation(ask.prompt, min(self._tokens, longest - len(ask.prompt)), stops=stream.push)
-            for ask, stream in zip(self._asked, streams, strict=True)
-        ]
         was_training = model.training
+        loaded = LoadedModel(model, self._tokenizer, longest, self._eos_ids)
+        prompts = [ask.prompt for ask in self._asked]
         try:
-            for batch in [rows] if model.ragged_batches else [[row] for row in rows]:
-                decode(model, batch, rules=SamplingRules(greedy=True), eos_ids=self._eos_ids)
+            texts = continue_prompts(loaded, prompts, self._config, batch_size=max(1, len(prompts)))
         finally:
             model.train(was_training)
-        asked = zip(self._asked, streams, strict=True)
-        written = [self._texts(step, ask, stream.close()) for ask, stream in asked]
+        written = [self._texts(step, ask, found.text) for ask, found in zip(self._asked, texts, strict=True)]
         self._file.append(written)
         return written
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from mt_train.assemble.callbacks import CallbackContext, Callbacks, Events
 from mt_train.assemble.data import RunData, make_held_out, make_loader
 from mt_train.assemble.description import Description
 from mt_train.assemble.evaluation import Evaluation
+from mt_train.assemble.evaluations import Evaluations
 from mt_train.assemble.identity import refuse_other_data, tokenizer_digest
 from mt_train.assemble.isolation import check_isolation_if_asked
 from mt_train.assemble.matmul import describe_change, present_setting
@@ -30,6 +31,7 @@ from mt_train.assemble.report import about_run, describe_run
 from mt_train.assemble.samples import sample_writer
 from mt_train.assemble.saving import Saver
 from mt_train.assemble.stopping import Stopper
+from mt_train.assemble.subjects import live_subject
 from mt_train.assemble.summary import show_summary
 from mt_train.assemble.weights import base_files
 from mt_train.checkpoint.folder import COMPLETED
@@ -74,6 +76,8 @@ class Session:
         train_config = self.config.train
         self.description = Description(output if self.process.is_main else None)
         self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
+        make_subject = partial(live_subject, parts, data, engine, stop=stopper.wanted)
+        self.evaluations = Evaluations(parts, make_subject, output if self.process.is_main else None, self.total_steps)
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
@@ -106,7 +110,7 @@ class Session:
             self.parts,
             self.output,
             progress,
-            self.samples,
+            [file for file in (self.samples, self.evaluations) if file is not None],
             total_steps=self.total_steps,
             is_main=self.process.is_main,
             checkpoint=checkpoint,
@@ -153,6 +157,7 @@ class Session:
             recorder.finish()
             if self.samples is not None:
                 self.samples.close()
+            self.evaluations.close()
             self.description.write_end(COMPLETED if finished else "stopped", progress.step, outcome.stopped)
             show_summary(outcome, self.parts, self.data, self.total_steps)
         return outcome
@@ -178,7 +183,7 @@ class Session:
             self.events.send("on_before_optimizer_step", now.step)
 
         hooks = LoopHooks(
-            evaluate=None if evaluation is None else lambda: evaluation.figures(progress.step),
+            evaluate=None if evaluation is None else lambda: evaluation.figures(progress.step, progress.evaluated + 1),
             save=self.save if self.saver is not None else None,
             on_step_start=self._on_step_start,
             on_before_update=on_before_update,
@@ -219,16 +224,22 @@ class Session:
         self.events.send("on_step_start", now.step, epoch=now.position.epoch, batches=window.batches)
 
     def _evaluation(self) -> Evaluation | None:
-        """Return the evaluation; ``None`` where no rows are held out."""
-        if self.held_out is None:
+        """Return the evaluation; ``None`` where no rows are held out, and nothing else is asked."""
+        if not self._evaluates:
             return None
         longest, stop = self.config.model.options.max_seq_len, self.stopper.wanted
-        return Evaluation(self.engine, self.held_out, self.samples, self.events, longest=longest, stop=stop)
+        return Evaluation(
+            self.engine, self.held_out, self.samples, self.evaluations, self.events, longest=longest, stop=stop
+        )
+
+    @property
+    def _evaluates(self) -> bool:
+        return self.held_out is not None or bool(self.evaluations)
 
     def _context(self, step: int, **fields: Any) -> CallbackContext:
         fields |= {"model": self.engine.module.model, "weights": LiveWeights(self.engine), "config": self.raw}
         fields |= {"tokenizer": self.data.tokenizer}
-        fields |= {"total_steps": self.total_steps, "output": self.output, "evaluates": self.held_out is not None}
+        fields |= {"total_steps": self.total_steps, "output": self.output, "evaluates": self._evaluates}
         return CallbackContext(step=step, **fields)
 
     # ----------------------------------------------------------------------------------------------- checkpoints

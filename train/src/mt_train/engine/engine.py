@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from mt_core.adapters.base import Adapter
-from mt_core.nn import Batch
+from mt_core.nn import Batch, KVCache
 from mt_core.nn.batch import mean_of
 from mt_core.protocols import GradientTransform
 from mt_train.engine.averaging import Averaging, use_averaged_weights
@@ -30,7 +30,7 @@ from mt_train.engine.norms import settle_norm
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process, agree, all_reduce, redirect_prints
 from mt_train.engine.stages import UNUSED
-from mt_train.engine.step import Trained
+from mt_train.engine.step import Reader, Trained
 from mt_train.engine.transform import PreconditionedGradients, transformed_parameters
 
 
@@ -250,6 +250,24 @@ class Engine:
         self._engine.train()
         assert sums is not None, "an evaluation needs at least one batch on every rank"
         return self._evaluation(all_reduce(sums).tolist())
+
+    @torch.no_grad()
+    def read(self, batches: Sequence[Batch], reader: Reader, *cache: KVCache) -> None:
+        """Run batches as an evaluation does, and show ``reader`` what the head gets, on the ranks that have the head.
+
+        Every rank brings equally many. A ``cache`` is that of the model; a pipeline takes none.
+        """
+        self._engine.eval()
+        self.module.loss_head.reader = reader
+        try:
+            self._run(batches, *cache)
+        finally:
+            self.module.loss_head.reader = None
+            self._engine.train()
+
+    def _run(self, batches: Sequence[Batch], *cache: KVCache) -> None:
+        for batch in batches:
+            self._engine(batch.to(self.process.device), *cache)
 
     def _evaluation(self, values: Sequence[float]) -> dict[str, float]:
         metrics = {f"eval_{name}": value for name, value in self._metrics(values[2:]).items()}

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from mt_core.adapters.base import Adapter
 from mt_core.model_protocols import Objective
-from mt_core.nn import Batch
+from mt_core.nn import Batch, KVCache
 from mt_core.protocols import GradientTransform
 from mt_train.engine.build import DTYPES
 from mt_train.engine.engine import Engine, StepResult, StepSize
@@ -155,15 +155,19 @@ class PipelineEngine(Engine):
             if not agree(not stop()):
                 self._engine.train()
                 return None
-            # DeepSpeed would average over micro-batches, and broadcast a shape that it does not have: sums are ours
-            self._engine.eval_batch(
-                self.module.feed.fill(window), reduce_output=None, bcast_loss=False, num_micro_batches=len(window)
-            )
+            self._run(window)
             sums = self._sums(nothing)
             total = sums if total is None else total + sums
         self._engine.train()
         assert total is not None, "an evaluation needs at least one batch on every rank"
         return self._evaluation(total.tolist()[:-1])
+
+    def _run(self, batches: Sequence[Batch], *cache: KVCache) -> None:
+        assert not cache, "stages have no cache: texts are not generated in a pipeline"
+        # DeepSpeed would average over micro-batches, and broadcast a shape that it does not have: sums are ours
+        self._engine.eval_batch(
+            self.module.feed.fill(batches), reduce_output=None, bcast_loss=False, num_micro_batches=len(batches)
+        )
 
     # ------------------------------------------------------------------------------------------------------ parameters
 

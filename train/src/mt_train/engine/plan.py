@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mt_core.components import OptimizerComponent
 from mt_core.config.base import ZERO, Layout
 from mt_core.errors import ConfigError, Fault
+from mt_core.evaluation import EvaluationComponent
 from mt_core.plugins.host import Offer
 from mt_train.config.run import RunConfig
 from mt_train.engine import layout
@@ -62,6 +63,11 @@ class Plan:
     def forward_alone(self) -> bool:
         """Return whether a rank can run the model without the others: it has all weights, and whole rows."""
         return self.zero_stage < 3 and self.sequence == 1 and self.pipeline == 1
+
+    @property
+    def writes_texts(self) -> bool:
+        """Return whether ranks can generate: each has whole rows and all layers, though at ZeRO 3 only with the others."""
+        return self.sequence == 1 and self.pipeline == 1
 
     @property
     def overlaps(self) -> bool:
@@ -214,6 +220,10 @@ def _unsupported_faults(offer: Offer, plan: Plan, layouts: Set[Layout]) -> Itera
     if plan.device not in component.devices:
         problem = f"{component.name} does not run on {plan.device}; it runs on {', '.join(sorted(component.devices))}."
         yield Fault(key="", problem=problem)
+    if isinstance(component, EvaluationComponent) and "texts" in component.needs and not plan.writes_texts:
+        layout = "a pipeline" if plan.pipeline > 1 else "ranks that share rows"
+        problem = f"{component.name} needs texts, which {layout} cannot generate."
+        yield Fault(key="evaluations", problem=problem, fix="Leave it out, and evaluate checkpoints with mt-eval.")
     if form == "fused" and plan.micro_batches > 1:
         problem = f"{component.name} keeps no gradients, which {plan.micro_batches} micro-batches a step would be added up in."
         rows = plan.global_batch_size // plan.data_ranks

@@ -242,3 +242,8 @@ def share_text(text: str, *, source: int = 0) -> str:
         content = torch.empty(int(size.item()), dtype=torch.uint8, device=device)
     dist.broadcast(content, source)
     return bytes(content.tolist()).decode()
+
+
+def gather_texts(text: str) -> list[str]:
+    """The texts of all ranks, in their order, on every rank."""
+    return [share_text(text, source=source) for source in range(dist.get_world_size())]

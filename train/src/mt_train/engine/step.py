@@ -5,15 +5,20 @@ Shapes: B rows, T tokens, D model width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 from mt_core.model_protocols import Objective
-from mt_core.nn import Batch, TrainModel
+from mt_core.nn import Batch, KVCache, TrainModel
 
 MODEL_PREFIX = "model."
+
+
+Reader = Callable[[Tensor, nn.Module, Batch], None]
+"""Gets hidden states (B, T, D), the head and the batch, where the objective would make a loss of them."""
 
 
 class LossHead(nn.Module):
@@ -24,9 +29,15 @@ class LossHead(nn.Module):
         self.head = head
         self.objective = objective
         self.metric_names: tuple[str, ...] = ()
+        self.reader: Reader | None = None
+        """Takes the objective's place for a while; see ``Engine.read``."""
 
     def forward(self, hidden_BTD: Tensor, batch: Batch) -> tuple[Tensor, ...]:
         """(loss sum, token count, then sum and count of each metric): plain tensors, which ZeRO's hooks can follow."""
+        if self.reader is not None:
+            self.reader(hidden_BTD, self.head, batch)
+            nothing = hidden_BTD.new_zeros((), dtype=torch.float32)
+            return nothing, nothing
         sums = self.objective.loss(hidden_BTD, self.head, batch)
         self.metric_names = tuple(sums.metrics)
         pairs = [value for pair in sums.metrics.values() for value in pair]
@@ -41,9 +52,9 @@ class TrainStep(nn.Module):
         self.model = model
         self.loss_head = LossHead(model.head, objective)
 
-    def forward(self, batch: Batch) -> tuple[Tensor, ...]:
-        """See ``LossHead``."""
-        return self.loss_head(self.model(batch), batch)  # type: ignore[no-any-return]
+    def forward(self, batch: Batch, *cache: KVCache) -> tuple[Tensor, ...]:
+        """See ``LossHead``. A ``cache`` is for a reader that generates."""
+        return self.loss_head(self.model(batch, *cache), batch)  # type: ignore[no-any-return]
 
 
 class Trained(Protocol):

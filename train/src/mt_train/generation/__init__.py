@@ -1,6 +1,7 @@
 """Text from a trained model.
 
-To be read in this order: ``config`` (what can be asked), ``load``, ``prompts`` (text to ids), ``history`` and ``sampling``
-(logits to a token), ``choices``, ``decode`` and ``beams`` (prompts to tokens), ``text`` (tokens to text), ``generation``
-(what others call), then ``rows``, ``output``, ``progress`` and ``answers`` (files of prompts) and ``chat``.
+To be read in this order: ``mt_core.generation`` (what can be asked), ``history`` and ``sampling`` (logits to a token), ``choices``,
+``text`` (tokens to text), ``request`` (what a decoder is asked for, and a row on its way), ``forward`` (where the model runs), ``intake``
+(prompts into a cache), ``row_sampling``, ``decoder`` (rows join, step and leave), ``beams``, ``continuation`` (prompts to texts). What
+commands add is in ``mt_tools.generation``.
 """

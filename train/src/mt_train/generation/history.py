@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mt_train.generation.config import SamplingRules
+from mt_core.generation import SamplingRules
 
 NO_TOKEN = -1
 """Fills the start of a row that is shorter than another; no rule counts it."""

@@ -9,12 +9,13 @@ Shapes: B rows, T tokens so far, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf, isfinite
 
 import torch
 from torch import Generator, Tensor
 
 from mt_core.errors import MtError
-from mt_train.generation.config import SamplingRules
+from mt_core.generation import SamplingRules
 from mt_train.generation.history import History, adjust
 
 
@@ -68,14 +69,14 @@ def warp(logits_BV: Tensor, rules: SamplingRules) -> Tensor:
     return logits_BV if rules.typical_p is None else keep_typical(logits_BV, rules.typical_p)
 
 
-def choose(logits_BV: Tensor, history: History, rules: SamplingRules, generators: Sequence[Generator]) -> list[int]:
-    """The next token of each row. Row b draws from ``generators[b]`` alone, so its neighbours never change it."""
+def choose(
+    logits_BV: Tensor, history: History, rules: SamplingRules, generators: Sequence[Generator]
+) -> list[int | MtError]:
+    """The next token of each row, or why it has none. Row b draws from ``generators[b]`` alone, so its neighbours never change it."""
     logits_BV = adjust(logits_BV.float(), history, rules)
-    refuse_nothing(logits_BV)
-    if rules.draws:
-        return draw(warp(logits_BV, rules), generators)
-    tokens: list[int] = logits_BV.argmax(-1).tolist()
-    return tokens
+    faults = find_stuck_rows(logits_BV)
+    tokens = draw(warp(logits_BV, rules), generators) if rules.draws else logits_BV.argmax(-1).tolist()
+    return [faults.get(row, token) for row, token in enumerate(tokens)]
 
 
 def draw(logits_BV: Tensor, generators: Sequence[Generator]) -> list[int]:
@@ -91,10 +92,15 @@ def draw(logits_BV: Tensor, generators: Sequence[Generator]) -> list[int]:
     return tokens
 
 
-def refuse_nothing(logits_BV: Tensor) -> None:
-    """Raise ``MtError`` where no token can be chosen."""
+def find_stuck_rows(logits_BV: Tensor) -> dict[int, MtError]:
+    """Return the rows for which no token can be chosen, each with the reason."""
     highest_B = logits_BV.amax(-1)
-    if bool(highest_B.isneginf().any()):
-        raise MtError("the rules bar every token of the vocabulary; raise no_repeat_ngram or lower max_new_tokens")
-    if not bool(highest_B.isfinite().all()):
-        raise MtError("the model's logits are not finite numbers; its weights are broken, try an earlier checkpoint")
+    if bool(highest_B.isfinite().all()):
+        return {}
+    return {row: _fault(highest) for row, highest in enumerate(highest_B.tolist()) if not isfinite(highest)}
+
+
+def _fault(highest: float) -> MtError:
+    if highest == -inf:
+        return MtError("the rules bar every token of the vocabulary; raise no_repeat_ngram or lower max_new_tokens")
+    return MtError("the model's logits are not finite numbers; its weights are broken, try an earlier checkpoint")

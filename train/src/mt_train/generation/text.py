@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 from mt_core.protocols import Tokenizer
 
+Show = Callable[[str], None]
+
 REPLACEMENT = "\ufffd"
 """What a tokenizer decodes an incomplete character to."""
 
@@ -13,9 +15,7 @@ REPLACEMENT = "\ufffd"
 class TextStream:
     """Collects the tokens of one text. ``show`` gets each piece once it is certain; the pieces add up to ``text``."""
 
-    def __init__(
-        self, tokenizer: Tokenizer, *, stop: Sequence[str] = (), show: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, stop: Sequence[str] = (), show: Show | None = None) -> None:
         self._tokenizer = tokenizer
         self._stop = stop
         self._show = show

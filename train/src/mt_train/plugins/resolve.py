@@ -24,6 +24,7 @@ from mt_train.config.plain import check_plain
 from mt_train.config.run import SECTIONS, RunConfig, SlotRef
 from mt_train.config.secrets import secret_keys
 from mt_train.config.sections import LEVEL_VARIABLE, Level
+from mt_train.kinds import KEYS
 from mt_train.plugins.composition import Part, Uses, with_parts
 from mt_train.plugins.draft import Draft, Origins
 from mt_train.plugins.model_slot import fill_model, fit_vocabulary, locate_weights, tokenizer_beside_weights
@@ -201,10 +202,10 @@ def _find_parts(draft: Draft) -> None:
     for kind, place, reference in chosen:
         draft.parts[place] = parts_of(draft, draft.offers[place], reference.options, _key_of(kind, place))
     for kind, place, _ in chosen:
-        if kind.key not in _further_keys(draft.host):  # those are followed from who takes them
+        if kind.key in KEYS or kind.key not in _further_keys(draft.host):  # others are followed from who takes them
             draft.uses[place] = uses_of(draft, draft.offers[place], _key_of(kind, place))
     for key in _further_keys(draft.host):
-        if draft.values.get(key) and key not in draft.used:
+        if draft.values.get(key) and key not in draft.used and key not in KEYS:
             _refuse_unused(draft, key)
 
 

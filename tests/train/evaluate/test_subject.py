@@ -1,0 +1,64 @@
+"""One subject on every layout: the same answers, and training goes on as if nobody had asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+WORKER = "train/evaluate/layout_worker.py"
+Launch = Callable[..., dict[str, Any]]
+LAYOUTS: dict[str, dict[str, Any]] = {
+    **{f"zero{stage}": {"stage": stage} for stage in (0, 1, 2, 3)},
+    "pipeline": {"stage": "auto", "pipeline": 2, "micro": 2},
+    "sequence": {"stage": 1, "sequence": 2},
+    "sequence3": {"stage": 3, "sequence": 2},
+    "packed": {"stage": 1, "objective": "pretrain"},
+    "averaged": {"stage": 2, "optimizer": {"name": "schedule-free-adamw", "lr": 1e-2}},
+    "lora": {"stage": 3, "adapter": {"name": "lora", "rank": 4}},
+}
+DROPOUT = {"model": {"dropout": 0.1}}
+CASES = {name: {**case, "do": "untouched"} for name, case in LAYOUTS.items()}
+CASES |= {f"dropout-{name}": {**case, **DROPOUT} for name, case in CASES.items()}
+"""With dropout the weights of one process and two differ: the answers are compared without."""
+STOPPED = {
+    f"stopped-{name}": {**CASES[f"dropout-{name}"], "do": "stopped"}
+    for name in ("zero0", "zero3", "pipeline", "sequence")
+}
+WITHOUT_TEXTS = ("pipeline", "sequence", "sequence3")
+
+
+@pytest.fixture(scope="module")
+def one(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return launch(WORKER, 1, tmp_path_factory.mktemp("one"), CASES)
+
+
+@pytest.fixture(scope="module")
+def two(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return launch(WORKER, 2, tmp_path_factory.mktemp("two"), CASES | STOPPED)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_training_is_not_touched(one: dict[str, Any], two: dict[str, Any], name: str) -> None:
+    for found in (one[name], two[name]):
+        assert found["different"] == []
+        assert [figure is not None for figure in found["figures"]] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_gives_the_same_answers(one: dict[str, Any], two: dict[str, Any], name: str) -> None:
+    alone, shared = one[name], two[name]
+    np.testing.assert_allclose(
+        [each[0] for each in shared["answers"]], [each[0] for each in alone["answers"]], atol=1e-4
+    )
+    assert [each[1] for each in shared["answers"]] == [each[1] for each in alone["answers"]]
+    assert bool(alone["texts"]), "one process can always write"
+    assert shared["texts"] == ([] if name in WITHOUT_TEXTS else alone["texts"])
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_a_run_that_is_stopped_inside_an_evaluation_owes_it(two: dict[str, Any], name: str) -> None:
+    found = two[name]
+    assert found == {"different": [], "finished": False, "owed": True, "evaluated": 0}

@@ -1,0 +1,138 @@
+"""Tokens equal transformers' one by one, and a batch changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import LlamaForCausalLM
+
+from mt_conformance.forward import Numbers
+from mt_core.errors import UsageError
+from mt_core.generation import Generation, GenerationConfig, SamplingRules
+from mt_core.nn import Batch, KVCache, TrainModel
+from mt_plugin_llama.model import Llama
+from mt_train.generation.continuation import continue_prompts
+from mt_train.generation.forward import last_logits
+from mt_train.generation.loaded_model import LoadedModel
+
+GREEDY = SamplingRules(greedy=True)
+PROMPTS = st.lists(st.lists(st.integers(0, 96), min_size=1, max_size=12), min_size=2, max_size=5)
+
+
+def load(model: TrainModel, *eos_ids: int) -> LoadedModel:
+    return LoadedModel(model, Numbers(), 128, eos_ids)  # type: ignore[arg-type]
+
+
+def continued(
+    model: Llama,
+    prompts: Sequence[Sequence[int]],
+    rules: SamplingRules = GREEDY,
+    *,
+    most: int = 12,
+    eos: int = -1,
+    size: int = 8,
+) -> list[Generation]:
+    config = GenerationConfig(rules=rules, max_new_tokens=most, seed=7)
+    return continue_prompts(load(model, *([eos] if eos >= 0 else [])), prompts, config, batch_size=size)
+
+
+@pytest.mark.parametrize("length", [1, 2, 17])
+def test_greedy_output_equals_transformers_token_for_token(pair: tuple[Llama, LlamaForCausalLM], length: int) -> None:
+    ours, theirs = pair
+    prompt = torch.randint(0, 97, (1, length), generator=torch.Generator().manual_seed(length))
+    mask = torch.ones_like(prompt)
+    expected = theirs.generate(prompt, attention_mask=mask, max_new_tokens=40, do_sample=False, pad_token_id=0)
+    (found,) = continued(ours, [prompt[0].tolist()], most=40)
+    assert list(found.ids) == expected[0, length:].tolist()
+    assert found.finish == "length"
+
+
+def test_generation_ends_before_the_end_token_and_keeps_it_apart(pair: tuple[Llama, LlamaForCausalLM]) -> None:
+    (whole,) = continued(pair[0], [[3, 4]])
+    assert whole.end_id is None
+    (ended,) = continued(pair[0], [[3, 4]], eos=whole.ids[5])
+    assert ended.ids == whole.ids[: whole.ids.index(whole.ids[5])]
+    assert (ended.finish, ended.end_id) == ("eos", whole.ids[5])
+
+
+@settings(max_examples=15, deadline=None)
+@given(prompts=PROMPTS, size=st.integers(2, 8))
+def test_a_batch_gives_the_greedy_tokens_of_one_prompt_at_a_time(
+    pair: tuple[Llama, LlamaForCausalLM], prompts: list[list[int]], size: int
+) -> None:
+    assert continued(pair[0], prompts, size=size) == continued(pair[0], prompts, size=1)
+
+
+@settings(max_examples=15, deadline=None)
+@given(prompts=PROMPTS, eos=st.integers(0, 22), size=st.integers(2, 8))
+def test_a_batch_draws_the_tokens_of_one_prompt_at_a_time(
+    sharp_pair: tuple[Llama, LlamaForCausalLM], prompts: list[list[int]], eos: int, size: int
+) -> None:
+    prompts = [[token % 23 for token in prompt] for prompt in prompts]
+    rules = SamplingRules(
+        top_p=0.95, repetition_penalty=1.2, frequency_penalty=0.3, no_repeat_ngram=3, min_new_tokens=2
+    )
+    batch = continued(sharp_pair[0], prompts, rules, eos=eos, size=size)
+    assert batch == continued(sharp_pair[0], prompts, rules, eos=eos, size=1)
+
+
+def test_positions_begin_at_zero_with_the_first_real_token(pair: tuple[Llama, LlamaForCausalLM]) -> None:
+    seen: list[list[list[int]]] = []
+
+    def watched(model: TrainModel, batch: Batch, cache: KVCache) -> torch.Tensor:
+        seen.append(sorted(batch.positions.tolist()))
+        return last_logits(model, batch, cache)
+
+    config = GenerationConfig(rules=GREEDY, max_new_tokens=3)
+    continue_prompts(load(pair[0]), [[1, 2, 3, 4], [5, 6]], config, batch_size=2, forward=watched)
+    assert seen == [[[0, 0, 0, 1], [0, 1, 2, 3]], [[2], [4]], [[3], [5]]]
+
+
+def test_the_indices_decide_what_is_drawn(sharp_pair: tuple[Llama, LlamaForCausalLM]) -> None:
+    loaded, config = load(sharp_pair[0]), GenerationConfig(max_new_tokens=12, seed=1)
+    first, second = continue_prompts(loaded, [[5], [5]], config, batch_size=2)
+    assert first != second
+    assert continue_prompts(loaded, [[5], [5]], config, batch_size=2, indices=[1, 0]) == [second, first]
+    assert continue_prompts(loaded, [[5], [5]], config, batch_size=1, indices=[0, 0]) == [first, first]
+    other = GenerationConfig(max_new_tokens=12, seed=2)
+    assert continue_prompts(loaded, [[5]], other, batch_size=1) != [first]
+
+
+def test_a_prompt_without_room_is_refused_before_anything_is_generated(pair: tuple[Llama, LlamaForCausalLM]) -> None:
+    def never(*_: object) -> torch.Tensor:
+        raise AssertionError("nothing may run")
+
+    for prompts, message in [([[1], [2] * 128], "the prompt has 128 tokens"), ([[1], []], "the prompt has no tokens")]:
+        with pytest.raises(UsageError, match=message):
+            continue_prompts(load(pair[0]), prompts, GenerationConfig(), batch_size=2, forward=never)
+
+
+@pytest.mark.parametrize(
+    "rules", [GREEDY, SamplingRules(top_k=20), SamplingRules(num_beams=3)], ids=["greedy", "drawn", "beams"]
+)
+def test_everything_that_is_computed_goes_through_one_function(
+    pair: tuple[Llama, LlamaForCausalLM], rules: SamplingRules
+) -> None:
+    """A caller may run other forwards between them, as ZeRO 3 needs where another rank is not done."""
+    calls = {"forward": 0, "model": 0, "head": 0}
+    model = pair[0]
+
+    def counted(model: TrainModel, batch: Batch, cache: KVCache) -> torch.Tensor:
+        calls["forward"] += 1
+        return last_logits(model, batch, cache)
+
+    hooks = [
+        model.register_forward_hook(lambda *_: calls.update(model=calls["model"] + 1)),
+        model.head.register_forward_hook(lambda *_: calls.update(head=calls["head"] + 1)),
+    ]
+    prompts = [list(range(40)), list(range(30)), [3]]
+    continue_prompts(
+        load(model), prompts, GenerationConfig(rules=rules, max_new_tokens=5), batch_size=2, forward=counted
+    )
+    for hook in hooks:
+        hook.remove()
+    assert calls["forward"] == calls["model"] == calls["head"] > 5

@@ -1,0 +1,142 @@
+"""The evaluations that a run names: those that are due at a step, and their lines in ``evaluations.jsonl``."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mt_core.config.base import MtConfig
+from mt_core.errors import ComponentError, MtError, describe_error
+from mt_core.evaluation import Evaluation, EvaluationConfig, Findings
+from mt_core.tracking.step_lines import StepLines
+from mt_train.assemble.parts import Parts
+from mt_train.engine.processes import share_text
+from mt_train.evaluate.paper import PaperSubject
+from mt_train.evaluate.subject import LiveSubject, LoadedSubject
+
+FILE = "evaluations.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Findings of one evaluation, with what they took."""
+
+    name: str
+    findings: Findings
+    seconds: float
+    requests: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """The content of a line, but for the step."""
+        found = self.findings
+        content = {
+            "evaluation": self.name,
+            "figures": dict(found.figures),
+            "groups": {name: dict(figures) for name, figures in found.groups.items()},
+            "signatures": dict(found.signatures),
+            "notes": list(found.notes),
+        }
+        return {**content, "seconds": round(self.seconds, 3), "requests": self.requests}
+
+
+def ask(name: str, evaluation: Evaluation, subject: LoadedSubject | PaperSubject) -> Answer:
+    """Run one evaluation. Raises ``ComponentError`` that names it, for what is no ``MtError``."""
+    began, before = time.perf_counter(), subject.requests
+    try:
+        findings = evaluation.run(subject)
+    except MtError:
+        raise
+    except Exception as error:  # a plugin's code may raise anything; whose it is has to be said
+        raise ComponentError(
+            f"evaluation {name} ({type(evaluation).__module__}) failed: {describe_error(error)} (--debug shows where)"
+        ) from error
+    if not isinstance(findings, Findings):
+        raise ComponentError(
+            f"evaluation {name} ({type(evaluation).__module__}) gives {type(findings).__name__}; run() returns mt_core.evaluation.Findings"
+        )
+    return Answer(
+        name=name,
+        findings=findings,
+        seconds=time.perf_counter() - began,
+        requests=subject.requests - before,
+    )
+
+
+def record_name(name: str) -> str:
+    """Return the name of an evaluation as its figures have it in a record."""
+    return f"eval_{name.rpartition('/')[2].replace('-', '_')}"
+
+
+class Evaluations:
+    """Evaluations of a run, by name. ``folder`` is the run's on the rank that writes."""
+
+    def __init__(
+        self, parts: Parts, make_subject: Callable[[], LiveSubject], folder: Path | None, total_steps: int
+    ) -> None:
+        self._make_subject = make_subject
+        self._built = parts.evaluations()
+        self._every = {each.name: _every(each.options) for each in parts.named_evaluations}
+        self._file = None if folder is None else StepLines(folder / FILE)
+        self._total_steps = total_steps
+
+    def __bool__(self) -> bool:
+        return bool(self._built)
+
+    @cached_property
+    def subject(self) -> LiveSubject:
+        """The run's model; it is made for the first that asks, since a run without evaluations needs none."""
+        return self._make_subject()
+
+    def cut_back(self, step: int) -> None:
+        """Drop what was written after ``step``."""
+        if self._file is not None:
+            self._file.cut_back(step)
+
+    def figures(self, step: int, number: int) -> dict[str, float]:
+        """Return the figures of those that are due at the ``number``-th evaluation of the run; all are after its last step. Collective.
+
+        Raises ``EvaluationStopped`` when a wish to stop came first; then nothing is written. Raises ``ComponentError`` for a figure that
+        two of them give.
+        """
+        names = [name for name in self._built if number % self._every[name] == 0 or step == self._total_steps]
+        answers = [ask(name, self._built[name], self.subject) for name in names]
+        if self._file is not None:
+            self._file.append({"step": step, **answer.as_dict()} for answer in answers)
+        figures: dict[str, float] = {}
+        for answer in answers:
+            prefix = record_name(answer.name)
+            own = {f"{prefix}_{name}": value for name, value in answer.findings.figures.items()}
+            refuse_twice(f"evaluation {answer.name}", own, figures)
+            figures |= own
+        return share_figures(figures)
+
+    def close(self) -> None:
+        """Write what could not be written so far."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _every(options: MtConfig) -> int:
+    assert isinstance(options, EvaluationConfig), "EvaluationComponent refuses any other config"
+    return options.every
+
+
+def refuse_twice(whose: str, figures: Mapping[str, float], known: Mapping[str, float]) -> None:
+    """Raise ``ComponentError`` for a figure that the record of this evaluation has already."""
+    if twice := sorted(figures.keys() & known.keys()):
+        raise ComponentError(
+            f"{whose} gives {', '.join(twice)}, which the evaluation has already; name one of them otherwise, or leave it out"
+        )
+
+
+def share_figures(figures: Mapping[str, float]) -> dict[str, float]:
+    """Return the figures of rank 0 on every rank, which all decide by. Collective."""
+    content: dict[str, float] = json.loads(
+        share_text(json.dumps({name: float(value) for name, value in figures.items()}))
+    )
+    return content

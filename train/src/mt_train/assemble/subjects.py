@@ -1,0 +1,67 @@
+"""Subjects of evaluations: a loaded model, or the one of a run, with what encodes rows as the run does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+
+from mt_core.errors import DataError
+from mt_core.protocols import Row, Sample, Tokenizer
+from mt_train.assemble.data import RunData, build_tokenizer, encoding_of
+from mt_train.assemble.load import end_tokens
+from mt_train.assemble.parts import Parts
+from mt_train.data.encoding import encode
+from mt_train.data.stream.reader import RowsInMemory
+from mt_train.data.templates import build_template
+from mt_train.engine.engine import Engine
+from mt_train.evaluate.paper import Encode, PaperSubject
+from mt_train.evaluate.subject import LiveSubject, LoadedSubject
+from mt_train.generation.loaded_model import LoadedModel
+
+
+def loaded_subject(parts: Parts, loaded: LoadedModel, *, batch_size: int | None = None) -> LoadedSubject:
+    """Return the subject of a model that was loaded; ``batch_size`` defaults to that of the run's evaluations."""
+    template = loaded.template or build_template(loaded.tokenizer, parts.config.data)
+    size = batch_size or parts.config.eval.batch_size or parts.config.train.rows_at_a_time
+    return LoadedSubject(loaded, template, encoder(parts, loaded.tokenizer), batch_size=size)
+
+
+def live_subject(parts: Parts, data: RunData, engine: Engine, *, stop: Callable[[], bool]) -> LiveSubject:
+    """Return the subject of a run; it says ``EvaluationStopped`` after a wish to ``stop``."""
+    config, tokenizer = parts.config, data.tokenizer
+    options, template = config.model.options, build_template(tokenizer, config.data)
+    eos_ids = end_tokens(tokenizer, parts.weights_path, options.vocab_size)
+    loaded = LoadedModel(engine.module.model, tokenizer, options.max_seq_len, eos_ids, template)
+    size = config.eval.batch_size or engine.plan.micro_batch_size
+    return LiveSubject(engine, loaded, template, encoder(parts, tokenizer), batch_size=size, stop=stop)
+
+
+def paper_subject(parts: Parts) -> PaperSubject:
+    """Return a subject that counts what is asked of a model, which is not loaded."""
+    tokenizer, options = build_tokenizer(parts), parts.config.model.options
+    return PaperSubject(
+        tokenizer,
+        build_template(tokenizer, parts.config.data),
+        encoder(parts, tokenizer),
+        max_seq_len=options.max_seq_len,
+        eos_ids=end_tokens(tokenizer, parts.weights_path, options.vocab_size),
+    )
+
+
+def encoder(parts: Parts, tokenizer: Tokenizer) -> Encode:
+    """Return what makes samples of rows as the run does. It raises ``DataError`` for a row that a run would leave out."""
+    rules_of = cache(lambda: encoding_of(parts, tokenizer))
+
+    def encode_rows(rows: Iterable[Row]) -> list[Sample]:
+        objective, rules = rules_of()
+        listed = list(rows)
+        samples = encode(RowsInMemory(listed), range(len(listed)), objective, rules)
+        report = samples.report
+        if report.rows_kept < report.rows_read:
+            reasons = "; ".join(f"{count} × {reason}" for reason, count in report.rows_dropped.items())
+            raise DataError(
+                f"{report.rows_read - report.rows_kept} of {report.rows_read} rows cannot be evaluated: {reasons}"
+            )
+        return list(samples)
+
+    return encode_rows

@@ -1,0 +1,194 @@
+"""Texts after prompts, which are ids: end tokens, stop texts, choices, the room in the model, and the decoder that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mt_core.errors import UsageError
+from mt_core.generation import Finish, Generation, GenerationConfig
+from mt_core.protocols import Template, Tokenizer
+from mt_train.generation.beams import search
+from mt_train.generation.choices import Choices
+from mt_train.generation.decoder import Decoder
+from mt_train.generation.forward import Forward, last_logits
+from mt_train.generation.loaded_model import LoadedModel
+from mt_train.generation.request import Produced, Request
+from mt_train.generation.text import Show, TextStream
+
+
+def continue_prompts(
+    loaded: LoadedModel,
+    prompts: Sequence[Sequence[int]],
+    config: GenerationConfig,
+    *,
+    batch_size: int,
+    indices: Sequence[int] | None = None,
+    template: Template | None = None,
+    forward: Forward = last_logits,
+) -> list[Generation]:
+    """Continue prompts of ids, at most ``batch_size`` at a time; where one ends the next begins.
+
+    ``indices`` (0, 1, … by default) and ``config.seed`` decide what each draws, so that ``batch_size`` changes the speed and no text.
+    With a ``template`` texts end as its turns do, too. Everything that is computed with the model goes through ``forward``. The model
+    is in evaluation mode afterwards. Raises ``UsageError`` for a prompt that has no room, before anything is generated.
+    """
+    continuer = Continuer(loaded, config, template, forward=forward)
+    wanted = dict(enumerate(prompts))
+    places = list(range(len(prompts)) if indices is None else indices)
+    found = dict(continuer.run(wanted, batch_size=batch_size, indices=places))
+    return [found[place] for place in wanted]
+
+
+def check_room(loaded: LoadedModel, prompt: Sequence[int]) -> int:
+    """Return how many tokens the context has after a prompt. Raises ``UsageError`` where there is no prompt, or none."""
+    if not prompt:
+        raise UsageError("the prompt has no tokens; give some text to continue, for instance --prompt 'The '")
+    if len(prompt) >= loaded.max_seq_len:
+        raise UsageError(
+            f"the prompt has {len(prompt)} tokens, and the model takes {loaded.max_seq_len} with the new ones; shorten it"
+        )
+    return loaded.max_seq_len - len(prompt)
+
+
+class Continuer:
+    """Continues prompts by one config. With a ``template`` they may be conversations, and end as its turns do."""
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        config: GenerationConfig,
+        template: Template | None = None,
+        *,
+        forward: Forward = last_logits,
+    ) -> None:
+        self._loaded, self._config, self._forward = loaded, config, forward
+        self._choices = _build_choices(loaded, config) if config.choices else None
+        self._end_ids = (*loaded.eos_ids, *_special(config.stop, loaded.tokenizer))
+        self._stop = config.stop
+        if template is not None:
+            self._end_ids = (*self._end_ids, *template.stop_ids)
+            self._stop = (*config.stop, *([template.stop_text] if template.stop_text else []))
+
+    def room(self, prompt: Sequence[int]) -> int:
+        """Tokens that the context has after a prompt. Raises ``UsageError`` where there is none, or a choice would not fit."""
+        room = check_room(self._loaded, prompt)
+        if self._choices is not None and room < self._choices.longest:
+            raise UsageError(
+                f"the prompt has {len(prompt)} tokens and the longest choice {self._choices.longest} with its end, and the"
+                f" model takes {self._loaded.max_seq_len} in all; shorten one of them"
+            )
+        return room
+
+    def run(
+        self, prompts: Mapping[int, Sequence[int]], *, batch_size: int, indices: Sequence[int] | None = None
+    ) -> Iterator[tuple[int, Generation]]:
+        """Yield each prompt's key and text, as soon as it has ended. ``indices``, or else the keys, decide what is drawn."""
+        for prompt in prompts.values():
+            self.room(prompt)
+        keyed = zip(prompts.items(), prompts if indices is None else indices, strict=True)
+        if self._config.rules.num_beams > 1:
+            for (key, prompt), _ in keyed:  # the beams of one prompt are a batch already
+                yield key, self._search(prompt)
+            return
+        decoder = Decoder(self._loaded, max_rows=batch_size, forward=self._forward)
+        keys, parts = {}, {}
+        for (key, prompt), index in keyed:
+            number = decoder.add(self._request(prompt, index))
+            keys[number], parts[number] = key, _Parts()
+        while decoder.busy:
+            for produced in decoder.step():
+                parts[produced.number].add(produced)
+                if produced.is_last:
+                    yield keys[produced.number], parts.pop(produced.number).generation()
+
+    def stream(self, prompt: Sequence[int], index: int, show: Show) -> Generation:
+        """Continue one prompt; ``show`` gets the text piece by piece as soon as it is certain."""
+        self.room(prompt)
+        if self._config.rules.num_beams > 1:
+            found = self._search(prompt)
+            show(found.text)
+            return found
+        decoder, parts = Decoder(self._loaded, max_rows=1, forward=self._forward), _Parts()
+        decoder.add(self._request(prompt, index, streams=True))
+        while decoder.busy:
+            for produced in decoder.step():
+                parts.add(produced)
+                if produced.text:
+                    show(produced.text)
+        return parts.generation()
+
+    def _request(self, prompt: Sequence[int], index: int, *, streams: bool = False) -> Request:
+        return Request(
+            ids=prompt,
+            rules=self._config.rules,
+            most=self._config.max_new_tokens,
+            stop=self._stop,
+            choices=self._choices,
+            end_ids=self._end_ids,
+            seed=self._config.seed,
+            index=index,
+            top_logprobs=0 if self._config.logprobs else None,
+            streams=streams,
+        )
+
+    def _search(self, prompt: Sequence[int]) -> Generation:
+        room, wished = self.room(prompt), self._config.max_new_tokens
+        found = search(
+            self._loaded.model,
+            prompt,
+            min(room, wished),
+            rules=self._config.rules,
+            end_ids=self._end_ids,
+            choices=self._choices,
+            forward=self._forward,
+        )
+        stream = TextStream(self._loaded.tokenizer, stop=self._stop)
+        for token in found.tokens:
+            stream.push(token)
+        chosen = None if self._choices is None else self._choices.string(found.tokens)
+        finish: Finish = "eos" if found.end_id is not None else "context" if room < wished else "length"
+        logprobs = tuple(found.logprobs) if self._config.logprobs else ()
+        return Generation(
+            stream.close() if chosen is None else chosen, tuple(found.tokens), finish, found.end_id, logprobs
+        )
+
+
+@dataclass
+class _Parts:
+    """A text as it grows. Raises what its row failed by."""
+
+    text: str = ""
+    produced: list[Produced] = field(default_factory=list)
+
+    def add(self, produced: Produced) -> None:
+        if produced.error is not None:
+            raise produced.error
+        self.text += produced.text
+        self.produced.append(produced)
+
+    def generation(self) -> Generation:
+        finish = self.produced[-1].finish
+        assert finish is not None, "a text is put together once it has ended"
+        ids = [each.token for each in self.produced]
+        end_id = ids.pop() if finish == "eos" else None
+        logprobs = tuple(each.logprob for each in self.produced if each.logprob is not None)
+        return Generation(self.text, tuple(ids), finish, end_id, logprobs)
+
+
+def _build_choices(loaded: LoadedModel, config: GenerationConfig) -> Choices:
+    if not loaded.eos_ids:
+        raise UsageError("the tokenizer has no end token, which has to follow a choice; name it (tokenizer.eos_token)")
+    choices = Choices(config.choices, loaded.tokenizer, loaded.eos_ids[0])
+    if choices.longest > config.max_new_tokens:
+        raise UsageError(
+            f"the longest choice has {choices.longest} tokens with its end, and max_new_tokens is"
+            f" {config.max_new_tokens}; set it to {choices.longest} or more"
+        )
+    return choices
+
+
+def _special(stop: Sequence[str], tokenizer: Tokenizer) -> list[int]:
+    """Stop texts that are special tokens (``<|eot_id|>``): these give no text in which they could be found."""
+    ids = [tokenizer.encode(word) for word in stop]
+    return [tokens[0] for tokens in ids if len(tokens) == 1 and not tokenizer.decode(tokens)]

@@ -1,0 +1,130 @@
+"""Prompts on their way into a cache: in pieces, and what several of them begin with only once.
+
+Shapes: B rows, T tokens of the longest row, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from mt_core.nn import KVCache, TrainModel
+from mt_train.generation.forward import Forward, make_batch
+from mt_train.generation.request import Row
+
+LEAST_SHARED = 16
+"""Tokens with which several prompts begin that are worth a forward of their own."""
+
+Prompt = tuple[int, ...]
+
+
+class Intake:
+    """Rows that are taken in together. Shorter prompts are padded on the left; equal ones are one row until the end.
+
+    What all begin with is computed in one row, which becomes the beginning of all.
+    """
+
+    def __init__(self, rows: Sequence[Row], device: torch.device, *, whole: bool = False, exact: bool = False) -> None:
+        """``whole`` forbids pieces, for models whose rows are of one length; ``exact`` allocates nothing ahead."""
+        self.rows = list(rows)
+        self.wanted = [True] * len(rows)
+        """Whether each row is still asked for."""
+        self._device, self._whole = device, whole
+        self._prompts = distinct_prompts(rows)
+        self.places = len(rows) * max(map(len, self._prompts))
+        """Places (rows times tokens) of a cache that all rows take together."""
+        self._most_places = self.places if exact else None
+        shared = 0 if whole else count_shared(self._prompts)
+        self._begin(shared)
+
+    def drop(self, number: int) -> None:
+        """Want the row of this number no more, if it is here."""
+        self.wanted = [wanted and row.number != number for row, wanted in zip(self.rows, self.wanted, strict=True)]
+
+    def take(self, model: TrainModel, forward: Forward, tokens: int) -> Tensor | None:
+        """One forward over ``tokens`` tokens of all rows together, about. After the last one, the (B, V) logits behind each prompt."""
+        ids_BT, positions_BT = self._sheets[0]
+        size = ids_BT.shape[1] if self._whole else max(1, tokens // len(ids_BT))
+        logits_BV = forward(model, make_batch(ids_BT[:, :size], positions_BT[:, :size]), self.cache)
+        if size < ids_BT.shape[1]:
+            self._sheets[0] = ids_BT[:, size:], positions_BT[:, size:]
+            return None
+        del self._sheets[0]
+        if self._sheets:
+            self._spread()
+            return None
+        if len(self._prompts) == len(self.rows):
+            return logits_BV
+        places = {prompt: place for place, prompt in enumerate(self._prompts)}
+        rows_B = torch.tensor([places[tuple(row.request.ids)] for row in self.rows], device=self._device)
+        self.cache.select(rows_B)
+        return logits_BV[rows_B]
+
+    def _begin(self, shared: int) -> None:
+        longest = max(map(len, self._prompts))
+        self._padding = [longest - len(prompt) for prompt in self._prompts]
+        padded = not shared and any(self._padding)
+        self.cache = KVCache(
+            torch.tensor(self._padding, device=self._device) if padded else None, places=self._most_places
+        )
+        rest = self._sheet(self._prompts, self._padding, shared)
+        self._sheets = [self._sheet([self._prompts[0][:shared]], [0], 0), rest] if shared else [rest]
+
+    def _spread(self) -> None:
+        if self.cache.trims or not any(self._padding):
+            self.cache.spread(torch.tensor(self._padding, device=self._device))
+        else:  # a state that cannot be moved in its row
+            self._begin(0)
+
+    def _sheet(self, prompts: Sequence[Prompt], padding: Sequence[int], start: int) -> tuple[Tensor, Tensor]:
+        """(B, T) ids and positions from the column ``start`` on."""
+        ids_BT = torch.tensor([[0] * pad + list(prompt) for pad, prompt in zip(padding, prompts, strict=True)])
+        positions_BT = (torch.arange(ids_BT.shape[1]) - torch.tensor(padding)[:, None]).clamp(min=0)
+        return ids_BT[:, start:].to(self._device), positions_BT[:, start:].to(self._device)
+
+
+def plan_intakes(rows: Sequence[Row], tokens: int) -> list[list[Row]]:
+    """Divide rows into those that are taken in together: with a shared beginning, or about as long, and not above ``tokens`` tokens."""
+    beginnings: dict[Prompt, list[Row]] = {}
+    for row in rows:
+        beginnings.setdefault(tuple(row.request.ids[:LEAST_SHARED]), []).append(row)
+    planned, others = [], []
+    for alike in beginnings.values():
+        apart = _by_length(alike, tokens)
+        if count_tokens(alike) < sum(map(count_tokens, apart)):
+            planned.append(alike)
+        else:
+            others += alike
+    return [*planned, *_by_length(others, tokens)]
+
+
+def _by_length(rows: Sequence[Row], tokens: int) -> list[list[Row]]:
+    groups: list[list[Row]] = []
+    for row in sorted(rows, key=lambda row: (len(row.request.ids), row.request.ids)):
+        if groups and count_tokens([*groups[-1], row]) <= tokens:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return groups
+
+
+def count_tokens(rows: Sequence[Row]) -> int:
+    """Return over how many tokens the model is run to take rows in together."""
+    prompts = distinct_prompts(rows)
+    shared = count_shared(prompts)
+    return shared + len(prompts) * (max(map(len, prompts)) - shared)
+
+
+def count_shared(prompts: Sequence[Prompt]) -> int:
+    """Return how many tokens all prompts begin with, or 0 where it is not worth while: padding must fit into them."""
+    first, last = min(prompts), max(prompts)
+    end = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    padding = max(map(len, prompts)) - min(map(len, prompts))
+    return end if len(prompts) > 1 and end >= max(LEAST_SHARED, padding) else 0
+
+
+def distinct_prompts(rows: Sequence[Row]) -> list[Prompt]:
+    """Return each prompt once."""
+    return list(dict.fromkeys(tuple(row.request.ids) for row in rows))

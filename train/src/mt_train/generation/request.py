@@ -1,0 +1,116 @@
+"""What a decoder is asked for, what it produces, and what it knows of a row in between."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import Generator
+
+from mt_core.errors import MtError
+from mt_core.generation import Finish, SamplingRules
+from mt_core.protocols import Tokenizer
+from mt_train.generation.choices import Choices
+from mt_train.generation.text import TextStream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A prompt, and everything that decides about the text after it, beside the model."""
+
+    ids: Sequence[int]
+    """The prompt; one token at least."""
+    rules: SamplingRules = field(default_factory=SamplingRules)
+    """One beam: a search is no row of a batch (``beams``)."""
+    most: int = 128
+    """New tokens at most; what the model takes in all bounds them, too."""
+    stop: tuple[str, ...] = ()
+    """The text ends before any of these."""
+    choices: Choices | None = None
+    """The text is one of these."""
+    end_ids: tuple[int, ...] = ()
+    """The text ends at any of these tokens, which is no part of it."""
+    seed: int = 0
+    index: int = 0
+    """With ``seed`` it decides what is drawn."""
+    top_logprobs: int | None = None
+    """Log-probabilities (nats, under the model itself) of each token and of so many of the likeliest; ``None`` for none."""
+    streams: bool = False
+    """Whether ``Produced.text`` grows token by token, or comes as a whole with the last one, which costs less."""
+
+
+@dataclass(frozen=True)
+class Produced:
+    """One token of one row."""
+
+    number: int
+    """Of the request, as ``add`` returned it."""
+    token: int
+    """The last one may be an end token."""
+    text: str
+    """Characters that have become certain; those of all tokens add up to the text."""
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
+    """The likeliest tokens with their log-probabilities, likeliest first."""
+    finish: Finish | None = None
+    """Why the text ended, with its last token."""
+    error: MtError | None = None
+    """Why the row has no token and is gone: its rules bar all of them, or its logits are no numbers."""
+
+    @property
+    def is_last(self) -> bool:
+        """Return whether nothing follows."""
+        return self.finish is not None or self.error is not None
+
+
+class Row:
+    """A request on its way: what is new after the prompt, and the text that it makes."""
+
+    def __init__(self, number: int, request: Request, tokenizer: Tokenizer, longest: int) -> None:
+        self.number, self.request = number, request
+        self.room = longest - len(request.ids)
+        self.most = min(request.most, self.room)
+        self.generator = prompt_generator(request.seed, request.index)
+        self.new: list[int] = []
+        self._pieces: list[str] = []
+        streams = request.streams and request.choices is None
+        self._stream = TextStream(tokenizer, stop=request.stop, show=self._pieces.append if streams else None)
+
+    @property
+    def longest(self) -> int:
+        """Tokens that the model sees at most: the last new one is not given to it."""
+        return len(self.request.ids) + self.most - 1
+
+    def take(
+        self, token: int, logprob: float | None, top: tuple[tuple[int, float], ...], error: MtError | None
+    ) -> Produced:
+        """One more token, and what it does to the text; an end token is not kept."""
+        finish = None if error is not None else self._finish(token)
+        if finish is not None:
+            text = self._stream.close()
+            if self.request.choices is not None:
+                chosen = self.request.choices.string(self.new)
+                assert chosen is not None, f"{self.new} is none of the choices"
+                text = chosen  # a tokenizer may decode its tokens to something a little different
+            if not self.request.streams or self.request.choices is not None:
+                self._pieces.append(text)
+        produced = Produced(self.number, token, "".join(self._pieces), logprob, top, finish, error)
+        self._pieces.clear()
+        return produced
+
+    def _finish(self, token: int) -> Finish | None:
+        if token in self.request.end_ids:
+            return "eos"
+        self.new.append(token)
+        if self._stream.push(token):
+            return "stop"
+        if len(self.new) < self.most:
+            return None
+        return "context" if self.room < self.request.most else "length"
+
+
+def prompt_generator(seed: int, index: int) -> Generator:
+    """The generator of one prompt, the same in every batch and on every device."""
+    digest = hashlib.sha256(f"{seed}:{index}".encode()).digest()
+    return Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)

@@ -1,0 +1,23 @@
+"""Kinds that mt-train brings: what a run may name beside the kinds of the core, and the trainer itself takes."""
+
+from __future__ import annotations
+
+from mt_core.evaluation import EvaluationComponent
+from mt_core.kinds import Kind
+
+KINDS = (
+    Kind(
+        name="evaluation",
+        hook="mt_evaluations",
+        offers=EvaluationComponent,
+        slot="many",
+        key="evaluations",
+        given=("split",),
+        returns="mt_core.evaluation:Evaluation",
+        template="mt_train:templates/evaluation",
+        conformance="mt_conformance:BaseEvaluationConformance",
+        summary="questions to a model, while it is trained and afterwards, and figures of its answers",
+    ),
+)
+KEYS = frozenset(kind.key for kind in KINDS)
+"""Keys of a run that count without a component that takes them."""
