@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mt_core.errors import UsageError
+from mt_core.generation import GenerationConfig, SamplingRules
 from mt_tools.generation.chat import Chat
 from mt_tools.generation.generate import generate
-from mt_train.generation.config import GenerationConfig, SamplingRules
 from mt_train.generation.loaded_model import LoadedModel
 
 TEMPLATE = (

@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 
 from mt_core import RopeScaling
 from mt_core.errors import UsageError
+from mt_core.generation import GenerationConfig, SamplingRules
+from mt_core.nn import Batch
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
 from mt_plugin_standard.tokenizers.byte import ByteTokenizer
+from mt_tools import generate as public_generate
 from mt_tools.generation.generate import generate
 from mt_tools.generation.prompts import template_of
 from mt_train.config.sections import DataConfig
 from mt_train.data.templates import build_template
-from mt_train.generation.config import GenerationConfig, SamplingRules
 from mt_train.generation.loaded_model import LoadedModel
 
 GREEDY = SamplingRules(greedy=True)
@@ -134,3 +136,28 @@ def test_a_fault_names_the_prompt(loaded: LoadedModel) -> None:
         generate(loaded, ["a", "x" * 130])
     with pytest.raises(UsageError, match="batch_size must be from 1 to 100,000 prompts"):
         generate(loaded, ["a"], batch_size=0)
+
+
+def test_an_answer_says_how_likely_its_tokens_were_and_how_it_ended(loaded: LoadedModel) -> None:
+    (free,) = generate(loaded, "ab", GenerationConfig(rules=GREEDY, max_new_tokens=10))
+    assert (free.end_id, free.logprobs) == (None, ())
+    ended = LoadedModel(loaded.model, loaded.tokenizer, 128, (free.ids[3],))
+    for rules in (GREEDY, SamplingRules(num_beams=2), SamplingRules(temperature=0.5)):
+        (found,) = public_generate(
+            ended,
+            ["ab"],
+            max_new_tokens=10,
+            logprobs=True,
+            **{key: value for key, value in vars(rules).items() if value != getattr(SamplingRules(), key)},
+        )
+        ids = [*loaded.tokenizer.encode("ab")]
+        ids = [loaded.tokenizer.bos_id, *ids] if loaded.tokenizer.bos_id is not None else ids
+        new = [*found.ids, *([found.end_id] if found.end_id is not None else [])]
+        assert (found.finish == "eos") == (found.end_id == free.ids[3])
+        rows = torch.tensor([[*ids, *new]])
+        zeros = torch.zeros_like(rows)
+        with torch.inference_mode():
+            hidden = loaded.model(Batch(rows, zeros, torch.arange(rows.shape[1])[None], zeros))
+            log = loaded.model.head(hidden)[0].log_softmax(-1)[len(ids) - 1 :]
+        wanted = [float(each[token]) for each, token in zip(log, new, strict=False)]
+        assert list(found.logprobs) == pytest.approx(wanted, abs=1e-5)

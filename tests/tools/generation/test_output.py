@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from mt_core.errors import DataError, OutputError, UsageError
+from mt_core.generation import GenerationConfig, SamplingRules
 from mt_tools.generation.answers import answer
 from mt_tools.generation.generate import generate
 from mt_tools.generation.output import Output, settings_file
 from mt_tools.generation.progress import EVERY_SECONDS, Progress
 from mt_tools.generation.rows import read_rows
-from mt_train.generation.config import GenerationConfig, SamplingRules
 from mt_train.generation.loaded_model import LoadedModel
 
 WISHES = GenerationConfig(rules=SamplingRules(top_p=0.9), max_new_tokens=6, seed=3)

@@ -95,6 +95,7 @@ def write_run(
     config: dict[str, Any] | None = None,
     about: dict[str, Any] | None = None,
     samples: list[dict[str, Any]] | None = None,
+    evaluations: list[dict[str, Any] | str] | None = None,
     completed: bool = True,
 ) -> Path:
     """A run's folder; YAML reads JSON, so the config is written as that."""
@@ -107,6 +108,9 @@ def write_run(
         (folder / "about.json").write_text(json.dumps(about))
     if samples is not None:
         (folder / "samples.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+    if evaluations is not None:
+        lines = [each if isinstance(each, str) else json.dumps(each) for each in evaluations]
+        (folder / "evaluations.jsonl").write_text("".join(f"{line}\n" for line in lines))
     if completed:
         (folder / "completed").touch()
     return folder

@@ -7,11 +7,11 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from mt_core.errors import DataError, UsageError, did_you_mean
+from mt_core.generation import GenerationConfig, SamplingRules
 from mt_train.config import arguments
-from mt_train.generation.config import GenerationConfig, SamplingRules
 
 if TYPE_CHECKING:
-    from mt_tools.generation.generate import Generation
+    from mt_core.generation import Generation
     from mt_tools.generation.prompts import Prompt
     from mt_train.generation.loaded_model import LoadedModel
 
@@ -26,12 +26,14 @@ def generate(
     batch_size: int = 8,
     seed: int = 0,
     chat_template: str | None = None,
+    logprobs: bool = False,
     **rules: Any,
 ) -> list[Generation]:
     """Continue each prompt (a text, or the messages of a conversation): text, ids, and why each ended.
 
     ``rules`` are those of ``mt-generate``: ``greedy``, ``temperature``, ``top_k``, ``top_p``, ``num_beams`` and more. Prompt i
-    draws from a generator that (``seed``, i) decides, so ``batch_size`` changes no text. Raises ``UsageError``.
+    draws from a generator that (``seed``, i) decides, so ``batch_size`` changes no text. With ``logprobs`` each
+    says how likely its tokens were. Raises ``UsageError``.
     """
     from mt_tools.generation.generate import generate as continue_each
     from mt_train.generation.loaded_model import LoadedModel
@@ -44,6 +46,7 @@ def generate(
         stop=(stop,) if isinstance(stop, str) else arguments.texts("generate", "stop", stop),
         choices=arguments.texts("generate", "choices", choices),
         seed=seed,
+        logprobs=logprobs,
     )
     listed = _prompts(prompts)
     if chat_template is not None:

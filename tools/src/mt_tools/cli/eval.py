@@ -15,6 +15,9 @@ from mt_core.cli.guard import guarded
 from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
+from mt_tools.cli.evaluations import answers, describe_requests
+from mt_tools.cli.evaluations import table as evaluations_table
+from mt_tools.cli.tables import align
 from mt_train.assemble.adapter_slot import with_adapter
 from mt_train.assemble.choice import chosen
 from mt_train.assemble.discovery import discovered
@@ -24,7 +27,7 @@ from mt_train.checkpoint.files import replace_text
 from mt_train.checkpoint.folder import next_number
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.store import find
-from mt_train.config.commandline import CommandLine, merge, parse
+from mt_train.config.commandline import CommandLine, merge, parse, parse_flags
 from mt_train.config.names import expand
 from mt_train.plugins.resolve import resolve
 from mt_train.tracking.logs import show
@@ -33,12 +36,13 @@ if TYPE_CHECKING:
     from mt_core.model_protocols import Objective
     from mt_core.protocols import Tokenizer
     from mt_train.data.samples import EncodedSamples
-    from mt_train.evaluate.figures import Figures
 
-HEAD = """usage: mt-eval --run RUN [--checkpoints last|best|all] [--dataset NAME …]
+HEAD = """usage: mt-eval --run RUN [--checkpoints last|best|all] [--dataset NAME …] [--evaluations NAME,…]
        mt-eval --model NAME --weights FOLDER --dataset NAME --dataset.path PATH
+       mt-eval --model NAME --weights FOLDER --evaluations NAME --evaluations.NAME.KEY VALUE
 
 Evaluates on the run's held-out rows, or on every row of another dataset. A token's loss counts where the objective trains on it.
+With --evaluations only what these ask, and rows that are named.
 
   --run RUN                  a run's folder
   --checkpoints WHICH        last (default), best (by checkpoint.best), all, or steps: 100,200
@@ -47,13 +51,15 @@ Evaluates on the run's held-out rows, or on every row of another dataset. A toke
   --averaged NAME            with the averaged weights of this callback (ema, swa)
   --on LABEL=DATASET:PATH    rows to evaluate on; repeated for several, each with its own line
   --dataset NAME, --data.…   the rows, as for mt-train; also --objective, --tokenizer, --train.sequence-len
+  --evaluations NAME,…       evaluations that are installed (mt-plugins list --components); options as --evaluations.NAME.KEY
+  --dry-run                  with --evaluations: count requests and tokens, show prompts, and load no weights
   --eval.batch-size N        rows at a time
-  --predictions              write predictions.jsonl: each sample's loss, and the likeliest tokens
+  --predictions              write predictions.jsonl: each sample's loss and the likeliest tokens, each question's answer
   --output FOLDER            where metrics.json goes; default RUN/eval/NNN (none writes no file)
   --block-plugin NAME        do not import this plugin
   --debug, --version, --help"""
 
-SWITCHES = ("predictions", "debug", "version", "help")
+SWITCHES = ("predictions", "dry_run", "debug", "version", "help")
 VALUES = ("run", "checkpoints", "weights", "adapter_folder", "averaged", "output")
 REPEATED = ("block_plugin", "on")
 COLUMNS = ("loss", "perplexity", "bits_per_byte", "token_accuracy", "tokens", "count", "samples")
@@ -61,12 +67,15 @@ COLUMNS = ("loss", "perplexity", "bits_per_byte", "token_accuracy", "tokens", "c
 
 @dataclass(frozen=True)
 class Job:
-    """One model on one set of rows. ``checkpoint`` is ``None`` for pretrained weights."""
+    """One model on one set of rows, or (without a ``dataset``) under the evaluations that its config names.
+
+    ``checkpoint`` is ``None`` for pretrained weights.
+    """
 
     parts: Parts
     checkpoint: Path | None
-    dataset: str
-    held_out: bool
+    dataset: str | None
+    held_out: bool = False
 
     @property
     def model(self) -> str:
@@ -84,21 +93,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _eval(words: list[str]) -> int:
     words = ["--help" if word == "-h" else word for word in words]
-    line = parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED)
-    if "version" in line.flags or "help" in line.flags:
-        print(f"mt-core {__version__}" if "version" in line.flags else HEAD)
+    flags = parse_flags(words, switches=SWITCHES, values=VALUES, repeated=REPEATED)
+    if "version" in flags or "help" in flags:
+        print(f"mt-core {__version__}" if "version" in flags else HEAD)
         return 0
-    host = discovered(line.flags.get("block_plugin", []))
+    host = discovered(flags.get("block_plugin", []))
+    line = parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED, kinds=host.kinds)
     jobs = list(_jobs(line, host))
+    if "dry_run" in flags:
+        show("\n".join(dict.fromkeys(describe_requests(job.parts) for job in jobs if job.dataset is None)))
+        return 0
     output = _output(line)
     results, predictions = [], []
     evaluate = _evaluator(wanted="predictions" in line.flags, averaged=line.flags.get("averaged"))
     for job in jobs:
-        figures, made = evaluate(job)
         step = int(read_manifest(job.checkpoint)["step"]) if job.checkpoint else None
-        results.append({"model": job.model, "step": step, "dataset": job.dataset, **figures.as_dict()})
-        predictions += [{"model": job.model, "dataset": job.dataset, **each} for each in made]
-    show(table(results))
+        for found, made in evaluate(job):
+            results.append({"model": job.model, "step": step, **found})
+            predictions += [{"model": job.model, **each} for each in made]
+    if on_rows := [result for result in results if "dataset" in result]:
+        show(table(on_rows))
+    if asked := [result for result in results if "evaluation" in result]:
+        show(evaluations_table(asked))
     if output is not None:
         _write(output, results, predictions, wanted="predictions" in line.flags)
     return 0
@@ -107,7 +123,10 @@ def _eval(words: list[str]) -> int:
 def _jobs(line: CommandLine, host: PluginHost) -> Iterator[Job]:
     """Everything is resolved, and every path looked at, before a model is built."""
     for checkpoint, stored in _models(line):
-        raw = merge(stored, line.raw)
+        named = line.raw.get("evaluations", {})
+        raw = merge(stored, line.raw, host.kinds)
+        if asked := raw.pop("evaluations", {}):  # of the run's own those that are named, with its options
+            raw["evaluations"] = {name: options for name, options in asked.items() if name in named}
         if (folder := line.flags.get("adapter_folder")) is not None:
             raw = with_adapter(raw, Path(expand(folder)), host)
         sets = [_parse_label(text) for text in line.flags.get("on", [])]
@@ -116,13 +135,18 @@ def _jobs(line: CommandLine, host: PluginHost) -> Iterator[Job]:
             raise UsageError(f"--on names {twice!r} twice; give each set of rows a label of its own")
         if sets and "dataset" in line.raw:
             raise UsageError("--on and --dataset both name rows; keep one of them")
+        if "dry_run" in line.flags and not named:
+            raise UsageError("--dry-run counts what evaluations ask; name some with --evaluations NAME")
         for label, dataset in sets:
-            yield Job(Parts.of(resolve({**raw, "dataset": dataset}, host)), checkpoint, label, held_out=False)
-        if not sets:
+            yield Job(Parts.of(resolve({**raw, "dataset": dataset}, host)), checkpoint, label)
+        if named:
+            yield Job(Parts.of(resolve(raw, host)), checkpoint, None)
+        if not sets and ("dataset" in line.raw or not named):
             held_out = "dataset" not in line.raw
             if held_out and checkpoint is None:
                 raise UsageError(
-                    "--weights has no held-out rows: name some with --dataset NAME or --on LABEL=NAME:PATH"
+                    "--weights has no held-out rows: name some with --dataset NAME or --on LABEL=NAME:PATH, or what to ask"
+                    " with --evaluations NAME"
                 )
             parts = Parts.of(resolve(raw, host))
             label = "held out" if held_out else parts.config.dataset.name
@@ -158,8 +182,12 @@ def _models(line: CommandLine) -> list[tuple[Path | None, dict[str, Any]]]:
     return [(checkpoint, run_config(checkpoint)) for checkpoint in found]
 
 
-def _evaluator(*, wanted: bool, averaged: str | None) -> Callable[[Job], tuple[Figures, list[dict[str, Any]]]]:
-    """A function from job to figures and predictions. It keeps the last model, and the rows of each dataset."""
+Results = Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]
+"""Results as ``metrics.json`` has them, each with the lines of ``predictions.jsonl`` that belong to it."""
+
+
+def _evaluator(*, wanted: bool, averaged: str | None) -> Callable[[Job], Results]:
+    """A function from job to results. It keeps the last model, and the rows of each dataset."""
     from mt_train.assemble.data import build_evaluation, build_held_out
     from mt_train.assemble.load import load
     from mt_train.evaluate.figures import Prediction, evaluate
@@ -169,6 +197,7 @@ def _evaluator(*, wanted: bool, averaged: str | None) -> Callable[[Job], tuple[F
     rows: dict[str, tuple[Objective, EncodedSamples]] = {}
 
     def rows_of(job: Job, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
+        assert job.dataset is not None, "evaluations have rows of their own"
         if job.dataset not in rows:
             rows[job.dataset] = (build_held_out if job.held_out else build_evaluation)(job.parts, tokenizer)
         objective, samples = rows[job.dataset]
@@ -176,11 +205,14 @@ def _evaluator(*, wanted: bool, averaged: str | None) -> Callable[[Job], tuple[F
             raise UsageError("the run holds out no rows; name some with --dataset NAME or --on LABEL=NAME:PATH")
         return objective, samples
 
-    def run(job: Job) -> tuple[Figures, list[dict[str, Any]]]:
+    def run(job: Job) -> Results:
         if job.checkpoint not in models:
             models.clear()
             models[job.checkpoint] = load(job.parts, job.checkpoint, notice, averaged=averaged)
         loaded, config = models[job.checkpoint], job.parts.config
+        if job.dataset is None:
+            yield from answers(job.parts, loaded, rows=wanted)
+            return
         objective, samples = rows_of(job, loaded.tokenizer)
         made: list[Prediction] = []
         figures = evaluate(
@@ -191,7 +223,8 @@ def _evaluator(*, wanted: bool, averaged: str | None) -> Callable[[Job], tuple[F
             batch_size=config.eval.batch_size or config.train.rows_at_a_time,
             on_prediction=made.append if wanted else None,
         )
-        return figures, [asdict(prediction) for prediction in made]
+        content = {"dataset": job.dataset, **figures.as_dict()}
+        yield content, [{"dataset": job.dataset, **asdict(prediction)} for prediction in made]
 
     return run
 
@@ -203,12 +236,7 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
     rows = [["model", "dataset", *names]]
     for result in results:
         rows.append([str(result["model"]), str(result["dataset"]), *(_cell(name, result.get(name)) for name in names)])
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        texts = [cell.ljust(width) for cell, width in zip(row[:2], widths, strict=False)]
-        lines.append("  ".join([*texts, *(cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True))]))
-    return "\n".join(lines)
+    return "\n".join(align(rows, texts=2))
 
 
 def _cell(name: str, value: Any) -> str:

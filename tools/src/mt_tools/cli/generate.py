@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core import __version__
 from mt_core.cli.guard import parsed
 from mt_core.errors import DataError, UsageError
+from mt_core.generation import MOST_CHOICES, GenerationConfig, SamplingRules, find_faults, raise_faults
 from mt_core.tracking.logs import notice
 from mt_tools.cli.generate_faults import asking_faults, option, source_faults
 from mt_train.assemble.adapter_slot import with_adapter
@@ -23,7 +24,6 @@ from mt_train.config.names import expand
 from mt_train.config.reading import read_small_text
 from mt_train.config.run import RunConfig
 from mt_train.config.texts import template_source
-from mt_train.generation.config import MOST_CHOICES, GenerationConfig, SamplingRules, find_faults, raise_faults
 from mt_train.plugins.resolve import resolve
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _continue(arguments: argparse.Namespace, loaded: LoadedModel, wishes: Genera
     from mt_tools.generation.generate import Generator
 
     writer = Generator(loaded, wishes)
-    found = writer.write([writer.prepare(arguments.prompt)], [0], _show)[0]
+    found = writer.stream(writer.prepare(arguments.prompt), 0, _show)
     _show("\n")
     if found.finish == "context":
         short = wishes.max_new_tokens - len(found.ids)

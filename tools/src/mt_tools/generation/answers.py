@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
-from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from mt_core.errors import DataError, MtError
+from mt_core.generation import Generation, GenerationConfig
 from mt_tools.generation.generate import Generator
 from mt_tools.generation.output import Output
 from mt_tools.generation.progress import Progress
 from mt_tools.generation.prompts import template_of
 from mt_tools.generation.rows import PromptRow
-from mt_train.generation.config import GenerationConfig
 from mt_train.generation.loaded_model import LoadedModel
 
 
@@ -31,17 +32,24 @@ def answer(
     Raises ``DataError`` with file and line for a prompt that does not fit, before the first text is made.
     """
     template = template_of(loaded, chat_template) if output.converses else None
-    writer, indices = Generator(loaded, wishes, template), iter(rows)
+    writer = Generator(loaded, wishes, template)
     prompts = {index: _prepare(writer, row, file) for index, row in rows.items()}
+    found: dict[int, Generation] = {}
+    unwritten = deque(rows)
     with Progress(len(rows)) as progress:
-        while batch := list(islice(indices, batch_size)):
-            texts = writer.write([prompts[index] for index in batch], batch)
-            lines = [
-                {**rows[index].content, "text": text.text, "finish": text.finish, "tokens": len(text.ids)}
-                for index, text in zip(batch, texts, strict=True)
-            ]
-            output.append(lines)
-            progress.advance(len(batch), sum(len(text.ids) for text in texts))
+        for index, text in writer.write(prompts, batch_size):
+            found[index] = text
+            progress.advance(1, len(text.ids))
+            lines = []
+            while unwritten and unwritten[0] in found:  # a text that ends before an earlier one waits for it
+                ended = unwritten.popleft()
+                lines.append(_line(rows[ended], found.pop(ended)))
+            if lines:
+                output.append(lines)
+
+
+def _line(row: PromptRow, text: Generation) -> dict[str, Any]:
+    return {**row.content, "text": text.text, "finish": text.finish, "tokens": len(text.ids)}
 
 
 def _prepare(writer: Generator, row: PromptRow, file: Path) -> list[int]:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from mt_core.errors import MtError, UsageError
-from mt_tools.generation.generate import Generator, Show
+from mt_core.generation import GenerationConfig
+from mt_tools.generation.generate import Generator
 from mt_tools.generation.prompts import chat_ids, template_of
-from mt_train.generation.config import GenerationConfig
 from mt_train.generation.loaded_model import LoadedModel
+from mt_train.generation.text import Show
 
 COMMANDS = {"/reset": "forget all turns", "/undo": "take the last turn back", "/exit": "end"}
 Say = Callable[[str], None]
@@ -73,7 +74,7 @@ class Chat:
             ids = self._fit_turn(turn)
             shown = _Remembering(self._show)
             try:
-                reply = self._writer.write([ids], [self._replies], shown)[0]
+                reply = self._writer.stream(ids, self._replies, shown)
             except KeyboardInterrupt:
                 self._say("\nnotice: interrupted; what was said so far is kept (Ctrl-C again at the prompt ends)")
                 self.turns += [turn, {"role": "assistant", "content": shown.text}]

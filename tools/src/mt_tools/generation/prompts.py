@@ -10,6 +10,7 @@ from mt_core.protocols import Template
 from mt_train.config.sections import DataConfig
 from mt_train.config.texts import template_source
 from mt_train.data.templates import build_template
+from mt_train.generation.continuation import check_room
 from mt_train.generation.loaded_model import LoadedModel
 
 Message = Mapping[str, str]
@@ -20,12 +21,7 @@ Prompt = str | Sequence[Message]
 def prepare(loaded: LoadedModel, prompt: Prompt, template: Template | None = None) -> list[int]:
     """Ids of a prompt, which leave room for one new token at least. Raises ``UsageError`` that says what is wrong."""
     ids = text_ids(loaded, prompt) if isinstance(prompt, str) else chat_ids(template or template_of(loaded), prompt)
-    if not ids:
-        raise UsageError("the prompt has no tokens; give some text to continue, for instance --prompt 'The '")
-    if len(ids) >= loaded.max_seq_len:
-        raise UsageError(
-            f"the prompt has {len(ids)} tokens, and the model takes {loaded.max_seq_len} with the new ones; shorten it"
-        )
+    check_room(loaded, ids)
     return ids
 
 

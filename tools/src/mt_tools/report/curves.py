@@ -90,7 +90,7 @@ def _add(curves: Curves, record: dict[str, Any], clock: _Clock) -> None:
     curves.records += 1
     curves.last_step = max(curves.last_step, step)
     for key, value in record.items():
-        number = _number(value)
+        number = to_number(value)
         if number is not None:
             series = curves.series.get(key)
             if series is None:
@@ -99,7 +99,7 @@ def _add(curves: Curves, record: dict[str, Any], clock: _Clock) -> None:
     curves.seconds.add(step, clock.after(record))
 
 
-def _number(value: Any) -> float | None:
+def to_number(value: Any) -> float | None:
     """A float, NaN for what was no number when it was written, or ``None`` for other than numbers."""
     if type(value) is float:
         return value
@@ -119,7 +119,7 @@ class _Clock:
 
     def after(self, record: dict[str, Any]) -> float | None:
         """Seconds after this step; ``None`` where the record does not say."""
-        tokens, rate = _number(record.get("tokens")), _number(record.get("tokens_per_second"))
+        tokens, rate = to_number(record.get("tokens")), to_number(record.get("tokens_per_second"))
         if tokens is None or rate is None or not (math.isfinite(tokens) and math.isfinite(rate)) or rate <= 0:
             return None
         self._seconds += max(0.0, tokens - self._tokens) / rate

@@ -70,6 +70,7 @@ def _main(runs: Sequence[Run], drawn: Sequence[Markup]) -> list[Markup]:
     return [
         sections.heads(runs),
         _curves(runs, drawn),
+        sections.evaluations(runs),
         sections.samples(runs),
         sections.data(runs),
         sections.config(runs),

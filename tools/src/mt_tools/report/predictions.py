@@ -50,18 +50,23 @@ class Predictions:
 def read_predictions(path: Path) -> Predictions:
     """The samples of a file; one that is missing is empty."""
     samples = Predictions()
+    for line in lines_of(path):
+        _add(samples, line)
+    return samples
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """Yield the lines of a file, whatever its bytes are; none of one that is missing."""
     if path.is_file():
         with path.open(encoding="utf-8", errors="replace") as file:
-            for line in file:
-                _add(samples, line)
-    return samples
+            yield from file
 
 
 def _add(samples: Predictions, line: str) -> None:
     try:
         content = json.loads(line)
         step = int(content["step"])
-        sample = Prediction(*(_shorten(content.get(key)) for key in ("row_id", "prompt", "expected", "text")))
+        sample = Prediction(*(shorten(content.get(key)) for key in ("row_id", "prompt", "expected", "text")))
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         samples.unread += 1
         return
@@ -74,7 +79,8 @@ def _add(samples: Predictions, line: str) -> None:
         samples.left_out += len(samples.by_step.popitem(last=False)[1])
 
 
-def _shorten(text: object) -> str:
+def shorten(text: object) -> str:
+    """Return a text with as many letters as the page shows."""
     whole = "" if text is None else str(text)
     left = len(whole) - MAX_LETTERS
     return whole if left <= 0 else f"{whole[:MAX_LETTERS]} … ({left:,} more letters)"

@@ -11,6 +11,7 @@ from typing import Any
 from mt_core.errors import UsageError
 from mt_core.protocols import NATS_PER_TOKEN
 from mt_tools.report.curves import Curves, read_curves
+from mt_tools.report.evaluations import Evaluations, read_evaluations
 from mt_tools.report.predictions import Predictions, read_predictions
 from mt_train.checkpoint.store import CheckpointStore
 from mt_train.config.files import read_config
@@ -31,6 +32,7 @@ class Run:
     about: dict[str, Any]
     curves: Curves
     samples: Predictions
+    evaluations: Evaluations
     checkpoints: tuple[int, ...]
     completed: bool
     remarks: tuple[str, ...]
@@ -107,6 +109,7 @@ def read_run(folder: Path, name: str) -> Run:
     if about and about.get("schema") != ABOUT_SCHEMA:
         remarks.append(f"about.json has schema {about.get('schema')!r}, and this command knows {ABOUT_SCHEMA}")
     curves, samples = read_curves(folder / "metrics.jsonl"), read_predictions(folder / "samples.jsonl")
+    evaluations = read_evaluations(folder / "evaluations.jsonl")
     return Run(
         name=name,
         folder=folder,
@@ -115,9 +118,10 @@ def read_run(folder: Path, name: str) -> Run:
         about=about,
         curves=curves,
         samples=samples,
+        evaluations=evaluations,
         checkpoints=tuple(sorted(step for step, _ in CheckpointStore(folder).list())),
         completed=(folder / "completed").exists(),
-        remarks=(*remarks, *curves.remarks(), *samples.remarks()),
+        remarks=(*remarks, *curves.remarks(), *samples.remarks(), *evaluations.remarks()),
     )
 
 

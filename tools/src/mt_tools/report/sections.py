@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from mt_tools.report.evaluations import MAX_GROUPS, NewestFindings
 from mt_tools.report.markup import Markup, element, join, table
 from mt_tools.report.predictions import Prediction
 from mt_tools.report.run import Run
 from mt_tools.report.settings import differences
-from mt_tools.report.summary import Fact, end_of, facts, headline, status
+from mt_tools.report.summary import Fact, end_of, facts, headline, number, status
 from mt_train.config.files import write_yaml
 from mt_train.config.secrets import redact_config
 
@@ -84,6 +85,62 @@ def _per_run(runs: Sequence[Run], blocks: Sequence[Markup]) -> Iterator[Markup]:
     for index, (run, block) in enumerate(zip(runs, blocks, strict=True)):
         if block:
             yield join(element("h3", swatch(index), run.name), block) if len(runs) > 1 else block
+
+
+# --------------------------------------------------------------------------------------------------------- evaluations
+
+
+def evaluations(runs: Sequence[Run]) -> Markup:
+    """Show what each evaluation found when it was last asked: its figures, then those of its groups, runs side by side."""
+    names = dict.fromkeys(name for run in runs for name in run.evaluations.newest)
+    return section("evaluations", "Evaluations", *(_evaluation(runs, name) for name in names))
+
+
+def _evaluation(runs: Sequence[Run], name: str) -> Markup:
+    found = {run.name: asked for run in runs if (asked := run.evaluations.newest.get(name)) is not None}
+    return join(element("h3", name), _figures_of(found), _groups_of(found), _words_of(found))
+
+
+def _figures_of(found: Mapping[str, NewestFindings]) -> Markup:
+    """One row a figure, and what the answers took; a column for each run."""
+    names = dict.fromkeys(name for asked in found.values() for name in asked.figures)
+    rows = [[name, *(_figure(asked.figures.get(name)) for asked in found.values())] for name in names]
+    rows.append(["after step", *(f"{asked.step:,}" for asked in found.values())])
+    for title, key in (("seconds", "seconds"), ("requests", "requests")):
+        rows.append([title, *(_figure(getattr(asked, key)) for asked in found.values())])
+    heads = list(found) if len(found) > 1 else ["newest"]
+    return table(["Figure", *heads], rows, numbers=len(found))
+
+
+def _groups_of(found: Mapping[str, NewestFindings]) -> Markup:
+    """One row a group; for each figure a column, and of several runs one for each of them."""
+    groups = list(dict.fromkeys(group for asked in found.values() for group in asked.groups))[:MAX_GROUPS]
+    if not groups:
+        return NONE
+    names = dict.fromkeys(name for asked in found.values() for each in asked.groups.values() for name in each)
+    columns = [(name, run) for name in names for run in found]
+    heads = [f"{name}, {run}" if len(found) > 1 else name for name, run in columns]
+    rows = [
+        [group, *(_figure(found[run].groups.get(group, {}).get(name)) for name, run in columns)] for group in groups
+    ]
+    return table(["Group", *heads], rows, numbers=len(columns))
+
+
+def _words_of(found: Mapping[str, NewestFindings]) -> Markup:
+    """Signatures and notes; what several runs say alike stands there once."""
+    said: dict[str, list[str]] = {}
+    for run, asked in found.items():
+        for text in (*(f"{name}: {signature}" for name, signature in asked.signatures.items()), *asked.notes):
+            said.setdefault(text, []).append(run)
+    lines = [
+        element("li", text, *([] if len(runs) == len(found) else [f" ({', '.join(runs)})"]))
+        for text, runs in said.items()
+    ]
+    return element("ul", *lines, class_="detail") if lines else NONE
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else number(value)
 
 
 # ------------------------------------------------------------------------------------------------------------- samples
