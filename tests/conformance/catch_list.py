@@ -19,6 +19,8 @@ from mt_conformance import (
     BaseAdapterConformance,
     BaseCallbackConformance,
     BaseDatasetConformance,
+    BaseEvaluationConformance,
+    BaseMetricConformance,
     BaseModelConformance,
     BaseObjectiveConformance,
     BaseOptimizerConformance,
@@ -53,6 +55,7 @@ class Bad:
 SCHEDULE, PRINT, TOKENIZER = BaseScheduleConformance, BaseTaskPrintConformance, BaseTokenizerConformance
 OBJECTIVE, OPTIMIZER, MODEL = BaseObjectiveConformance, BaseOptimizerConformance, BaseModelConformance
 DATASET, CALLBACK, ADAPTER = BaseDatasetConformance, BaseCallbackConformance, BaseAdapterConformance
+EVALUATION, METRIC = BaseEvaluationConformance, BaseMetricConformance
 SMALL = {"options": {"rank": 4}}
 
 
@@ -76,6 +79,11 @@ class SameModel(nn.Module):
     def renamed(suite: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Under the model's own names."""
         return {name.removeprefix("inner."): value for name, value in tensors.items()}
+
+
+def is_check(base: type, name: str) -> bool:
+    """Return whether it is a check in this process."""
+    return name.startswith("test_") and not hasattr(getattr(base, name), "pytestmark")
 
 
 def rude_options(suite: Any, folder: Path) -> dict[str, Any]:
@@ -448,6 +456,88 @@ CAUGHT = [
         r"on_step_end\(\) cannot be called with one CallbackContext",
     ),
     Bad(CALLBACK, "test_its_state_is_json_and_comes_back", "opaque", r"state_dict\(\) is not JSON: .*Tensor"),
+    # ----------------------------------------------------------------------------------------------------- evaluations
+    *(
+        Bad(EVALUATION, check, name, says)
+        for check, name, says in [
+            (
+                "test_it_finds_the_same_each_time",
+                "counting",
+                r"asked again, it has other figures: \{'calls': '2\.0'\}, and at first \{'calls': '1\.0'\}\. Findings follow",
+            ),
+            (
+                "test_it_finds_the_same_each_time",
+                "moody",
+                r"asked again, it has other rows: .* draw from a generator that",
+            ),
+            (
+                "test_random_generators_are_as_they_were",
+                "drawing",
+                "the random generator of torch and Python is another. Draw from one of your own",
+            ),
+            (
+                "test_its_findings_can_be_written",
+                "misnamed",
+                r"ended with ComponentError: 'Accuracy \(%\)' is no name of a figure|'Accuracy \(%\)' is no name of a figure",
+            ),
+            (
+                "test_its_findings_can_be_written",
+                "boxed",
+                r"group law, figure margin is tensor\(1\.\) \(Tensor\); .* write float",
+            ),
+            ("test_its_findings_can_be_written", "bare", "it has no figures, so nothing of it goes into the record"),
+            ("test_its_findings_can_be_written", "unwritten", r"row 0 of the findings is no JSON .*--predictions"),
+            ("test_it_asks_for_what_it_declares", "idle", "it asked the model nothing"),
+            (
+                "test_it_asks_for_what_it_declares",
+                "writing",
+                r"it asked for scores and texts, and declares needs=\['scores'\]\.",
+            ),
+            ("test_a_dry_run_counts_what_it_asks", "dividing", "failed: .*ZeroDivisionError|division by zero"),
+            ("test_a_dry_run_counts_what_it_asks", "idle", "without a model it asked for nothing"),
+            (
+                "test_a_dry_run_counts_what_it_asks",
+                "choosing",
+                r"without a model it has the figures \['mean'\], and with one \['margin', 'mean'\]",
+            ),
+        ]
+    ),
+    # --------------------------------------------------------------------------------------------------------- metrics
+    *(
+        Bad(METRIC, check, name, says)
+        for check, name, says in [
+            (
+                "test_the_same_predictions_have_the_same_figures",
+                "remembers",
+                r"asked again, the last one first, the prediction 'the sea' has .* computed in total",
+            ),
+            (
+                "test_the_same_predictions_have_the_same_figures",
+                "drifts",
+                "the total of the same scores is .*, and was",
+            ),
+            (
+                "test_texts_of_any_kind_have_figures",
+                "wordy",
+                "the empty prediction '' beside .* raised ZeroDivisionError: .* A model writes anything",
+            ),
+            ("test_texts_of_any_kind_have_figures", "referring", "without references, .* raised ValueError"),
+            ("test_texts_of_any_kind_have_figures", "named", "has a figure 'ROUGE-L'; a name has lower-case letters"),
+            (
+                "test_totals_are_figures_also_of_one_row_and_of_none",
+                "mean",
+                r"total of 0 row\(s\) raised ZeroDivisionError: .* no row are numbers as well",
+            ),
+            (
+                "test_totals_are_figures_also_of_one_row_and_of_none",
+                "spread",
+                r"total of 1 row\(s\) has the figures \['exact'\], and of 4 \['deviation', 'exact'\]",
+            ),
+            ("test_its_signature_says_how_figures_are_computed", "unsigned", "its signature is ''; write one line"),
+            ("test_it_changes_nothing", "changes", "score changed the references or the row"),
+            ("test_it_changes_nothing", "sorts", "total changed the scores"),
+        ]
+    ),
 ]
 """Checks in this process."""
 
@@ -467,8 +557,14 @@ EQUAL = [
         "",
         {"reference": lambda suite: SameModel(1.0), "renamed": SameModel.renamed},
     ),
+    *(
+        Bad(base, name, fine, "")
+        for base, fine in ((EVALUATION, "sober"), (METRIC, "same"))
+        for name in vars(base)
+        if is_check(base, name)
+    ),
 ]
-"""With the right reference nothing is wrong with these."""
+"""Nothing is wrong with these; where a check has a reference it is the right one."""
 
 LAUNCHED = [
     Bad(
@@ -486,6 +582,12 @@ LAUNCHED = [
     ),
     Bad(CALLBACK, "test_a_resumed_run_equals_one_that_was_not_stopped", "amnesiac", "of step 2, step 4 has loss"),
     Bad(
+        EVALUATION,
+        "test_every_layout_gives_the_figures_of_one_process",
+        "ranked",
+        r"with zero0, eval_ranked_margin is .*, and .* on one process \(allowed: 0\.0001\)\. An evaluation has no rank",
+    ),
+    Bad(
         CALLBACK,
         "test_an_exception_inside_is_reported_with_its_name_on_all_ranks",
         "swallows",
@@ -497,6 +599,7 @@ LAUNCHED = [
 TRAINED = [
     *(Bad(CALLBACK, bad.check, "quiet", "") for bad in LAUNCHED if bad.base is CALLBACK),
     *(Bad(OPTIMIZER, bad.check, "off", "") for bad in LAUNCHED if bad.base is OPTIMIZER),
+    *(Bad(EVALUATION, bad.check, "sober", "") for bad in LAUNCHED if bad.base is EVALUATION),
 ]
 """The same checks of two without a fault."""
 

@@ -35,7 +35,7 @@ def test_a_spoiled_plugin_is_caught_with_a_message(bad: Bad, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("good", EQUAL, ids=lambda each: each.title)
-def test_what_equals_its_reference_passes(good: Bad, tmp_path: Path) -> None:
+def test_what_has_no_fault_passes(good: Bad, tmp_path: Path) -> None:
     run(good.suite(), good.check, tmp_path)
 
 

@@ -42,7 +42,7 @@ class TestShort(BaseTaskPrintConformance):
     plugin, name = plugin, "short"
 
 def test_the_host_finds_nothing_by_itself(mt_host):
-    assert [each.info.distribution for each in mt_host.plugins] == ["mt-plugin-standard", "{distribution}"]
+    assert [each.info.distribution for each in mt_host.plugins] == ["mt-plugin-standard", "mt-train", "{distribution}"]
 """
 
 
@@ -98,9 +98,23 @@ def test_a_component_that_is_not_there_is_named_with_those_that_are(tmp_path: Pa
 def test_a_hermetic_host_has_the_built_ins_and_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MT_PLUGINS", "nothing-else")
     host = hermetic_host(tiny)
-    assert [each.status for each in host.plugins] == ["loaded", "loaded"]
+    assert [(each.info.distribution, each.status) for each in host.plugins] == [
+        ("mt-plugin-standard", "loaded"),
+        ("mt-train", "loaded"),
+        ("mt-conformance", "loaded"),
+    ]
     assert {offer.component.name for offer in host.offers("model")} == {tiny.NAME}
     assert host.get("optimizer", "adamw").plugin.distribution == "mt-plugin-standard"
+
+
+def test_what_the_distribution_of_a_plugin_requires_is_in_its_host() -> None:
+    from mt_plugin_evals import plugin as evals
+    from mt_plugin_llama import plugin as llama
+
+    host = hermetic_host(evals)
+    assert "mt-plugin-datasets" in [each.info.distribution for each in host.plugins], "its evaluations are made of rows"
+    assert host.plugins[-1].module is evals
+    assert [each.info.distribution for each in hermetic_host(llama).plugins][2:] == ["mt-plugin-llama"]
 
 
 def test_without_pytest_the_kit_says_what_to_install() -> None:

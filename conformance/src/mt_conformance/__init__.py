@@ -21,6 +21,8 @@ _PUBLIC = {
     "BaseAdapterConformance": "adapter",
     "BaseCallbackConformance": "callback",
     "BaseDatasetConformance": "dataset",
+    "BaseEvaluationConformance": "evaluation",
+    "BaseMetricConformance": "metric",
     "BaseModelConformance": "model",
     "BaseObjectiveConformance": "objective",
     "BaseOptimizerConformance": "optimizer",
@@ -35,6 +37,8 @@ __all__ = [
     "BaseAdapterConformance",
     "BaseCallbackConformance",
     "BaseDatasetConformance",
+    "BaseEvaluationConformance",
+    "BaseMetricConformance",
     "BaseModelConformance",
     "BaseObjectiveConformance",
     "BaseOptimizerConformance",
@@ -50,7 +54,9 @@ if TYPE_CHECKING:
     from mt_conformance.base import BasePluginConformance
     from mt_conformance.callback import BaseCallbackConformance
     from mt_conformance.dataset import BaseDatasetConformance
+    from mt_conformance.evaluation import BaseEvaluationConformance
     from mt_conformance.host import hermetic_host
+    from mt_conformance.metric import BaseMetricConformance
     from mt_conformance.model import BaseModelConformance
     from mt_conformance.objective import BaseObjectiveConformance
     from mt_conformance.optimizer import BaseOptimizerConformance

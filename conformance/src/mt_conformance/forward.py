@@ -6,12 +6,15 @@ Shapes: B rows, T tokens, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from mt_conformance import trainer
+from mt_core.generation import GenerationConfig, SamplingRules
 from mt_core.nn import Batch, BlockContext, KVCache, TokenObjective, TrainModel
+from mt_core.protocols import Tokenizer
 
 EXACT = 1e-5
 """How far two ways of computing the same may be apart, as a share of the outputs: another order of summation."""
@@ -71,11 +74,24 @@ def mean_loss(model: TrainModel, batch: Batch) -> Tensor:
     return sums.loss_sum / sums.token_count
 
 
-def continued(model: TrainModel, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Eight greedy tokens after each."""
-    rows = [trainer.Continuation(prompt, 8) for prompt in prompts]
-    trainer.decode(model, rows, rules=trainer.SamplingRules(greedy=True))
-    return [row.new for row in rows]
+class Numbers:
+    """Stands for the tokenizer of a model that is continued without one: a token is written as its number."""
+
+    def encode(self, text: str) -> list[int]:
+        return [int(word) for word in text.split()]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(map(str, ids))
+
+
+def continued(
+    model: TrainModel, prompts: Sequence[Sequence[int]], most: int = 8, end_ids: Sequence[int] = ()
+) -> list[list[int]]:
+    """``most`` greedy tokens after each prompt, or up to where one of ``end_ids`` comes."""
+    longest = max(map(len, prompts)) + most
+    loaded = trainer.LoadedModel(model, cast(Tokenizer, Numbers()), longest, tuple(end_ids))
+    config = GenerationConfig(rules=SamplingRules(greedy=True), max_new_tokens=most)
+    return [list(found.ids) for found in trainer.continue_prompts(loaded, prompts, config, batch_size=len(prompts))]
 
 
 def difference(one: Tensor, other: Tensor) -> float:

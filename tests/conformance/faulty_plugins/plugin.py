@@ -23,6 +23,8 @@ from mt_core import (
     hookimpl,
     split_decay,
 )
+from mt_core.evaluation import EvaluationComponent
+from mt_plugin_evals.plugin import mt_kinds as mt_kinds
 
 from .datasets import files_of
 
@@ -239,3 +241,25 @@ def mt_callbacks() -> list[Component]:
         )
         for name in ("quiet", "misspelt", "lonely", "opaque", "swallows", "local", "amnesiac")
     ]
+
+
+@hookimpl
+def mt_evaluations() -> list[EvaluationComponent]:
+    names = ("sober", "counting", "moody", "drawing", "misnamed", "boxed", "bare", "unwritten", "idle", "writing")
+    names += ("dividing", "choosing", "ranked")
+    return [
+        EvaluationComponent(
+            name=name,
+            summary="spoiled",
+            build=_build("evaluations", name.title()),
+            needs=frozenset({"scores"}),
+            layouts=frozenset({"zero0", "zero1", "zero3", "pipeline"} if name == "sober" else {"zero0"}),  # type: ignore[arg-type]
+        )
+        for name in names
+    ]
+
+
+@hookimpl
+def mt_metrics() -> list[Component]:
+    names = ("remembers", "drifts", "wordy", "referring", "named", "mean", "spread", "unsigned", "changes", "sorts")
+    return [Component(name=name, summary="spoiled", build=_build("metrics", name.title())) for name in (*names, "same")]
