@@ -40,6 +40,8 @@ def lines(*rows: Any) -> str:
 HH = "\n\nHuman: Hi\n\nAssistant: Hello.\n\nHuman: Two\nlines?\n\nAssistant: "
 CHOICES = ["red", "blue", "green", "grey"]
 LETTERED = "A. red\nB. blue\nC. green\nD. grey"
+SCIENCE = [{"text": text, "label": label} for text, label in zip(CHOICES, "1234", strict=True)]
+TRUTHFUL = {"question": "Why?", "mc1_targets": {"no": 0, "so": 1}, "mc2_targets": {"no": 0, "so": 1, "thus": 1}}
 TURNS = [{"role": "user", "content": "Write f"}, {"role": "assistant", "content": "def f(): …"}]
 C3 = [
     [["女：你好。", "男：再见。"], [{"question": "谁？", "choice": ["男", "女"], "answer": "女"}], "1-1"],
@@ -181,6 +183,8 @@ CASES = [
                 "D",
                 choices=CHOICES,
                 answer=3,
+                group="high_school_physics",
+                fields={"subject": "high school physics", "question": "Which, exactly?"},
             )
         ],
     ),
@@ -195,6 +199,163 @@ CASES = [
                 "B",
                 choices=CHOICES,
                 answer=1,
+                group="virology",
+            )
+        ],
+    ),
+    # https://github.com/artidoro/qlora: data/mmlu/five_shot_mmlu_test.json and zero_shot_mmlu_test.json
+    Case(
+        "mmlu-qlora",
+        "five_shot_mmlu_test.json",
+        json.dumps([{"subject": "virology", "input": "Which?\nA. red\nAnswer:", "output": "C"}]),
+        [pair("Which?\nA. red\nAnswer:", "C", choices=list("ABCD"), answer=2, group="virology")],
+    ),
+    Case(
+        "mmlu-qlora",
+        "zero_shot_mmlu_test.json",
+        json.dumps([{"input": "Which?\nAnswer:", "output": "A"}]),
+        [pair("Which?\nAnswer:", "A", choices=list("ABCD"), answer=0)],
+    ),
+    # https://allenai.org/data/arc: ARC-Easy-Test.jsonl; letters, or numbers
+    Case(
+        "arc",
+        "ARC-Easy-Test.jsonl",
+        lines({"id": "x", "question": {"stem": "Which?", "choices": SCIENCE}, "answerKey": "3"}),
+        [pair(f"Question: Which?\n{LETTERED}\nAnswer:", "C", choices=CHOICES, answer=2, fields={"question": "Which?"})],
+    ),
+    # https://huggingface.co/datasets/allenai/ai2_arc
+    Case(
+        "arc",
+        "a.parquet",
+        [{"question": "Which?", "choices": {"text": ["red", "blue"], "label": ["A", "B"]}, "answerKey": "B"}],
+        [pair("Question: Which?\nA. red\nB. blue\nAnswer:", "B", choices=["red", "blue"], answer=1)],
+    ),
+    # https://allenai.org/data/open-book-qa: the form of ARC; https://huggingface.co/datasets/allenai/openbookqa
+    Case(
+        "openbookqa",
+        "test.jsonl",
+        lines({"id": "x", "question": {"stem": "Which?", "choices": SCIENCE}, "answerKey": "1"}),
+        [pair(f"Which?\n{LETTERED}\nAnswer:", "A", choices=CHOICES, answer=0)],
+    ),
+    Case(
+        "openbookqa",
+        "a.parquet",
+        [{"question_stem": "Which?", "choices": {"text": ["red", "blue"], "label": ["A", "B"]}, "answerKey": "A"}],
+        [pair("Which?\nA. red\nB. blue\nAnswer:", "A", choices=["red", "blue"], answer=0)],
+    ),
+    # https://github.com/rowanz/hellaswag: data/hellaswag_val.jsonl; the Hub's label is text
+    Case(
+        "hellaswag",
+        "hellaswag_val.jsonl",
+        lines(
+            {
+                "activity_label": "Baking",
+                "ctx_a": "[header] Bread [title] Mix.",
+                "ctx_b": "then",
+                "endings": ["[step] stir  it.", "read."],
+                "label": "1",
+            }
+        ),
+        [
+            pair(
+                "Baking:  Bread. Mix. Then".replace("  ", " "),
+                "read.",
+                choices=[" stir it.", "read."],
+                answer=1,
+                fields={"activity": "Baking", "context": "Baking: Bread. Mix. Then"},
+            )
+        ],
+    ),
+    # https://github.com/allenai/winogrande: dev.jsonl
+    Case(
+        "winogrande",
+        "dev.jsonl",
+        lines(
+            {"qID": "x", "sentence": "The cup broke as the _ fell.", "option1": "cup", "option2": "bag", "answer": "2"}
+        ),
+        [
+            pair(
+                "The cup broke as the _ fell.\nWhat does the _ stand for?\nA. cup\nB. bag\nAnswer:",
+                "B",
+                choices=["cup", "bag"],
+                answer=1,
+                fields={
+                    "sentence": "The cup broke as the _ fell.",
+                    "before": "The cup broke as the ",
+                    "after": "fell.",
+                },
+            )
+        ],
+    ),
+    # https://huggingface.co/datasets/baber/piqa
+    Case(
+        "piqa",
+        "a.parquet",
+        [{"goal": "To dry", "sol1": "wipe", "sol2": "rain", "label": 0}],
+        [pair("To dry\nA. wipe\nB. rain\nAnswer:", "A", choices=["wipe", "rain"], answer=0)],
+    ),
+    # https://github.com/google-research-datasets/boolean-questions: dev.jsonl; SuperGLUE has label
+    Case(
+        "boolq",
+        "dev.jsonl",
+        lines(
+            {"question": "is it so", "title": "T", "answer": True, "passage": "It is."},
+            {"question": "is it", "label": 0, "passage": "No.", "idx": 1},
+        ),
+        [
+            pair("It is.\nQuestion: is it so?\nAnswer:", "yes", choices=["no", "yes"], answer=1),
+            pair("No.\nQuestion: is it?\nAnswer:", "no", choices=["no", "yes"], answer=0),
+        ],
+    ),
+    # https://github.com/sylinrl/TruthfulQA: data/mc_task.json
+    Case(
+        "truthfulqa",
+        "mc_task.json",
+        json.dumps([TRUTHFUL]),
+        [pair("Why?", "so", choices=["no", "so"], answer=1)],
+    ),
+    Case(
+        "truthfulqa",
+        "mc_task.json",
+        json.dumps([TRUTHFUL]),
+        [pair("Why?", "so", choices=["no", "so", "thus"], answer=1, right=[1, 2])],
+        {"task": "mc2"},
+    ),
+    # https://huggingface.co/datasets/truthfulqa/truthful_qa
+    Case(
+        "truthfulqa",
+        "a.parquet",
+        [{"question": "Why?", "mc1_targets": {"choices": ["so", "no"], "labels": [1, 0]}}],
+        [pair("Why?", "so", choices=["so", "no"], answer=0)],
+    ),
+    # https://github.com/hkust-nlp/ceval: val/logic_val.csv
+    Case(
+        "ceval",
+        "logic_val.csv",
+        "id,question,A,B,C,D,answer\n0,哪个？,red,blue,green,grey,B\n",
+        [
+            pair(
+                f"以下是中国关于逻辑学的单项选择题，请选出其中的正确答案。\n\n哪个？\n{LETTERED}\n答案：",
+                "B",
+                choices=CHOICES,
+                answer=1,
+                group="logic",
+                fields={"subject": "逻辑学", "question": "哪个？"},
+            )
+        ],
+    ),
+    # https://github.com/haonan-li/CMMLU: data/test/anatomy.csv, whose first column has no name
+    Case(
+        "cmmlu",
+        "anatomy.csv",
+        ",Question,A,B,C,D,Answer\n0,哪个？,red,blue,green,grey,D\n",
+        [
+            pair(
+                f"以下是关于解剖学的单项选择题，请直接给出正确答案的选项。\n\n哪个？\n{LETTERED}\n答案：",
+                "D",
+                choices=CHOICES,
+                answer=3,
+                group="anatomy",
             )
         ],
     ),
@@ -336,15 +497,21 @@ def write(path: Path, content: Any) -> Path:
 def test_a_sample_in_the_sets_shape_gives_rows_in_ours(case: Case, tmp_path: Path) -> None:
     path = write(tmp_path / case.file, case.content)
     found = rows_of(open_dataset(case.recipe, path=path, **case.options))
-    assert [{key: value for key, value in row.items() if key != "id"} for row in found] == case.rows
+    wanted = [{"fields": row.get("fields"), "group": "", **row} if "choices" in row else row for row in case.rows]
+    for own, row in zip(found, wanted, strict=True):
+        left_out = {"id"} | ({"fields"} if row.get("fields", 0) is None else set())
+        assert {key: value for key, value in own.items() if key not in left_out} == {
+            key: value for key, value in row.items() if key not in left_out
+        }
     assert all(row["id"].startswith(f"{path}:") for row in found)
     assert all(conversation(row)[-1]["role"] == "assistant" for row in found), "fine-tuning can use them as they are"
 
 
 def test_every_recipe_and_every_task_has_a_sample() -> None:
-    assert {case.recipe for case in CASES} == {*RECIPES, "glue"}
-    assert {case.options["task"] for case in CASES if case.options} == set(TASKS)
-    assert all(each.source.startswith("https://") and each.licence and each.hub for each in RECIPES.values())
+    assert {case.recipe for case in CASES} == {*RECIPES, "glue", "truthfulqa"}
+    assert {case.options["task"] for case in CASES if case.recipe == "glue"} == set(TASKS)
+    assert all(each.source.startswith("https://") and each.licence for each in RECIPES.values())
+    assert [each.name for each in RECIPES.values() if not each.hub] == ["mmlu-qlora"]
 
 
 def test_another_prompt_uses_the_fields_of_the_recipe(tmp_path: Path) -> None:
@@ -414,6 +581,63 @@ def test_a_row_that_is_not_of_the_set_is_named_with_what_to_do(fault: str, tmp_p
     with pytest.raises(DataError, match=message) as raised:
         rows_of(open_dataset(recipe, path=path))
     assert str(raised.value).startswith(f"{path}:1: ")
+
+
+MORE_FAULTS = {
+    "a science answer that is no label": (
+        "arc",
+        {"question": {"stem": "q", "choices": SCIENCE}, "answerKey": ""},
+        r"its answer '' is none of its 4 choices; the test split may have none",
+    ),
+    "a sentence without a gap": (
+        "winogrande",
+        {"sentence": "No gap.", "option1": "a", "option2": "b", "answer": "1"},
+        r"its sentence has no gap '_'",
+    ),
+    "an answer that winogrande's test split hides": (
+        "winogrande",
+        {"sentence": "A _.", "option1": "a", "option2": "b", "answer": ""},
+        r"not a row of winogrande",
+    ),
+    "no right choice": (
+        "truthfulqa",
+        {"question": "q", "mc1_targets": {"a": 0, "b": 0}},
+        r"none of its 2 choices of mc1 is right",
+    ),
+    "no label beside the rows": (
+        "piqa",
+        {"goal": "g", "sol1": "a", "sol2": "b"},
+        r"not a row of piqa .*no field 'label'",
+    ),
+    "an answer that is no truth value": (
+        "boolq",
+        {"question": "q", "passage": "p", "answer": "x"},
+        r"neither true nor",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", MORE_FAULTS)
+def test_a_row_of_multiple_choice_without_an_answer_is_named(fault: str, tmp_path: Path) -> None:
+    recipe, row, message = MORE_FAULTS[fault]
+    path = write(tmp_path / "a.jsonl", lines(row))
+    with pytest.raises(DataError, match=message):
+        rows_of(open_dataset(recipe, path=path))
+
+
+def test_labels_of_piqa_are_read_from_the_file_beside(tmp_path: Path) -> None:
+    row = {"goal": "To dry", "sol1": "wipe", "sol2": "rain"}
+    path = write(tmp_path / "valid.jsonl", lines(row, row))
+    (tmp_path / "valid-labels.lst").write_text("1\n0\n")
+    assert [each["answer"] for each in rows_of(open_dataset("piqa", path=path))] == [1, 0]
+    (tmp_path / "valid-labels.lst").write_text("1\n")
+    with pytest.raises(DataError, match=r"valid-labels\.lst has 1 labels, and there are 2 rows"):
+        open_dataset("piqa", path=path)
+
+
+def test_a_set_that_is_not_on_the_hub_asks_for_its_files() -> None:
+    with pytest.raises(DataError, match=r"mmlu-qlora is not on the Hub\. Set dataset\.path"):
+        open_dataset("mmlu-qlora")
 
 
 def test_a_file_without_any_item_is_an_error(tmp_path: Path) -> None:

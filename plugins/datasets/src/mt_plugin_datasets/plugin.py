@@ -10,7 +10,17 @@ from .columnar import ArrowConfig, ParquetConfig, arrow_files, build_arrow, buil
 from .delimited import CsvConfig, TsvConfig, build_delimited, delimited_files
 from .hub import HubConfig, build_hub, hub_files
 from .mixing import ConcatConfig, build_concat, concat_files, parts
-from .recipes.build import GlueConfig, RecipeConfig, build_glue, build_recipe, glue_files, recipe_files
+from .recipes.build import (
+    GlueConfig,
+    RecipeConfig,
+    TruthfulConfig,
+    build_glue,
+    build_recipe,
+    build_truthful,
+    glue_files,
+    recipe_files,
+    truthful_files,
+)
 from .recipes.table import RECIPES
 from .streaming import StreamConfig, build_stream
 from .tokens import TokensConfig, build_tokens, token_files
@@ -104,6 +114,14 @@ def _recipes() -> list[Component]:
         summary="nine tasks of language understanding",
         source="https://gluebenchmark.com",
     )
+    truthful = DatasetComponent(
+        name="truthfulqa",
+        config=TruthfulConfig,
+        files=truthful_files,
+        build=build_truthful,
+        summary="817 questions that many people answer wrongly (Apache-2.0)",
+        source="https://github.com/sylinrl/TruthfulQA",
+    )
     named = [
         DatasetComponent(
             name=each.name,
@@ -115,4 +133,4 @@ def _recipes() -> list[Component]:
         )
         for each in RECIPES.values()
     ]
-    return [*named, glue]
+    return [*named, glue, truthful]

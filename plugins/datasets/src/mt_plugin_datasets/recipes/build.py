@@ -14,7 +14,7 @@ from ..formats import READERS, rows_of
 from ..hub import HubConfig, hub_files, hub_rows
 from .glue import TASKS, glue
 from .recipe import Recipe, RecipeRows
-from .table import RECIPES
+from .table import RECIPES, truthfulqa
 
 _OF_FILES = ("eval_path", "sha256", "sha1")
 _OF_HUB = ("subset", "split", "eval_split", "revision")
@@ -63,6 +63,12 @@ class GlueConfig(RecipeConfig):
 assert set(TASKS) == set(GlueConfig.model_fields["task"].annotation.__args__), "the tasks of the table"  # type: ignore[union-attr]
 
 
+class TruthfulConfig(RecipeConfig):
+    """Place, prompt and task."""
+
+    task: Literal["mc1", "mc2"] = Field("mc1", description="one right choice for each question, or several")
+
+
 def recipe_files(config: RecipeConfig, split: Literal["train", "eval"], *, name: str) -> list[Path] | None:
     """The files of a set by name."""
     return _files(config, split, RECIPES[name])
@@ -81,6 +87,16 @@ def build_recipe(config: RecipeConfig, *, split: Literal["train", "eval"], name:
 def build_glue(config: GlueConfig, *, split: Literal["train", "eval"]) -> RecipeRows | None:
     """The rows of a task of GLUE."""
     return _build(config, split, glue(config.task))
+
+
+def truthful_files(config: TruthfulConfig, split: Literal["train", "eval"]) -> list[Path] | None:
+    """The files of TruthfulQA."""
+    return _files(config, split, truthfulqa(config.task))
+
+
+def build_truthful(config: TruthfulConfig, *, split: Literal["train", "eval"]) -> RecipeRows | None:
+    """The rows of a task of TruthfulQA."""
+    return _build(config, split, truthfulqa(config.task))
 
 
 def _build(config: RecipeConfig, split: Literal["train", "eval"], recipe: Recipe) -> RecipeRows | None:
@@ -103,6 +119,8 @@ def _rows(config: RecipeConfig, split: Literal["train", "eval"], recipe: Recipe)
 
 
 def _on_hub(config: RecipeConfig, recipe: Recipe) -> HubConfig:
+    if not recipe.hub:
+        raise DataError(f"{recipe.name} is not on the Hub. Set dataset.path to its files ({recipe.source}).")
     return HubConfig(
         path=recipe.hub,
         subset=config.subset or recipe.subset,

@@ -108,7 +108,7 @@ def _items(task: Task, row: Row) -> list[Item]:
     place = task.labels.index(label) if label in task.labels else int(label)
     if isinstance(label, float) or not 0 <= place < len(task.labels):
         raise ValueError(f"label {label!r} is none of {', '.join(task.labels)}; the test split has none")
-    return [{**said, "choices": list(task.labels), "answer": place}]
+    return [{**said, "choices": list(task.labels), "answer": place, "group": ""}]
 
 
 def _present_name(row: Row, names: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from mt_core import Row
 
 from .recipe import LETTERS, Item, text_of
+from .subjects import CEVAL, CMMLU
 
 _TURN = re.compile(r"\n\n(Human|Assistant):")
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
@@ -126,16 +127,108 @@ def logiqa(row: Row) -> list[Item]:
 
 def mmlu(row: Row) -> list[Item]:
     """The columns question, A, B, C, D, answer of CSV files (https://github.com/hendrycks/test), or the Hub's."""
-    hub = "choices" in row
-    choices = row["choices"] if hub else [row[letter] for letter in "ABCD"]
-    file = Path(str(row["id"]).rpartition(":")[0]).name
-    subject = row["subject"] if hub else re.sub(r"(_(test|val|dev))?\.csv.*$", "", file)
+    choices = row["choices"] if "choices" in row else [row[letter] for letter in "ABCD"]
+    subject = row["subject"] if "choices" in row else _subject(row)
     said = {"subject": subject.replace("_", " "), "question": row["question"]}
-    return [choice(said, choices, row["answer"])]
+    return [choice(said, choices, row["answer"], group=subject)]
 
 
-def choice(said: Mapping[str, str], choices: Sequence[str], answer: int | str) -> Item:
-    """An item of multiple choice. ``answer`` is an index or a letter. Raises ``ValueError`` when there is no such choice."""
+def mmlu_prompts(row: Row) -> list[Item]:
+    """``{"subject"?, "input", "output"}``: QLoRA's files, whose ``input`` is a whole prompt, with its shots where it has some.
+
+    Those without shots have no subject (https://github.com/artidoro/qlora/tree/main/data/mmlu).
+    """
+    subject = row.get("subject") or ""
+    return [choice({"subject": subject, "input": text_of(row, "input")}, "ABCD", row["output"], group=subject)]
+
+
+def ceval(row: Row) -> list[Item]:
+    """The columns id, question, A, B, C, D, answer of CSV files (https://github.com/hkust-nlp/ceval); ``test`` has no answers."""
+    return _chinese(row, "question", "answer", CEVAL)
+
+
+def cmmlu(row: Row) -> list[Item]:
+    """The columns Question, A, B, C, D, Answer of CSV files (https://github.com/haonan-li/CMMLU)."""
+    return _chinese(row, "Question", "Answer", CMMLU)
+
+
+def _chinese(row: Row, question: str, answer: str, names: Mapping[str, str]) -> list[Item]:
+    subject = _subject(row)
+    said = {"subject": names.get(subject, subject), "question": row[question]}
+    return [choice(said, [row[letter] for letter in "ABCD"], row[answer], group=subject)]
+
+
+def _subject(row: Row) -> str:
+    """The subject that a CSV file is named after; empty for rows from elsewhere."""
+    file = Path(str(row["id"]).rpartition(":")[0]).name
+    name, csv, _ = re.sub(r"(_(test|val|dev))?(\.csv)", r"\3", file).partition(".csv")
+    return name if csv else ""
+
+
+def science(row: Row) -> list[Item]:
+    """``{"question": {"stem", "choices": [{"text", "label"}]}, "answerKey"}`` of ARC and OpenBookQA, or the Hub's columns."""
+    inner = row["question"] if isinstance(row.get("question"), Mapping) else row
+    question = inner["stem"] if "stem" in inner else inner.get("question_stem", inner.get("question"))
+    choices = _list_objects(inner["choices"])
+    labels = [each["label"] for each in choices]
+    answer = row["answerKey"].strip()
+    if answer not in labels:
+        raise ValueError(f"its answer {answer!r} is none of its {len(labels)} choices; the test split may have none")
+    return [choice({"question": question}, [each["text"] for each in choices], labels.index(answer))]
+
+
+def hellaswag(row: Row) -> list[Item]:
+    """``{"activity_label", "ctx_a", "ctx_b", "endings", "label"}`` (https://github.com/rowanz/hellaswag).
+
+    Marks of WikiHow's pages go, and the second part of the context begins with a capital, as everybody scores it.
+    """
+    context = _without_marks(f"{row['activity_label']}: {row['ctx_a']} {row['ctx_b'].capitalize()}")
+    endings = [_without_marks(ending) for ending in row["endings"]]
+    return [choice({"activity": row["activity_label"], "context": context}, endings, int(row["label"]))]
+
+
+def _without_marks(text: str) -> str:
+    return re.sub(r"\[.*?\]", "", text.strip().replace(" [title]", ". ")).replace("  ", " ")
+
+
+def winogrande(row: Row) -> list[Item]:
+    """``{"sentence", "option1", "option2", "answer"}``, answer 1 or 2 (https://github.com/allenai/winogrande)."""
+    before, gap, after = text_of(row, "sentence").partition("_")
+    if not gap:
+        raise ValueError("its sentence has no gap '_'")
+    said = {"sentence": row["sentence"], "before": before, "after": after.strip()}
+    return [choice(said, [row["option1"], row["option2"]], int(row["answer"]) - 1)]
+
+
+def piqa(row: Row) -> list[Item]:
+    """``{"goal", "sol1", "sol2", "label"}``; labels stand in a file of their own (https://github.com/ybisk/ybisk.github.io)."""
+    return [choice({"question": row["goal"]}, [row["sol1"], row["sol2"]], row["label"])]
+
+
+def boolq(row: Row) -> list[Item]:
+    """``{"question", "passage", "answer"}`` (https://github.com/google-research-datasets/boolean-questions), or SuperGLUE's ``label``."""
+    answer = row["answer"] if "answer" in row else row["label"]
+    if not isinstance(answer, bool | int):
+        raise ValueError(f"its answer is {answer!r}, neither true nor false")
+    return [choice({"context": row["passage"], "question": row["question"]}, ["no", "yes"], int(answer))]
+
+
+def truthfulqa(row: Row, task: str) -> list[Item]:
+    """``{"question", "mc1_targets": {choice: 0 or 1}, "mc2_targets": …}`` (https://github.com/sylinrl/TruthfulQA), or the Hub's columns."""
+    given = row[f"{task}_targets"]
+    choices, labels = (given["choices"], given["labels"]) if "choices" in given else (list(given), list(given.values()))
+    right = [place for place, label in enumerate(labels) if label]
+    if not right or len(choices) != len(labels):
+        raise ValueError(f"none of its {len(choices)} choices of {task} is right")
+    item = choice({"question": row["question"]}, choices, right[0])
+    return [item if task == "mc1" else {**item, "right": right}]
+
+
+def choice(said: Mapping[str, str], choices: Sequence[str], answer: int | str, *, group: str = "") -> Item:
+    """An item of multiple choice. ``answer`` is an index or a letter, ``group`` what its figures are listed by.
+
+    Raises ``ValueError`` when there is no such choice.
+    """
     if not all(isinstance(text, str) for text in (*said.values(), *choices)):
         raise ValueError("a question or choice is no text")
     if isinstance(answer, bool) or not isinstance(answer, int | str):
@@ -143,4 +236,4 @@ def choice(said: Mapping[str, str], choices: Sequence[str], answer: int | str) -
     place = LETTERS.find(answer.strip()) if isinstance(answer, str) and len(answer.strip()) == 1 else answer
     if not isinstance(place, int) or not 0 <= place < len(choices) <= len(LETTERS):
         raise ValueError(f"its answer {answer!r} is none of its {len(choices)} choices")
-    return {**said, "choices": list(choices), "answer": place}
+    return {**said, "choices": list(choices), "answer": place, "group": group}

@@ -21,13 +21,19 @@ _LONGEST = 300
 """Characters of a row that a message shows."""
 
 Item = Mapping[str, Any]
-"""What a set's row says, under the names that a prompt uses; ``choices`` and ``answer`` (an index) for multiple choice."""
+"""Fields of a set's row, under the names that a prompt uses; ``choices`` and ``answer`` (an index) for multiple choice.
+
+There ``right`` are all right ones, where they are several, and ``group`` is a subject or category.
+"""
+_KEPT = ("id", "choices", "answer", "right", "group")
+"""Keys of an item that its row keeps; its texts stand in ``fields``, for evaluations that ask in words of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """A classic set. ``items(row)`` gives what one of its rows says, often one item; ``many`` where it may be several.
 
+    ``hub`` is empty where the set is not there.
     ``prompt`` and ``response`` are texts with ``{fields}`` of an item; a paragraph whose fields are all empty is left out.
     Without them an item is already a row. ``read`` opens files whose form is the set's own.
     """
@@ -72,7 +78,10 @@ class RecipeRows:
             return item
         fields = {**item, **_letter_choices(item)} if "choices" in item else item
         texts = {"prompt": rendered(self._prompt, fields), "response": rendered(self._recipe.response, fields)}
-        return {**{key: item[key] for key in ("id", "choices", "answer") if key in item}, **texts}
+        kept = {key: item[key] for key in _KEPT if key in item}
+        if "choices" in item:
+            kept["fields"] = {key: value for key, value in item.items() if key not in _KEPT}
+        return {**kept, **texts}
 
     def _items(self, raw: Row) -> Sequence[Item]:
         """The items of a row; whatever is not as the set's rows are is one kind of error here."""

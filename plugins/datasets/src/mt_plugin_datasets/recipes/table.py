@@ -6,9 +6,10 @@ A prompt is what a user would say; ``--data.template`` writes it down for a mode
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from mt_core import Dataset, Row
+from mt_core import DataError, Dataset, Row
 from mt_core.files import JsonRows, SpanIndex, paragraphs, suffix_of
 
 from ..delimited import DelimitedRows
@@ -31,6 +32,27 @@ class _Blocks:
     def row(self, index: int) -> Row:
         piece = self._index.read(index)
         return {"id": piece.place, "text": piece.text().rstrip("\r\n")}
+
+
+class _Labelled:
+    """Rows whose labels stand in files of their own, one a line: ``dev.jsonl`` and ``dev-labels.lst``."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._rows = rows_of(list(files))
+        beside = [path.with_name(f"{path.name.partition('.')[0]}-labels.lst") for path in files]
+        self._labels = [int(line) for path in beside if path.is_file() for line in path.read_text("utf-8").split()]
+        if self._labels and len(self._labels) != len(self._rows):
+            raise DataError(
+                f"{beside[0].absolute()} has {len(self._labels)} labels, and there are {len(self._rows)} rows."
+                " Give both files of one split, as they were published."
+            )
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def row(self, index: int) -> Row:
+        row = self._rows.row(index)
+        return {**row, "label": self._labels[index]} if self._labels else row
 
 
 def _arrays(files: list[Path]) -> Dataset:
@@ -167,6 +189,100 @@ RECIPES: dict[str, Recipe] = {
             read=lambda files: _mmlu(files) if suffix_of(files[0]) == ".csv" else rows_of(files),
         ),
         Recipe(
+            name="mmlu-qlora",
+            summary="questions of mmlu as whole prompts with zero or five shots, as QLoRA has them",
+            source="https://github.com/artidoro/qlora",
+            licence="MIT",
+            hub="",
+            items=items.mmlu_prompts,
+            prompt="{input}",
+            response="{letter}",
+        ),
+        Recipe(
+            name="arc",
+            summary="7,800 questions of science at school, easy and challenging, multiple choice",
+            source="https://allenai.org/data/arc",
+            licence="CC BY-SA 4.0",
+            hub="allenai/ai2_arc",
+            subset="ARC-Challenge",
+            items=items.science,
+            prompt="Question: {question}\n{choices}\nAnswer:",
+            response="{letter}",
+        ),
+        Recipe(
+            name="openbookqa",
+            summary="6,000 questions of elementary science, multiple choice",
+            source="https://allenai.org/data/open-book-qa",
+            licence="Apache-2.0",
+            hub="allenai/openbookqa",
+            subset="main",
+            items=items.science,
+            prompt="{question}\n{choices}\nAnswer:",
+            response="{letter}",
+        ),
+        Recipe(
+            name="hellaswag",
+            summary="70,000 beginnings with four ways to go on",
+            source="https://github.com/rowanz/hellaswag",
+            licence="MIT",
+            hub="Rowan/hellaswag",
+            items=items.hellaswag,
+            prompt="{context}",
+            response="{label}",
+        ),
+        Recipe(
+            name="winogrande",
+            summary="44,000 sentences with a gap and two words for it",
+            source="https://winogrande.allenai.org",
+            licence="CC BY",
+            hub="allenai/winogrande",
+            subset="winogrande_xl",
+            items=items.winogrande,
+            prompt="{sentence}\nWhat does the _ stand for?\n{choices}\nAnswer:",
+            response="{letter}",
+        ),
+        Recipe(
+            name="piqa",
+            summary="18,000 questions of physical common sense with two answers",
+            source="https://yonatanbisk.com/piqa",
+            licence="AFL 3.0",
+            hub="baber/piqa",
+            items=items.piqa,
+            prompt="{question}\n{choices}\nAnswer:",
+            response="{letter}",
+            read=_Labelled,
+        ),
+        Recipe(
+            name="boolq",
+            summary="12,700 questions on a passage, answered by yes or no",
+            source="https://github.com/google-research-datasets/boolean-questions",
+            licence="CC BY-SA 3.0",
+            hub="google/boolq",
+            items=items.boolq,
+            prompt="{context}\nQuestion: {question}?\nAnswer:",
+            response="{label}",
+        ),
+        Recipe(
+            name="ceval",
+            summary="13,900 questions of 52 subjects in Chinese, multiple choice",
+            source="https://cevalbenchmark.com",
+            licence="CC BY-NC-SA 4.0",
+            hub="ceval/ceval-exam",
+            items=items.ceval,
+            prompt="以下是中国关于{subject}的单项选择题，请选出其中的正确答案。\n\n{question}\n{choices}\n答案：",
+            response="{letter}",
+        ),
+        Recipe(
+            name="cmmlu",
+            summary="11,500 questions of 67 subjects in Chinese, multiple choice",
+            source="https://github.com/haonan-li/CMMLU",
+            licence="CC BY-NC 4.0",
+            hub="haonan-li/cmmlu",
+            items=items.cmmlu,
+            prompt="以下是关于{subject}的单项选择题，请直接给出正确答案的选项。\n\n{question}\n{choices}\n答案：",
+            response="{letter}",
+        ),
+        Recipe(
             name="metamathqa",
             summary="395,000 questions of arithmetic, rewritten from GSM8K and MATH",
             source="https://github.com/meta-math/MetaMath",
@@ -202,3 +318,19 @@ RECIPES: dict[str, Recipe] = {
         ),
     )
 }
+
+
+def truthfulqa(task: str) -> Recipe:
+    """The recipe of a task of TruthfulQA: one right choice (mc1), or several (mc2)."""
+    return Recipe(
+        name="truthfulqa",
+        summary="817 questions that many people answer wrongly",
+        source="https://github.com/sylinrl/TruthfulQA",
+        licence="Apache-2.0",
+        hub="truthfulqa/truthful_qa",
+        subset="multiple_choice",
+        split="validation",
+        items=partial(items.truthfulqa, task=task),
+        prompt="{question}",
+        response="{label}",
+    )

@@ -1,0 +1,1 @@
+"""Evaluations of language models, and metrics of their answers."""

@@ -1,0 +1,1 @@
+"""Questions with choices: the model takes the one whose text it finds likeliest."""

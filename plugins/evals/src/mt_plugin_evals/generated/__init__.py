@@ -1,0 +1,1 @@
+"""Evaluations that let the model write."""

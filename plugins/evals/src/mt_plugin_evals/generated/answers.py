@@ -1,0 +1,134 @@
+"""Evaluation ``answers``: what the model writes to the rows of a dataset, by any metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mt_core import DataError, Dataset, Message, Row, Stream, conversation, is_conversation
+from mt_core.evaluation import Findings, Subject
+from mt_core.generation import GenerationConfig
+
+from ..metrics.base import Metric
+from .asking import Answer, ask, decoding, named, read_rows, refuse_no_texts, share, too_long_notes, turn_ids
+from .config import AnswersConfig
+
+_ASSISTANT = ("assistant", "gpt", "model", "function_call")
+_ANY = "-"
+"""Answer of a row that has none, so that it has the shape of one that has."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A row as it is asked: its turns without the last answer, and the texts that would be right."""
+
+    row: Row
+    turns: Sequence[Message]
+    references: tuple[str, ...]
+
+    @property
+    def converses(self) -> bool:
+        """Return whether it is a conversation, and no plain prompt."""
+        return not all(turn.get("raw") for turn in self.turns)
+
+
+class Answers:
+    """Asks each row, and gives the answers to the metrics; see ``Evaluation``."""
+
+    def __init__(self, config: AnswersConfig, rows: Dataset | Stream | None, metrics: Mapping[str, Metric]) -> None:
+        self._config, self._rows, self._metrics = config, rows, metrics
+
+    def run(self, subject: Subject) -> Findings:
+        """See ``Evaluation``. Raises ``DataError`` for rows without an answer or references, before anything is written."""
+        refuse_no_texts(subject, "answers")
+        questions = [question_of(row, self._config.references) for row in read_rows(self._rows, self._config.limit)]
+        prompts = [turn_ids(subject, question.turns, question.row["id"]) for question in questions]
+        answers = self._ask(subject, questions, prompts)
+        figures: dict[str, float] = {}
+        signatures: dict[str, str] = {}
+        scores: list[dict[str, Any]] = [{} for _ in questions]
+        for name, metric in self._metrics.items():
+            found = [
+                metric.score(answer.text, question.references, question.row)
+                for answer, question in zip(answers, questions, strict=True)
+            ]
+            total = named(name, metric.total(found))
+            figures |= total
+            signatures |= {figure: metric.signature for figure in total if not figure.endswith("_stderr")}
+            for row, score in zip(scores, found, strict=True):
+                row |= named(name, score)
+        figures["empty"] = share(answers, lambda answer: not answer.text.strip())
+        figures["unfinished"] = share(answers, lambda answer: answer.is_cut)
+        rows = [_row(*parts) for parts in zip(questions, prompts, answers, scores, strict=True)]
+        notes = too_long_notes(answers, subject.max_seq_len)
+        return Findings(figures=figures, rows=rows, signatures=signatures, notes=notes)
+
+    def _ask(self, subject: Subject, questions: Sequence[Question], prompts: Sequence[Sequence[int]]) -> list[Answer]:
+        config = GenerationConfig(
+            rules=decoding(self._config.temperature),
+            max_new_tokens=self._config.max_new_tokens,
+            stop=self._config.stop,
+            seed=self._config.seed,
+        )
+        answers: list[Answer | None] = [None] * len(prompts)
+        for chat in (False, True):
+            places = [at for at, question in enumerate(questions) if question.converses == chat]
+            written = ask(subject, [prompts[at] for at in places], config, chat=chat) if places else []
+            for at, answer in zip(places, written, strict=True):
+                answers[at] = answer
+        return [answer for answer in answers if answer is not None]
+
+
+def question_of(row: Row, field: str) -> Question:
+    """Take a row apart. Raises ``DataError`` for one that says nothing of what is right, or asks nothing."""
+    given = row.get(field)
+    own = [given] if isinstance(given, str) else given
+    if own is not None and not (isinstance(own, list) and own and all(isinstance(text, str) for text in own)):
+        raise DataError(
+            f"{row['id']}: field {field!r} must be a text or a list of at least one, got {str(given)[:80]!r}"
+        )
+    if own is None and "prompt" in row and not is_conversation(row):
+        raise _no_reference(row, field)
+    *asked, last = conversation(row if own is None else _completed(row))
+    if last["role"] != "assistant":
+        raise _no_reference(row, field)
+    references = tuple(own or ([last["content"]] if isinstance(last.get("content"), str) else []))
+    if not references:
+        raise _no_reference(row, field)
+    if not asked:
+        raise DataError(f"{row['id']}: the row has an answer and nothing that is asked; add a prompt")
+    return Question(row, asked, references)
+
+
+def _completed(row: Row) -> Row:
+    """The row with some answer at its end, where it has none: its references say what is right."""
+    if "prompt" in row and not is_conversation(row):
+        return {**row, "response": _ANY}
+    for name in ("messages", "conversations"):
+        turns = row.get(name)
+        last = turns[-1] if isinstance(turns, list) and turns else None
+        if isinstance(last, Mapping) and last.get("role", last.get("from")) not in _ASSISTANT:
+            return {**row, name: [*(turns or ()), {"role": "assistant", "content": _ANY}]}
+    return row
+
+
+def _no_reference(row: Row, field: str) -> DataError:
+    return DataError(
+        f"{row['id']}: the row has neither an answer of its own nor a field {field!r}; fields found:"
+        f" {', '.join(repr(key) for key in row if key != 'id')[:200] or 'none'}. Name the one that says what is right"
+        " (--evaluations.answers.references NAME)"
+    )
+
+
+def _row(question: Question, prompt: Sequence[int], answer: Answer, scores: Mapping[str, Any]) -> dict[str, Any]:
+    asked = [{"role": turn["role"], "content": turn["content"]} for turn in question.turns]
+    return {
+        "id": question.row["id"],
+        "asked": asked,
+        "prompt_tokens": len(prompt),
+        "references": list(question.references),
+        "answer": answer.text,
+        "finish": answer.finish,
+        **scores,
+    }

@@ -1,0 +1,138 @@
+"""Prompts as ids, and answers as texts: what every evaluation that lets the model write does alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Literal
+
+from mt_core import DataError, Dataset, Message, Row, Stream, UsageError, begin_ids, text_encoder
+from mt_core.evaluation import Subject
+from mt_core.generation import Generation, GenerationConfig, SamplingRules
+
+TOO_LONG: Literal["too_long"] = "too_long"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Text that the model wrote, and why it ended; ``too_long``: the prompt alone fills the context, so that nothing was asked."""
+
+    text: str
+    finish: str
+
+    @property
+    def is_cut(self) -> bool:
+        """Return whether it might have gone on."""
+        return self.finish in ("length", "context", TOO_LONG)
+
+
+def read_rows(rows: Dataset | Stream | None, limit: int | None) -> list[Row]:
+    """Return the rows, or the first ``limit``. Raises ``DataError`` for the first that cannot be read, and where there is none."""
+    found = list(islice(_each(rows), limit))
+    if not found:
+        raise DataError("the dataset of the evaluation has no rows; look at its path and split")
+    return found
+
+
+def _each(rows: Dataset | Stream | None) -> Iterator[Row]:
+    if isinstance(rows, Stream):
+        for row in rows.rows(0, 0):
+            if isinstance(row, DataError):
+                raise row
+            yield row
+    elif rows is not None:
+        yield from (rows.row(at) for at in range(len(rows)))
+
+
+def refuse_no_texts(subject: Subject, name: str) -> None:
+    """Raise ``UsageError`` where the layout cannot write."""
+    if not subject.texts:
+        raise UsageError(
+            f"the evaluation {name} lets the model write, which it cannot on this layout;"
+            " evaluate the checkpoint with mt-eval, or train with ZeRO 0 to 2 on data ranks alone"
+        )
+
+
+def plain_ids(subject: Subject, text: str) -> list[int]:
+    """Ids of a text that the model goes on with, and what the tokenizer puts in front."""
+    return [*begin_ids(subject.tokenizer), *text_encoder(subject.tokenizer)(text)]
+
+
+def turn_ids(subject: Subject, turns: Sequence[Message], row_id: object) -> list[int]:
+    """Ids of a conversation up to where the assistant speaks. Raises ``DataError`` that names the row."""
+    try:
+        if all(turn.get("raw") for turn in turns):
+            return _raw_ids(subject, turns)
+        return subject.template.prompt(turns)
+    except DataError as error:
+        raise DataError(f"{row_id}: {error}") from error
+
+
+def _raw_ids(subject: Subject, turns: Sequence[Message]) -> list[int]:
+    """A plain prompt as the run writes it: what stands before the first token of some answer."""
+    answer = {"role": "assistant", "content": "x", "raw": True, "train": True}
+    written = subject.template.encode([*({**turn, "train": False} for turn in turns), answer])
+    return list(written.ids[: list(written.trained).index(True)])
+
+
+def ask(subject: Subject, prompts: Sequence[Sequence[int]], config: GenerationConfig, *, chat: bool) -> list[Answer]:
+    """Let the model answer each prompt that leaves room for a token; in a conversation an answer ends with its turn."""
+    fitting = [at for at, prompt in enumerate(prompts) if len(prompt) < subject.max_seq_len]
+    if not fitting:
+        raise DataError(
+            f"every prompt is as long as the model's context ({subject.max_seq_len} tokens) or longer; there is nothing to ask"
+        )
+    wishes = with_turn_end(subject, config) if chat else config
+    answers = [Answer("", TOO_LONG)] * len(prompts)
+    written = subject.generate([prompts[at] for at in fitting], wishes)
+    for at, generation in zip(fitting, written, strict=True):
+        answers[at] = turn_answer(subject, generation) if chat else Answer(generation.text, generation.finish)
+    return answers
+
+
+def with_turn_end(subject: Subject, config: GenerationConfig) -> GenerationConfig:
+    """Stop where a turn of the run's template ends with a text."""
+    stop = subject.template.stop_text
+    return (
+        config
+        if not stop or stop in config.stop or config.rules.num_beams > 1
+        else replace(config, stop=(*config.stop, stop))
+    )
+
+
+def turn_answer(subject: Subject, generation: Generation) -> Answer:
+    """Return the answer before the token with which the template ends a turn, where the model went on behind it."""
+    ends = [at for at, token in enumerate(generation.ids) if token in subject.template.stop_ids]
+    if not ends:
+        return Answer(generation.text, generation.finish)
+    return Answer(subject.tokenizer.decode(generation.ids[: ends[0]]), "eos")
+
+
+def decoding(temperature: float, *, top_p: float | None = None) -> SamplingRules:
+    """Rules for a temperature; 0 takes the likeliest token."""
+    if temperature == 0:
+        return SamplingRules(greedy=True)
+    return SamplingRules(temperature=temperature, top_p=top_p)
+
+
+def share(answers: Sequence[Answer], counted: Callable[[Answer], bool]) -> float:
+    """Return the share of answers that are counted."""
+    return sum(map(counted, answers)) / len(answers)
+
+
+def figure_name(metric: str, figure: str) -> str:
+    """Name of a metric's figure beside those of other metrics: ``rouge1`` of ``rouge``, ``choice_letter_accuracy`` of ``choice-letter``."""
+    own = metric.replace("-", "_")
+    return figure if figure.startswith(own) else f"{own}_{figure}"
+
+
+def named(metric: str, figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return figures under names of their metric."""
+    return {figure_name(metric, figure): value for figure, value in figures.items()}
+
+
+def too_long_notes(answers: Sequence[Answer], most: int) -> list[str]:
+    """Say how many prompts were never asked."""
+    count = sum(answer.finish == TOO_LONG for answer in answers)
+    return [f"{count:,} prompts fill the model's context ({most:,} tokens) and count as empty answers"] if count else []

@@ -1,0 +1,1 @@
+"""Metrics: figures of predictions beside what was expected."""
