@@ -14,13 +14,27 @@ CORE_LINES = 9_000
 """Physical lines that ``mt_core`` may have, all that it imports included."""
 GROWN: dict[str, int] = {
     "a plugin may bring a kind, and components are made of any (docs/decisions/0056-kinds-are-data.md)": 250,
+    "a plugin may ask a model for scores and texts on every layout (docs/decisions/0058-subjects.md)": 410,
+    "rows of a cache join, leave and share what they begin with, for every family alike (docs/decisions/0059-decoder.md)": 120,
 }
 """Reason → lines that it may have more. To grow: one entry, whose reason says what a plugin's author gets for the lines, and
 why it belongs into every installation. Blocks may grow so; the contract, plugins and the scaffold may not (``CONTRACT_LINES``)."""
 CONTRACT_LINES = 4_500
 """Lines of the core that are no blocks."""
 BLOCKS = tuple(
-    f"mt_core.{part}" for part in ("nn", "adapters", "files", "weights", "data", "config.rope", "groups", "warmup")
+    f"mt_core.{part}"
+    for part in (
+        "nn",
+        "adapters",
+        "files",
+        "weights",
+        "data",
+        "config.rope",
+        "groups",
+        "warmup",
+        "evaluation",
+        "generation",
+    )
 )
 """What models, adapters, datasets, optimizers and schedules are made of, and the shapes of rows."""
 LONGEST, MEDIAN = 60, 12

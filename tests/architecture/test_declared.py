@@ -24,8 +24,10 @@ FOLDERS = [
 ]
 FROM = {
     "bitsandbytes": "bitsandbytes",
+    "jieba": "jieba",
     "mlflow": "mlflow-skinny",
     "pydantic_core": "pydantic",
+    "rouge_chinese": "rouge-chinese",
     "torchao": "torchao",
     "wandb": "wandb",
     "zstandard": "zstandard",
@@ -33,14 +35,17 @@ FROM = {
 """Modules of optional packages, which need not be installed here, and one whose version pydantic pins to its own."""
 
 NAMED_BY = ("import_module", "package")
-"""Functions that import what their first argument names; the second is that of the trackers."""
+"""Functions that import what their first argument names; the second is that of the trackers and evaluations."""
 
 WITHOUT_AN_IMPORT = {
+    "mt-plugin-datasets": "rows of the sets that evaluations ask about; found as any plugin is",
     "mt-plugin-standard": "what a run takes where it names nothing; found as any plugin is",
     "mt-tools": "the commands come with a model",
     "mt-train": "an extra, for whoever has no model yet",
     "pytest": "runs the tests",
     "protobuf": "what a SentencePiece model is written in: transformers reads one with it",
+    "chardet": "the newest breaks a package that lm_eval needs",
+    "typepy": "the newest breaks a package that lm_eval needs",
     "tensorboard": "torch.utils.tensorboard writes with it",
     "zstandard": "the core reads the .zst files of every dataset with it",
 }

@@ -40,7 +40,7 @@ ELSEWHERE = {
     "nn/batch.py": "tests/core/nn/test_collation.py",
     "nn/blocks.py": "tests/core/nn/test_attention.py",
     "nn/compilation.py": "tests/train/engine/test_compilation.py",
-    "nn/context.py": "tests/core/nn/test_cache.py",
+    "nn/context.py": "tests/core/nn/test_attention.py",
     "nn/flex.py": "tests/core/nn/test_attention.py",
     "nn/low_rank.py": "tests/adapters/test_lora.py",
     "nn/model.py": "tests/families/test_families.py",

@@ -22,7 +22,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import mt_core
 import mt_core.nn
+from mt_conformance.forward import Numbers
 from mt_core.nn import Batch, KVCache, TokenObjective, tensor_generator
+from mt_train.generation.decoder import Decoder
+from mt_train.generation.loaded_model import LoadedModel
+from mt_train.generation.request import Request
 
 EXAMPLE = Path(__file__).parents[2] / "examples/hello_plugin"
 PACKAGE = "mt_plugin_hello"
@@ -97,6 +101,27 @@ def test_the_cache_stays_as_small_as_one_window(model: Any) -> None:
         state = cache.get(index)
         assert state.shape == (1, before, model.config.dim)
         assert state.untyped_storage().nbytes() == state.nbytes, "the state keeps more in memory than it shows"
+
+
+def test_rows_whose_state_is_no_keys_and_values_join_and_leave(model: Any) -> None:
+    """Prompts in pieces, a shared beginning with other lengths after it, and places of the cache that are few."""
+    loaded = LoadedModel(model, Numbers(), 256)  # type: ignore[arg-type]
+    shared = list(range(40))
+    requests = [
+        Request(ids=[*(shared if index % 2 else []), *range(index + 1)], most=3 + index % 5, index=index)
+        for index in range(24)
+    ]
+
+    def texts(rows: int, **options: int) -> dict[int, str]:
+        decoder, found = Decoder(loaded, max_rows=rows, **options), {}
+        for request in requests:
+            decoder.add(request)
+            found.update({each.number: each.text for each in decoder.step() if each.is_last})
+        while decoder.busy:
+            found.update({each.number: each.text for each in decoder.step() if each.is_last})
+        return found
+
+    assert texts(1) == texts(6, prefill_tokens=16) == texts(24) == texts(6, max_tokens=200)
 
 
 # ------------------------------------------------------------------------------------------------------------- numbers

@@ -27,7 +27,6 @@ import pytest
 import yaml
 
 from mt_core.cli.plugins import main as mt_plugins
-from mt_core.kinds import CORE_KINDS
 from mt_core.plugins.host import PluginHost
 from mt_plugin_search.command import main as mt_search
 from mt_tools.cli.checkpoint import main as mt_checkpoint
@@ -319,10 +318,10 @@ def test_the_slurm_script_passes_the_signal_on_and_queues_the_run_again(folder: 
 def train_options() -> set[str]:
     """Everything that ``mt-train`` understands with the plugins that are here."""
     host = PluginHost.discover()
-    known = {*SWITCHES, *VALUES, *REPEATED, *CORE_KINDS.slots, *CORE_KINDS.lists, "train.seeds"}
+    known = {*SWITCHES, *VALUES, *REPEATED, *host.kinds.slots, *host.kinds.lists, "train.seeds"}
     known |= {f"model.{key}" for key in ModelOptions.model_fields}
     known |= {f"{section}.{key}" for section, config in SECTIONS.items() for key in config.model_fields}
-    for slot in CORE_KINDS.slots:
+    for slot in host.kinds.slots:
         known |= {f"{slot}.{key}" for offer in host.offers(slot) for key in offer.component.config.model_fields}
     return {"--" + key.replace("_", "-") for key in known}
 

@@ -11,16 +11,25 @@ from pathlib import Path
 import pytest
 
 from mt_core.cli.plugins import main
-from mt_core.kinds import CORE_KINDS
+from mt_core.plugins.host import PluginHost
+from mt_core.plugins.metadata import Selection
 from mt_core.scaffold.distribution import LONGEST
 from mt_train.tracking.metrics import MetricsFile
 
 ROOT = Path(__file__).parents[2]
-KINDS = {kind.replace("_", "-"): kind for kind in CORE_KINDS.templates}
+FOUND = PluginHost.discover(Selection())
+KINDS = {kind.replace("_", "-"): kind for kind in FOUND.kinds.templates}
+BRINGERS = {distribution for distribution, _ in FOUND.bringers.values()}
 NAMES = {kind: f"fresh-{number}" for number, kind in enumerate(KINDS)}
 NAMES["dataset"] = "q"
 NAMES["model"] = "a-name-of-thirty-characters-ab"
-SLOTS = {kind: f"--{kind}" for kind in KINDS} | {"callback": "--callbacks"}
+SLOTS = {
+    kind: f"--{key.replace('_', '-')}"
+    for kind, name in KINDS.items()
+    for key in [FOUND.kinds.keys_of_kinds.get(name)]
+    if key
+}
+"""Kinds that a run names, and how; a metric is a part."""
 
 Installed = tuple[Path, dict[str, str]]
 
@@ -55,6 +64,13 @@ def installed(written: Path) -> Installed:
     )
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
     return site, {**os.environ, "PYTHONPATH": path}
+
+
+def questions(folder: Path) -> Path:
+    path = folder / "questions.jsonl"
+    rows = [{"question": f"Is {number} times two {2 * number}?", "answer": True} for number in range(5)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"question": "Is 1 2?", "answer": False}]))
+    return path
 
 
 def test_new_plugins_pass_the_lint_of_this_repository(written: Path) -> None:
@@ -94,15 +110,43 @@ def test_two_steps_are_trained_with_all_of_them_by_name(written: Path, installed
     _, environment = installed
     rows = written / "rows.tsv"
     rows.write_text("".join(f"what is {number} times two?\tit is {2 * number}\n" for number in range(64)))
-    words = [word for kind, name in NAMES.items() for word in (SLOTS[kind], name)]
+    words = [word for kind in SLOTS for word in (SLOTS[kind], NAMES[kind])]
+    words += [f"--evaluations.{NAMES['evaluation']}.path", str(questions(written))]
     words += ["--dataset.path", str(rows), "--train.steps", "2", "--output", str(written / "run")]
-    environment = {**environment, "MT_PLUGINS": ",".join(NAMES.values())}
+    environment = {**environment, "MT_PLUGINS": ",".join([*NAMES.values(), *BRINGERS])}
     said = run(sys.executable, "-m", "mt_train.cli.train", *words, environment=environment)
-    assert len(MetricsFile(written / "run" / "metrics.jsonl").read()) == 2
+    records = MetricsFile(written / "run" / "metrics.jsonl").read()
+    assert [f"eval_{NAMES['evaluation'].replace('-', '_')}_accuracy" in record for record in records] == [False, True]
     assert "perplexity" in said
     listed = run(sys.executable, "-m", "mt_core.cli.plugins", "check", "--strict", environment=environment)
-    assert listed.count("ok  ") == len(NAMES) + 2, "all of them, what is built in, and mt-train"
+    assert listed.count("ok  ") == len(NAMES) + len({"mt-plugin-standard", *BRINGERS}), (
+        "all of them, and what is built in"
+    )
     lock = json.loads((written / "run" / "plugins.lock.json").read_text())
     ours = {"mt-core", "mt-train", "mt-plugin-standard"}
-    assert lock["sha256"].keys() == {*ours, *(f"mt-plugin-{name}" for name in NAMES.values())}
+    assert lock["sha256"].keys() == {*ours, *(f"mt-plugin-{NAMES[kind]}" for kind in SLOTS)}
     assert not {f"mt-plugin-{name}" for name in NAMES.values()} & set(lock["editable"])
+
+
+def test_a_new_evaluation_is_asked_on_two_ranks_at_zero_3_and_of_the_checkpoint(
+    written: Path, installed: Installed
+) -> None:
+    _, environment = installed
+    (source,) = (written / "evaluation" / "src").rglob("evaluation.py")
+    assert len(source.read_text().splitlines()) <= 40, "what a stranger has to write"
+    name, folder = NAMES["evaluation"], written / "two"
+    asked = ["--evaluations", name, f"--evaluations.{name}.path", str(questions(written))]
+    words = [*asked, "--model", "llama", "--train.steps", "2", "--train.sequence-len", "32", "--eval.every-steps", "1"]
+    words += ["--nproc-per-node", "2", "--parallel.zero-stage", "3", "--output", str(folder)]
+    run(sys.executable, "-m", "mt_train.cli.train", *words, environment=environment)
+    lines = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
+    assert [(line["step"], line["evaluation"], line["requests"]) for line in lines] == [(1, name, 12), (2, name, 12)]
+    figure = f"eval_{name.replace('-', '_')}_accuracy"
+    recorded = [record[figure] for record in MetricsFile(folder / "metrics.jsonl").read()]
+    assert recorded == [line["figures"]["accuracy"] for line in lines]
+    words = ["--run", str(folder), *asked, "--output", str(written / "evaluated"), "--predictions"]
+    run(sys.executable, "-m", "mt_tools.cli.eval", *words, environment=environment)
+    (found,) = json.loads((written / "evaluated" / "metrics.json").read_text())["results"]
+    assert found["figures"]["accuracy"] == recorded[-1]
+    counted = run(sys.executable, "-m", "mt_tools.cli.eval", *words, "--dry-run", environment=environment)
+    assert f"{name}: 12 scores asked of the model" in counted

@@ -31,6 +31,8 @@ PROSE = {
     "Rows, samples, records": "What is handed on between components.",
     "Callbacks and trackers": "What a callback sees of a run, and what it may ask for. Every event"
     " comes on every rank; all ranks must ask for the same.",
+    "Evaluations": "`mt_core.evaluation` and `mt_core.generation`: what an evaluation asks of a model, and what it finds. Importing"
+    " them imports no torch.",
     "Adapters": "`mt_core.Adapter` is the base of adapters; `mt_core.adapters` has what those for linear layers are made of.",
     "Models and losses": "`mt_core.nn`: what models, adapters and objectives are made of. Importing it imports torch.",
     "Errors": "What a plugin raises for what a user can act on: one message that says what,"
@@ -63,6 +65,7 @@ PARTS: dict[str, list[tuple[str, list[str]]]] = {
         ("protocols.py", ["Row", "Sample", "FlatRows", "Message", "Encoded", "Rejected", "StepRecord"])
     ],
     "Callbacks and trackers": [("events.py", [])],
+    "Evaluations": [("evaluation.py", []), ("generation.py", ["GenerationConfig", "SamplingRules", "Generation"])],
     "Adapters": [
         ("adapters/base.py", ["Adapter", "AdapterContext", "Probe"]),
         ("adapters/linear.py", ["LinearAdapter", "Place"]),
@@ -70,7 +73,8 @@ PARTS: dict[str, list[tuple[str, list[str]]]] = {
     ],
     "Models and losses": [
         ("nn/model.py", ["TrainModel", "Layer", "LayerSpec"]),
-        ("nn/context.py", ["BlockContext", "KVCache"]),
+        ("nn/context.py", ["BlockContext"]),
+        ("nn/cache.py", ["KVCache"]),
         ("nn/batch.py", ["Batch", "LossSums"]),
         ("nn/objective.py", ["TokenObjective"]),
     ],
@@ -118,7 +122,17 @@ def _hooks() -> str:
             kind = CORE_KINDS.hooks.get(node.name)
             chosen = options.get(kind.name, "the family's name") if kind is not None else NOT_CHOSEN[node.name]
             lines.append(f"| `{node.name}` | {returns} | {chosen} | {prose(ast.get_docstring(node) or '')} |")
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *_brought(), ""])
+
+
+def _brought() -> Iterator[str]:
+    """Yield the hooks of kinds that distributions of this repository bring."""
+    from kind_pages import FOUND
+
+    for name, (distribution, _) in FOUND.bringers.items():
+        kind = FOUND.kinds[name]
+        chosen = f"`--{kind.key.replace('_', '-')}`" if kind.key else "options of other components"
+        yield f"| `{kind.hook}` | `list[{kind.classes[0].__name__}]` | {chosen} | Of `{distribution}`: {kind.summary}. |"
 
 
 # -------------------------------------------------------------------------------------------------- classes and aliases

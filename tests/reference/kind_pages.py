@@ -9,11 +9,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mt_core.kinds import CORE_KINDS
+from mt_core.plugins.host import PluginHost
+from mt_core.plugins.metadata import Selection
 from mt_core.scaffold import draft
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "write"
+FOUND = PluginHost.discover(Selection())
+"""Everything that is installed: kinds that distributions of this repository bring have pages, too."""
+
 BLOCK = re.compile(
     r"<!-- (new ([a-z-]+) ([a-z-]+): (\S+)|file (\S+)) -->\n\n```(\w+)\n.*?^```$", re.MULTILINE | re.DOTALL
 )
@@ -36,7 +40,8 @@ def _block(found: re.Match[str]) -> str:
 
 
 def _new(kind: str, name: str, file: str) -> str:
-    texts = [text for place, text in draft(kind, name, CORE_KINDS.templates).files.items() if place.name == file]
+    plugin = draft(kind, name, FOUND.kinds.templates, FOUND.bringers)
+    texts = [text for place, text in plugin.files.items() if place.name == file]
     if len(texts) != 1:
         raise ValueError(f"a new {kind} has {len(texts)} files named {file!r}; the page needs one")
     return texts[0]

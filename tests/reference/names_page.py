@@ -23,6 +23,8 @@ MODULES = {
     "mt_core": "Imports no torch.",
     "mt_core.nn": "What models, adapters and objectives are made of. Imports torch.",
     "mt_core.adapters": "What adapters for linear layers are made of. Taking a name from here imports torch.",
+    "mt_core.evaluation": "For evaluations: the model as they see it, and what they find. Imports no torch.",
+    "mt_core.generation": "What is asked for, and answered, when a model writes. Imports no torch.",
     "mt_core.files": "Rows in files, for datasets, and files that a run writes. Imports no torch.",
     "mt_core.weights": "Folders of weights, for families. Imports no torch.",
     "mt_train": "Training from Python. Imports no torch.",
@@ -43,7 +45,7 @@ def _section(name: str, note: str, titles: set[str]) -> Iterator[str]:
     yield f"## {name}\n\n{note}\n\n| name | |\n|---|---|"
     homes = _homes(module.__name__)
     for each in sorted(module.__all__, key=str.lower):
-        node, doc = _definition(homes[each], each)
+        node, doc = _definition(homes.get(each, name), each)
         said = hooks_page.prose(doc).partition("\n\n")[0].replace("|", "\\|")
         yield f"| {_title(each, node, titles)} | {said} |"
     yield ""

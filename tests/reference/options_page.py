@@ -5,13 +5,14 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from mt_conformance.host import named_host
 from mt_core.cli.plugins_report import Report, described, options
 from mt_core.cli.plugins_text import kind_of_value, value, words
 from mt_core.config.base import ModelConfig, MtConfig
-from mt_core.kinds import CORE_KINDS
+from mt_core.kinds import CORE_KINDS, Kinds
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.plugins.metadata import GROUP
 from mt_train.config.run import SECTIONS, ModelOptions
@@ -36,11 +37,8 @@ def page() -> str:
     """The page as it should be."""
     parts = [HEAD, "## Sections of a run", *(_section(name, config) for name, config in SECTIONS.items())]
     host = first_party()
-    kinds = {
-        **{slot: f"--{slot.replace('_', '-')}" for slot in CORE_KINDS.slots},
-        **{kind: f"--{key}" for key, kind in CORE_KINDS.lists.items()},
-    }
-    for kind, flag in kinds.items():
+    for kind, key in host.kinds.keys_of_kinds.items():
+        flag = f"--{key.replace('_', '-')}"
         parts.append(f"## {words(kind).capitalize()}\n\nChosen with `{flag} NAME`{_default(kind)}.")
         parts += _kind(kind, list(host.offers(kind)))
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
@@ -59,6 +57,12 @@ def first_party() -> PluginHost:
     host = named_host(*modules)
     assert not [plugin.error for plugin in host.plugins if plugin.error], "every plugin of the repository loads"
     return host
+
+
+@cache
+def kinds() -> Kinds:
+    """The kinds of the core, and those that plugins of this repository bring."""
+    return first_party().kinds
 
 
 # ------------------------------------------------------------------------------------------------------------ sections
@@ -88,7 +92,7 @@ def _kind(kind: str, offers: Sequence[Offer]) -> Iterator[str]:
 
 def prefix_of(kind: str) -> str:
     """Of an option that several components share."""
-    keys = {kind: key for key, kind in CORE_KINDS.lists.items()}
+    keys = {kind: key for key, kind in kinds().lists.items()}
     return f"{keys[kind]}.NAME" if kind in keys else kind
 
 
@@ -111,7 +115,7 @@ def added(prefix: str, config: type[MtConfig], above: Sequence[type[MtConfig]]) 
 
 
 def _component(offer: Offer, shared: Sequence[type[MtConfig]]) -> str:
-    report = described(offer, CORE_KINDS)
+    report = described(offer, kinds())
     config = offer.component.config
     lines = [
         f"### {words(offer.kind)} {offer.component.name}",
@@ -130,9 +134,7 @@ def _component(offer: Offer, shared: Sequence[type[MtConfig]]) -> str:
 
 
 def _prefix(report: Report) -> str:
-    key = {kind: f"{name}.{report['name']}" for name, kind in CORE_KINDS.lists.items()}.get(
-        report["kind"], report["kind"]
-    )
+    key = {kind: f"{name}.{report['name']}" for name, kind in kinds().lists.items()}.get(report["kind"], report["kind"])
     return str(key)
 
 

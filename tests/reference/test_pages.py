@@ -22,7 +22,7 @@ from mt_core.kinds import CORE_KINDS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-KINDS = {kind.replace("_", "-"): kind for kind in CORE_KINDS.templates}
+KINDS = {kind.replace("_", "-"): kind for kind in kind_pages.FOUND.kinds.templates}
 HOW = "run python tests/reference/write_pages.py"
 LAID_OUT_BY = (3, 11)
 """Python whose argparse lays out the pages of commands; later ones put other line breaks."""
@@ -40,7 +40,7 @@ def test_a_page_is_what_the_code_says(page: Path) -> None:
 
 
 def test_every_kind_has_a_page_with_what_a_new_plugin_of_it_is() -> None:
-    kinds = {*CORE_KINDS.slots, *CORE_KINDS.lists.values()}
+    kinds = {*CORE_KINDS.slots, *CORE_KINDS.lists.values(), *kind_pages.FOUND.bringers}
     assert {path.stem for path in (DOCS / "write").glob("*.md")} == kinds
     for kind, own in KINDS.items():
         page = (DOCS / "write" / f"{own}.md").read_text(encoding="utf-8")
