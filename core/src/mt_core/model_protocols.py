@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from mt_core.nn import Batch, LossSums, TrainModel
-    from mt_core.protocols import Rejected, Row, Sample
+    from mt_core.rows import Rejected, Row, Sample
 
 
 class Objective(Protocol):
@@ -35,6 +35,15 @@ class Objective(Protocol):
 
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
         """(B, T, D) -> the sum of the losses of the batch, and what it is a sum over; ``head(hidden_ND)`` gives logits."""
+        ...
+
+
+@runtime_checkable
+class HasTerms(Protocol):
+    """An objective whose loss has terms with denominators of their own (``LossSums.terms``)."""
+
+    def count_terms(self, batch: Batch) -> Mapping[str, float]:
+        """Return what each is divided by, as ``count`` does; the same names in every batch."""
         ...
 
 

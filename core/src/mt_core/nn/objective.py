@@ -15,7 +15,8 @@ from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums
 from mt_core.nn.collation import collate, flatten
 from mt_core.nn.loss import PLAIN, LossTerms, chunked_loss
 from mt_core.nn.scores import TokenScores
-from mt_core.protocols import NATS_PER_TOKEN, HasFlat, Rejected, Row, Sample
+from mt_core.protocols import NATS_PER_TOKEN
+from mt_core.rows import HasFlat, Rejected, Row, Sample
 
 
 class TokenObjective:
@@ -50,11 +51,7 @@ class TokenObjective:
 
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
         """Sum of the losses of the trained tokens; (B, T, D) -> scalar. An evaluation has the plain cross-entropy."""
-        index_n = (
-            batch.trained_n
-            if batch.trained_n is not None
-            else (batch.labels.reshape(-1) != NOT_TRAINED).nonzero().reshape(-1)
-        )
+        index_n = batch.index_n()
         hidden_nD = hidden.flatten(0, 1)[index_n]
         labels_n = batch.labels.reshape(-1)[index_n]
         weights_n = None if batch.weights is None else batch.weights.reshape(-1)[index_n]
