@@ -1,12 +1,15 @@
 """TRL's own losses on log-probabilities that a test chooses: its methods, called on what they read of a trainer and of a model.
 
-A test gives log-probabilities by token, as a model would; TRL sums, weighs and compares them itself. Everything is float64.
+A test gives log-probabilities by token, as a model would; TRL sums, weighs and compares them itself. Everything is float64, but for
+what TRL computes in fp32 alone (ORPO, the alpha divergence).
 """
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +18,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 from torch import Tensor
-from trl import DPOTrainer
+from trl import DPOTrainer, KTOTrainer, RewardTrainer
+from trl.experimental.cpo import CPOTrainer
+from trl.experimental.orpo import ORPOTrainer
 
 from mt_plugin_alignment import Pairs
+from mt_plugin_alignment.modifications import answer_weights, is_in_tail
 
 CPU = torch.device("cpu")
 PROMPT = 2
@@ -35,19 +41,34 @@ class Tokens:
     mask: Tensor
 
     def pairs(self) -> Pairs:
-        """What we are given of the same answers."""
-        (chosen, rejected), (known_chosen, known_rejected) = (
-            (each * self.mask).sum(1).chunk(2) for each in (self.logp, self.reference)
-        )
-        chosen_lengths, rejected_lengths = self.mask.sum(1).chunk(2)
-        return Pairs(
-            chosen=chosen,
-            rejected=rejected,
-            chosen_lengths=chosen_lengths,
-            rejected_lengths=rejected_lengths,
-            reference_chosen=known_chosen,
-            reference_rejected=known_rejected,
-        )
+        """What we are given of the same answers, what modifications read included."""
+        values = {"": self.sums(self.logp), "reference_": self.sums(self.reference)}
+        lengths = self.mask.sum(1)
+        weights = answer_weights(self.sums(self.logp), self.sums(self.square), lengths)
+        tails = {prefix: self.tails(each) for prefix, each in (("", self.logp), ("reference_", self.reference))}
+        given: dict[str, Tensor] = {}
+        for row, side in enumerate(("chosen", "rejected")):
+            given |= {f"{prefix}{side}": each.chunk(2)[row] for prefix, each in values.items()}
+            given |= {f"{prefix}{side}_tail": each.chunk(2)[row] for prefix, each in tails.items()}
+            given |= {f"{side}_lengths": lengths.chunk(2)[row], f"{side}_weights": weights.chunk(2)[row]}
+        return Pairs(**given)
+
+    def sums(self, values: Tensor) -> Tensor:
+        """Sum of each answer."""
+        return (values * self.mask).sum(1)
+
+    def tails(self, values: Tensor) -> Tensor:
+        """Sum of each answer over what stands behind the shorter one's length, by the flat list of tokens that an objective has."""
+        rows = len(self.mask)
+        order = (
+            torch.arange(rows).view(2, -1).T.flatten()
+        )  # ours: chosen and rejected answer of a pair one after the other
+        places = torch.arange(self.mask.shape[1]).expand(rows, -1)[order]
+        answers = torch.arange(rows)[:, None].expand(places.shape)
+        trained = self.mask[order].bool()
+        tail = is_in_tail(places[trained], answers[trained], self.mask[order].sum(1))
+        sums = values.new_zeros(rows).index_add(0, answers[trained], values[order][trained] * tail)
+        return sums[order.argsort()]
 
     def leaf(self) -> Tokens:
         """The same with a ``logp`` of its own that collects a gradient."""
@@ -84,8 +105,18 @@ def dpo(answers: Tokens, kind: str, **options: Any) -> Tensor:
         "ref_chosen_logps": reference_chosen,
         "ref_rejected_logps": reference_rejected,
     }
-    loss: Tensor = DPOTrainer._compute_loss(trainer, lambda **_: model_output(answers), inputs, False)
+    with double():
+        loss: Tensor = DPOTrainer._compute_loss(trainer, lambda **_: model_output(answers), inputs, False)
     return loss
+
+
+@contextmanager
+def double() -> Iterator[None]:
+    """Numbers that TRL makes itself, as EXO's ε, are float64 in here."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
 
 
 def model_output(answers: Tokens) -> Any:
@@ -104,11 +135,17 @@ def model_output(answers: Tokens) -> Any:
     )
 
 
+class Asked(torch.nn.Module):
+    """What TRL asks of the model that it trains, beside its outputs."""
+
+    is_gradient_checkpointing = False
+
+
 def dpo_trainer(kind: str, **options: Any) -> Any:
     """What ``_compute_loss`` reads of a ``DPOTrainer``; ``tau`` is DiscoPOP's."""
     accelerator = SimpleNamespace(device=CPU, gather=identity, gather_for_metrics=identity, unwrap_model=identity)
     values: dict[str, Any] = {
-        "model": SimpleNamespace(training=True),
+        "model": Asked(),
         "accelerator": accelerator,
         "aux_loss_enabled": False,
         "ld_alpha": None,
@@ -127,6 +164,56 @@ def dpo_trainer(kind: str, **options: Any) -> Any:
     }
     assert options.keys() <= values.keys(), "an option that TRL does not read"
     return SimpleNamespace(**(values | options))
+
+
+def cpo(chosen: Tensor, rejected: Tensor, kind: str = "sigmoid", **options: Any) -> Tensor:
+    """Loss of each pair by ``CPOTrainer.cpo_loss``, a function of two log-probabilities; log-ratios make it DPO's."""
+    values = {"beta": 0.1, "alpha": 0.0, "label_smoothing": 0.0, "simpo_gamma": 0.5, "loss_type": kind}
+    assert options.keys() <= values.keys(), "an option that TRL does not read"
+    loss: Tensor = CPOTrainer.cpo_loss(
+        SimpleNamespace(**(values | options), accelerator=SimpleNamespace(device=CPU)), chosen, rejected
+    )[0]
+    return loss
+
+
+def orpo(chosen: Tensor, rejected: Tensor, beta: float) -> Tensor:
+    """Loss of each pair by ``ORPOTrainer.odds_ratio_loss``, whose sign its caller turns."""
+    trainer = SimpleNamespace(beta=beta, accelerator=SimpleNamespace(device=CPU))
+    loss: Tensor = -ORPOTrainer.odds_ratio_loss(trainer, chosen, rejected)[0]
+    return loss
+
+
+def kto(answers: Tokens, desirable: Tensor, others: Tensor, kind: str = "kto", **options: Any) -> Tensor:
+    """Mean loss of answers by ``KTOTrainer._compute_loss``; ``others`` are r of the answers of other rows, as they come."""
+    values = vars(dpo_trainer("sigmoid")) | {"loss_type": kind, "calculate_KL": kind == "kto"}
+    values |= {"desirable_weight": 1.0, "undesirable_weight": 1.0, "_compute_kl_logps": lambda model, batch: others}
+    assert options.keys() <= values.keys(), "an option that TRL does not read"
+    rows = len(answers.mask)
+    completion = torch.cat([torch.zeros(rows, PROMPT, dtype=torch.long), answers.mask.long()], 1)
+    inputs = {
+        "input_ids": torch.zeros_like(completion),
+        "attention_mask": torch.ones_like(completion),
+        "completion_mask": completion,
+        "label": desirable,
+        "ref_logps": answers.sums(answers.reference),
+        "ref_KL_logps": torch.zeros_like(others),
+    }
+    with double():
+        loss: Tensor = KTOTrainer._compute_loss(
+            SimpleNamespace(**(values | options)), lambda **_: model_output(answers), inputs, False
+        )
+    return loss
+
+
+def reward(scores: Tensor, margin: Tensor | None, coefficient: float | None) -> Tensor:
+    """Mean loss of scores, all chosen ones first, by ``RewardTrainer.compute_loss``."""
+    trainer = dpo_trainer("sigmoid")
+    trainer.args = SimpleNamespace(center_rewards_coefficient=coefficient)
+    inputs = {"attention_mask": torch.ones(len(scores), 3)} | ({} if margin is None else {"margin": margin})
+    loss: Tensor = RewardTrainer.compute_loss(
+        trainer, lambda **_: SimpleNamespace(logits=scores[:, None]), dict(inputs)
+    )
+    return loss
 
 
 def identity(value: Any) -> Any:
