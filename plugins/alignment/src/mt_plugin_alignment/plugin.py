@@ -16,6 +16,8 @@ def mt_kinds() -> list[Kind]:
             hook="mt_preference_losses",
             slot="part",
             returns="mt_plugin_alignment:PreferenceLoss",
+            template="mt_plugin_alignment:templates/preference-loss",
+            conformance="mt_conformance:BasePreferenceLossConformance",
             summary="what a pair of answers costs, one of which was chosen",
         )
     ]
