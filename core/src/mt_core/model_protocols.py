@@ -47,6 +47,22 @@ class HasTerms(Protocol):
         ...
 
 
+@runtime_checkable
+class HasReference(Protocol):
+    """An objective that compares the model with what it was before the first step, its reference.
+
+    ``reference_values`` names numbers that the reference gives each document. They are measured once, with the weights of step 0 and
+    without dropout; every sample has them as ``document_values`` then, in a resumed run the same. Nothing is measured for no names.
+    What tries the model before (an adapter's probe, the search for a micro-batch) shows batches without them.
+    """
+
+    reference_values: tuple[str, ...]
+
+    def measure(self, hidden: Tensor, head: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        """(B, T, D) -> for each name (documents,) as ``Batch.document_sums`` gives them."""
+        ...
+
+
 class Quantizer(Protocol):
     """Stores frozen linear layers in fewer bits, as they are read: no rank ever holds such a weight dense for longer than that."""
 

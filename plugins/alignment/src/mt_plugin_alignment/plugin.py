@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from mt_core import Component, Kind, hookimpl
+from mt_core import Component, Kind, ObjectiveComponent, hookimpl
 
 from .offers.losses import LOSSES
+from .offers.objectives import OBJECTIVES
 
 
 @hookimpl
@@ -26,3 +27,8 @@ def mt_kinds() -> list[Kind]:
 @hookimpl
 def mt_preference_losses() -> list[Component]:
     return list(LOSSES)
+
+
+@hookimpl
+def mt_objectives() -> list[ObjectiveComponent]:
+    return list(OBJECTIVES)

@@ -103,11 +103,15 @@ def base_files(parts: Parts) -> dict[str, str]:
 
     An adapter is not one of them, since its values are in every checkpoint.
     """
+    return {path.name: sha256(path) for path in base_paths(parts)}
+
+
+def base_paths(parts: Parts) -> list[Path]:
+    """Return the files that ``base_files`` hashes."""
     is_adapter = adapter_folder(parts.config.model.source.overlay) is not None
     overlay = None if is_adapter else _without_gone(parts.config.model).source.overlay
     found = [parts.weights_path] if parts.weights_path is not None else []
-    paths = [path for place in (*found, overlay) if place is not None for path in _files(Path(expanduser(place)))]
-    return {path.name: sha256(path) for path in paths}
+    return [path for place in (*found, overlay) if place is not None for path in _files(Path(expanduser(place)))]
 
 
 def _without_gone(model: ModelRef) -> ModelRef:

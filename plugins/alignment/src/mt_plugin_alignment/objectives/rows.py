@@ -1,0 +1,87 @@
+"""Rows with preferences as items: the chosen side and the rejected one, each a document that begins with the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from mt_core import DataError, Rejected, Row, Sample, preference
+
+if TYPE_CHECKING:
+    from mt_core import Encoded, Message, Template
+
+EQUAL = "'chosen' and 'rejected' are the same"
+SIDES = ("chosen", "rejected")
+
+
+def encode_pair(row: Row, template: Template, *, places: bool = False) -> Sample | Rejected:
+    """The two sides of a row as one sample; only the tokens of answers are trained on.
+
+    ``places`` adds a token value ``place``: the number of a trained token in its answer, from 0. Rejected are rows whose sides are
+    equal, or one of them empty. Raises ``DataError`` for a row that is no preference, or whose sides answer different prompts.
+    """
+    if row.get("chosen") is not None and row.get("chosen") == row.get("rejected"):
+        return Rejected(EQUAL, row["id"])
+    prompt, *sides = preference(row)
+    for side, turns in zip(SIDES, sides, strict=True):
+        if not prompt and turns[0]["role"] != "assistant":
+            raise DataError(
+                f"{row['id']}: 'chosen' and 'rejected' begin with different turns, so they answer different prompts. Give the prompt once"
+                " ('prompt'), or the same first turns on both sides"
+            )
+        if any(_is_empty(turn) for turn in turns):
+            return Rejected(f"{side!r} is empty", row["id"])
+    before = [{**turn, "train": False} for turn in prompt]
+    encoded = [_encode(row, template, [*before, *turns]) for turns in sides]
+    for side, each in zip(SIDES, encoded, strict=True):
+        if not any(each.trained[1:]):
+            return Rejected(f"{side!r} has no token of its own", row["id"])
+    if encoded[0].ids == encoded[1].ids:
+        return Rejected(EQUAL, row["id"])
+    prompts = [each.ids[: each.trained.index(True)] for each in encoded]
+    if prompts[0] != prompts[1]:
+        raise DataError(
+            f"{row['id']}: the template writes the prompt of the two sides in different tokens ({len(prompts[0])} and {len(prompts[1])}),"
+            " so that they cannot be compared. Give prompt and answers apart ('prompt', 'chosen', 'rejected')"
+        )
+    return item(encoded, row["id"], token_values=_places(encoded) if places else {})
+
+
+def item(
+    documents: Sequence[Encoded],
+    row_id: str,
+    *,
+    document_values: Mapping[str, Sequence[float]] | None = None,
+    token_values: Mapping[str, Sequence[float]] | None = None,
+) -> Sample:
+    """Encoded documents as one sample."""
+    return Sample(
+        [token for each in documents for token in each.ids],
+        [on for each in documents for on in each.trained],
+        row_id,
+        None,
+        [len(each.ids) for each in documents],
+        document_values or {},
+        token_values or {},
+    )
+
+
+def _encode(row: Row, template: Template, turns: Sequence[Message]) -> Encoded:
+    try:
+        return template.encode(turns)
+    except DataError as error:
+        raise DataError(f"{row['id']}: {error}") from error
+
+
+def _is_empty(turn: Message) -> bool:
+    return turn["role"] == "assistant" and not turn.get("tool_calls") and not str(turn["content"] or "").strip()
+
+
+def _places(documents: Sequence[Encoded]) -> dict[str, list[float]]:
+    found: list[float] = []
+    for each in documents:
+        count = 0
+        for on in each.trained:
+            found.append(float(count))
+            count += on
+    return {"place": found}
