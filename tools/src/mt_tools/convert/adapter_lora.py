@@ -26,9 +26,9 @@ from mt_tools.convert.source import Say, Source
 from mt_tools.convert.writing import stage_folder, write_json
 from mt_train.adapters.folder import CONFIG, TENSORS, WRITTEN
 from mt_train.assemble.adapter_slot import with_adapter
+from mt_train.assemble.base_files import base_files
 from mt_train.assemble.load import load_base, load_model
 from mt_train.assemble.parts import Parts
-from mt_train.assemble.weights import base_files
 from mt_train.checkpoint.tensors import write_tensors
 from mt_train.engine.build import stored_layers
 from mt_train.plugins.resolve import resolve

@@ -85,6 +85,12 @@ class AdapterFolder:
             raise WeightsError(f"{self.path} has {CONFIG} and none of {', '.join(TENSORS)}; copy the file there, too")
         return found
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that its values follow from."""
+        found = [self.path / name for name in (CONFIG, WRITTEN, BESIDE)]
+        return (*(path for path in found if path.is_file()), self.file)
+
     def tensors(self) -> Loaders:
         """Loaders of the tensors, by the names in the file."""
         return open_safetensors(self.file) if self.file.suffix == ".safetensors" else open_pickle(self.file)

@@ -28,10 +28,10 @@ from mt_core.files import cache_root
 from mt_core.model_protocols import HasReference
 from mt_core.nn import Batch
 from mt_core.tracking.logs import notice
+from mt_train.assemble.base_files import first_paths
 from mt_train.assemble.data import RunData, make_held_out
 from mt_train.assemble.identity import MEMORY, file_hash, package_of
 from mt_train.assemble.parts import Parts
-from mt_train.assemble.weights import base_paths
 from mt_train.checkpoint.files import replace_bytes
 from mt_train.data.loader import HeldOut
 from mt_train.data.samples import OF_DOCUMENT, EncodedSamples
@@ -181,7 +181,7 @@ def cache_file(parts: Parts, splits: Mapping[str, EncodedSamples]) -> Path | Non
     told = {
         "rows": {split: samples.fingerprint() for split, samples in splits.items()},
         "model": config.model.as_raw(),
-        "weights": [file_hash(path, folder / MEMORY) for path in base_paths(parts)],
+        "weights": [file_hash(path, folder / MEMORY) for path in first_paths(parts)],
         "seed": config.train.seed,
         "numbers": [config.train.dtype, config.train.attention],
         "slots": [slot.as_raw() for slot in (config.objective, config.adapter, config.quantizer)],

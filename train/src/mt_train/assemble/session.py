@@ -14,6 +14,7 @@ from mt_core.config.secrets import redact_values
 from mt_core.events import Control
 from mt_core.protocols import StepRecord
 from mt_core.tracking.logs import notice
+from mt_train.assemble.base_files import base_files
 from mt_train.assemble.callbacks import CallbackContext, Callbacks, Events
 from mt_train.assemble.data import RunData, make_held_out, make_loader
 from mt_train.assemble.description import Description
@@ -33,7 +34,6 @@ from mt_train.assemble.saving import Saver
 from mt_train.assemble.stopping import Stopper
 from mt_train.assemble.subjects import live_subject
 from mt_train.assemble.summary import show_summary
-from mt_train.assemble.weights import base_files
 from mt_train.checkpoint.folder import COMPLETED
 from mt_train.checkpoint.manifest import MANIFEST
 from mt_train.data.loader import Window
