@@ -233,7 +233,8 @@ class AdapterFolder:
     def _advice(self) -> str:
         said = ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "target_modules")
         stated = self.written.get("options") or {key: self.config[key] for key in said if self.config.get(key)}
-        return f"give --adapter what it was made with ({', '.join(f'{key} {value}' for key, value in stated.items())})"
+        made = ", ".join(f"{key} {value}" for key, value in stated.items())
+        return f"give --adapter what it was made with ({made}), or --adapter.weights {self.path} and no options, which takes them from there"
 
 
 def _unmatched(form: PeftForm, found: Mapping[str, Any]) -> Iterator[str]:

@@ -51,6 +51,19 @@ def base_files(parts: Parts) -> dict[str, str]:
     return {path.name: sha256(path) for path in weight_paths(parts)} | merged
 
 
+def describe_adapters(parts: Parts, *, resumed: bool) -> list[dict[str, object]]:
+    """Return the saved adapters that a run is made of, with the hashes of their files: those merged, then what it trains on from.
+
+    A run that is ``resumed`` has the values of the latter in its checkpoint, and needs its folder no more.
+    """
+    first = None if resumed else first_adapter(parts)
+    found = [("merged", each.folder) for each in parts.merged] + ([] if first is None else [("trained on", first)])
+    return [
+        {"use": use, "folder": str(folder.path), "sha256": {path.name: sha256(path) for path in folder.files}}
+        for use, folder in found
+    ]
+
+
 def first_paths(parts: Parts) -> list[Path]:
     """Return every file that the weights of step 0 follow from."""
     first = first_adapter(parts)

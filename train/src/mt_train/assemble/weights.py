@@ -39,7 +39,7 @@ def weights_of(
     """
     if checkpoint is None:
         found = pretrained(parts, parts.config.model, names, say, adapted=adapted)
-        return {**found, **_base_part(parts, names)}
+        return {**found, **_base_part(parts, names, say)}
     saved = open_model(checkpoint / "model")
     base = read_manifest(checkpoint).get("base")
     own = names if not adapted else list(saved)  # what is left over is looked at once the adapter is there
@@ -75,7 +75,7 @@ def adapter_weights(
     return {name: found[name] for name in own if name in found}
 
 
-def _base_part(parts: Parts, names: list[str]) -> TensorSource:
+def _base_part(parts: Parts, names: list[str], say: Say) -> TensorSource:
     """Return the weights of the model itself that ``adapter.weights`` holds: those that its adapter has rewritten, or trained too."""
     if parts.config.adapter.source.weights is None:
         return {}
@@ -83,8 +83,9 @@ def _base_part(parts: Parts, names: list[str]) -> TensorSource:
     assert folder is not None, "its folder has been opened"
     saved = SavedAdapter(folder, parts.offers["adapter"], parts.config.adapter.options)
     placed = Placed.of(saved, parts, is_stated=is_stated(folder, parts))
-    known = set(names)
-    return {name: load for name, load in placed.tensors.items() if name in known & placed.base_names}
+    say(f"adapter {folder.path} ({saved.component.name}): training goes on from its values")
+    known = placed.base_names & set(names)
+    return {name: load for name, load in placed.tensors.items() if name in known}
 
 
 def is_stated(folder: AdapterFolder, parts: Parts) -> bool:
