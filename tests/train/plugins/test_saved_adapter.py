@@ -163,7 +163,7 @@ def test_options_come_from_the_folder_with_their_origin_and_what_is_typed_wins(
     made: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["--model", "llama", "--model.weights", str(made / "base"), "--adapter.weights", str(made / "a")]
-    assert mt_train([*argv, "--adapter.dropout", "0.1", "--print-config"]) == 0
+    assert mt_train([*argv, *TRAIN, "--adapter.dropout", "0.1", "--print-config"]) == 0
     shown = {line.partition(":")[0].strip(): line for line in capfd.readouterr().out.splitlines()}
     assert "rank: 4" in shown["rank"]
     assert f"the adapter in {made / 'a'}" in shown["rank"]

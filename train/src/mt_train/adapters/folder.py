@@ -234,7 +234,7 @@ class AdapterFolder:
         said = ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "target_modules")
         stated = self.written.get("options") or {key: self.config[key] for key in said if self.config.get(key)}
         made = ", ".join(f"{key} {value}" for key, value in stated.items())
-        return f"give --adapter what it was made with ({made}), or --adapter.weights {self.path} and no options, which takes them from there"
+        return f"give --adapter what it was made with ({made}), or --adapter.weights {self.path} and no options: the folder has them"
 
 
 def _unmatched(form: PeftForm, found: Mapping[str, Any]) -> Iterator[str]:
