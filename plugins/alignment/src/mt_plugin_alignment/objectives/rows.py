@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mt_core import DataError, Rejected, Row, Sample, preference
+from mt_core import DataError, Rejected, Row, Sample, conversation, preference
 
 if TYPE_CHECKING:
     from mt_core import Encoded, Message, Template
@@ -45,6 +45,23 @@ def encode_pair(row: Row, template: Template, *, places: bool = False) -> Sample
             " so that they cannot be compared. Give prompt and answers apart ('prompt', 'chosen', 'rejected')"
         )
     return item(encoded, row["id"], token_values=_places(encoded) if places else {})
+
+
+def encode_scored(row: Row, template: Template) -> Sample | Rejected:
+    """A prompt with one answer and its ``score``, as a sample of one document. Raises ``DataError`` for a score that is no number."""
+    score = row.get("score")
+    if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) < float("inf"):
+        raise DataError(
+            f"{row['id']}: field 'score' is {score!r}; a row has prompt, response and a number that says how good that is. Name the right"
+            " field with --data.columns '{score: NAME}'"
+        )
+    *before, answer = conversation(row)
+    if answer["role"] != "assistant" or _is_empty(answer):
+        return Rejected("'response' is empty", row["id"])
+    encoded = _encode(row, template, [*({**turn, "train": False} for turn in before), answer])
+    if not any(encoded.trained[1:]):
+        return Rejected("'response' has no token of its own", row["id"])
+    return item([encoded], row["id"], document_values={"score": [float(score)]})
 
 
 def item(
