@@ -64,6 +64,29 @@ def encode_scored(row: Row, template: Template) -> Sample | Rejected:
     return item([encoded], row["id"], document_values={"score": [float(score)]})
 
 
+def readable_answers(row: Row) -> tuple[list[Message], list[list[Message]], bool]:
+    """The prompt of a row, its answers, and whether these are the two sides of a pair. Raises ``DataError``.
+
+    Answers are ``chosen`` and ``rejected``, the list ``responses`` or ``answers`` (texts, or objects with a ``text``), or the answer of a
+    conversation of any other shape.
+    """
+    if row.get("chosen") is not None:
+        prompt, *sides = preference(row)
+        return prompt, sides, True
+    name = next((each for each in ("responses", "answers") if isinstance(row.get(each), list)), None)
+    if name is None:
+        *prompt, answer = conversation(row)
+        return prompt, [[answer]], False
+    texts = [each.get("text") if isinstance(each, Mapping) else each for each in row[name]]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise DataError(
+            f"{row['id']}: field {name!r} must be a list of at least one text, or of objects with a 'text'; got {row[name]!r:.80}"
+        )
+    rest = {key: value for key, value in row.items() if key != name}
+    turns = [conversation({**rest, "response": text}) for text in texts]
+    return turns[0][:-1], [each[-1:] for each in turns], False
+
+
 def item(
     documents: Sequence[Encoded],
     row_id: str,
