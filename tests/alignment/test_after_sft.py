@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from mt_train import load_run
+from mt_train.checkpoint.store import find
 from mt_train.cli.train import main as mt_train
 
 START = (
@@ -50,6 +51,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "on": train("on", "dpo", "pairs", "--adapter.weights", sft),
         "over": train("over", "dpo", "pairs", "--model.adapters", sft, *lora),
         "fresh": train("fresh", "dpo", "pairs", *lora),
+        "reward": (first := train("reward", "reward", "pairs", *lora, "--optimizer.lr", "0.1")),
+        "reward on": train("reward-on", "reward", "pairs", "--adapter.weights", first, "--optimizer.lr", "1e-9"),
     }
 
 
@@ -69,6 +72,14 @@ def test_both_ways_have_the_reference_of_the_model_that_sft_made(runs: dict[str,
     for name, values in on.items():
         torch.testing.assert_close(values, over[name], atol=1e-4, rtol=1e-5)
         assert (values - fresh[name]).abs().max() > 1e-2, "another model than without SFT"
+
+
+def test_a_reward_model_that_is_trained_on_keeps_its_scores(runs: dict[str, Path]) -> None:
+    first, on = (load_file(find(runs[name]) / "model/model-00001.safetensors") for name in ("reward", "reward on"))
+    heads = [name for name in first if ".objective." in name]
+    assert heads
+    for name in (*heads, *(each for each in first if "lora_" in each)):
+        torch.testing.assert_close(on[name], first[name], atol=1e-7, rtol=1e-6)
 
 
 def test_the_runs_load_with_what_they_stand_on(runs: dict[str, Path]) -> None:

@@ -57,7 +57,12 @@ class AdapterCheckpoint(AdapterFolder):
     def for_model(
         self, adapter: Adapter, model: TrainModel, *, run: Mapping[str, Any], stated: bool = False
     ) -> Loaders:
-        """Return what the run has trained, or rewritten, of this model with its adapter. Raises ``WeightsError`` as the base does."""
+        """Return what the run has trained, or rewritten, of this model with its adapter, and of what its objective trains beside it.
+
+        Raises ``WeightsError`` as the base does.
+        """
+        from mt_core.nn.objective import OBJECTIVE
+
         found = super().for_model(adapter, model, run=run, stated=stated)
         names = [name for name, _ in model.named_parameters()]
         saved = set(adapter.saved_state(model)) | {
@@ -70,7 +75,8 @@ class AdapterCheckpoint(AdapterFolder):
             )
         if missing := sorted(saved - set(found)):
             raise WeightsError(f"{self.path} is an adapter of another model: it has no {', '.join(missing[:4])}")
-        return {name: found[name] for name in sorted(saved)}
+        beside = {name for name in names if f".{OBJECTIVE}." in name and name in found}
+        return {name: found[name] for name in sorted(saved | beside)}
 
 
 @dataclass(frozen=True)
