@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
+from mt_core.errors import WeightsError
 from mt_core.nn import Batch, TrainModel
 from mt_tools.cli.export import main as mt_export
 from mt_tools.cli.generate import main as mt_generate
@@ -173,11 +174,11 @@ def test_a_quantized_base_is_under_an_adapter_that_is_trained_on(folders: Path, 
 
 def test_runs_checkpoints_and_exported_folders_are_adapters_too(folders: Path, train: Train, tmp_path: Path) -> None:
     for words in (("lora", "--adapter.rank", 3, "--train.enable", "[model.norm.weight]"), ("pissa",), ("dora",)):
-        for more in ((), ("--checkpoint.trainable-only", "true")):
-            run = train("--adapter", *words, *more)
+        for trained_only in ("false", "true"):
+            run = train("--adapter", *words, "--checkpoint.trainable-only", trained_only)
             want = of_run(run)
             assert (want - theirs(folders)).abs().max() > 1e-3
-            out = tmp_path / f"{words[0]}{len(more)}"
+            out = tmp_path / f"{words[0]}-{trained_only}"
             assert mt_export(["--run", str(run), "--output", str(out)]) == 0
             for source in (run, find(run), out):
                 close(ours(folders, source), want)
@@ -208,11 +209,12 @@ def test_a_run_that_trains_on_needs_the_folder_no_more(folders: Path, train: Tra
     assert torch.equal(of_run(run), of_run(whole))
 
 
-@pytest.mark.parametrize("more", [(), ("--checkpoint.trainable-only", "true")], ids=["whole", "trained-only"])
+@pytest.mark.parametrize("more", ["false", "true"], ids=["whole", "trained-only"])
 def test_a_resumed_run_over_merged_adapters_equals_one_that_was_not_stopped(
-    folders: Path, train: Train, more: tuple[str, ...]
+    folders: Path, train: Train, more: str
 ) -> None:
-    words = ("--model.adapters", f"{folders / 'lora'},{folders / 'dora'}", "--adapter", "lora", *more)
+    words = ("--model.adapters", f"{folders / 'lora'},{folders / 'dora'}", "--adapter", "lora")
+    words += ("--checkpoint.trainable-only", more)
     words += ("--schedule", "constant")
     whole, stopped = train(*words, steps=4), train(*words)
     assert mt_train(["--resume", str(stopped), "--train.steps", "4"]) == 0
@@ -265,6 +267,36 @@ def test_an_adapter_that_was_trained_without_those_before_it_is_merged_with_a_no
     run = train("--adapter", "lora", "--checkpoint.trainable-only", "true")
     ours(folders, "dora", run, said=said)
     assert any("was trained over these weights, and not over the adapters" in text for text in said)
+    whole = train("--adapter", "lora", "--checkpoint.trainable-only", "false")
+    close(ours(folders, "dora", whole), ours(folders, "dora", run))
     said.clear()
     ours(folders, "lora", "lora", said=said)
     assert any("2 times, and it is merged as often" in text for text in said)
+
+
+@pytest.mark.parametrize("kept", ["false", "true"], ids=["whole", "trained-only"])
+def test_a_run_over_other_weights_is_refused_by_hashes_or_by_the_weights_in_its_checkpoint(
+    folders: Path, train: Train, kept: str
+) -> None:
+    run = train("--model.adapters", folders / "lora", "--adapter", "lora", "--checkpoint.trainable-only", kept)
+    close(ours(folders, "lora", weights=run), of_run(run))
+    close(ours(folders, "lora", run), of_run(run))
+    cases: list[tuple[tuple[str | Path, ...], Path | None]] = [
+        ((), run),
+        (("dora",), run),
+        ((run,), None),
+        (("dora", run), None),
+    ]
+    for merged, weights in cases:
+        with pytest.raises(WeightsError, match=r"was trained (over|on) other weights"):
+            ours(folders, *merged, weights=weights)
+
+
+def test_weights_that_a_run_has_rewritten_go_over_nothing_else(folders: Path, train: Train) -> None:
+    run = train("--adapter", "pissa", "--adapter.rank", "2", "--checkpoint.trainable-only", "false")
+    close(ours(folders, run), of_run(run))
+    with pytest.raises(WeightsError, match="and not over which adapters; put it first"):
+        ours(folders, "lora", run)
+    run = train("--adapter", "pissa", "--adapter.rank", "2", "--checkpoint.trainable-only", "true")
+    with pytest.raises(WeightsError, match="with other adapters merged under them"):
+        ours(folders, "lora", run)

@@ -21,13 +21,16 @@ from mt_core.adapters.linear import adapted_layers
 from mt_core.errors import WeightsError
 from mt_core.nn import AdaptedLinear, TrainModel
 from mt_core.weights import Loaders
+from mt_train.adapters.folder import AdapterFolder
 from mt_train.assemble.base_files import base_files, hashes_under
 from mt_train.assemble.parts import Parts
 from mt_train.engine.build import TensorSource, exchange, value_of
 from mt_train.engine.meta import on_meta
-from mt_train.plugins.saved_adapter import SavedAdapter
+from mt_train.plugins.saved_adapter import AdapterCheckpoint, SavedAdapter
 
 Say = Callable[[str], None]
+SAME = 1e-4
+"""Largest difference of a weight from another one, as a share of its norm, that rounding can make."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Placed:
     model: TrainModel
     adapter: Adapter
     tensors: Loaders
+    folder: AdapterFolder
     base_names: frozenset[str]
     """Names of the model's own parameters."""
 
@@ -63,7 +67,39 @@ class Placed:
                 f"{saved.folder.path} is an adapter of another model: {'; '.join(sorted(wrong)[:3])}{more}. Give the weights that it"
                 " was trained over"
             )
-        return cls(model, adapter, found, base)
+        return cls(model, adapter, found, saved.folder, base)
+
+    def differs_from(self, source: TensorSource, seed: int) -> bool:
+        """Return whether a whole checkpoint has frozen weights under its adapter that are not these.
+
+        It has no hashes of the files that they were read from. The rounding of merged weights, in another order of sums, is allowed.
+        """
+        if not isinstance(self.folder, AdapterCheckpoint) or self.folder.written["base"]:
+            return False
+        frozen, own = self.folder.tensors(), dict(self.model.named_parameters())
+        names = [f"{place}.weight" for place, _ in adapted_layers(self.model)]
+        return any(
+            _is_other(value_of(self.model, name, own[name].shape, source, seed), frozen[name]())
+            for name in names
+            if name in frozen and name in own and name not in self.tensors
+        )
+
+
+def _is_other(ours: Tensor, theirs: Tensor) -> bool:
+    if ours.shape != theirs.shape:
+        return True
+    ours, theirs = ours.to("cpu", theirs.dtype).float(), theirs.float()
+    return bool((ours - theirs).norm() > SAME * theirs.norm())
+
+
+def other_weights(saved: SavedAdapter) -> WeightsError:
+    """The error for a checkpoint whose frozen weights are not those here."""
+    under = saved.folder.written.get("under")
+    advice = f", and --model.adapters {','.join(map(str, under))} before it" if under else ""
+    return WeightsError(
+        f"{saved.folder.path} was trained over other weights than these: its checkpoint has them. Give the --model.weights of its run"
+        f"{advice}"
+    )
 
 
 def merged_weights(parts: Parts, source: TensorSource, names: set[str], say: Say) -> TensorSource:
@@ -75,11 +111,13 @@ def merged_weights(parts: Parts, source: TensorSource, names: set[str], say: Say
     for path in sorted({path for path in paths if paths.count(path) > 1}):
         say(f"notice: model.adapters names {path} {paths.count(path)} times, and it is merged as often")
     known = base_files(parts) if any(each.folder.written.get("base") for each in parts.merged) else {}
-    seed = parts.config.train.seed
+    weights, seed = source, parts.config.train.seed
     for number, saved in enumerate(parts.merged, 1):
         placed = Placed.of(saved, parts)
         own = {name: load for name, load in placed.tensors.items() if name in placed.base_names}
         _check_base(saved, known, number, rewrites=bool(own), say=say)
+        if placed.differs_from(source, seed) and placed.differs_from(weights, seed):
+            raise other_weights(saved)
         layers = dict(adapted_layers(placed.model))
         source = {**source, **own, **dict(_merged_layers(placed, layers, {**source, **own}, seed, saved.folder.path))}
         if unknown := sorted(source.keys() - names):
@@ -98,12 +136,22 @@ def _check_base(saved: SavedAdapter, known: Mapping[str, str], number: int, *, r
     """
     before = set((saved.folder.written.get("base") or {}).values())
     weights, adapters = hashes_under(known, number - 1)
+    path = saved.folder.path
+    if rewrites and number > 1 and not before:
+        raise WeightsError(
+            f"{path} holds weights of the model that its run has rewritten or trained, and not over which adapters; put it first, or"
+            " export it from its run"
+        )
     if not before or before == weights | adapters:
         return
-    path = saved.folder.path
     if not weights <= before:
         raise WeightsError(
             f"{path} was trained on other weights than these: the files have other hashes. Give the --model.weights of its run"
+        )
+    if more := before - weights - adapters:
+        raise WeightsError(
+            f"{path} was trained on other weights than these: its run has merged adapters under it, {len(more)} of whose files are not"
+            " before it here; give them in --model.adapters, too, as they were"
         )
     if rewrites:
         raise WeightsError(

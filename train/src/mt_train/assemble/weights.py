@@ -15,7 +15,7 @@ from mt_core.nn import TrainModel
 from mt_core.nn.objective import OBJECTIVE
 from mt_train.adapters.folder import AdapterFolder
 from mt_train.assemble.base_files import adapter_folder, base_files, check_base_of, first_adapter, without_gone
-from mt_train.assemble.merging import Placed, merged_weights
+from mt_train.assemble.merging import Placed, merged_weights, other_weights
 from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.tensors import open_model, open_overlay
@@ -40,7 +40,7 @@ def weights_of(
     """
     if checkpoint is None:
         found = pretrained(parts, parts.config.model, names, say, adapted=adapted)
-        return {**found, **_base_part(parts, names, say)}
+        return {**found, **_base_part(parts, names, found, say)}
     saved = open_model(checkpoint / "model")
     base = read_manifest(checkpoint).get("base")
     own = names if not adapted else list(saved)  # what is left over is looked at once the adapter is there
@@ -76,7 +76,7 @@ def adapter_weights(
     return {name: found[name] for name in own if name in found}
 
 
-def _base_part(parts: Parts, names: list[str], say: Say) -> TensorSource:
+def _base_part(parts: Parts, names: list[str], source: TensorSource, say: Say) -> TensorSource:
     """Return the weights of the model itself that ``adapter.weights`` holds: those that its adapter has rewritten, or trained too."""
     if parts.config.adapter.source.weights is None:
         return {}
@@ -84,6 +84,8 @@ def _base_part(parts: Parts, names: list[str], say: Say) -> TensorSource:
     assert folder is not None, "its folder has been opened"
     saved = SavedAdapter(folder, parts.offers["adapter"], parts.config.adapter.options)
     placed = Placed.of(saved, parts, is_stated=is_stated(folder, parts))
+    if placed.differs_from(source, parts.config.train.seed):
+        raise other_weights(saved)
     say(f"adapter {folder.path} ({saved.component.name}): training goes on from its values")
     known = placed.base_names & set(names)
     return {name: load for name, load in placed.tensors.items() if name in known}

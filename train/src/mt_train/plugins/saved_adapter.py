@@ -42,6 +42,7 @@ class AdapterCheckpoint(AdapterFolder):
             raise WeightsError(f"{checkpoint / MANIFEST} names no adapter; give the folder of a run that has one")
         written = {"name": name, "options": options, "plan": manifest.get("adapter", {})}
         written |= {"base": manifest.get("base"), "enable": config.get("train", {}).get("enable", ())}
+        written |= {"under": config.get("model", {}).get("adapters", ())}
         return cls(checkpoint, {}, written)
 
     @property
