@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from mt_tools.cli.generate import main as mt_generate
 from mt_train import load_run
 from mt_train.assemble.discovery import discovered
 from mt_train.assemble.load import load_model
+from mt_train.assemble.merging import merged_weights
 from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.store import find
@@ -300,3 +302,25 @@ def test_weights_that_a_run_has_rewritten_go_over_nothing_else(folders: Path, tr
     run = train("--adapter", "pissa", "--adapter.rank", "2", "--checkpoint.trainable-only", "true")
     with pytest.raises(WeightsError, match="with other adapters merged under them"):
         ours(folders, "lora", run)
+
+
+def test_a_merged_weight_is_made_when_it_is_read_and_no_other_one_is(folders: Path) -> None:
+    model = {
+        "name": "llama",
+        "weights": str(folders / "base"),
+        "adapters": [str(folders / "lora"), str(folders / "dora")],
+    }
+    parts = Parts.of(resolve({"model": model, "train": {"sequence_len": 2}}, discovered()))
+    read: list[str] = []
+
+    def load(name: str, value: Tensor) -> Tensor:
+        read.append(name)
+        return value
+
+    values = load_file(folders / "base/model.safetensors")
+    source = {name: partial(load, name, value) for name, value in values.items()}
+    merged = merged_weights(parts, source, {*source, "lm_head.weight"}, print)
+    assert not read, "nothing is read before it is asked for"
+    name = "model.layers.1.self_attn.q_proj.weight"
+    assert not torch.equal(merged[name](), values[name])
+    assert read == [name]
