@@ -241,6 +241,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """After the last test, this process has the variables with which it began: others would have made all starts real ones."""
+    yield
+    drift = item.config.stash[STARTS].drift() if nextitem is None else []
+    assert not drift, f"set for good by a test or an import: {', '.join(drift)}; see READ_LATER in forked_starts.py"
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """``@pytest.mark.needs("mt-plugin-llama")`` for what names another distribution's component."""
     for mark in item.iter_markers("needs"):
