@@ -234,6 +234,26 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[STARTS].close()
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker tells how it started what tests asked for."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["starts"] = session.config.stash[STARTS].count
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """The numbers of a worker are added to those of the process that has workers."""
+    for how, number in getattr(node, "workeroutput", {}).get("starts", {}).items():
+        node.config.stash[STARTS].count[how] += number
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """How many commands were forked, and how many took the six seconds of a real start: pip, and what asks for it."""
+    count = config.stash[STARTS].count
+    if any(count.values()):
+        terminalreporter.write_line(f"starts of tests: {count['forked']} forked, {count['real']} real")
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """``@pytest.mark.real_start``: processes of this test start as a user's do."""
