@@ -25,7 +25,7 @@ from torch import Tensor
 
 from mt_core.nn import TokenObjective
 from mt_core.plugins.host import PluginHost
-from mt_core.protocols import Sample
+from mt_core.rows import Sample
 from mt_train.assemble.model import build_engine
 from mt_train.assemble.parts import Parts
 from mt_train.checkpoint import manifest as manifest_module

@@ -143,7 +143,8 @@ def ours(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
     from mt_core.events import Control
     from mt_core.nn import TokenObjective
     from mt_core.plugins.host import PluginHost
-    from mt_core.protocols import Sample, StepRecord
+    from mt_core.protocols import StepRecord
+    from mt_core.rows import Sample
     from mt_train.assemble.model import build_engine
     from mt_train.assemble.parts import Parts
     from mt_train.data.loader import Position, Window

@@ -139,7 +139,7 @@ LONG = (
     ),
     *(
         f"{ALONE_TESTS}::{test}[{name}]"
-        for name in ("callbacks", "datasets", "gemma", "optim", "quantizers", "qwen", "search", "trackers")
+        for name in ("alignment", "callbacks", "datasets", "gemma", "optim", "quantizers", "qwen", "search", "trackers")
         for test in ("test_its_requirements_are_met_and_it_is_all_that_is_listed", "test_a_part_of_its_suite_passes")
     ),
     "integration/test_first_run.py::test_the_bare_command_learns_english_spelling_in_under_two_minutes",

@@ -9,7 +9,7 @@ import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
 from mt_core.nn import SdpaAttention, TokenObjective
-from mt_core.protocols import Sample
+from mt_core.rows import Sample
 from mt_plugin_callbacks import accounting
 from mt_train import load_run, train
 from mt_train.tracking.metrics import MetricsFile

@@ -25,6 +25,7 @@ from mt_conformance import (
     BaseObjectiveConformance,
     BaseOptimizerConformance,
     BasePluginConformance,
+    BasePreferenceLossConformance,
     BaseScheduleConformance,
     BaseTaskPrintConformance,
     BaseTokenizerConformance,
@@ -56,6 +57,7 @@ SCHEDULE, PRINT, TOKENIZER = BaseScheduleConformance, BaseTaskPrintConformance, 
 OBJECTIVE, OPTIMIZER, MODEL = BaseObjectiveConformance, BaseOptimizerConformance, BaseModelConformance
 DATASET, CALLBACK, ADAPTER = BaseDatasetConformance, BaseCallbackConformance, BaseAdapterConformance
 EVALUATION, METRIC = BaseEvaluationConformance, BaseMetricConformance
+PREFERENCE = BasePreferenceLossConformance
 SMALL = {"options": {"rank": 4}}
 
 
@@ -538,6 +540,43 @@ CAUGHT = [
             ("test_it_changes_nothing", "sorts", "total changed the scores"),
         ]
     ),
+    # ---------------------------------------------------------------------------------------------- preference losses
+    *(
+        Bad(PREFERENCE, check, name, says)
+        for check, name, says in [
+            ("test_it_says_what_it_needs", "reticent", "its needs_reference is 'yes'; say True or False"),
+            ("test_it_says_what_it_needs", "secretive", "its beta is None; say the factor of r"),
+            ("test_it_says_what_it_needs", "greedy", r"its nll is -1\.0; say which weight"),
+            (
+                "test_each_pair_has_a_finite_loss",
+                "averaged",
+                r"returns shape \(\), and there are 5 pairs; return the loss of each, shape \(5,\)",
+            ),
+            ("test_the_start_costs_what_it_says", "misstated", r"r = 0 cost 0\.693147, .* known_start says 1\. A run"),
+            (
+                "test_it_prefers_the_chosen_answer",
+                "turned",
+                "by the log-probability of chosen answers is 0.05.* the model would learn to prefer",
+            ),
+            (
+                "test_a_pair_does_not_depend_on_others",
+                "centred",
+                "pair 0 costs 0.693147 alone, and .* beside four others",
+            ),
+            (
+                "test_extreme_log_ratios_are_finite",
+                "naive",
+                "r_w = -1000 and r_l = 0 its losses are inf.*; write log σ\\(x\\) as logsigmoid",
+            ),
+            (
+                "test_extreme_log_ratios_are_finite",
+                "branching",
+                r"r_w = -1000 and r_l = 0 its gradient .* is nan.*; a torch\.where whose other branch",
+            ),
+            ("test_it_changes_nothing", "lengthening", "it changed chosen_lengths of the pairs in place"),
+            ("test_it_changes_nothing", "moving", "the same pairs cost .* and then .*; keep no state"),
+        ]
+    ),
 ]
 """Checks in this process."""
 
@@ -559,7 +598,7 @@ EQUAL = [
     ),
     *(
         Bad(base, name, fine, "")
-        for base, fine in ((EVALUATION, "sober"), (METRIC, "same"))
+        for base, fine in ((EVALUATION, "sober"), (METRIC, "same"), (PREFERENCE, "plain"))
         for name in vars(base)
         if is_check(base, name)
     ),

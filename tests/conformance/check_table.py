@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from mt_conformance.layouts import LayoutConformance
 PAGE = Path(__file__).parents[2] / "docs" / "testing_a_plugin.md"
 BEGIN, END = "<!-- checks: begin -->", "<!-- checks: end -->"
 KINDS = ["Model", "Dataset", "Tokenizer", "Objective", "Optimizer", "Adapter", "Schedule", "TaskPrint", "Callback"]
-KINDS += ["Evaluation", "Metric"]
+KINDS += ["Evaluation", "Metric", "PreferenceLoss"]
 
 
 def table() -> str:
@@ -28,7 +29,7 @@ def table() -> str:
 
 
 def _words(name: str) -> str:
-    return "task print" if name == "TaskPrint" else name.lower()
+    return re.sub(r"(?<=.)([A-Z])", r" \1", name).lower()
 
 
 def _checks(kind: type) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ import torch
 
 from mt_core.evaluation import Continuation, Evaluation, Score, TokenValues
 from mt_core.generation import Generation, GenerationConfig
-from mt_core.protocols import Row, Sample
+from mt_core.rows import Row, Sample
 from mt_plugin_evals import plugin
 from mt_plugin_standard.tokenizers.huggingface import build_huggingface
 from mt_plugin_standard.tokenizers.huggingface_config import HuggingFaceConfig

@@ -10,7 +10,8 @@ import torch
 from mt_core.evaluation import Continuation, Score, TokenValues
 from mt_core.generation import Generation, GenerationConfig
 from mt_core.nn import Batch
-from mt_core.protocols import Row, Sample, Template, Tokenizer
+from mt_core.protocols import Template, Tokenizer
+from mt_core.rows import Row, Sample
 from mt_train.data.templates import build_template
 from mt_train.generation.continuation import continue_prompts
 from mt_train.generation.loaded_model import LoadedModel

@@ -7,7 +7,7 @@ from typing import Any
 
 from mt_core.evaluation import Continuation, Score, TokenValues
 from mt_core.generation import Generation, GenerationConfig
-from mt_core.protocols import Row, Sample
+from mt_core.rows import Row, Sample
 
 
 class CharacterTokenizer:

@@ -55,14 +55,15 @@ PARTS: dict[str, list[tuple[str, list[str]]]] = {
                 "Stream",
             ],
         ),
-        ("model_protocols.py", ["Objective"]),
+        ("model_protocols.py", ["Objective", "HasTerms"]),
         ("../../../train/src/mt_train/data/outcomes.py", ["EncodesMany"]),
-        ("protocols.py", ["HasFlat"]),
+        ("rows.py", ["HasFlat"]),
         ("model_protocols.py", ["Quantizer"]),
         ("protocols.py", ["GradientTransform", "Schedule", "TaskPrint"]),
     ],
     "Rows, samples, records": [
-        ("protocols.py", ["Row", "Sample", "FlatRows", "Message", "Encoded", "Rejected", "StepRecord"])
+        ("rows.py", ["Row", "Sample", "FlatRows", "Message", "Encoded", "Rejected"]),
+        ("protocols.py", ["StepRecord"]),
     ],
     "Callbacks and trackers": [("events.py", [])],
     "Evaluations": [("evaluation.py", []), ("generation.py", ["GenerationConfig", "SamplingRules", "Generation"])],

@@ -27,6 +27,7 @@ _PUBLIC = {
     "BaseObjectiveConformance": "objective",
     "BaseOptimizerConformance": "optimizer",
     "BasePluginConformance": "base",
+    "BasePreferenceLossConformance": "preference_loss",
     "BaseScheduleConformance": "schedule",
     "BaseTaskPrintConformance": "task_print",
     "BaseTokenizerConformance": "tokenizer",
@@ -43,6 +44,7 @@ __all__ = [
     "BaseObjectiveConformance",
     "BaseOptimizerConformance",
     "BasePluginConformance",
+    "BasePreferenceLossConformance",
     "BaseScheduleConformance",
     "BaseTaskPrintConformance",
     "BaseTokenizerConformance",
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from mt_conformance.model import BaseModelConformance
     from mt_conformance.objective import BaseObjectiveConformance
     from mt_conformance.optimizer import BaseOptimizerConformance
+    from mt_conformance.preference_loss import BasePreferenceLossConformance
     from mt_conformance.schedule import BaseScheduleConformance
     from mt_conformance.task_print import BaseTaskPrintConformance
     from mt_conformance.tokenizer import BaseTokenizerConformance

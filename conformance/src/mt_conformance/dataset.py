@@ -19,7 +19,8 @@ from mt_core.components import DatasetComponent
 from mt_core.errors import DataError
 from mt_core.nn import NOT_TRAINED, Batch
 from mt_core.plugins.host import PluginHost
-from mt_core.protocols import Dataset, Repeating, Row, Stream
+from mt_core.protocols import Dataset, Repeating, Stream
+from mt_core.rows import Row
 
 MOST = 40
 """Rows that are looked at."""

@@ -11,7 +11,7 @@ from mt_core.nn import StoredLinear, TrainModel
 
 
 class EightBits:
-    """Implements ``mt_core.protocols.Quantizer``: every linear layer but the head in eight bits."""
+    """Implements ``mt_core.model_protocols.Quantizer``: every linear layer but the head in eight bits."""
 
     def replace(self, model: TrainModel) -> None:
         """See ``Quantizer``."""

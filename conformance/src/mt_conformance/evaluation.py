@@ -21,7 +21,7 @@ from mt_core.errors import MtError
 from mt_core.evaluation import Continuation, Evaluation, EvaluationComponent, Findings, Score, TokenValues
 from mt_core.generation import Generation, GenerationConfig
 from mt_core.plugins.host import PluginHost
-from mt_core.protocols import Row, Sample
+from mt_core.rows import Row, Sample
 
 WITHOUT_TEXTS = frozenset({"zero3", "pipeline", "sequence"})
 """Layouts on which no process can write a text by itself."""

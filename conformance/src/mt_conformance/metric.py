@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from mt_conformance.base import BasePluginConformance
 from mt_conformance.tokenizer import NASTY
 from mt_core.plugins.host import PluginHost
-from mt_core.protocols import Row
+from mt_core.rows import Row
 
 _FIGURE = re.compile(r"[a-z0-9_]+")
 

@@ -25,7 +25,7 @@ from mt_core.components import ObjectiveComponent
 from mt_core.model_protocols import Objective
 from mt_core.nn import NOT_TRAINED, Batch, TrainModel
 from mt_core.plugins.host import PluginHost
-from mt_core.protocols import Rejected, Sample
+from mt_core.rows import Rejected, Sample
 
 ROWS: tuple[Mapping[str, Any], ...] = (
     {"prompt": "2 + 2 = ", "response": "4", "text": "2 + 2 = 4"},

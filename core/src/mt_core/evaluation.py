@@ -16,7 +16,8 @@ from mt_core.components import Component
 from mt_core.config.base import ANY, Layout, MtConfig
 from mt_core.errors import ComponentError
 from mt_core.generation import Generation, GenerationConfig
-from mt_core.protocols import Row, Sample, Template, Tokenizer
+from mt_core.protocols import Template, Tokenizer
+from mt_core.rows import Row, Sample
 
 if TYPE_CHECKING:
     import numpy as np

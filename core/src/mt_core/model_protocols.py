@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from mt_core.nn import Batch, LossSums, TrainModel
-    from mt_core.protocols import Rejected, Row, Sample
+    from mt_core.rows import Rejected, Row, Sample
 
 
 class Objective(Protocol):
@@ -29,12 +29,33 @@ class Objective(Protocol):
         """Return what the loss sum of this batch is divided by, before any forward: the engine adds it over the whole step."""
         ...
 
-    def modules(self, model_config: Any) -> nn.Module | None:
-        """Modules beside the model, ``None`` for none. Nothing trains or saves them yet: a run with any is refused."""
-        ...
-
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
         """(B, T, D) -> the sum of the losses of the batch, and what it is a sum over; ``head(hidden_ND)`` gives logits."""
+        ...
+
+
+@runtime_checkable
+class HasTerms(Protocol):
+    """An objective whose loss has terms with denominators of their own (``LossSums.terms``)."""
+
+    def count_terms(self, batch: Batch) -> Mapping[str, float]:
+        """Return what each is divided by, as ``count`` does; the same names in every batch."""
+        ...
+
+
+@runtime_checkable
+class HasReference(Protocol):
+    """An objective that compares the model with what it was before the first step, its reference.
+
+    ``reference_values`` names numbers that the reference gives each document. They are measured once, with the weights of step 0 and
+    without dropout; every sample has them as ``document_values`` then, in a resumed run the same. Nothing is measured for no names.
+    What tries the model before (an adapter's probe, the search for a micro-batch) shows batches without them.
+    """
+
+    reference_values: tuple[str, ...]
+
+    def measure(self, hidden: Tensor, head: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        """(B, T, D) -> for each name (documents,) as ``Batch.document_sums`` gives them."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Protocols of what runs through a training: rows and samples, the records of its steps, and what components build.
+"""Protocols of what runs through a training: the records of its steps, and what components build.
 
 Torch is imported for type checkers only.
 """
@@ -10,80 +10,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from torch import Tensor
     from torch.optim import Optimizer
 
     from mt_core.errors import DataError
-
-Row = Mapping[str, Any]
-"""A plain row with an ``id`` (file and line) and the fields of one documented shape, such as ``text``."""
+    from mt_core.rows import Encoded, Message, Row
 
 NATS_PER_TOKEN = "nats per token"  # noqa: S105 - no password
 """Unit of a loss that is the mean over trained tokens."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """An encoded row: token ids, which of them are trained on, and where it came from (``row_id``).
-
-    A token is trained where ``trained`` is true, and its loss counts ``weights`` times (1 where there are none).
-    """
-
-    ids: Sequence[int]
-    trained: Sequence[bool]
-    row_id: str
-    weights: Sequence[float] | None = None
-
-
-@dataclass(frozen=True)
-class FlatRows:
-    """The samples of several rows as columns: all tokens one after another, and how they are cut.
-
-    ``ids`` and ``trained`` are those of ``Sample``. ``lengths`` are the tokens of each sample, ``counts`` the samples of each row.
-    ``weights`` are there where a sample has any, and 1 for the others.
-    """
-
-    ids: NDArray[np.int64]
-    trained: NDArray[np.bool_]
-    weights: NDArray[np.float32] | None
-    lengths: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    row_ids: Sequence[str]
-
-
-@runtime_checkable
-class HasFlat(Protocol):
-    """Rows of samples that lie in columns already: an objective that collates columns need not look at each sample."""
-
-    def flat(self) -> FlatRows: ...
-
-
-Message = Mapping[str, Any]
-"""One turn: ``role`` (system, user, assistant, tool), ``content``, and where given ``train`` (bool) and ``weight`` (float, above 0).
-
-``raw`` (bool) marks a plain prompt or response, which is no chat unless ``data.template`` says so; ``input`` is the second part
-of an Alpaca instruction. ``tool_calls`` are as at OpenAI, with arguments as objects; beside them ``content`` may be ``None``.
-``name``, ``tool_call_id`` and ``reasoning_content`` are texts. The first turn has the ``tools`` of the conversation.
-"""
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """Token ids of a conversation, which of them are trained on, and their weights where turns have any."""
-
-    ids: list[int]
-    trained: list[bool]
-    weights: list[float] | None = None
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """A row that an objective cannot use, and why."""
-
-    reason: str
-    row_id: str
 
 
 @dataclass(frozen=True)

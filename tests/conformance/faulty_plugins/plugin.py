@@ -14,6 +14,7 @@ from mt_core import (
     AdapterComponent,
     Component,
     DatasetComponent,
+    Kind,
     LowRankConfig,
     ModelConfig,
     ModelFamily,
@@ -24,7 +25,8 @@ from mt_core import (
     split_decay,
 )
 from mt_core.evaluation import EvaluationComponent
-from mt_plugin_evals.plugin import mt_kinds as mt_kinds
+from mt_plugin_alignment import plugin as alignment
+from mt_plugin_evals import plugin as evals
 
 from .datasets import files_of
 
@@ -263,3 +265,16 @@ def mt_evaluations() -> list[EvaluationComponent]:
 def mt_metrics() -> list[Component]:
     names = ("remembers", "drifts", "wordy", "referring", "named", "mean", "spread", "unsigned", "changes", "sorts")
     return [Component(name=name, summary="spoiled", build=_build("metrics", name.title())) for name in (*names, "same")]
+
+
+@hookimpl
+def mt_kinds() -> list[Kind]:
+    """Those of plugins of this repository, of which there are spoiled components here."""
+    return [*evals.mt_kinds(), *alignment.mt_kinds()]
+
+
+@hookimpl
+def mt_preference_losses() -> list[Component]:
+    names = ("plain", "reticent", "secretive", "greedy", "averaged", "naive", "branching", "misstated", "turned")
+    names += ("centred", "lengthening", "moving")
+    return [Component(name=name, summary="spoiled", build=_build("preference_losses", name.title())) for name in names]

@@ -25,39 +25,85 @@ def one_by_one(rows: list[list[Sample]], length: int, pad_id: int) -> Batch:
     input_ids, labels = torch.full(shape, pad_id), torch.full(shape, NOT_TRAINED)
     positions, document_ids, lengths = (torch.zeros(shape, dtype=torch.long) for _ in range(3))
     weights = torch.ones(shape) if any(sample.weights is not None for row in rows for sample in row) else None
+    of_token = {name: torch.zeros(shape) for row in rows for sample in row for name in sample.token_values}
+    of_document: dict[str, list[float]] = {
+        name: [] for row in rows for sample in row for name in sample.document_values
+    }
+    items, documents = list[int](), 0
     for b, row in enumerate(rows):
-        start = 0
-        for number, sample in enumerate(row):
-            end = start + len(sample.ids)
-            ids, trained = torch.tensor(list(sample.ids)), torch.tensor(list(sample.trained), dtype=torch.bool)
-            input_ids[b, start:end] = ids
-            labels[b, start : end - 1] = ids[1:].masked_fill(~trained[1:], NOT_TRAINED)
-            last = length if number == len(row) - 1 else end
-            positions[b, start:last] = torch.arange(last - start)
-            document_ids[b, start:last] = number
-            lengths[b, start:last] = end - start
-            if weights is not None and sample.weights is not None:
-                weights[b, start : end - 1] = torch.as_tensor(sample.weights, dtype=torch.float32)[1:]
-            start = end
-    names = [each.row_id for row in rows for each in row]
-    return Batch(input_ids, labels, positions, document_ids, weights, names, lengths=lengths)
+        start = number = 0
+        for sample in row:
+            items.append(documents)
+            whole = [torch.tensor(list(sample.ids)), torch.tensor(list(sample.trained), dtype=torch.bool)]
+            whole += [torch.as_tensor(sample.weights if sample.weights is not None else [1.0] * len(sample.ids))]
+            whole += [torch.as_tensor(each) for each in sample.token_values.values()]
+            parts = list(sample.documents) or [len(sample.ids)]
+            for ids, trained, weight, *values in zip(*(each.split(parts) for each in whole), strict=True):
+                end = start + len(ids)
+                input_ids[b, start:end] = ids
+                labels[b, start : end - 1] = ids[1:].masked_fill(~trained[1:], NOT_TRAINED)
+                positions[b, start:end], document_ids[b, start:end] = torch.arange(len(ids)), number
+                lengths[b, start:end] = len(ids)
+                if weights is not None:
+                    weights[b, start : end - 1] = weight[1:]
+                for name, value in zip(of_token, values, strict=True):
+                    of_token[name][b, start : end - 1] = value[1:]
+                start, number, documents = end, number + 1, documents + 1
+            for name, each in sample.document_values.items():
+                of_document[name] += each
+        if not row:
+            documents += 1
+            for each in of_document.values():
+                each.append(0.0)
+        elif start < length:
+            last = int(lengths[b, start - 1])
+            positions[b, start:] = torch.arange(last, last + length - start)
+            document_ids[b, start:], lengths[b, start:] = number - 1, last
+    return Batch(
+        input_ids,
+        labels,
+        positions,
+        document_ids,
+        weights,
+        [each.row_id for row in rows for each in row],
+        lengths=lengths,
+        tokens=of_token,
+        documents={name: torch.tensor(each) for name, each in of_document.items()},
+        items=torch.tensor(items, dtype=torch.long),
+    )
 
 
 def same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor):
         return one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
     return list(one) == list(other) if isinstance(one, list | tuple) or hasattr(one, "of") else bool(one == other)
 
 
-@given(given_samples, given_rows, st.integers(0, 5))
+def sample_of(content: list[tuple[int, bool, float]], name: str, weighted: bool, valued: bool, cut: bool) -> Sample:
+    """Perhaps of several documents, perhaps with values."""
+    ids, trained, weights = (list(each) for each in zip(*content, strict=True))
+    documents = [len(ids) // 2, len(ids) - len(ids) // 2] if len(ids) > 1 else [len(ids)]
+    documents = documents if cut else []
+    count = len(documents) or 1
+    of_document = {"margin": [float(ids[0] % 97)] * count} if valued else {}
+    of_token = {"advantage": [float(each % 89) for each in ids]} if valued else {}
+    return Sample(ids, trained, name, weights if weighted else None, documents, of_document, of_token)
+
+
+@given(given_samples, given_rows, st.integers(0, 5), st.booleans(), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_a_batch_out_of_columns_is_the_one_of_the_samples(
-    contents: list[tuple[list[tuple[int, bool, float]], bool]], groups: list[list[int]], room: int
+    contents: list[tuple[list[tuple[int, bool, float]], bool]],
+    groups: list[list[int]],
+    room: int,
+    valued: bool,
+    cut: bool,
 ) -> None:
     samples = EncodedSamples()
     for number, (content, weighted) in enumerate(contents):
-        ids, trained, weights = (list(each) for each in zip(*content, strict=True))
-        samples.add(Sample(ids, trained, f"row-{number}", weights if weighted else None))
+        samples.add(sample_of(content, f"row-{number}", weighted, valued, cut))
     groups = [[number % len(samples) for number in row] for row in groups]
     rows = SampleRows(samples, groups)
     listed = [list(row) for row in rows]
@@ -66,7 +112,60 @@ def test_a_batch_out_of_columns_is_the_one_of_the_samples(
     expected = one_by_one(listed, length, 7)
     for given_as in (rows, listed, [tuple(row) for row in listed]):
         batch = TokenObjective(pad_id=7).collate(given_as, length=length)
-        assert all(same(getattr(batch, each.name), getattr(expected, each.name)) for each in fields(Batch))
+        named = any(listed)  # no sample at all has no names of values
+        assert all(
+            same(getattr(batch, each.name), getattr(expected, each.name))
+            for each in fields(Batch)
+            if named or each.name not in ("tokens", "documents")
+        )
+
+
+@given(given_samples, given_rows, st.booleans(), st.integers(1, 3))
+@settings(max_examples=60, deadline=None)
+def test_sums_over_documents_are_those_of_each_document_however_ranks_share_the_rows(
+    contents: list[tuple[list[tuple[int, bool, float]], bool]], groups: list[list[int]], cut: bool, ranks: int
+) -> None:
+    """What the ranks add up is the sum over each document's trained tokens, whether its row lies here or in parts."""
+    listed = [
+        [sample_of(contents[number % len(contents)][0], "", False, True, cut) for number in row] for row in groups
+    ]
+    longest = max(sum(len(each.ids) for each in row) for row in listed)
+    length = -(-max(longest, 1) // ranks) * ranks
+    whole = TokenObjective().collate(listed, length=length)
+    wanted = [
+        float(sum(value for value, on in zip(values[1:], trained[1:], strict=True) if on))
+        for row in listed
+        for sample in row
+        for values, trained in documents_of(sample)
+    ]
+    sums = torch.zeros(sum(max(1, sum(len(sample.documents) or 1 for sample in row)) for row in listed))
+    for rank in range(ranks):
+        batch = whole.cut(rank, ranks).with_index()
+        values = batch.tokens["advantage"].reshape(-1)[batch.index_n()] if any(listed) else torch.zeros(0)
+        sums += batch.document_sums(values)
+        assert batch.counts_items == (rank == 0)
+    assert whole.items is not None
+    real = [
+        number
+        for number, empty in enumerate(flag for row in listed for flag in [not row] * max(1, count_documents(row)))
+        if not empty
+    ]
+    assert sums[real].tolist() == wanted
+    assert len(whole.items) == sum(map(len, listed))
+
+
+def documents_of(sample: Sample) -> list[tuple[list[float], list[bool]]]:
+    """Values and trained places of each document."""
+    found, start = [], 0
+    for length in sample.documents or [len(sample.ids)]:
+        span = slice(start, start + length)
+        found.append((list(sample.token_values["advantage"][span]), list(sample.trained[span])))
+        start += length
+    return found
+
+
+def count_documents(row: list[Sample]) -> int:
+    return sum(len(sample.documents) or 1 for sample in row)
 
 
 class Longer(TokenObjective):

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mt_core.nn import TokenObjective
-from mt_core.protocols import Sample
+from mt_core.rows import Sample
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
 from mt_tools.cli.generate import main as mt_generate

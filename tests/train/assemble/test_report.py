@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mt_core.nn import TokenObjective
-from mt_core.protocols import Sample
+from mt_core.rows import Sample
 from mt_train.assemble.report import EXAMPLE_CHARACTERS, describe_batching, render
 from mt_train.config.sections import DataConfig
 from mt_train.data.row_statistics import RowStatistics

@@ -71,7 +71,10 @@ def huge(folder: Path, count: int) -> None:
         with (folder / name).open("wb") as file:
             file.truncate(count * HASH.itemsize)
     report = {"rows_read": count, "rows_kept": count, "rows_dropped": {}, "samples": count, "highest_id": 7}
-    (folder / META).write_bytes(seal(json.dumps({"report": report, "fingerprint": {"sha256": "known"}})))
+    files = dict.fromkeys((*COLUMNS, HASHES, KNOWN))
+    (folder / META).write_bytes(
+        seal(json.dumps({"report": report, "fingerprint": {"sha256": "known"}, "files": files}))
+    )
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux's account of memory")

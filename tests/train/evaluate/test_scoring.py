@@ -15,7 +15,7 @@ from transformers import LlamaForCausalLM
 
 from mt_core.evaluation import Continuation
 from mt_core.nn import Batch, KVCache
-from mt_core.protocols import Sample
+from mt_core.rows import Sample
 from mt_plugin_llama.model import Llama
 from mt_train.evaluate.prefixes import LEAST, find_prefixes
 from mt_train.evaluate.requests import Requests

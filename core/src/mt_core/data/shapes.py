@@ -13,7 +13,7 @@ from typing import Any
 from mt_core.data.tools import tools_of
 from mt_core.data.turns import content, pairs, turns
 from mt_core.errors import DataError, did_you_mean, shown
-from mt_core.protocols import Message, Row
+from mt_core.rows import Message, Row
 
 _NAMED = 12
 """Fields that a message names."""

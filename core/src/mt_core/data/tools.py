@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mt_core.errors import DataError, shown
-from mt_core.protocols import Row
+from mt_core.rows import Row
 
 _CALL = '{"name": "f", "arguments": {"x": 1}}'
 

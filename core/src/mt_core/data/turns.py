@@ -8,7 +8,7 @@ from typing import Any
 
 from mt_core.data.tools import calls_of, parse_calls
 from mt_core.errors import DataError, shown
-from mt_core.protocols import Message
+from mt_core.rows import Message
 
 ROLES = {
     "system": "system",

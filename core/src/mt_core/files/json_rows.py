@@ -10,7 +10,7 @@ from mt_core.errors import DataError
 from mt_core.files.arrays import array_elements
 from mt_core.files.spans import SpanIndex, lines
 from mt_core.files.strict_json import json_object, json_value
-from mt_core.protocols import Row
+from mt_core.rows import Row
 
 _HEAD = 1 << 16
 """Bytes in which the first character that is not blank is looked for."""

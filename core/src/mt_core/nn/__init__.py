@@ -15,10 +15,11 @@ from mt_core.nn.cache import KVCache
 from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import AttentionFn, BlockContext
 from mt_core.nn.fused import RMSNorm, geglu, swiglu
+from mt_core.nn.logprobs import token_logprobs
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
 from mt_core.nn.low_rank import linear_with_low_rank, low_rank
 from mt_core.nn.model import Layer, LayerSpec, TrainModel, tensor_generator
-from mt_core.nn.objective import TokenObjective
+from mt_core.nn.objective import TokenObjective, objective_modules
 from mt_core.nn.rotary import Rotary, rotate
 from mt_core.nn.scores import TokenScores
 
@@ -49,10 +50,12 @@ __all__ = [
     "geglu",
     "linear_with_low_rank",
     "low_rank",
+    "objective_modules",
     "rotate",
     "sharing_of",
     "swiglu",
     "tensor_generator",
+    "token_logprobs",
     "token_scores",
     "with_loss",
 ]

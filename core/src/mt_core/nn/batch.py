@@ -1,12 +1,12 @@
 """Batches: rows on their way from the data to the loss.
 
-Shapes: B rows, T tokens of a row, n trained tokens of the batch.
+Shapes: B rows, T tokens of a row, n trained tokens of the batch, D documents of all rows, I items.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from typing import Any
 
@@ -16,6 +16,12 @@ from torch import Tensor
 
 NOT_TRAINED = -100
 """Label of a token without loss."""
+
+
+def identity(value: Tensor) -> Tensor:
+    """Add up over one rank."""
+    return value
+
 
 DocumentLengths = tuple[tuple[int, ...], ...]
 """For each row, the lengths of its documents; they add up to T."""
@@ -30,6 +36,11 @@ class Batch:
     tokens, and ``document_lengths`` the runs of ``document_ids``; both are derived on the host, where reading them costs
     no synchronisation with the device. ``lengths`` are the tokens of each token's document, padding left out, for what depends
     on how long a document is; ``None`` where ``collate`` does not say.
+
+    ``tokens`` are values of tokens, each where its token is predicted, as labels are. ``documents`` are values of documents, numbered
+    through all rows; a row without a sample has one document of padding. ``items`` are the numbers of the first document of each
+    sample. Where ranks share rows, ``begin`` is the place of the first token here in the whole row, ``documents`` and ``items`` are
+    those of whole rows, and ``over_row`` adds up over these ranks.
     """
 
     input_ids: Tensor
@@ -42,6 +53,11 @@ class Batch:
     trained_n: Tensor | None = None
     document_lengths: DocumentLengths | None = None
     lengths: Tensor | None = None
+    tokens: Mapping[str, Tensor] = field(default_factory=dict)
+    documents: Mapping[str, Tensor] = field(default_factory=dict)
+    items: Tensor | None = None
+    begin: int = 0
+    over_row: Callable[[Tensor], Tensor] = identity
 
     def with_index(self) -> Batch:
         """This batch with ``trained_n`` and ``document_lengths`` filled in; call it while the tensors are on the host."""
@@ -60,19 +76,47 @@ class Batch:
         names = ("input_ids", "labels", "positions", "weights", "lengths")
         assert self.trained_n is None, "with_index() comes after: the indices are those of the part"
         pieces = {name: value.chunk(parts, 1)[part] for name in names if (value := getattr(self, name)) is not None}
-        return replace(self, **pieces)
+        tokens = {name: value.chunk(parts, 1)[part] for name, value in self.tokens.items()}
+        return replace(self, **pieces, tokens=tokens, begin=self.begin + part * (length // parts))
 
     def to(self, device: torch.device | str) -> Batch:
         """This batch with its tensors on ``device``."""
-        names = ("input_ids", "labels", "positions", "document_ids", "weights", "trained_n", "lengths")
-        moved = {
-            name: value.to(device, non_blocking=True) for name in names if (value := getattr(self, name)) is not None
-        }
-        extras = {
-            key: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
-            for key, value in self.extras.items()
-        }
-        return replace(self, **moved, extras=extras)
+
+        def moved(value: Any) -> Any:
+            if isinstance(value, Mapping):
+                return {key: moved(each) for key, each in value.items()}
+            return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+
+        return replace(self, **{each.name: moved(getattr(self, each.name)) for each in fields(self)})
+
+    def document_n(self) -> Tensor:
+        """(n,) the number of each trained token's document."""
+        ids_BT, length = self.document_ids, self.input_ids.shape[1]
+        is_first_BT = torch.ones_like(ids_BT, dtype=torch.bool)
+        is_first_BT[:, 1:] = ids_BT[:, 1:] != ids_BT[:, :-1]
+        number_BT = is_first_BT.reshape(-1).cumsum(0).reshape(ids_BT.shape) - 1
+        number_BT = number_BT[:, self.begin : self.begin + length]
+        return number_BT.reshape(-1)[self.index_n()]
+
+    def index_n(self) -> Tensor:
+        """(n,) the flat places of the trained tokens."""
+        if self.trained_n is not None:
+            return self.trained_n
+        return (self.labels.reshape(-1) != NOT_TRAINED).nonzero().reshape(-1)
+
+    def document_sums(self, values_n: Tensor) -> Tensor:
+        """(n,) -> (D,): values of trained tokens added up over each document, on all ranks that share its row.
+
+        The gradient of what each of these ranks computes from the sums reaches the tokens that it has.
+        """
+        lengths = self.document_lengths or document_lengths(self.document_ids.cpu())
+        count = sum(map(len, lengths))
+        return self.over_row(values_n.new_zeros(count).index_add(0, self.document_n(), values_n))
+
+    @property
+    def counts_items(self) -> bool:
+        """Return whether this rank counts the items: one of those that share the rows does."""
+        return self.begin == 0
 
 
 def document_lengths(document_ids_BT: Tensor) -> DocumentLengths:
@@ -92,12 +136,14 @@ def document_lengths(document_ids_BT: Tensor) -> DocumentLengths:
 class LossSums:
     """A sum of losses and what it is divided by, both on the device; metrics are (sum, count) pairs.
 
-    Where tokens have weights, ``token_count`` and the counts are sums of these.
+    Where tokens have weights, ``token_count`` and the counts are sums of these. ``terms`` of the loss with denominators of their own
+    are (sum, count) by name; the loss is the sum of all means. ``Objective.count_terms`` has the same names.
     """
 
     loss_sum: Tensor
     token_count: Tensor
     metrics: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    terms: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
 
 def mean_of(total: float, count: float) -> float:

@@ -1,11 +1,11 @@
 """Samples to batches, over whole columns: no loop over samples or tokens.
 
-Shapes: B rows, T tokens of a row, N tokens of all samples, S samples.
+Shapes: B rows, T tokens of a row, N tokens of all documents, S documents, I items.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from mt_core.nn.batch import NOT_TRAINED, Batch
-from mt_core.protocols import FlatRows, Sample
+from mt_core.rows import FlatRows, Sample
 
 
 def collate(flat: FlatRows, *, length: int, pad_id: int) -> Batch:
@@ -33,7 +33,9 @@ def collate(flat: FlatRows, *, length: int, pad_id: int) -> Batch:
     labels_N = _shift(wanted_N, final_N, NOT_TRAINED)
     weights_N = None if flat.weights is None else _shift(flat.weights, final_N, 1)
     positions_BT, document_ids_BT, lengths_BT = _places(lengths_S, counts_B, last_B, length - filled_B, length)
-    positions_BT[flat.counts == 0] = 0
+    empty_B = flat.counts == 0
+    positions_BT[empty_B] = 0
+    tokens = {name: _scatter(_shift(each, final_N, 0), filled_B, length, 0) for name, each in flat.token_values.items()}
     return Batch(
         _scatter(flat.ids, filled_B, length, pad_id),
         _scatter(labels_N, filled_B, length, NOT_TRAINED),
@@ -42,6 +44,11 @@ def collate(flat: FlatRows, *, length: int, pad_id: int) -> Batch:
         None if weights_N is None else _scatter(weights_N, filled_B, length, 1),
         flat.row_ids,
         lengths=torch.from_numpy(lengths_BT),
+        tokens=tokens,
+        documents={
+            name: torch.from_numpy(_fill_empty(each, flat.counts)) for name, each in flat.document_values.items()
+        },
+        items=torch.from_numpy(_first_documents(flat, empty_B)),
     )
 
 
@@ -53,9 +60,25 @@ def flatten(rows: Sequence[Sequence[Sample]]) -> FlatRows:
     weights = None
     if any(sample.weights is not None for sample in samples):
         weights = _join([_weights(sample) for sample in samples], np.float32)
-    lengths, counts = np.array([len(each) for each in ids], np.int64), np.array([len(row) for row in rows], np.int64)
-    names = tuple(sample.row_id for sample in samples)
-    return FlatRows(_join(ids, np.int64), _join(trained, np.bool_), weights, lengths, counts, names)
+    documents = [tuple(sample.documents) or (len(sample.ids),) for sample in samples]
+    sizes = np.array([len(each) for each in documents], np.int64)
+    row_sizes = [sum(len(sample.documents) or 1 for sample in row) for row in rows]
+    return FlatRows(
+        _join(ids, np.int64),
+        _join(trained, np.bool_),
+        weights,
+        np.array([*chain.from_iterable(documents)], np.int64),
+        np.array(row_sizes, np.int64),
+        tuple(sample.row_id for sample in samples),
+        sizes if any(sample.documents for sample in samples) else None,
+        _values([sample.document_values for sample in samples]),
+        _values([sample.token_values for sample in samples]),
+    )
+
+
+def _values(samples: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, NDArray[np.float32]]:
+    names = samples[0] if samples else {}
+    return {name: _join([np.asarray(each[name], np.float32) for each in samples], np.float32) for name in names}
 
 
 def _weights(sample: Sample) -> NDArray[np.float32]:
@@ -69,11 +92,22 @@ def _join(parts: list[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
 
 
 def _without_empty(flat: FlatRows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Lengths and counts, where an empty row has one sample of no token."""
-    if flat.counts.all():
-        return flat.lengths, flat.counts
-    empty = flat.counts == 0
-    return np.insert(flat.lengths, (flat.counts.cumsum() - flat.counts)[empty], 0), flat.counts + empty
+    """Lengths and counts, where an empty row has one document of no token."""
+    return _fill_empty(flat.lengths, flat.counts), flat.counts + (flat.counts == 0)
+
+
+def _fill_empty(values_S: NDArray[Any], counts_B: NDArray[np.int64]) -> NDArray[Any]:
+    """Values of documents, and 0 for the one of an empty row."""
+    if counts_B.all():
+        return values_S
+    filled_S: NDArray[Any] = np.insert(values_S, (counts_B.cumsum() - counts_B)[counts_B == 0], 0)
+    return filled_S
+
+
+def _first_documents(flat: FlatRows, empty_B: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The number of each item's first document; those of empty rows are counted, and are no items."""
+    numbers_S: NDArray[np.int64] = np.arange(len(flat.lengths)) + empty_B.cumsum().repeat(flat.counts)
+    return numbers_S if flat.sizes is None else numbers_S[flat.sizes.cumsum() - flat.sizes]
 
 
 def _shift(values_N: NDArray[Any], final_N: NDArray[np.int64], beyond: float) -> NDArray[Any]:

@@ -49,7 +49,7 @@ def chunked_loss(
     ``weights_n`` multiplies each token's loss. A plain linear head takes the fast way, whose gradients are made in the
     forward; any other head (a soft-cap, an adapter on it) is recomputed per chunk in the backward.
     """
-    if isinstance(head, nn.Linear) and type(head).forward is nn.Linear.forward and getattr(head, "bias", None) is None:
+    if is_plain_linear(head):
         return _LinearLoss.apply(hidden_nD, head.weight, labels_n, weights_n, chunk, terms)  # type: ignore[no-untyped-call, no-any-return]
     total = hidden_nD.new_zeros((), dtype=torch.float32)
     for start in range(
@@ -61,6 +61,12 @@ def chunked_loss(
             _piece_loss, head, hidden_nD[piece], labels_n[piece], weight, terms, use_reentrant=False
         )
     return total
+
+
+def is_plain_linear(head: nn.Module) -> bool:
+    """Return whether the head is a matrix and nothing else."""
+    is_linear = isinstance(head, nn.Linear) and type(head).forward is nn.Linear.forward
+    return is_linear and getattr(head, "bias", None) is None
 
 
 @torch.no_grad()
@@ -132,7 +138,7 @@ class _LinearLoss(torch.autograd.Function):
             if grad_nD is not None:
                 torch.mm(delta_CV, weight_VD, out=grad_nD[piece])
             if grad_VD is not None:
-                _add_outer(grad_VD, delta_CV, hidden_CD)
+                add_outer(grad_VD, delta_CV, hidden_CD)
         # Not among the saved tensors: autograd would keep those, and then copy the gradients instead of taking them.
         ctx.gradients = grad_nD, grad_VD
         ctx.weight_dtype = weight_VD.dtype
@@ -149,7 +155,7 @@ class _LinearLoss(torch.autograd.Function):
         return grad_nD, grad_VD, None, None, None, None
 
 
-def _add_outer(grad_VD: Tensor, delta_CV: Tensor, hidden_CD: Tensor) -> None:
+def add_outer(grad_VD: Tensor, delta_CV: Tensor, hidden_CD: Tensor) -> None:
     """``grad += delta.T @ hidden``, accumulated in fp32."""
     if delta_CV.dtype == torch.float32:
         grad_VD.addmm_(delta_CV.T, hidden_CD)

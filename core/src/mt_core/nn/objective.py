@@ -6,7 +6,6 @@ Shapes: B rows, T tokens, D model width, n trained tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,16 @@ from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums
 from mt_core.nn.collation import collate, flatten
 from mt_core.nn.loss import PLAIN, LossTerms, chunked_loss
 from mt_core.nn.scores import TokenScores
-from mt_core.protocols import NATS_PER_TOKEN, HasFlat, Rejected, Row, Sample
+from mt_core.protocols import NATS_PER_TOKEN
+from mt_core.rows import HasFlat, Rejected, Row, Sample
+
+OBJECTIVE = "objective"
+"""Name below the model's head of what an objective trains beside it."""
+
+
+def objective_modules(head: nn.Module) -> nn.Module | None:
+    """Return what ``ObjectiveComponent.modules`` built for this head, under an adapter of the head, too; ``None`` for nothing."""
+    return next((each.get_submodule(OBJECTIVE) for each in head.modules() if OBJECTIVE in each._modules), None)
 
 
 class TokenObjective:
@@ -44,17 +52,9 @@ class TokenObjective:
         trained = batch.labels != NOT_TRAINED
         return float(trained.sum() if batch.weights is None else batch.weights[trained].sum())
 
-    def modules(self, model_config: Any) -> nn.Module | None:
-        """Modules beside the model (a value head): none for a token objective."""
-        return None
-
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
         """Sum of the losses of the trained tokens; (B, T, D) -> scalar. An evaluation has the plain cross-entropy."""
-        index_n = (
-            batch.trained_n
-            if batch.trained_n is not None
-            else (batch.labels.reshape(-1) != NOT_TRAINED).nonzero().reshape(-1)
-        )
+        index_n = batch.index_n()
         hidden_nD = hidden.flatten(0, 1)[index_n]
         labels_n = batch.labels.reshape(-1)[index_n]
         weights_n = None if batch.weights is None else batch.weights.reshape(-1)[index_n]

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.errors import DataError
-from mt_core.protocols import Message, Template, Tokenizer
+from mt_core.protocols import Template, Tokenizer
+from mt_core.rows import Message
 from mt_core.weights import read_json
 from mt_tools.convert.tokenizer_files import TOKENIZER_CONFIG, Say
 from mt_tools.convert.writing import write_json

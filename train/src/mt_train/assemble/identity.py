@@ -163,7 +163,7 @@ def identity(parts: Parts, tokenizer: Tokenizer, rules: Rules, files: Files, mem
         "rules": {**kept, "stop_ids": sorted(rules.stop_ids)},
         "components": {kind: slot.as_raw() for kind, slot in slots.items()}
         | {place: parts.chosen[place].as_raw() for place in _taken(parts)},
-        "code": {place: hashed(_package_of(offer.component.build)) for place, offer in sorted(_makers(parts).items())}
+        "code": {place: hashed(package_of(offer.component.build)) for place, offer in sorted(_makers(parts).items())}
         | {"core": code_hash(*CODE)},
         "libraries": {name: installed_version(name) for name in LIBRARIES},
         "read": _hashes(read, memory),
@@ -258,7 +258,8 @@ def _about(path: Path) -> tuple[str | int, ...]:
     return str(path.absolute()), now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino, now.st_dev
 
 
-def _package_of(build: Any) -> str:
+def package_of(build: Any) -> str:
+    """Return the top-level package of a component's ``build``."""
     module: str = getattr(getattr(build, "func", build), "__module__", "") or ""  # func: of a partial
     return module.partition(".")[0]
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from mt_core.generation import GenerationConfig, SamplingRules
 from mt_core.nn import TrainModel
-from mt_core.protocols import Sample, Tokenizer
+from mt_core.protocols import Tokenizer
+from mt_core.rows import Sample
 from mt_core.tracking.step_lines import StepLines
 from mt_train.assemble.data import RunData
 from mt_train.config.run import RunConfig

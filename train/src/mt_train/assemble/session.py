@@ -63,10 +63,12 @@ class Session:
         stopper: Stopper,
         *,
         found: Mapping[str, int] | None = None,
+        reference: str | None = None,
     ) -> None:
-        """``found`` are values that the run found for itself, by their keys (``batch_size.found_sizes``)."""
+        """``found`` are values that the run found for itself, by their keys (``batch_size.found_sizes``); ``reference`` is the SHA-256 of
+        those that its rows have of the model of step 0."""
         self.parts, self.data, self.engine, self.output = parts, data, engine, output
-        self.stopper, self.found = stopper, dict(found or {})
+        self.stopper, self.found, self.reference = stopper, dict(found or {}), reference
         self.config, self.plan, self.process = parts.config, engine.plan, engine.process
         self.loader = make_loader(self.config, data, self.plan, self.process)
         self.held_out = make_held_out(self.config, data, self.plan, self.process)
@@ -260,6 +262,7 @@ class Session:
             "base": self.base if self.process.is_main and self.saver.trained_only else None,
             "callbacks": self.events.callbacks.state_dict(),
             "adapter": dict(self.engine.adapter.plan),
+            "reference": self.reference,
         }
         self.saver.save(progress.step, content, self.events.callbacks.tensors())
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from functools import cache
 
 from mt_core.errors import DataError
-from mt_core.protocols import Row, Sample, Tokenizer
+from mt_core.protocols import Tokenizer
+from mt_core.rows import Row, Sample
 from mt_train.assemble.data import RunData, build_tokenizer, encoding_of
 from mt_train.assemble.load import end_tokens
 from mt_train.assemble.parts import Parts

@@ -30,8 +30,13 @@ def refuse_special(path: Path) -> None:
 
 def replace_text(path: Path, text: str) -> None:
     """Replace a file by another content at once: a crash leaves the old or the new one."""
+    replace_bytes(path, text.encode())
+
+
+def replace_bytes(path: Path, content: bytes) -> None:
+    """Do the same with bytes."""
     with replace_file(path, durable=True) as file:
-        file.write(text.encode())
+        file.write(content)
 
 
 def sha256(path: Path) -> str:

@@ -14,7 +14,7 @@ import os
 import shutil
 import weakref
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from mt_core.errors import DataError
+from mt_core.errors import ComponentError, DataError
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Dataset
 from mt_train.data.chunks import Progress, Work, encode_chunks, read_chunk
@@ -31,7 +31,7 @@ from mt_train.data.encoding import Rules, refuse_bad_rows
 from mt_train.data.locks import folder_held, hold_lock, share
 from mt_train.data.measures import count_duplicates
 from mt_train.data.row_statistics import RowStatistics
-from mt_train.data.samples import COLUMNS, ENDS, EncodedSamples, dtype_of
+from mt_train.data.samples import COLUMNS, ENDS, EncodedSamples, dtype_of, is_column
 
 META = "meta.json"
 HASHES, KNOWN, HASH = "hashes", "known", np.dtype("<u8")
@@ -130,15 +130,21 @@ def merge(chunks: Sequence[Path], folder: Path, rules: Rules) -> None:
 
     Raises ``DataError`` when all of them together have too many bad rows.
     """
-    totals, reports = dict.fromkeys(COLUMNS, 0), []
-    files: dict[str, BinaryIO] = {name: (folder / name).open("wb") for name in COLUMNS}
+    reports: list[RowStatistics] = []
+    totals, files = dict[str, int](), dict[str, BinaryIO]()
     try:
-        for name in ENDS:
-            files[name].write(np.zeros(1, dtype_of(name)).tobytes())
+        _open_columns(COLUMNS.keys(), folder, files, totals)
         for path in chunks:
             chunk = read_chunk(path)
             if chunk is None:
                 raise DataError(f"{path} was damaged while the token cache was made; start again")
+            if len(chunk) and not totals["ends"]:
+                _open_columns(chunk.names, folder, files, totals)
+            if len(chunk) and chunk.names != files.keys():
+                raise ComponentError(
+                    f"the objective gives some samples with {sorted(files.keys() ^ chunk.names)}, and others without; all samples have"
+                    " documents or none, and values of the same names"
+                )
             _append(chunk, files, totals)
             reports.append(chunk.report)
         for file in files.values():
@@ -150,13 +156,21 @@ def merge(chunks: Sequence[Path], folder: Path, rules: Rules) -> None:
     report = RowStatistics.total(reports)
     refuse_bad_rows(report, rules)
     report.hashes = np.empty(0, HASH) if report.hashes is None else report.hashes  # of no chunk at all
-    samples = EncodedSamples(_map_columns(folder), report)
+    samples = EncodedSamples(_map_columns(folder, files), report)
     count_duplicates(samples)
     for name, values in ((HASHES, report.hashes), (KNOWN, report.known)):
         _write(folder / name, np.asarray(values, HASH).tobytes())
     told = {"report": report.as_dict(), "fingerprint": samples.fingerprint()}
-    told["files"] = {name: list(checksum(folder / name)) for name in (*COLUMNS, HASHES, KNOWN)}
+    told["files"] = {name: list(checksum(folder / name)) for name in (*files, HASHES, KNOWN)}
     _write(folder / META, seal(json.dumps(told)))
+
+
+def _open_columns(names: Set[str], folder: Path, files: dict[str, BinaryIO], totals: dict[str, int]) -> None:
+    """Begin the files of those columns that have none yet."""
+    for name in sorted(names - files.keys()):
+        files[name], totals[name] = (folder / name).open("wb"), 0
+        if name in ENDS:
+            files[name].write(np.zeros(1, dtype_of(name)).tobytes())
 
 
 def checksum(path: Path) -> tuple[int, int]:
@@ -193,7 +207,7 @@ def _write(path: Path, content: bytes) -> None:
 def _append(chunk: EncodedSamples, files: Mapping[str, BinaryIO], totals: dict[str, int]) -> None:
     """Write a chunk's columns after those before it; offsets and numbers go on from theirs."""
     columns = chunk.columns
-    shifts = {name: totals[target] for name, target in ENDS.items()} | {"weighted": totals["ends"]}
+    shifts = {name: totals[target] for name, target in ENDS.items() if target in totals} | {"weighted": totals["ends"]}
     for name, values in columns.items():
         values = values[1:] if name in ENDS else values
         shifted = values + shifts[name] if name in shifts else values
@@ -229,14 +243,17 @@ def open_samples(folder: Path) -> EncodedSamples:
     """The samples of a complete folder, mapped: nothing is read before it is used. Raises ``DamagedCacheError`` where that shows."""
     try:
         meta = _unseal((folder / META).read_bytes())
-        columns = _map_columns(folder)
+        names = meta["files"].keys() - {HASHES, KNOWN}
+        if strange := [name for name in names if not is_column(name)]:
+            raise ValueError(f"{strange} are no columns")
+        columns = _map_columns(folder, names)
         report = RowStatistics.from_dict(meta["report"])
         report.hashes, report.known = hashes, known = [_column(folder / name, HASH) for name in (HASHES, KNOWN)]
         samples = EncodedSamples(columns, report, meta["fingerprint"])
-        ends = {name: int(columns[name][-1]) for name in ENDS}
+        ends = {name: int(columns[name][-1]) for name in ENDS.keys() & names}
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise _damage_error(folder) from error
-    whole = all(len(columns[target]) == ends[name] for name, target in ENDS.items())
+    whole = all(len(columns[ENDS[name]]) == end for name, end in ends.items())
     if not whole or not len(samples) == report.samples == len(hashes) or not bool(len(known)) == bool(len(hashes)):
         raise _damage_error(folder)
     return samples
@@ -245,9 +262,9 @@ def open_samples(folder: Path) -> EncodedSamples:
 def _verify(folder: Path) -> None:
     """Read every file of an opened folder. Raises ``DamagedCacheError`` when one is not what was written."""
     try:
-        written = _unseal((folder / META).read_bytes()).get("files")
-        found = {name: list(checksum(folder / name)) for name in (*COLUMNS, HASHES, KNOWN)}
-    except (FileNotFoundError, ValueError) as error:
+        written = _unseal((folder / META).read_bytes())["files"]
+        found = {name: list(checksum(folder / name)) for name in written}
+    except (FileNotFoundError, ValueError, TypeError) as error:
         raise _damage_error(folder) from error
     if found != written:
         raise _damage_error(folder)
@@ -279,8 +296,8 @@ def _damage_error(folder: Path) -> DamagedCacheError:
     return DamagedCacheError(f"{folder}, of the token cache, is damaged")
 
 
-def _map_columns(folder: Path) -> dict[str, NDArray[Any]]:
-    return {name: _column(folder / name, dtype_of(name)) for name in COLUMNS}
+def _map_columns(folder: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+    return {name: _column(folder / name, dtype_of(name)) for name in names}
 
 
 def _column(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -13,10 +13,10 @@ from pathlib import Path
 from mt_core.errors import DataError
 from mt_train.data.cache import HASHES, KNOWN, META, building_of, is_complete, lock_of
 from mt_train.data.locks import claim
-from mt_train.data.samples import COLUMNS
+from mt_train.data.samples import is_column
 
 _KEY = re.compile(r"[0-9a-f]{40}")
-_COLUMNS = frozenset({META, HASHES, KNOWN, *COLUMNS})
+_OTHERS = frozenset({META, HASHES, KNOWN})
 _CHUNK = re.compile(r"(\.tmp-\d+-)?chunk-\d+\.npz")
 
 
@@ -107,7 +107,7 @@ def _holds(folder: Path, allowed: Callable[[Path], bool]) -> bool:
 
 
 def _is_column(path: Path) -> bool:
-    return path.name in _COLUMNS and path.is_file() and not path.is_symlink()
+    return (path.name in _OTHERS or is_column(path.name)) and path.is_file() and not path.is_symlink()
 
 
 def _is_chunk(path: Path) -> bool:

@@ -29,7 +29,7 @@ from mt_core.model_protocols import Objective
 from mt_core.protocols import Dataset
 from mt_train.data.encoding import Rules, encode
 from mt_train.data.row_statistics import RowStatistics
-from mt_train.data.samples import COLUMNS, EncodedSamples
+from mt_train.data.samples import EncodedSamples, is_column
 
 CHUNK_ROWS = 2048
 """Rows of a chunk: enough that writing it costs nothing, few enough that a kill loses little."""
@@ -94,7 +94,7 @@ def read_chunk(path: Path) -> EncodedSamples | None:
     if hashlib.sha256(archive).digest() != digest:
         return None
     with np.load(io.BytesIO(archive), allow_pickle=False) as stored:
-        columns = {name: stored[name] for name in COLUMNS}
+        columns = {name: stored[name] for name in stored.files if is_column(name)}
         report = RowStatistics.from_dict(json.loads(stored["report"].tobytes()))
         report.hashes = stored["hashes"]
     return EncodedSamples(columns, report)

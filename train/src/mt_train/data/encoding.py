@@ -10,7 +10,9 @@ from typing import Literal
 from mt_core.data.shapes import rename_columns
 from mt_core.errors import DataError
 from mt_core.model_protocols import Objective
-from mt_core.protocols import Dataset, Rejected, Row, Sample
+from mt_core.protocols import Dataset
+from mt_core.rows import Rejected, Row, Sample
+from mt_train.data.items import fit_item
 from mt_train.data.lengths import Lengths, fit
 from mt_train.data.measures import measure
 from mt_train.data.outcomes import Outcome, encode_rows
@@ -72,7 +74,7 @@ def _add(samples: EncodedSamples, encoded: Outcome, rules: Rules) -> None:
         raise encoded
     if isinstance(encoded, Sample) and not any(islice(encoded.trained, 1, None)):
         encoded = Rejected(NO_TRAINED_TOKEN, encoded.row_id)
-    pieces = encoded if isinstance(encoded, Rejected) else fit(encoded, rules)
+    pieces = encoded if isinstance(encoded, Rejected) else (fit_item if encoded.documents else fit)(encoded, rules)
     report = samples.report
     if isinstance(pieces, Rejected):
         report.drop(pieces.reason, pieces.row_id)

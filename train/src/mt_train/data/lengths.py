@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mt_core.errors import DataError
-from mt_core.protocols import Rejected, Sample
+from mt_core.rows import Rejected, Sample
 from mt_train.config.sections import Truncation
 
 NOTHING_LEFT = "data.truncation leaves nothing trained but the stop token"
@@ -38,16 +38,20 @@ def fit(sample: Sample, lengths: Lengths) -> list[Sample] | Rejected:
     too_long = list(_excesses(sample, lengths))
     if not too_long:
         return [sample]
-    key, problem = too_long[0]
+    if refused := refuse_excess(sample, lengths, *too_long[0]):
+        return refused
+    return split(sample, lengths.max_len) if lengths.truncation == "split" else _cut(sample, lengths)
+
+
+def refuse_excess(sample: Sample, lengths: Lengths, key: str, problem: str) -> Rejected | None:
+    """Return why a sample that breaks the limit of ``key`` is dropped, where it is. Raises ``DataError`` under ``truncation=error``."""
     if lengths.truncation == "error":
         more = " and --train.sequence-len" if key == "max_len" else ""
         raise DataError(
             f"{sample.row_id}: {problem}; raise --data.{key.replace('_', '-')}{more}, shorten the row, or choose what happens to it:"
             " --data.truncation drop, left, right, middle or split"
         )
-    if lengths.truncation == "drop":
-        return Rejected(f"longer than data.{key}", sample.row_id)
-    return split(sample, lengths.max_len) if lengths.truncation == "split" else _cut(sample, lengths)
+    return Rejected(f"longer than data.{key}", sample.row_id) if lengths.truncation == "drop" else None
 
 
 def _excesses(sample: Sample, lengths: Lengths) -> Iterator[tuple[str, str]]:
@@ -72,7 +76,7 @@ def split(sample: Sample, max_len: int) -> list[Sample]:
     """
     starts = range(0, len(sample.ids) - 1, max_len - 1)
     pieces = (range(start, min(start + max_len, len(sample.ids))) for start in starts)
-    return [_pick(sample, places) for places in pieces if any(sample.trained[place] for place in places[1:])]
+    return [pick(sample, places) for places in pieces if any(sample.trained[place] for place in places[1:])]
 
 
 def _cut(sample: Sample, lengths: Lengths) -> list[Sample] | Rejected:
@@ -86,7 +90,7 @@ def _cut(sample: Sample, lengths: Lengths) -> list[Sample] | Rejected:
     stop = _stop(sample, trained[-1], lengths)
     if not left or (len(left) <= stop and left == trained[-len(left) :] != trained):
         return Rejected(NOTHING_LEFT, sample.row_id)
-    return [_pick(sample, kept)]
+    return [pick(sample, kept)]
 
 
 def _shorten(places: list[int], limit: int | None, sample: Sample, last: int, lengths: Lengths) -> list[int]:
@@ -111,7 +115,9 @@ def _stop(sample: Sample, last: int, lengths: Lengths) -> int:
     return lengths.stop_tokens or int(int(sample.ids[last]) in lengths.stop_ids)
 
 
-def _pick(sample: Sample, places: Sequence[int]) -> Sample:
+def pick(sample: Sample, places: Sequence[int], documents: Sequence[int] = ()) -> Sample:
+    """The sample with these places alone; ``documents`` are the lengths that its own have then."""
     weights = None if sample.weights is None else [sample.weights[place] for place in places]
     ids, trained = [sample.ids[place] for place in places], [sample.trained[place] for place in places]
-    return Sample(ids, trained, sample.row_id, weights)
+    values = {name: [each[place] for place in places] for name, each in sample.token_values.items()}
+    return Sample(ids, trained, sample.row_id, weights, documents, sample.document_values, values)

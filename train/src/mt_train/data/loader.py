@@ -194,10 +194,15 @@ class HeldOut:
 
     def batches(self) -> Iterator[Batch]:
         """This rank's batches; every rank yields equally many."""
+        return (batch for _, batch in self.numbered_batches())
+
+    def numbered_batches(self) -> Iterator[tuple[Sequence[Group], Batch]]:
+        """The same, with the numbers of the samples in each row."""
         size, stride = self.batch_size, self.batch_size * self.world
         for start in range(0, len(self.rows), stride):
             rows = self.rows.cut(start + self.rank * size, size)
-            yield make_batch(self.samples, self.objective, rows, row_length(self, self.samples, rows), self.part)
+            length = row_length(self, self.samples, rows)
+            yield rows, make_batch(self.samples, self.objective, rows, length, self.part)
 
 
 def _pack(

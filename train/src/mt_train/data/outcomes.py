@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from mt_core.errors import DataError
 from mt_core.model_protocols import Objective
-from mt_core.protocols import Rejected, Row, Sample
+from mt_core.rows import Rejected, Row, Sample
 
 AT_ONCE = 64
 """Rows that an objective gets at a time: enough for threads of a tokenizer, few enough that their ids stay in the processor's cache."""

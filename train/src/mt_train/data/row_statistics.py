@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mt_core.protocols import Sample
+from mt_core.rows import Sample
 
 PLACES = 5
 """Rows of a kind that are named."""

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from mt_core.protocols import Sample, Tokenizer
+from mt_core.protocols import Tokenizer
+from mt_core.rows import Sample
 from mt_train.data.samples import EncodedSamples
 
 LETTERS = 4000

@@ -7,18 +7,20 @@ before the first step.
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from functools import lru_cache
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mt_core.errors import DataError
-from mt_core.protocols import FlatRows, Sample
+from mt_core.errors import ComponentError, DataError
+from mt_core.rows import FlatRows, Sample
 from mt_train.data.order import as_written
 from mt_train.data.row_statistics import RowStatistics
 
@@ -35,13 +37,29 @@ COLUMNS = {
 """Column → type code of ``array``: tokens of all samples, one after another, and where each sample ends (after a leading 0);
 ids of rows as UTF-8, and where each ends; the numbers of the samples that have weights, these, and where each sample's end."""
 
-ENDS = {"ends": "ids", "row_id_ends": "row_ids", "weight_ends": "weights"}
+ITEM_COLUMNS = {"documents": "q", "document_ends": "q"}
+"""Further columns where samples have several documents: tokens of each document, and where each sample's end."""
+
+OF_DOCUMENT, OF_TOKEN = "document.", "token."
+"""Begins of the names of columns of values, which are there where samples have any."""
+
+ENDS = {"ends": "ids", "row_id_ends": "row_ids", "weight_ends": "weights", "document_ends": "documents"}
 """Column of offsets → the column that they point into."""
+
+
+def code_of(name: str) -> str:
+    """Return the type code of a column."""
+    return (COLUMNS | ITEM_COLUMNS).get(name, "f")
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
     """Return how a column's values lie in memory, and in little-endian files."""
-    return np.dtype(np.bool_) if name == "trained" else np.dtype(COLUMNS[name]).newbyteorder("<")
+    return np.dtype(np.bool_) if name == "trained" else np.dtype(code_of(name)).newbyteorder("<")
+
+
+def is_column(name: str) -> bool:
+    """Return whether samples may have a column of this name, which is one of a file, too."""
+    return name in COLUMNS or name in ITEM_COLUMNS or _VALUES.fullmatch(name) is not None
 
 
 class EncodedSamples:
@@ -57,7 +75,7 @@ class EncodedSamples:
         self._growing: dict[str, array[Any]] = (
             {} if columns is not None else {name: array(code) for name, code in COLUMNS.items()}
         )
-        for name in ENDS if columns is None else ():
+        for name in self._growing.keys() & ENDS.keys():
             self._growing[name].append(0)
         self._columns = dict(columns) if columns is not None else {}
         self._fingerprint = dict(fingerprint) if fingerprint is not None else None
@@ -70,7 +88,20 @@ class EncodedSamples:
         ends = self.column("ends")
         start, end = int(ends[number]), int(ends[number + 1])
         ids, trained = self.column("ids")[start:end].astype(np.int64), self.column("trained")[start:end].copy()
-        return Sample(ids, trained, self.row_ids[number], self._weights(number))  # type: ignore[arg-type]
+        lengths: Sequence[int] = ()
+        first = number
+        if "documents" in self.names:
+            first, last = (int(each) for each in self.column("document_ends")[number : number + 2])
+            lengths = tuple(self.column("documents")[first:last].tolist())
+        return Sample(
+            ids,  # type: ignore[arg-type]
+            trained,  # type: ignore[arg-type]
+            self.row_ids[number],
+            self._weights(number),
+            lengths,
+            self._values(OF_DOCUMENT, slice(first, first + (len(lengths) or 1))),
+            self._values(OF_TOKEN, slice(start, end)),
+        )
 
     def __iter__(self) -> Iterator[Sample]:
         return (self[number] for number in range(len(self)))
@@ -82,9 +113,25 @@ class EncodedSamples:
         return np.frombuffer(self._growing[name], dtype=dtype_of(name))
 
     @property
+    def names(self) -> Set[str]:
+        """The names of all columns."""
+        return (self._columns or self._growing).keys()
+
+    @property
     def columns(self) -> dict[str, NDArray[Any]]:
         """All columns by name."""
-        return {name: self.column(name) for name in COLUMNS}
+        return {name: self.column(name) for name in self.names}
+
+    def _values(self, kind: str, places: slice) -> dict[str, tuple[float, ...]]:
+        names = [name for name in self.names if name.startswith(kind)] if len(self.names) > len(COLUMNS) else []
+        return {name.removeprefix(kind): tuple(self.column(name)[places].tolist()) for name in names}
+
+    def with_values(self, values: Mapping[str, NDArray[np.float32]]) -> EncodedSamples:
+        """These samples with further columns of values (``document.NAME``, ``token.NAME``) in the order of the samples.
+
+        What tells the samples from others is what it was: such values are measured, and follow from them.
+        """
+        return EncodedSamples({**self.columns, **values}, self.report, self.fingerprint())
 
     def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
         """Ids and trained places of all samples, one after another, and where each sample begins, with the end of the last."""
@@ -139,8 +186,11 @@ class EncodedSamples:
         return tuple(self.column("weights")[start:end].tolist())
 
     def add(self, sample: Sample) -> None:
-        """Keep one sample. Raises ``DataError`` for an id that no embedding could have."""
+        """Keep one sample. Raises ``DataError`` for an id that no embedding could have, ``ComponentError`` where its documents or
+        values are not such as those of the samples before it."""
         grown, report, (flags, count) = self._growing, self.report, _flags(sample.trained)
+        if sample.documents or sample.document_values or sample.token_values or len(grown) > len(COLUMNS):
+            self._add_item(sample)
         try:
             _extend(grown["ids"], sample.ids)
         except OverflowError as error:
@@ -157,7 +207,34 @@ class EncodedSamples:
         grown["row_id_ends"].append(len(grown["row_ids"]))
         report.samples += 1
         report.tokens_total += len(flags)
-        report.tokens_trained += count - (flags[:1] == b"\1")  # the first token is never predicted
+        firsts = accumulate(sample.documents[:-1], initial=0)
+        report.tokens_trained += count - sum(flags[first : first + 1] == b"\1" for first in firsts)  # never predicted
+
+    def _add_item(self, sample: Sample) -> None:
+        """Keep documents and values. Raises ``ComponentError``."""
+        tokens, lengths = len(sample.ids), tuple(sample.documents) or (len(sample.ids),)
+        values = {OF_DOCUMENT + name: (each, len(lengths)) for name, each in sample.document_values.items()}
+        values |= {OF_TOKEN + name: (each, tokens) for name, each in sample.token_values.items()}
+        wanted = {*values, *(ITEM_COLUMNS if sample.documents else ())}
+        if not len(self):
+            self._growing |= {name: array(code_of(name), [0] if name in ENDS else []) for name in sorted(wanted)}
+        found = self._growing.keys() - COLUMNS.keys()
+        if wanted != found:
+            raise ComponentError(
+                f"{sample.row_id}: the objective gives a sample with {_shown(wanted)}, after others with {_shown(found)}; all samples"
+                " have documents or none, and values of the same names"
+            )
+        wrong = [name for name, (each, count) in values.items() if len(each) != count or not is_column(name)]
+        if wrong or sum(lengths) != tokens or min(lengths) < 1:
+            raise ComponentError(
+                f"{sample.row_id}: the objective gives documents of {list(lengths)} tokens for {tokens} ids, and {len(wrong)} values"
+                f" that are not one for each document or token or have no name of a-z, 0-9 and _{f': {_shown(wrong)}' if wrong else ''}"
+            )
+        if sample.documents:
+            self._growing["documents"].extend(lengths)
+            self._growing["document_ends"].append(len(self._growing["documents"]))
+        for name, (each, _) in values.items():
+            self._growing[name].extend(each)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what tells these samples from others: their counts, and the SHA-256 of ids and trained places."""
@@ -168,6 +245,8 @@ class EncodedSamples:
             digest.update(self.column(name).view(np.uint8).data)
         for number in self.column("weighted").tolist():
             digest.update(repr((number, self._weights(number))).encode())
+        for name in sorted(self.names - COLUMNS.keys()):
+            digest.update(name.encode() + self.column(name).tobytes())
         counts = {"samples": len(self), "tokens": self.report.tokens_total, "trained": self.report.tokens_trained}
         return {"rows": self.report.rows_kept, **counts, "sha256": digest.hexdigest()}
 
@@ -221,9 +300,28 @@ class SampleRows(Sequence[list[Sample]]):
 
     def flat(self) -> FlatRows:
         """See ``HasFlat``."""
-        ids, trained, weights = self._samples.gather(self._numbers, self._lengths)
-        names = self._samples.row_ids.of(self._numbers)
-        return FlatRows(ids, trained, weights, self._lengths, self._counts, names)
+        samples, numbers = self._samples, self._numbers
+        ids, trained, weights = samples.gather(numbers, self._lengths)
+        plain = FlatRows(ids, trained, weights, self._lengths, self._counts, samples.row_ids.of(numbers))
+        if len(samples.names) == len(COLUMNS):
+            return plain
+        firsts, sizes = numbers, np.ones(len(numbers), np.int64)
+        if "documents" in samples.names:
+            ends = samples.column("document_ends")
+            firsts, sizes = ends[numbers], ends[numbers + 1] - ends[numbers]
+            ends_S = np.append(0, sizes.cumsum())[np.append(0, self._counts.cumsum())]
+            lengths = _cut_out(samples.column("documents"), firsts, sizes)
+            plain = replace(plain, lengths=lengths, counts=np.diff(ends_S), sizes=sizes)
+        places = {OF_DOCUMENT: (firsts, sizes), OF_TOKEN: (samples.column("ends")[numbers], self._lengths)}
+        of_document, of_token = (
+            {
+                name.removeprefix(kind): _cut_out(samples.column(name), *places[kind])
+                for name in samples.names
+                if name.startswith(kind)
+            }
+            for kind in (OF_DOCUMENT, OF_TOKEN)
+        )
+        return replace(plain, document_values=of_document, token_values=of_token)
 
 
 class RowIds(Sequence[str]):
@@ -251,6 +349,19 @@ class RowIds(Sequence[str]):
         number = range(len(self))[number]
         number = number if self._numbers is None else int(self._numbers[number])
         return self._content[self._ends[number] : self._ends[number + 1]].tobytes().decode("utf-8", "surrogateescape")
+
+
+_VALUES = re.compile(r"(document|token)\.[a-z0-9_]+")
+
+
+def _cut_out(column: NDArray[Any], starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[Any]:
+    """Runs of a column, one after another."""
+    spans = zip(starts.tolist(), (starts + counts).tolist(), strict=True)
+    return np.concatenate([column[:0], *(column[start:end] for start, end in spans)])
+
+
+def _shown(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "no documents and no values"
 
 
 _LARGEST = (1 << 31) - 1

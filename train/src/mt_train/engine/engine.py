@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from mt_core.adapters.base import Adapter
+from mt_core.model_protocols import HasTerms
 from mt_core.nn import Batch, KVCache
 from mt_core.nn.batch import mean_of
 from mt_core.protocols import GradientTransform
@@ -30,7 +31,7 @@ from mt_train.engine.norms import settle_norm
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process, agree, all_reduce, redirect_prints
 from mt_train.engine.stages import UNUSED
-from mt_train.engine.step import Reader, Trained
+from mt_train.engine.step import Reader, Trained, weighted_loss
 from mt_train.engine.transform import PreconditionedGradients, transformed_parameters
 
 
@@ -55,10 +56,14 @@ class StepResult:
 
 
 class StepSize(NamedTuple):
-    """Size of a whole optimizer step: ``weight`` (N) divides its loss, and ``tokens`` are those that have a label."""
+    """Size of a whole optimizer step: ``weight`` (N) divides its loss, and ``tokens`` are those that have a label.
+
+    ``terms`` divide further terms of the loss, by name.
+    """
 
     weight: float
     tokens: int
+    terms: Mapping[str, float] = {}
 
 
 class Engine:
@@ -138,16 +143,13 @@ class Engine:
         all gradients are there, and nothing is updated yet.
         """
         size = self._size(window)
-        scale = self._factor(size)
+        scales = self._scales(size)
         sums: Tensor | None = None
         for index, batch in enumerate(window):
             last = index == len(window) - 1
             self._engine.set_gradient_accumulation_boundary(last)
             outputs = self._engine(batch.to(self.process.device))
-            loss_sum = outputs[0]
-            # A loss that is infinite may still have finite gradients; this makes them refuse the step too.
-            guard = torch.where(torch.isfinite(loss_sum.detach()), scale, math.nan)
-            self._engine.backward(loss_sum * guard, scale_wrt_gas=False)
+            self._engine.backward(weighted_loss(outputs, scales), scale_wrt_gas=False)
             detached = torch.stack([output.detach().float() for output in outputs])
             sums = detached if sums is None else sums + detached
             if not last:
@@ -157,24 +159,30 @@ class Engine:
         wish = torch.full((1,), float(stop()), device=sums.device)
         return self._update(all_reduce(torch.cat([sums, wish])), size)
 
-    def _factor(self, size: StepSize) -> float:
-        """W/N. Terms that a layer adds by itself are sums over tokens without weights, and are told W over these.
+    def _scales(self, size: StepSize) -> list[float]:
+        """W/N of the loss and of its further terms. Terms that a layer adds by itself are sums over tokens without weights, and are
+        told W over these.
 
         In fp16 their gradients do not pass the scaler.
         """
         ranks = self.plan.sharing_ranks
         scaler = self.zero_optimizer.loss_scaler.cur_scale if self.plan.scales_loss else 1.0
         self.module.model.loss_factor.value = mean_of(ranks, size.tokens) * scaler
-        return mean_of(ranks, size.weight)
+        return [mean_of(ranks, each) for each in (size.weight, *size.terms.values())]
 
-    def _size(self, window: Sequence[Batch]) -> StepSize:
-        """Add up the size over all micro-batches and ranks. Where an objective has no labels, only its counts can be reported."""
-        weight = float(sum(self.objective.count(batch) for batch in window))
+    def _size(self, window: Sequence[Batch], *, counted: bool = True) -> StepSize:
+        """Add up the size over all micro-batches and ranks where they are ``counted``. Where an objective has no labels, only its
+        counts can be reported."""
+        objective = self.objective
+        terms = [objective.count_terms(batch) if isinstance(objective, HasTerms) else {} for batch in window]
+        weight = float(sum(objective.count(batch) for batch in window))
         tokens = float(sum(batch.trained_tokens for batch in window))
+        values = [weight, tokens, *(float(sum(each[name] for each in terms)) for name in terms[0])]
         if self.process.world > 1:
-            here = torch.tensor([weight, tokens], dtype=torch.float64, device=self.process.device)
-            weight, tokens = all_reduce(here).tolist()
-        return StepSize(weight, round(tokens or weight))
+            here = torch.tensor(values, dtype=torch.float64, device=self.process.device) * counted
+            values = all_reduce(here).tolist()
+        weight, tokens, *others = values
+        return StepSize(weight, round(tokens or weight), dict(zip(terms[0], others, strict=True)))
 
     def _update(self, sums: Tensor, size: StepSize) -> StepResult:
         if self.plan.zero_stage == 0:
@@ -211,21 +219,26 @@ class Engine:
         return self._result(values, size, applied=True)
 
     def _result(self, values: list[float], size: StepSize, *, applied: bool) -> StepResult:
-        """``values``: loss sum, token count, the metrics' pairs, the wishes to stop, and the norm."""
+        """``values``: loss sum, token count, the pairs of terms and metrics, the wishes to stop, and the norm."""
+        further, figures = self._figures(values[2:-2])
         return StepResult(
-            loss=mean_of(values[0], size.weight),
+            loss=mean_of(values[0], size.weight) + further,
             grad_norm=values[-1],
             tokens=size.tokens,
             applied=applied,
-            metrics=self._metrics(values[2:-2]),
+            metrics=figures,
             stop=values[-2] > 0,
         )
 
-    def _metrics(self, pairs: Sequence[float]) -> dict[str, float]:
-        return self._means(self.module.loss_head.metric_names, pairs)
+    def _figures(self, pairs: Sequence[float]) -> tuple[float, dict[str, float]]:
+        """Return what further terms add to the loss, and the means of all pairs by name, these terms included."""
+        terms, metrics = self._reported()
+        means = {name: mean_of(pairs[2 * i], pairs[2 * i + 1]) for i, name in enumerate((*terms, *metrics))}
+        return sum(means[name] for name in terms), means
 
-    def _means(self, names: Sequence[str], pairs: Sequence[float]) -> dict[str, float]:
-        return {name: mean_of(pairs[2 * i], pairs[2 * i + 1]) for i, name in enumerate(names)}
+    def _reported(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Names of further terms and of metrics."""
+        return self.module.loss_head.term_names, self.module.loss_head.metric_names
 
     # ----------------------------------------------------------------------------------------------------- evaluation
 
@@ -270,8 +283,9 @@ class Engine:
             self._engine(batch.to(self.process.device), *cache)
 
     def _evaluation(self, values: Sequence[float]) -> dict[str, float]:
-        metrics = {f"eval_{name}": value for name, value in self._metrics(values[2:]).items()}
-        return {"eval_loss": mean_of(values[0], values[1]), **metrics}
+        further, figures = self._figures(values[2:])
+        named = {f"eval_{name}": value for name, value in figures.items()}
+        return {"eval_loss": mean_of(values[0], values[1]) + further, **named}
 
     # ------------------------------------------------------------------------------------------------------ parameters
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from mt_core.nn import Batch
 from mt_train.engine.engine import Engine, StepResult, StepSize
 from mt_train.engine.processes import all_reduce
+from mt_train.engine.step import weighted_loss
 
 
 class FusedEngine(Engine):
@@ -59,7 +60,7 @@ class FusedEngine(Engine):
         """Forward and backward; ``use`` is called with each parameter when its gradient is complete."""
         self._use = use
         outputs = self.module(batch)  # type: ignore[operator]
-        (outputs[0] * self._factor(size)).backward()
+        weighted_loss(outputs, self._scales(size)).backward()  # type: ignore[no-untyped-call]
         return torch.stack([output.detach().float() for output in outputs])
 
     @torch.no_grad()

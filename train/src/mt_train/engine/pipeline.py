@@ -7,6 +7,7 @@ gas · W/N: as in ``Engine``, splitting the same rows differently gives the same
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import islice
@@ -52,12 +53,13 @@ class PipelineEngine(Engine):
         process: Process,
         settings: dict[str, Any],
         adapter: Adapter | None = None,
+        own_head: bool = False,
     ) -> None:
         from mt_train.engine.stage_module import StageModule  # DeepSpeed may be imported from here on
 
         self.stage = stage
-        self._names: tuple[str, ...] | None = None
-        module = StageModule(stage, LossHead(stage.model.head, objective), process.device)
+        self._names: tuple[tuple[str, ...], ...] | None = None
+        module = StageModule(stage, LossHead(stage.model.head, objective, own_head=own_head, tied=True), process.device)
         plain = optimizer if isinstance(optimizer, torch.optim.Optimizer) else optimizer.optimizer
         for group in plain.param_groups:
             if group.get("name") == UNUSED:
@@ -115,7 +117,7 @@ class PipelineEngine(Engine):
         size, self._before_update = self._size(window), before_update
         gas = self._engine.gradient_accumulation_steps()
         self._engine.micro_batches = len(window)  # the last window of an epoch may be shorter
-        self._engine.train_batch(self.module.feed.fill(window, gas * self._factor(size)))
+        self._engine.train_batch(self.module.feed.fill(window, [gas * each for each in self._scales(size)]))
         sums = self._sums(torch.tensor([float(stop())], device=self.process.device))
         norm = torch.as_tensor(self._norm(), dtype=torch.float64, device=sums.device)
         values = torch.cat([sums, norm.reshape(1)]).tolist()
@@ -124,25 +126,28 @@ class PipelineEngine(Engine):
             values[-1] = math.nan  # DeepSpeed reports an overflow as a norm of -1 or 0
         return self._result(values, size, applied=applied)
 
-    def _size(self, window: Sequence[Batch]) -> StepSize:
+    def _size(self, window: Sequence[Batch], *, counted: bool = True) -> StepSize:
         """The ranks of one stage have all rows between them."""
-        return super()._size(window if self.stage.is_last else ())
+        return super()._size(window, counted=counted and self.stage.is_last)
 
     def _sums(self, wish: Tensor) -> Tensor:
         """Sums of the last stage's ranks and of all ranks' wishes, on every rank."""
         sums = self.module.feed.sums
+        head = self.module.loss_head
         if self._names is None:
-            text = share_text("\n".join(self.module.loss_head.metric_names), source=self.process.world - 1)
-            self._names = tuple(text.split("\n")) if text else ()
+            said = json.dumps([head.term_names, head.metric_names])
+            self._names = tuple(map(tuple, json.loads(share_text(said, source=self.process.world - 1))))
         if sums is None:
-            sums = torch.zeros(2 + 2 * len(self._names), dtype=torch.float64, device=wish.device)
+            sums = torch.zeros(2 + 2 * sum(map(len, self._names)), dtype=torch.float64, device=wish.device)
         else:
-            names = self.module.loss_head.metric_names
+            names = head.term_names, head.metric_names
             assert names == self._names, f"the objective's metrics were {self._names}, and are {names}: keep them"
         return all_reduce(torch.cat([sums, wish.double()]))
 
-    def _metrics(self, pairs: Sequence[float]) -> dict[str, float]:
-        return self._means(self._names or (), pairs)
+    def _reported(self) -> tuple[Sequence[str], Sequence[str]]:
+        assert self._names is not None, "the sums of a forward have been shared"
+        terms, metrics = self._names
+        return terms, metrics
 
     # ----------------------------------------------------------------------------------------------------- evaluation
 

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mt_core.nn import Batch, BlockContext, TrainModel
 from mt_train.engine.stages import Stage
-from mt_train.engine.step import LossHead
+from mt_train.engine.step import LossHead, weighted_loss
 
 
 class Feed:
@@ -32,12 +32,12 @@ class Feed:
         self._waiting: Iterator[Batch] = iter(())
         self._batch: Batch | None = None
         self.context: BlockContext | None = None
-        self.scale = 1.0
+        self.scales: Sequence[float] = (1.0,)
         self.sums: Tensor | None = None
 
-    def fill(self, batches: Sequence[Batch], scale: float = 1.0) -> Iterator[tuple[Tensor, tuple[()]]]:
-        """Begin a step, whose losses are multiplied by ``scale``; returns what DeepSpeed reads: inputs, and no labels."""
-        self._waiting, self.scale, self.sums = iter(batches), scale, None
+    def fill(self, batches: Sequence[Batch], scales: Sequence[float] = (1.0,)) -> Iterator[tuple[Tensor, tuple[()]]]:
+        """Begin a step, whose loss and further terms are multiplied by ``scales``; returns what DeepSpeed reads: inputs, and no labels."""
+        self._waiting, self.scales, self.sums = iter(batches), scales, None
         return iter([(batch.input_ids, ()) for batch in batches])
 
     def advance(self) -> None:
@@ -173,9 +173,7 @@ class Head(nn.Module):
         self._feed = feed
 
     def forward(self, hidden_BTD: Tensor) -> Tensor:
-        """(B, T, D) -> the scaled sum of losses, whose backward DeepSpeed runs."""
+        """(B, T, D) -> the loss, whose backward DeepSpeed runs."""
         outputs = self.loss_head(hidden_BTD, self._feed.batch)
         self._feed.add(outputs)
-        loss_sum: Tensor = outputs[0]
-        # A loss that is infinite may still have finite gradients; this makes them refuse the step too.
-        return loss_sum * torch.where(torch.isfinite(loss_sum.detach()), self._feed.scale, torch.nan)
+        return weighted_loss(outputs, self._feed.scales)

@@ -5,7 +5,9 @@ Shapes: B rows, T tokens, D model width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import torch
@@ -22,39 +24,53 @@ Reader = Callable[[Tensor, nn.Module, Batch], None]
 
 
 class LossHead(nn.Module):
-    """The head and what the objective does with it. A partitioned head weight is gathered in this forward."""
+    """The head and what the objective does with it. A partitioned head weight is gathered in this forward.
 
-    def __init__(self, head: nn.Module, objective: Objective) -> None:
+    With ``own_head`` the objective calls its modules alone. Parameters of the language head that are trained all the same, since other
+    stages of a pipeline share them, get a gradient of zero here (``tied``).
+    """
+
+    def __init__(self, head: nn.Module, objective: Objective, *, own_head: bool = False, tied: bool = False) -> None:
         super().__init__()
         self.head = head
         self.objective = objective
+        self.own_head, self.tied = own_head, tied
         self.metric_names: tuple[str, ...] = ()
+        self.term_names: tuple[str, ...] = ()
         self.reader: Reader | None = None
         """Takes the objective's place for a while; see ``Engine.read``."""
 
     def forward(self, hidden_BTD: Tensor, batch: Batch) -> tuple[Tensor, ...]:
-        """(loss sum, token count, then sum and count of each metric): plain tensors, which ZeRO's hooks can follow."""
+        """(loss sum, token count, then sum and count of each further term and of each metric): plain tensors, which ZeRO's hooks can
+        follow."""
         if self.reader is not None:
             self.reader(hidden_BTD, self.head, batch)
             nothing = hidden_BTD.new_zeros((), dtype=torch.float32)
             return nothing, nothing
         sums = self.objective.loss(hidden_BTD, self.head, batch)
-        self.metric_names = tuple(sums.metrics)
-        pairs = [value for pair in sums.metrics.values() for value in pair]
-        return sums.loss_sum, sums.token_count, *pairs
+        self.term_names, self.metric_names = tuple(sums.terms), tuple(sums.metrics)
+        pairs = [value for pair in (*sums.terms.values(), *sums.metrics.values()) for value in pair]
+        loss_sum = sums.loss_sum
+        if self.tied and self.own_head and torch.is_grad_enabled():
+            loss_sum = loss_sum + sum(
+                each.sum() * 0 for each in self.head.parameters(recurse=False) if each.requires_grad
+            )
+        return loss_sum, sums.token_count, *pairs
 
 
 class TrainStep(nn.Module):
     """Batch to loss sums. Parameters of the model come first, under ``model.``."""
 
-    def __init__(self, model: TrainModel, objective: Objective) -> None:
+    def __init__(self, model: TrainModel, objective: Objective, *, own_head: bool = False) -> None:
         super().__init__()
         self.model = model
-        self.loss_head = LossHead(model.head, objective)
+        self.loss_head = LossHead(model.head, objective, own_head=own_head)
 
     def forward(self, batch: Batch, *cache: KVCache) -> tuple[Tensor, ...]:
         """See ``LossHead``. A ``cache`` is for a reader that generates."""
-        return self.loss_head(self.model(batch, *cache), batch)  # type: ignore[no-any-return]
+        over_row = getattr(self.model.attention, "over_row", None)
+        shared = batch if over_row is None else replace(batch, over_row=over_row)
+        return self.loss_head(self.model(batch, *cache), shared)  # type: ignore[no-any-return]
 
 
 class Trained(Protocol):
@@ -66,6 +82,21 @@ class Trained(Protocol):
     def parameters(self) -> Iterator[nn.Parameter]:
         """All that is on this rank."""
         ...
+
+
+def weighted_loss(outputs: Sequence[Tensor], scales: Sequence[float]) -> Tensor:
+    """The scalar whose backward is run: the sums of a ``LossHead``, the loss and its further terms, each times its scale.
+
+    A loss that is infinite may still have finite gradients; here they become NaN, so that the step is refused.
+    """
+    weighted = [
+        each * torch.where(torch.isfinite(each.detach()), scale, math.nan)
+        for each, scale in zip(outputs[: 2 * len(scales) : 2], scales, strict=True)
+    ]
+    total = weighted[0]
+    for each in weighted[1:]:
+        total = total + each
+    return total
 
 
 def canonical_name(name: str) -> str:

@@ -17,7 +17,8 @@ from torch import Tensor
 from mt_core.model_protocols import Objective
 from mt_core.nn import NOT_TRAINED, Batch, TokenObjective, TokenScores, TrainModel, token_scores
 from mt_core.nn.batch import mean_of
-from mt_core.protocols import Sample, Tokenizer
+from mt_core.protocols import Tokenizer
+from mt_core.rows import Sample
 from mt_train.data.loader import make_batch
 from mt_train.data.samples import EncodedSamples
 from mt_train.tracking.loss_units import counts_tokens

@@ -9,7 +9,8 @@ import numpy as np
 
 from mt_core.evaluation import Continuation, Score, TokenValues
 from mt_core.generation import Generation, GenerationConfig
-from mt_core.protocols import Row, Sample, Template, Tokenizer
+from mt_core.protocols import Template, Tokenizer
+from mt_core.rows import Row, Sample
 from mt_train.evaluate.requests import Requests
 
 Encode = Callable[[Iterable[Row]], list[Sample]]

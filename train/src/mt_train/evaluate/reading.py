@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mt_core.nn import Batch
 from mt_core.nn.collation import collate, flatten
-from mt_core.protocols import Sample
+from mt_core.rows import Sample
 from mt_train.engine.engine import Engine
 from mt_train.engine.plan import Plan
 from mt_train.evaluate.requests import Requests, width

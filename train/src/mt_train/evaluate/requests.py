@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mt_core.errors import UsageError
 from mt_core.evaluation import Continuation, Score, TokenValues
-from mt_core.protocols import Sample
+from mt_core.rows import Sample
 
 Ids = tuple[int, ...]
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from mt_core.errors import StopNow, UsageError
 from mt_core.evaluation import Continuation, Score, TokenValues
 from mt_core.generation import Generation, GenerationConfig
-from mt_core.protocols import Row, Sample, Template
+from mt_core.protocols import Template
+from mt_core.rows import Row, Sample
 from mt_train.engine.engine import Engine
 from mt_train.engine.lock_step import LockStep
 from mt_train.engine.processes import agree, all_reduce, gather_texts

@@ -12,7 +12,8 @@ from mt_core.nn import TokenObjective
 from .tokenised import tokenised
 
 if TYPE_CHECKING:
-    from mt_core.protocols import Encoded, Message, Template, Tokenizer
+    from mt_core.protocols import Template, Tokenizer
+    from mt_core.rows import Encoded, Message
 
 
 class SupervisedFineTuning(TokenObjective):

@@ -9,7 +9,7 @@ from threading import Thread
 
 from mt_core.errors import DataError
 from mt_core.model_protocols import Objective
-from mt_core.protocols import Row
+from mt_core.rows import Row
 from mt_train.data.encoding import Rules, encode, refuse_bad_rows
 from mt_train.data.loader import NoMoreWaiting, Position
 from mt_train.data.row_statistics import RowStatistics

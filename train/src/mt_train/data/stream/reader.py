@@ -8,7 +8,8 @@ from itertools import islice
 from typing import Any
 
 from mt_core.errors import DataError, MtError, describe_error, first_line
-from mt_core.protocols import Row, Stream
+from mt_core.protocols import Stream
+from mt_core.rows import Row
 from mt_train.data.loader import Position
 
 

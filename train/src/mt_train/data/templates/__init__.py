@@ -16,7 +16,8 @@ from mt_train.data.templates.tools import MESSAGE_KEYS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mt_core.protocols import Encoded, Message, Template, Tokenizer
+    from mt_core.protocols import Template, Tokenizer
+    from mt_core.rows import Encoded, Message
 
 _DEFAULTS = DataConfig()
 

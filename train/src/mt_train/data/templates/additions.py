@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mt_core.protocols import Message
+from mt_core.rows import Message
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from mt_core.errors import DataError
-from mt_core.protocols import Encoded, Message, Tokenizer
+from mt_core.protocols import Tokenizer
+from mt_core.rows import Encoded, Message
 from mt_train.data.templates.additions import Additions
 from mt_train.data.templates.notation import SAID, Notation, Reading
 from mt_train.data.templates.source import TemplateSource

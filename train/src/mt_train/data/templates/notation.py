@@ -17,7 +17,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from mt_core.errors import DataError
-from mt_core.protocols import ManyOffsets, Message, Tokenizer
+from mt_core.protocols import ManyOffsets, Tokenizer
+from mt_core.rows import Message
 from mt_train.data.templates.spelled_text import SURROGATES, SpelledText, show, store
 from mt_train.data.templates.turnwise import MARK
 from mt_train.data.texts import texts_in, with_texts

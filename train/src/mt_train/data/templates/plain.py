@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mt_core.data.text_ids import begin_ids, continuation_encoder, text_encoder
-from mt_core.protocols import Encoded, ManyTexts, Message, Tokenizer
+from mt_core.protocols import ManyTexts, Tokenizer
+from mt_core.rows import Encoded, Message
 from mt_train.data.templates.additions import Additions, trained_turns
 from mt_train.data.templates.tools import refuse_tools
 

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from mt_core.errors import DataError
-from mt_core.protocols import Message
+from mt_core.rows import Message
 from mt_train.data.templates.environment import hear_spellings, spelling_environment
 from mt_train.data.templates.spelled_text import SpelledText
 from mt_train.data.templates.turnwise import MARK, mark_turns

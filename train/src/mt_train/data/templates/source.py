@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 
-from mt_core.protocols import Message
+from mt_core.rows import Message
 from mt_train.data.templates.rendering import least_messages, render, render_turns
 from mt_train.data.templates.tracing import Turns, generated_spans, has_generation_blocks, trace_turns
 

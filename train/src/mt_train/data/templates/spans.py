@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import takewhile
 
 from mt_core.errors import DataError
-from mt_core.protocols import Message
+from mt_core.rows import Message
 from mt_train.data.templates.additions import trained_turns
 from mt_train.data.templates.source import TemplateSource, Written
 from mt_train.data.templates.spelled_text import show

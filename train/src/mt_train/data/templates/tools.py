@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from mt_core.errors import DataError
-from mt_core.protocols import Message
+from mt_core.rows import Message
 
 TOOLS, CALL, RESULT = "declares tools", "calls a tool", "is what a tool gave"
 REASONING = 'has "reasoning_content"'

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from mt_core.protocols import Message
+from mt_core.rows import Message
 from mt_train.data.templates.notation import SAID
 from mt_train.data.templates.rendering import compile_template, compile_tree, environment_of, pieces
 from mt_train.data.templates.spelled_text import show

@@ -1,0 +1,91 @@
+"""Rows and what becomes of them: conversations, samples, and the columns of many samples.
+
+Numpy is imported for type checkers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Row = Mapping[str, Any]
+"""A plain row with an ``id`` (file and line) and the fields of one documented shape, such as ``text``."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An encoded row: token ids, which of them are trained on, and where it came from (``row_id``).
+
+    A token is trained where ``trained`` is true, and its loss counts ``weights`` times (1 where there are none).
+
+    A sample may be an item of several documents that do not see one another, such as the two sides of a pair: ``documents`` are their
+    lengths, in the order of ``ids``. It is shuffled, packed and counted as one thing, so that they are always in the same row.
+    ``document_values`` are numbers for each document, ``token_values`` for each token, by name. Either all samples of a run have
+    ``documents``, or none has, and all have the same names.
+    """
+
+    ids: Sequence[int]
+    trained: Sequence[bool]
+    row_id: str
+    weights: Sequence[float] | None = None
+    documents: Sequence[int] = ()
+    document_values: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    token_values: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FlatRows:
+    """The samples of several rows as columns: all tokens one after another, and how they are cut.
+
+    ``ids``, ``trained`` and the values are those of ``Sample``. ``lengths`` are the tokens of each document, ``counts`` the documents of
+    each row, and ``sizes`` those of each sample, ``None`` where each is one document. ``weights`` are there where a sample has any,
+    and 1 for the others.
+    """
+
+    ids: NDArray[np.int64]
+    trained: NDArray[np.bool_]
+    weights: NDArray[np.float32] | None
+    lengths: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    row_ids: Sequence[str]
+    sizes: NDArray[np.int64] | None = None
+    document_values: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    token_values: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+
+
+@runtime_checkable
+class HasFlat(Protocol):
+    """Rows of samples that lie in columns already: an objective that collates columns need not look at each sample."""
+
+    def flat(self) -> FlatRows: ...
+
+
+Message = Mapping[str, Any]
+"""One turn: ``role`` (system, user, assistant, tool), ``content``, and where given ``train`` (bool) and ``weight`` (float, above 0).
+
+``raw`` (bool) marks a plain prompt or response, which is no chat unless ``data.template`` says so; ``input`` is the second part
+of an Alpaca instruction. ``tool_calls`` are as at OpenAI, with arguments as objects; beside them ``content`` may be ``None``.
+``name``, ``tool_call_id`` and ``reasoning_content`` are texts. The first turn has the ``tools`` of the conversation.
+"""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Token ids of a conversation, which of them are trained on, and their weights where turns have any."""
+
+    ids: list[int]
+    trained: list[bool]
+    weights: list[float] | None = None
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A row that an objective cannot use, and why."""
+
+    reason: str
+    row_id: str

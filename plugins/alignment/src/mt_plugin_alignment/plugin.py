@@ -1,0 +1,34 @@
+"""Entry point of the alignment plugin: says what it offers, holds no logic, imports no torch."""
+
+from __future__ import annotations
+
+from mt_core import Component, Kind, ObjectiveComponent, hookimpl
+
+from .offers.losses import LOSSES
+from .offers.objectives import OBJECTIVES
+
+
+@hookimpl
+def mt_kinds() -> list[Kind]:
+    """Losses of pairs, of which objectives are made."""
+    return [
+        Kind(
+            name="preference_loss",
+            hook="mt_preference_losses",
+            slot="part",
+            returns="mt_plugin_alignment:PreferenceLoss",
+            template="mt_plugin_alignment:templates/preference-loss",
+            conformance="mt_conformance:BasePreferenceLossConformance",
+            summary="what a pair of answers costs, one of which was chosen",
+        )
+    ]
+
+
+@hookimpl
+def mt_preference_losses() -> list[Component]:
+    return list(LOSSES)
+
+
+@hookimpl
+def mt_objectives() -> list[ObjectiveComponent]:
+    return list(OBJECTIVES)

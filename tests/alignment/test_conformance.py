@@ -1,0 +1,30 @@
+"""Every loss keeps what the kit asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mt_conformance import BasePreferenceLossConformance
+from mt_plugin_alignment import plugin
+from mt_plugin_alignment.options import DivergenceOptions
+
+LOSSES = plugin.mt_preference_losses()
+DIVERGENT = [each.name for each in LOSSES if issubclass(each.config, DivergenceOptions)]
+EVERY = [(each.name, {}) for each in LOSSES]
+EVERY += [(name, {"divergence": kind}) for name in DIVERGENT for kind in ("forward-kl", "js", "alpha")]
+EVERY += [(name, {"label_smoothing": 0.2}) for name in ("sigmoid", "cpo", "simpo")]
+EVERY += [("ipo", {"length": "sum"}), ("discopop", {"tau": 0.9})]
+
+
+class TestLosses(BasePreferenceLossConformance):
+    plugin = plugin
+
+    @pytest.fixture(autouse=True, params=EVERY, ids=str)
+    def _each(self, request: pytest.FixtureRequest) -> None:
+        options: dict[str, Any]
+        self.name, options = request.param
+        self.options = options
+        self.raises_chosen = self.name not in ("apo-down", "discopop")
+        self.lowers_rejected = self.name != "discopop"  # whose slope at βΔ = 0 is (1 - log 2) / (4τ) - ¾

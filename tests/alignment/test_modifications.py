@@ -1,0 +1,108 @@
+"""LD-DPO and WPO beside any loss; sorts and labels. Their numbers beside TRL are in test_trl.py."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from mt_core import UsageError
+from mt_plugin_alignment import Pairs, labelled, transport
+from mt_plugin_alignment.modifications import answer_weights, is_in_tail, weaken_tails, weigh
+
+ONE = torch.ones(1)
+
+
+def pairs() -> Pairs:
+    """A chosen answer of three tokens, -1 each, beside one of two tokens, -2 each."""
+    return Pairs(
+        chosen=-3 * ONE,
+        rejected=-4 * ONE,
+        chosen_lengths=3 * ONE,
+        rejected_lengths=2 * ONE,
+        reference_chosen=-6 * ONE,
+        reference_rejected=-4 * ONE,
+        chosen_tail=-1 * ONE,
+        rejected_tail=0 * ONE,
+        reference_chosen_tail=-2 * ONE,
+        reference_rejected_tail=0 * ONE,
+    )
+
+
+def test_tokens_behind_the_shorter_answers_length_are_its_tail() -> None:
+    lengths = torch.tensor([2, 4, 3, 1])
+    places = torch.tensor([0, 1, 0, 1, 2, 3, 0, 1, 2, 0])
+    answers = torch.tensor([0, 0, 1, 1, 1, 1, 2, 2, 2, 3])
+    assert is_in_tail(places, answers, lengths).int().tolist() == [0, 0, 0, 0, 1, 1, 0, 1, 1, 0]
+
+
+@pytest.mark.parametrize(("alpha", "reward"), [(1.0, 3.0), (0.5, 2.5), (0.0, 2.0)])
+def test_alpha_says_how_much_of_the_tail_counts_for_both_models(alpha: float, reward: float) -> None:
+    found = weaken_tails(pairs(), alpha)
+    assert found.chosen_reward.item() == pytest.approx(reward)
+    assert found.rejected_reward.item() == 0
+    assert found.chosen_lengths.item() == 3, "means are over all tokens, as in TRL"
+
+
+def test_tails_need_no_reference_and_are_asked_for() -> None:
+    given = pairs()
+    plain = Pairs(given.chosen, given.rejected, ONE, ONE, chosen_tail=given.chosen_tail, rejected_tail=0 * ONE)
+    assert weaken_tails(plain, 0.0).chosen.item() == -2
+    with pytest.raises(UsageError, match=r"Pairs\.chosen_tail is None"):
+        weaken_tails(Pairs(given.chosen, given.rejected, ONE, ONE), 0.5)
+
+
+def test_an_answer_that_the_model_would_draw_itself_weighs_more() -> None:
+    """Of a uniform model over four tokens every answer weighs 1; a certain one weighs 1, too; an unlikely one less."""
+    logp = torch.tensor([2 * math.log(0.25), 0.0, math.log(0.1)], requires_grad=True)
+    squares = torch.tensor([2 * math.log(0.25), 0.0, math.log(0.1**2 + 0.9**2)])
+    found = answer_weights(logp, squares, torch.tensor([2.0, 5.0, 1.0]))
+    assert found.tolist() == pytest.approx([1.0, 1.0, 0.1 / 0.82])
+    assert not found.requires_grad
+
+
+def test_weights_multiply_losses_and_have_no_gradient() -> None:
+    weight = torch.tensor([0.5], requires_grad=True)
+    given = Pairs(ONE, ONE, ONE, ONE, chosen_weights=weight, rejected_weights=0.5 * ONE)
+    loss = torch.tensor([4.0], requires_grad=True)
+    found = weigh(loss, given)
+    assert found.item() == 1.0
+    assert torch.autograd.grad(found, (loss, weight), allow_unused=True)[1] is None
+    with pytest.raises(UsageError, match=r"Pairs\.chosen_weights is None"):
+        weigh(loss, pairs())
+
+
+def test_transport_depends_on_distributions_and_not_on_who_is_paired_with_whom() -> None:
+    chosen, rejected = torch.tensor([-3.0, -1.0, -7.0]), torch.tensor([-5.0, -2.0, -4.0])
+    zeros, ones = torch.zeros(3), torch.ones(3)
+    one = Pairs(chosen, rejected, ones, ones, zeros, zeros)
+    other = Pairs(chosen, rejected[[2, 0, 1]], ones, ones, zeros, zeros)
+    assert torch.equal(transport.aot_unpaired(one, beta=0.3), transport.aot_unpaired(other, beta=0.3))
+    assert not torch.equal(transport.aot_paired(one, beta=0.3), transport.aot_paired(other, beta=0.3))
+
+
+def test_paired_transport_of_the_reference_itself_costs_log_2() -> None:
+    given = Pairs(
+        *(torch.tensor([-3.0, -1.0]), torch.tensor([-5.0, -2.0])), *2 * (torch.ones(2),), *2 * (torch.zeros(2),)
+    )
+    same = Pairs(
+        given.chosen, given.rejected, torch.ones(2), torch.ones(2), given.chosen.flip(0), given.rejected.flip(0)
+    )
+    assert transport.aot_paired(same, beta=0.3).tolist() == pytest.approx([math.log(2)] * 2)
+
+
+def test_kto_starts_at_half_of_each_weight_and_pulls_both_ways() -> None:
+    rewards = torch.zeros(2, requires_grad=True)
+    desirable = torch.tensor([True, False])
+    found = labelled.kto(rewards, desirable, 0.0, beta=0.1, desirable_weight=1.0, undesirable_weight=1.5)
+    assert found.tolist() == pytest.approx([0.5, 0.75])
+    (gradient,) = torch.autograd.grad(found.sum(), rewards)
+    assert gradient[0] < 0 < gradient[1]
+
+
+def test_the_baseline_of_kto_is_a_mean_of_the_step_never_below_0() -> None:
+    total = torch.tensor(3.0, requires_grad=True)
+    assert labelled.kl_baseline(total, 4).item() == 0.75
+    assert labelled.kl_baseline(-total, 4).item() == 0
+    assert not labelled.kl_baseline(total, 4).requires_grad

@@ -1,0 +1,44 @@
+"""What the plugin offers, and what its README says of it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mt_plugin_alignment.offers.losses import LOSSES
+
+README = Path(__file__).parents[2] / "plugins/alignment/README.md"
+ROW = re.compile(r"^\| `([a-z-]+)` \| .* \| (`.*) \|$", re.MULTILINE)
+
+
+def test_listing_loads_no_torch() -> None:
+    code = "import sys, mt_plugin_alignment.plugin; assert not {'torch', 'numpy'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+def test_the_readme_has_every_loss_with_its_options_and_defaults() -> None:
+    said = {
+        name: dict(re.findall(r"`(\w+)` ([^,]+)", options))
+        for name, options in ROW.findall(README.read_text(encoding="utf-8"))
+    }
+    found = {
+        each.name: {name: str(field.default) for name, field in each.config.model_fields.items()} for each in LOSSES
+    }
+    assert {name: options.keys() for name, options in said.items()} == {
+        name: options.keys() for name, options in found.items()
+    }
+    for name, options in found.items():
+        for option, default in options.items():
+            assert said[name][option] == default.removesuffix(".0"), f"{name}.{option}"
+
+
+@pytest.mark.parametrize("component", LOSSES, ids=lambda each: each.name)
+def test_a_loss_names_its_paper(component: object) -> None:
+    assert component.source.startswith("https://arxiv.org/abs/")  # type: ignore[attr-defined]
+    number = component.source.rpartition("/")[2]  # type: ignore[attr-defined]
+    module = sys.modules[component.build.__module__]  # type: ignore[attr-defined]
+    assert number in (module.__doc__ or ""), "the docstring of its module has the formula and the paper"

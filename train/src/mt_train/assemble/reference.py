@@ -1,0 +1,244 @@
+"""The reference of an objective: what the model of step 0 gives each document, measured once.
+
+At step 0 the model is its own reference, so that nothing else is loaded, and every layout, adapter and quantised base can be one.
+What was measured stands in ``reference.safetensors`` of the run's folder, whose hash every checkpoint has: a resumed run, whose weights
+have moved, reads it. Another run with the same rows on the same weights finds it in the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+from torch import Tensor, nn
+
+from mt_core.errors import CheckpointError, ComponentError, ConfigError, Fault
+from mt_core.files import cache_root
+from mt_core.model_protocols import HasReference
+from mt_core.nn import Batch
+from mt_core.tracking.logs import notice
+from mt_train.assemble.data import RunData, make_held_out
+from mt_train.assemble.identity import MEMORY, file_hash, package_of
+from mt_train.assemble.parts import Parts
+from mt_train.assemble.weights import base_paths
+from mt_train.checkpoint.files import replace_bytes
+from mt_train.data.loader import HeldOut
+from mt_train.data.samples import OF_DOCUMENT, EncodedSamples
+from mt_train.engine.engine import Engine
+from mt_train.engine.processes import Process, agree, all_reduce
+from mt_train.plugins.lock import code_hash
+
+FILE = "reference.safetensors"
+MAKERS = ("train_model", "objective", "adapter", "quantizer", "preference_loss")
+"""Places of the components whose code such a value follows from."""
+AT_ONCE = 8
+"""Batches that are read without a pause, which fill the stages of a pipeline."""
+
+Values = dict[str, NDArray[np.float32]]
+"""``SPLIT.NAME`` → a number for each document of the split."""
+
+
+def with_reference(
+    parts: Parts,
+    data: RunData,
+    engine: Engine,
+    *,
+    output: Path | None,
+    checkpoint: Path | None,
+    manifest: Mapping[str, Any] | None,
+) -> tuple[RunData, str | None]:
+    """The rows with the values of the reference, and their SHA-256; as they are where the objective has none. Collective.
+
+    Raises ``CheckpointError`` for a resumed run whose values are gone, ``ConfigError`` for a stream, whose rows nobody has seen yet.
+    """
+    objective = data.objective
+    if not isinstance(objective, HasReference) or not objective.reference_values:
+        return data, None
+    _refuse_stream(parts, data)
+    splits = {"train": data.train, "held_out": data.held_out}
+    process = engine.process
+    if checkpoint is not None and manifest is not None:
+        content = _resumed(checkpoint.parent.parent / FILE, manifest)
+        values = load(content)
+    else:
+        values = _measured(parts, objective, data, engine, splits)
+        content = save(values)
+    if faults := _faults(values, objective, splits):
+        raise CheckpointError(
+            f"the reference has no finite {', '.join(faults)} for each document: the model of step 0 may be broken. Look at its weights"
+            " and its precision, and start a new run"
+        )
+    if output is not None and process.is_main and checkpoint is None:
+        replace_bytes(output / FILE, content)
+    train, held_out = (_with_values(samples, split, values) for split, samples in splits.items())
+    return replace(data, train=train, held_out=held_out), hashlib.sha256(content).hexdigest()
+
+
+def _refuse_stream(parts: Parts, data: RunData) -> None:
+    if data.stream is not None:
+        name = parts.config.objective.name
+        raise ConfigError(
+            [
+                Fault(
+                    key="objective",
+                    problem=f"{name} measures every row with the weights of step 0, and the rows of a stream are not known then.",
+                    fix="Take a dataset of files, or an objective or a loss without a reference (simpo, cpo, orpo).",
+                )
+            ]
+        )
+
+
+def _resumed(file: Path, manifest: Mapping[str, Any]) -> bytes:
+    """The file that the run wrote. Raises ``CheckpointError``."""
+    wanted = manifest.get("reference")
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise CheckpointError(
+            f"{file} cannot be read ({error.strerror}). It has what the weights of step 0 gave each row, which the trained ones cannot"
+            " give again; put it back, or start a new run"
+        ) from error
+    if hashlib.sha256(content).hexdigest() != wanted:
+        raise CheckpointError(
+            f"{file} is not the one that the checkpoint was trained with: its SHA-256 is another than in the manifest. Put it back, or"
+            " start a new run"
+        )
+    return content
+
+
+def _measured(
+    parts: Parts, objective: HasReference, data: RunData, engine: Engine, splits: Mapping[str, EncodedSamples]
+) -> Values:
+    """The values out of the cache, or measured now. Collective; the same on every rank."""
+    process = engine.process
+    file = cache_file(parts, splits) if process.is_main else None
+    known = _read_cache(file, objective, splits)
+    if agree(known is not None or not process.is_main):
+        return _share(known, objective, splits, process)
+    if process.is_main:
+        notice(f"reference: the model of step 0 reads {sum(map(len, splits.values())):,} rows once")
+    values: Values = {}
+    for split, samples in splits.items():
+        if source := make_held_out(parts.config, replace(data, held_out=samples), engine.plan, process):
+            found = measure_documents(engine, objective, source)
+            values |= {f"{split}.{name}": each for name, each in found.items()}
+    if file is not None:
+        with suppress(OSError):  # another run measures again
+            file.parent.mkdir(parents=True, exist_ok=True)
+            replace_bytes(file, save(values))
+    return values
+
+
+def _share(
+    known: Values | None, objective: HasReference, splits: Mapping[str, EncodedSamples], process: Process
+) -> Values:
+    """Return the values that rank 0 has. Collective."""
+    shared: Values = {}
+    for name, count in _wanted(objective, splits).items():
+        here = np.zeros(count, np.float32) if known is None else known[name]
+        shared[name] = all_reduce(torch.from_numpy(here.copy()).to(process.device)).cpu().numpy()
+    return shared
+
+
+def _wanted(objective: HasReference, splits: Mapping[str, EncodedSamples]) -> dict[str, int]:
+    """Return how many numbers each ``SPLIT.NAME`` has: one for each document."""
+    counts = {split: int(_ends(samples)[-1]) for split, samples in splits.items()}
+    return {f"{split}.{name}": count for split, count in counts.items() if count for name in objective.reference_values}
+
+
+def _ends(samples: EncodedSamples) -> NDArray[np.int64]:
+    """Where the documents of each sample end among all, after a leading 0."""
+    return samples.column("document_ends") if "documents" in samples.names else np.arange(len(samples) + 1)
+
+
+def _read_cache(file: Path | None, objective: HasReference, splits: Mapping[str, EncodedSamples]) -> Values | None:
+    """What an earlier run measured; what cannot be read, or does not fit, is measured again."""
+    try:
+        values: Values = {} if file is None else load(file.read_bytes())
+    except (OSError, SafetensorError):
+        return None
+    return values if file is not None and not _faults(values, objective, splits) else None
+
+
+def cache_file(parts: Parts, splits: Mapping[str, EncodedSamples]) -> Path | None:
+    """Return where such values are kept: under a hash of weights, rows, and all that a forward follows from; ``None`` without a cache."""
+    config = parts.config
+    if config.data.cache is None:
+        return None
+    makers = [offer for place, offer in parts.offers.items() if place.partition(".")[0] in MAKERS]
+    folder = cache_root() if config.data.cache == "auto" else Path(config.data.cache).expanduser()
+    told = {
+        "rows": {split: samples.fingerprint() for split, samples in splits.items()},
+        "model": config.model.as_raw(),
+        "weights": [file_hash(path, folder / MEMORY) for path in base_paths(parts)],
+        "seed": config.train.seed,
+        "numbers": [config.train.dtype, config.train.attention],
+        "slots": [slot.as_raw() for slot in (config.objective, config.adapter, config.quantizer)],
+        "code": code_hash("mt_core", "mt_train", *sorted({package_of(each.component.build) for each in makers})),
+    }
+    key = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:40]
+    return folder / "reference" / f"{key}.safetensors"
+
+
+def measure_documents(engine: Engine, objective: HasReference, source: HeldOut) -> Values:
+    """For each name a number for every document of the rows of ``source``, in the order of its samples. Collective."""
+    samples = source.samples
+    ends, names = _ends(samples), objective.reference_values
+    found = {name: np.zeros(int(ends[-1]), np.float64) for name in names}
+    batches = source.numbered_batches()
+    while window := list(islice(batches, AT_ONCE)):
+        waiting = iter(window)
+
+        def reader(hidden: Tensor, head: nn.Module, batch: Batch, waiting: Iterator[Any] = waiting) -> None:
+            rows, _ = next(waiting)
+            given = objective.measure(hidden, head, batch)
+            if given.keys() != set(names):
+                raise ComponentError(
+                    f"the objective measures {sorted(given)}, and names {sorted(names)} (reference_values)"
+                )
+            if batch.counts_items:
+                _take(found, given, rows, ends)
+
+        engine.read([batch for _, batch in window], reader)
+    whole = all_reduce(torch.from_numpy(np.stack([found[name] for name in names])).to(engine.process.device))
+    return dict(zip(names, whole.cpu().numpy().astype(np.float32), strict=True))
+
+
+def _take(
+    found: Mapping[str, NDArray[np.float64]],
+    given: Mapping[str, Tensor],
+    rows: Sequence[Sequence[int]],
+    ends: NDArray[np.int64],
+) -> None:
+    """Put the numbers of a batch where their documents belong; that of an empty row belongs nowhere."""
+    place = 0
+    for row in rows or [()]:
+        for number in row:
+            first, last = int(ends[number]), int(ends[number + 1])
+            for name, values in given.items():
+                found[name][first:last] = values[place : place + last - first].double().cpu().numpy()
+            place += last - first
+        place += not row
+
+
+def _faults(values: Values, objective: HasReference, splits: Mapping[str, EncodedSamples]) -> list[str]:
+    """Return the names of which there is not one finite number for each document."""
+    wanted = _wanted(objective, splits)
+    odd = [name for name, count in wanted.items() if name not in values or values[name].shape != (count,)]
+    return odd or [name for name in wanted if not np.isfinite(values[name]).all()]
+
+
+def _with_values(samples: EncodedSamples, split: str, values: Values) -> EncodedSamples:
+    own = {name.removeprefix(f"{split}."): each for name, each in values.items() if name.startswith(f"{split}.")}
+    return samples.with_values({OF_DOCUMENT + name: each for name, each in own.items()}) if own else samples
