@@ -72,12 +72,13 @@ def take_steps(
     # Engine: model, weights, adapter, optimizer.
     probe = partial(probe_of, parts.config, data, plan, process)
     engine = build(parts, plan=plan, say=notice if process.is_main else _say_nothing, probe=probe)
+    # Rows once more: before the ranks read them together.
+    refuse_other_rows(data, process)
     # Reference: what the untrained model gives each row, before anything changes it.
     data, reference = with_reference(parts, data, engine, output=output, checkpoint=checkpoint, manifest=manifest)
-    # Session: connects the engine with rows, callbacks and files, and can tell whether all have encoded the same rows.
+    # Session: connects the engine with rows, callbacks and files.
     found = found_sizes(config.train, parts.config.train)
     session = Session(parts, data, engine, output, stopper, found=found, reference=reference)
-    refuse_other_rows(session, process)
     outcome = session.train(checkpoint=checkpoint, manifest=manifest, profile=profile)
     # Leave together: a launcher ends the rest when one process ends with a code other than 0, and rank 0 may be writing.
     barrier()
