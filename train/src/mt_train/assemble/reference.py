@@ -66,12 +66,11 @@ def with_reference(
 ) -> tuple[RunData, str | None]:
     """The rows with the values of the reference, and their SHA-256; as they are where the objective has none. Collective.
 
-    Raises ``CheckpointError`` for a resumed run whose values are gone, ``ConfigError`` for a stream, whose rows nobody has seen yet.
+    Raises ``CheckpointError`` for a resumed run whose values are gone.
     """
     objective = data.objective
     if not isinstance(objective, HasReference) or not objective.reference_values:
         return data, None
-    _refuse_stream(parts, data)
     splits = {"train": data.train, "held_out": data.held_out}
     process = engine.process
     if checkpoint is not None and manifest is not None:
@@ -101,8 +100,10 @@ def held_out_with_reference(objective: Objective, samples: EncodedSamples, check
     return _with_values(samples, "held_out", _of_splits(content, {"held_out": samples}, file))
 
 
-def _refuse_stream(parts: Parts, data: RunData) -> None:
-    if data.stream is not None:
+def refuse_stream(parts: Parts, data: RunData) -> None:
+    """Raise ``ConfigError`` for an objective with a reference over a stream, whose rows nobody has seen yet."""
+    objective = data.objective
+    if data.stream is not None and isinstance(objective, HasReference) and objective.reference_values:
         name = parts.config.objective.name
         raise ConfigError(
             [

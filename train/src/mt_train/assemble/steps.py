@@ -22,7 +22,7 @@ from mt_train.assemble.matmul import matmul_precision
 from mt_train.assemble.model import build_engine
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.probe import probe_of
-from mt_train.assemble.reference import with_reference
+from mt_train.assemble.reference import refuse_stream, with_reference
 from mt_train.assemble.session import Session
 from mt_train.assemble.stopping import Stopper
 from mt_train.config.sections import TrainConfig
@@ -49,6 +49,7 @@ def take_steps(
     config = parts.config
     # Rows: each process by itself, since encoding forks, and may take longer than processes wait for each other.
     data = build_data(parts)
+    refuse_stream(parts, data)
     # Layout: known before anything is connected, so that what cannot be is refused by every process alike.
     process = Process.from_environment()
     plan = _lay_out(parts, process)
