@@ -105,6 +105,7 @@ def one_process() -> Cases:
     cases |= {f"{kind}/few packed": {**cases[f"{kind}/one"], **FEW_PACKED} for kind in ("everything", "terms")}
     for name in ("everything/one", "qlora/one", "pissa/one", "terms/few"):
         cases[name]["plain"] = True
+    cases["dropped"] = {**case("sft", WHOLE), "model": {"dropout": 0.3}, "steps": 1, "plain": True}
     step = {"steps": 1, "clip": None, "do": "trained", "stage": 0}
     for balance in (0.0, 0.3):
         adapter = {"adapter": {**ADAPTERS["mixture"]["adapter"], "balance": balance}}

@@ -133,6 +133,10 @@ def test_the_reference_is_the_model_of_step_0_in_a_plain_forward(one: Results, k
     assert set(found["reference"]) == ({"reference", "reference_tail"} if kind == "everything" else {"reference"})
 
 
+def test_the_reference_is_measured_without_dropout(one: Results) -> None:
+    assert_same_reference(one["dropped"]["plain"], one["dropped"]["reference"], 1e-5)
+
+
 def test_an_adapter_that_begins_as_the_base_has_its_reference(one: Results) -> None:
     """Also one that splits the base's weights up, to rounding; one over four bits has another."""
     base = one["sft/one"]["reference"]
