@@ -115,6 +115,14 @@ def base_paths(parts: Parts) -> list[Path]:
     return [path for place in (*found, overlay) if place is not None for path in _files(Path(expanduser(place)))]
 
 
+def start_paths(parts: Parts) -> list[Path]:
+    """Return the files that the weights of step 0 were read from: those of the base, and an adapter that is trained further."""
+    overlay = parts.config.model.source.overlay
+    if overlay is None or adapter_folder(overlay) is None:
+        return base_paths(parts)
+    return [*base_paths(parts), *_files(Path(expanduser(overlay)))]
+
+
 def _without_gone(model: ModelRef) -> ModelRef:
     """Return the model without an overlay that is gone: an adapter's is in the checkpoint, and another one's hash is missed."""
     overlay = model.source.overlay
