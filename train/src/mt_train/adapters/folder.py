@@ -85,6 +85,12 @@ class AdapterFolder:
             raise WeightsError(f"{self.path} has {CONFIG} and none of {', '.join(TENSORS)}; copy the file there, too")
         return found
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that its values follow from."""
+        found = [self.path / name for name in (CONFIG, WRITTEN, BESIDE)]
+        return (*(path for path in found if path.is_file()), self.file)
+
     def tensors(self) -> Loaders:
         """Loaders of the tensors, by the names in the file."""
         return open_safetensors(self.file) if self.file.suffix == ".safetensors" else open_pickle(self.file)
@@ -227,7 +233,8 @@ class AdapterFolder:
     def _advice(self) -> str:
         said = ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "target_modules")
         stated = self.written.get("options") or {key: self.config[key] for key in said if self.config.get(key)}
-        return f"give --adapter what it was made with ({', '.join(f'{key} {value}' for key, value in stated.items())})"
+        made = ", ".join(f"{key} {value}" for key, value in stated.items())
+        return f"give --adapter what it was made with ({made}), or --adapter.weights {self.path} and no options: the folder has them"
 
 
 def _unmatched(form: PeftForm, found: Mapping[str, Any]) -> Iterator[str]:
