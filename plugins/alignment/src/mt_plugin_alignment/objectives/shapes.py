@@ -45,9 +45,10 @@ def read_preference(row: Row) -> Preference | Rejected:
 
     Raises ``DataError`` for a row that is no pair, or whose sides answer different prompts, or none.
     """
-    row = _with_sides(row)
-    if isinstance(row, Rejected):
-        return row
+    with_sides = _with_sides(row)
+    if isinstance(with_sides, Rejected):
+        return with_sides
+    row = with_sides
     prompt, chosen, rejected = preference(row)
     if chosen == rejected:
         return Rejected(EQUAL, row["id"])
