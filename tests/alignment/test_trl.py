@@ -205,7 +205,7 @@ SINGLES: dict[str, Callable[[], Measured]] = {
             fp32=True,
         )
         for name in DIVERGENT
-        for alpha in (0.0, 0.5, 1.0, 1.5)
+        for alpha in (0.0, 0.5, 0.9, 1.0, 1.5)
     },
     "orpo": partial(
         of_sums, "orpo", {"beta": 0.3}, lambda pairs: trl.orpo(pairs.chosen_mean, pairs.rejected_mean, 0.3), fp32=True

@@ -1,12 +1,11 @@
 """TRL's own losses on log-probabilities that a test chooses: its methods, called on what they read of a trainer and of a model.
 
 A test gives log-probabilities by token, as a model would; TRL sums, weighs and compares them itself. Everything is float64, but for
-what TRL computes in fp32 alone (ORPO, the alpha divergence).
+what TRL computes in fp32 alone (ORPO, the alpha divergence). TRL takes seconds to import, and is imported when it is asked.
 """
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +13,8 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
 import torch
 from torch import Tensor
-from trl import DPOTrainer, KTOTrainer, RewardTrainer
-from trl.experimental.cpo import CPOTrainer
-from trl.experimental.orpo import ORPOTrainer
 
 from mt_plugin_alignment import Pairs
 from mt_plugin_alignment.modifications import answer_weights, is_in_tail
@@ -91,6 +85,8 @@ def tokens(lengths: list[tuple[int, int]], seed: int = 0, spread: float = 1.0, f
 
 def dpo(answers: Tokens, kind: str, **options: Any) -> Tensor:
     """Mean loss over the pairs, by ``DPOTrainer._compute_loss``."""
+    from trl import DPOTrainer
+
     trainer = dpo_trainer(kind, **options)
     rows = len(answers.mask)
     completion = torch.cat([torch.zeros(rows, PROMPT, dtype=torch.long), answers.mask.long()], 1)
@@ -168,6 +164,8 @@ def dpo_trainer(kind: str, **options: Any) -> Any:
 
 def cpo(chosen: Tensor, rejected: Tensor, kind: str = "sigmoid", **options: Any) -> Tensor:
     """Loss of each pair by ``CPOTrainer.cpo_loss``, a function of two log-probabilities; log-ratios make it DPO's."""
+    from trl.experimental.cpo import CPOTrainer
+
     values = {"beta": 0.1, "alpha": 0.0, "label_smoothing": 0.0, "simpo_gamma": 0.5, "loss_type": kind}
     assert options.keys() <= values.keys(), "an option that TRL does not read"
     loss: Tensor = CPOTrainer.cpo_loss(
@@ -178,6 +176,8 @@ def cpo(chosen: Tensor, rejected: Tensor, kind: str = "sigmoid", **options: Any)
 
 def orpo(chosen: Tensor, rejected: Tensor, beta: float) -> Tensor:
     """Loss of each pair by ``ORPOTrainer.odds_ratio_loss``, whose sign its caller turns."""
+    from trl.experimental.orpo import ORPOTrainer
+
     trainer = SimpleNamespace(beta=beta, accelerator=SimpleNamespace(device=CPU))
     loss: Tensor = -ORPOTrainer.odds_ratio_loss(trainer, chosen, rejected)[0]
     return loss
@@ -185,6 +185,8 @@ def orpo(chosen: Tensor, rejected: Tensor, beta: float) -> Tensor:
 
 def kto(answers: Tokens, desirable: Tensor, others: Tensor, kind: str = "kto", **options: Any) -> Tensor:
     """Mean loss of answers by ``KTOTrainer._compute_loss``; ``others`` are r of the answers of other rows, as they come."""
+    from trl import KTOTrainer
+
     values = vars(dpo_trainer("sigmoid")) | {"loss_type": kind, "calculate_KL": kind == "kto"}
     values |= {"desirable_weight": 1.0, "undesirable_weight": 1.0, "_compute_kl_logps": lambda model, batch: others}
     assert options.keys() <= values.keys(), "an option that TRL does not read"
@@ -207,6 +209,8 @@ def kto(answers: Tokens, desirable: Tensor, others: Tensor, kind: str = "kto", *
 
 def reward(scores: Tensor, margin: Tensor | None, coefficient: float | None) -> Tensor:
     """Mean loss of scores, all chosen ones first, by ``RewardTrainer.compute_loss``."""
+    from trl import RewardTrainer
+
     trainer = dpo_trainer("sigmoid")
     trainer.args = SimpleNamespace(center_rewards_coefficient=coefficient)
     inputs = {"attention_mask": torch.ones(len(scores), 3)} | ({} if margin is None else {"margin": margin})

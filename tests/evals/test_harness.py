@@ -71,7 +71,9 @@ def test_answers_and_figures_are_those_of_lm_evals_own_model(
     }
     for (task, metric, kind), value in figures.items():
         name = f"{task}_{metric}" + ("" if kind == "none" else f"_{kind}")
-        assert ours.figures[name.replace("-", "_")] == pytest.approx(value, rel=1e-6), name
+        # a perplexity is an exponential: 1e-4 nats, which scores may differ by, are as much of it
+        allowed = 1e-4 if "perplexity" in metric else 1e-6
+        assert ours.figures[name.replace("-", "_")] == pytest.approx(value, rel=allowed), name
     assert len(figures) == 2 + 2 + 1 + 3 + 2
 
 

@@ -104,7 +104,9 @@ class BasePreferenceLossConformance(BasePluginConformance):
     def test_it_says_what_it_needs(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Whether it reads the reference, the loss at its start, the factor of rewards, the share of likelihood."""
         loss: Any = self.loss(mt_host, tmp_path)
-        told = {name: getattr(loss, name, "missing") for name in ("needs_reference", "known_start", "beta", "nll")}
+        told: dict[str, Any] = {
+            name: getattr(loss, name, "missing") for name in ("needs_reference", "known_start", "beta", "nll")
+        }
         assert isinstance(told["needs_reference"], bool), (
             f"its needs_reference is {told['needs_reference']!r}; say True or False: a reference that nobody reads costs a forward"
             " over all rows"

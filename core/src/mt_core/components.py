@@ -16,7 +16,7 @@ from mt_core.errors import ComponentError
 from mt_core.groups import split_decay
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _WISH = re.compile(r"[a-z][a-z_-]*:([\w.-]+/)?[a-z][a-z0-9_-]*")
@@ -215,8 +215,15 @@ class ObjectiveComponent(Component):
     """An objective: what is learned from a row. ``batching`` and ``truncation`` are its defaults for the keys of the same name.
 
     ``batch_coupled``: its loss is no sum over independent rows, so that micro-batches of another size are another loss.
+
+    ``modules(config, width)`` builds what is trained beside the model, such as a head that gives a score, for hidden states of that
+    ``width``. It becomes part of the model's head (``mt_core.nn.objective_modules`` finds it there), is drawn from the seed by its own
+    ``init_tensor`` where it has one, trained under every adapter, and saved. ``head`` says what the loss calls: the ``language`` head,
+    or its ``own`` modules alone, so that the language head is not trained.
     """
 
+    modules: Callable[[Any, int], nn.Module] | None = None
+    head: Literal["language", "own"] = "language"
     batch_coupled: bool = False
     batching: Literal["padding", "packing"] = "padding"
     truncation: Literal["error", "split"] = "error"

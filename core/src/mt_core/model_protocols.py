@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -27,10 +27,6 @@ class Objective(Protocol):
 
     def count(self, batch: Batch) -> float:
         """Return what the loss sum of this batch is divided by, before any forward: the engine adds it over the whole step."""
-        ...
-
-    def modules(self, model_config: Any) -> nn.Module | None:
-        """Modules beside the model, ``None`` for none. Nothing trains or saves them yet: a run with any is refused."""
         ...
 
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:

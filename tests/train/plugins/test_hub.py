@@ -113,6 +113,7 @@ def hub(home: Path) -> Iterator[str]:
 
 def fetch(hub: str, folder: Path, name: str, token: str | None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "HF_HOME": str(folder / "home"), "HF_ENDPOINT": hub, "HF_HUB_DISABLE_XET": "1"}
+    environment["HF_HUB_OFFLINE"] = "0"  # the server is on this machine, whatever the environment says of others
     (folder / "home").mkdir()
     (folder / "home" / "token").write_text("hf_secret")  # a login that somebody left there
     environment |= {"HF_TOKEN": token} if token else {}

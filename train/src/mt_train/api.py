@@ -116,20 +116,24 @@ def load_run(run: str | Path, *, checkpoint: str | int = "last", averaged: str |
     return load(Parts.of(resolved), found, notice, averaged=averaged)
 
 
-def load_weights(model: str, folder: str | Path) -> LoadedModel:
+def load_weights(model: str, folder: str | Path, *, objective: str | None = None) -> LoadedModel:
     """Pretrained weights with the tokenizer beside them, on the GPU where there is one; ``model`` is the family that reads them.
 
-    Raises ``WeightsError`` and ``ConfigError`` where they cannot be read.
+    ``objective`` names the one whose modules the weights have, such as ``reward``. Raises ``WeightsError`` and ``ConfigError`` where
+    they cannot be read.
     """
     from mt_train.assemble.load import load
 
     name = arguments.text("load_weights", "model", model, "the name of a model family, such as 'llama'")
-    return load(_parts_of_weights(name, arguments.path("load_weights", "folder", folder), discovered()), None, notice)
+    if objective is not None:
+        objective = arguments.text("load_weights", "objective", objective, "the name of an objective, or None")
+    path = arguments.path("load_weights", "folder", folder)
+    return load(_parts_of_weights(name, path, discovered(), objective), None, notice)
 
 
-def _parts_of_weights(model: str, weights: str, host: PluginHost) -> Parts:
+def _parts_of_weights(model: str, weights: str, host: PluginHost, objective: str | None = None) -> Parts:
     raw = {"model": {"name": model, "weights": weights}, "train": {"sequence_len": 2}}  # there are no rows
-    return Parts.of(resolve(raw, host))
+    return Parts.of(resolve(raw if objective is None else {**raw, "objective": objective}, host))
 
 
 def load_adapters(

@@ -19,7 +19,7 @@ from mt_core.nn.logprobs import token_logprobs
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
 from mt_core.nn.low_rank import linear_with_low_rank, low_rank
 from mt_core.nn.model import Layer, LayerSpec, TrainModel, tensor_generator
-from mt_core.nn.objective import TokenObjective
+from mt_core.nn.objective import TokenObjective, objective_modules
 from mt_core.nn.rotary import Rotary, rotate
 from mt_core.nn.scores import TokenScores
 
@@ -50,6 +50,7 @@ __all__ = [
     "geglu",
     "linear_with_low_rank",
     "low_rank",
+    "objective_modules",
     "rotate",
     "sharing_of",
     "swiglu",

@@ -6,7 +6,6 @@ Shapes: B rows, T tokens, D model width, n trained tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +16,14 @@ from mt_core.nn.loss import PLAIN, LossTerms, chunked_loss
 from mt_core.nn.scores import TokenScores
 from mt_core.protocols import NATS_PER_TOKEN
 from mt_core.rows import HasFlat, Rejected, Row, Sample
+
+OBJECTIVE = "objective"
+"""Name below the model's head of what an objective trains beside it."""
+
+
+def objective_modules(head: nn.Module) -> nn.Module | None:
+    """Return what ``ObjectiveComponent.modules`` built for this head, under an adapter of the head, too; ``None`` for nothing."""
+    return next((each.get_submodule(OBJECTIVE) for each in head.modules() if OBJECTIVE in each._modules), None)
 
 
 class TokenObjective:
@@ -44,10 +51,6 @@ class TokenObjective:
         """Trained tokens of the batch, weighted where the samples carry weights."""
         trained = batch.labels != NOT_TRAINED
         return float(trained.sum() if batch.weights is None else batch.weights[trained].sum())
-
-    def modules(self, model_config: Any) -> nn.Module | None:
-        """Modules beside the model (a value head): none for a token objective."""
-        return None
 
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
         """Sum of the losses of the trained tokens; (B, T, D) -> scalar. An evaluation has the plain cross-entropy."""

@@ -28,11 +28,10 @@ def log_loss(x: Tensor, label_smoothing: float = 0.0) -> Tensor:
 def log1mexp(x: Tensor) -> Tensor:
     """Return log(1 - e^x) of x ≤ 0 (M. Mächler, "Accurately computing log(1 - exp(-|a|))", 2012).
 
-    x = 0, a probability of 1, counts as the number below it, so that value and gradient are finite. Each branch is given only what it
-    is exact for: a gradient through both would be NaN where one of them is infinite.
+    What is over -ε of its dtype counts as that: a certain answer (x = 0) has a finite value and gradient then, of both branches, since
+    the gradient of a choice between them is NaN where either is infinite.
     """
     from torch import finfo
 
     x = x.clamp(max=-finfo(x.dtype).eps)
-    far, near = x.clamp(max=HALF), x.clamp(min=HALF)
-    return (-far.exp()).log1p().where(x < HALF, (-near.expm1()).log())
+    return (-x.exp()).log1p().where(x < HALF, (-x.expm1()).log())

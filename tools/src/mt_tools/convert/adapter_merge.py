@@ -56,7 +56,8 @@ def merge(
     first = sources[0][0]
     rows, text = sample_rows(first, say)
     model = _model_with_adapters(sources, say)
-    before = logits(model, rows)
+    scores = first.parts.objective_component.head == "own"
+    before = logits(model, rows, scores=scores)
     quantized = any(not layer.merges for _, layer in stored_layers(model))
     if quantized:
         del model
@@ -68,9 +69,10 @@ def merge(
         write_folder(first, stage, loaders, shapes, dtype=dtype, shard_bytes=shard_bytes, title=out.name, say=say)
         del model, loaders
         gc.collect()
-        written = open_source(str(stage), host, first.parts.offers["model"].qualified)
+        objective = first.parts.config.objective.as_raw() if scores else None
+        written = open_source(str(stage), host, first.parts.offers["model"].qualified, objective=objective)
         than = "the quantized run" if quantized else "the run" if len(sources) == 1 else "the runs together"
-        after = logits(load_model(written.parts, None, say), rows)
+        after = logits(load_model(written.parts, None, say), rows, scores=scores)
         found = replace(difference(before, after), text=text, than=than)
         most = (OF_QUANTIZED if quantized else TOLERANCE) if tolerance is None else tolerance
         refuse_beyond(found, most, "A --dtype with more bits may come nearer")

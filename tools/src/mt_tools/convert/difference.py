@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mt_core.errors import MtError, WeightsError
-from mt_core.nn import Batch, TrainModel
+from mt_core.nn import Batch, TrainModel, objective_modules
 from mt_tools.convert.source import Say, Source
 from mt_train.assemble.data import build_held_out, build_tokenizer
 
@@ -56,16 +56,18 @@ def sample_rows(source: Source, say: Say) -> tuple[list[list[int]], str]:
 
 
 @torch.inference_mode()
-def logits(model: TrainModel, rows: Sequence[Sequence[int]]) -> list[Tensor]:
-    """(T, V) of each row, in fp32 on the CPU."""
+def logits(model: TrainModel, rows: Sequence[Sequence[int]], *, scores: bool = False) -> list[Tensor]:
+    """(T, V) of each row, in fp32 on the CPU; with ``scores`` (T, 1), those of an objective's own head."""
     model.eval()
+    own = objective_modules(model.head) if scores else None
     device = next(model.parameters()).device
     found = []
     for row in rows:
         ids_BT = torch.tensor([list(row)], device=device)
         zeros_BT, positions_BT = torch.zeros_like(ids_BT), torch.arange(len(row), device=device)[None]
         hidden_BTD = model(Batch(ids_BT, zeros_BT, positions_BT, zeros_BT))
-        found.append(model.head(hidden_BTD[0]).float().cpu())
+        values = model.head(hidden_BTD[0]) if own is None else own(hidden_BTD[0])[:, None]
+        found.append(values.float().cpu())
     return found
 
 

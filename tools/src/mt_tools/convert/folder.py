@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mt_core.errors import DataError, MtError
+from mt_core.nn.objective import OBJECTIVE
 from mt_core.weights import CONFIG, Loaders, read_json
 from mt_tools.convert.card import card
 from mt_tools.convert.chat_template import write_template
@@ -16,6 +17,7 @@ from mt_tools.convert.tokenizer_files import make_portable, open_written, tell_d
 from mt_tools.convert.writing import SHARD_BYTES, stage_folder, write_json, write_tensors
 from mt_train.config.sections import DataConfig
 from mt_train.data.templates import build_template
+from mt_train.engine.build import is_of_objective
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -51,6 +53,8 @@ def write_folder(
     say: Say,
 ) -> None:
     """These tensors, and all that stands beside them."""
+    if source.parts.objective_component.head == "own":
+        loaders, shapes = classifier_names(loaders), classifier_names(shapes)
     word = write_tensors(stage, loaders, dtype=dtype, shard_bytes=shard_bytes, shapes=shapes)
     ids, ends = _tokenizer_files(source, stage, say)
     _write_config(source, stage, ids, ends, word)
@@ -61,7 +65,10 @@ def _write_config(source: Source, stage: Path, ids: Mapping[str, Any], ends: Seq
     """``config.json`` and ``generation_config.json``, with all tokens that end a text (``ends``)."""
     options = source.parts.config.model.options
     assert source.writer.exported is not None, "opened() chose a format that writes"
-    write_json(stage / CONFIG, {**source.writer.exported(options), **ids, "torch_dtype": word})
+    content = {**source.writer.exported(options), **ids, "torch_dtype": word}
+    if source.parts.objective_component.head == "own":
+        content = classifier_config(content)
+    write_json(stage / CONFIG, content)
     given = read_json(stage / GENERATION_CONFIG) if (stage / GENERATION_CONFIG).exists() else dict(ids)
     changed = {key: ids[key] for key in ("pad_token_id",) if ids.get(key) is not None}
     said = given.get("eos_token_id")
@@ -71,6 +78,28 @@ def _write_config(source: Source, stage: Path, ids: Mapping[str, Any], ends: Seq
     if {**given, **changed} != given or given == ids:
         content = {key: value for key, value in {**given, **changed}.items() if value is not None}
         write_json(stage / GENERATION_CONFIG, content)
+
+
+T = TypeVar("T")
+
+
+def classifier_names(content: Mapping[str, T]) -> dict[str, T]:
+    """Parameters without the language head, and the objective's own modules by their own names, as ``score.weight``."""
+    heads = {name.partition(f".{OBJECTIVE}.")[0] for name in content if is_of_objective(name)}
+    return {
+        name.rpartition(f".{OBJECTIVE}.")[2]: value
+        for name, value in content.items()
+        if is_of_objective(name) or not any(name.startswith(f"{head}.") for head in heads)
+    }
+
+
+def classifier_config(content: Mapping[str, Any]) -> dict[str, Any]:
+    """``config.json`` as ``AutoModelForSequenceClassification`` reads it, of one score. It finds the last token by the id of padding."""
+    pad = content.get("pad_token_id")
+    pad = content.get("eos_token_id") if pad is None else pad
+    named = [str(name).replace("ForCausalLM", "ForSequenceClassification") for name in content.get("architectures", [])]
+    pad = pad[0] if isinstance(pad, list) else pad
+    return {**content, "architectures": named, "num_labels": 1, "id2label": {"0": "score"}, "pad_token_id": pad}
 
 
 def _tokenizer_files(source: Source, stage: Path, say: Say) -> tuple[dict[str, Any], list[int]]:

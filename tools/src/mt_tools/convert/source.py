@@ -43,11 +43,16 @@ class Source:
 
 
 def open_source(
-    given: str, host: PluginHost, family: str | None = None, tokenizer: Mapping[str, Any] | None = None
+    given: str,
+    host: PluginHost,
+    family: str | None = None,
+    tokenizer: Mapping[str, Any] | None = None,
+    objective: Mapping[str, Any] | None = None,
 ) -> Source:
     """The model at a path (or of a name on the Hub), checked as far as headers and configs tell.
 
-    ``tokenizer`` are options of the tokenizer in a folder of weights, such as tokens to add.
+    Of a folder of weights, ``tokenizer`` are options of the tokenizer, such as tokens to add, and ``objective`` is the one whose modules
+    the weights have.
 
     Raises ``WeightsError``, ``CheckpointError`` or ``ConfigError`` for what is missing, damaged or not supported.
     """
@@ -59,7 +64,10 @@ def open_source(
             raise UsageError(f"{path} is a run; write it into a folder first (mt-convert {path} FOLDER)")
         return _of_run(path, host, family)
     raw: dict[str, Any] = {"model": {"name": family or _family_of(path, host), "weights": str(path)}}
-    parts = Parts.of(resolve(raw | {"train": {"sequence_len": 2}, "tokenizer": dict(tokenizer or {})}, host))
+    raw |= {"train": {"sequence_len": 2}, "tokenizer": dict(tokenizer or {})} | (
+        {"objective": objective} if objective else {}
+    )
+    parts = Parts.of(resolve(raw, host))
     return Source(path, parts, _writer(parts), None)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from mt_core.data.text_ids import begin_ids, continuation_encoder
-from mt_core.errors import ComponentError, ConfigError, DataError, Fault
+from mt_core.errors import ConfigError, DataError, Fault
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Stream, Template, Tokenizer
 from mt_train.assemble.encoder import Encoder, cached_files
@@ -176,18 +176,7 @@ def encoding_of(parts: Parts, tokenizer: Tokenizer) -> tuple[Objective, Rules]:
     """Build the objective, which encodes rows, and the rules that hold for all of them."""
     template = build_template(tokenizer, parts.config.data)
     objective = parts.objective(tokenizer, template)
-    _refuse_modules(parts.config, objective)
     return objective, _rules(parts.config, tokenizer, template)
-
-
-def _refuse_modules(config: RunConfig, objective: Objective) -> None:
-    """Raises ``ComponentError`` for an objective with modules beside the model: nothing would train or save them yet."""
-    if objective.modules(config.model.options) is not None:
-        raise ComponentError(
-            f"--objective {config.objective.name} has modules beside the model (Objective.modules), which this version"
-            " neither trains nor saves; its author can return None there and put them into the model, or choose another"
-            " objective"
-        )
 
 
 def _require_rows(samples: EncodedSamples, purpose: str) -> EncodedSamples:

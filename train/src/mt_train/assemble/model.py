@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from mt_core.adapters.base import Adapter, Probe
 from mt_core.errors import ComponentError, UsageError
@@ -17,7 +17,7 @@ from mt_train.assemble.injection import inject, start
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import Say, weights_of
 from mt_train.config.sections import TrainConfig
-from mt_train.engine.build import build_model, build_quantized, fill_model, weight_names
+from mt_train.engine.build import build_model, build_quantized, fill_model, is_of_objective, weight_names
 from mt_train.engine.compilation import disable_excluded
 from mt_train.engine.engine import Engine
 from mt_train.engine.fused import FusedEngine
@@ -74,16 +74,17 @@ def build_engine(
     if stage is not None:
         groups = stage.own_groups(groups)
     optimizer = parts.optimizer(groups)
+    own_head = parts.objective_component.head == "own"
     shared: dict[str, Any] = {"plan": plan, "process": process, "settings": settings, "adapter": adapter}
     if stage is not None:
-        return PipelineEngine(deepspeed, stage, objective, optimizer, **shared)
+        return PipelineEngine(deepspeed, stage, objective, optimizer, own_head=own_head, **shared)
     kind = FusedEngine if parts.optimizer_component.form == "fused" else Engine
-    return kind(deepspeed, TrainStep(model, objective), optimizer, **shared)
+    return kind(deepspeed, TrainStep(model, objective, own_head=own_head), optimizer, **shared)
 
 
 def parameter_groups(parts: Parts, model: TrainModel, adapter: Adapter) -> list[dict[str, Any]]:
     """The optimizer's policy for all trained parameters, and what the adapter claims of it; each is in exactly one group."""
-    trained = trained_names(parts.config.train, model, adapter)
+    trained = trained_names(parts.config.train, model, adapter, head=parts.objective_component.head)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in trained)
     options = parts.config.optimizer.options
@@ -119,15 +120,23 @@ def _claimed(
     return [*owned, *(group for group in rest if group["params"])]
 
 
-def trained_names(train: TrainConfig, model: TrainModel, adapter: Adapter) -> set[str]:
-    """The adapter's parameters, and what ``train.enable`` and ``train.disable`` say of others.
+def trained_names(
+    train: TrainConfig, model: TrainModel, adapter: Adapter, *, head: Literal["language", "own"] = "language"
+) -> set[str]:
+    """The adapter's parameters, those of the objective, and what ``train.enable`` and ``train.disable`` say of others.
 
-    Raises ``UsageError`` for a pattern that matches nothing, and where nothing is left.
+    An objective with its ``own`` head does not train the language head. Raises ``UsageError`` for a pattern that matches nothing, and
+    where nothing is left.
     """
     names = [name for name, _ in model.named_parameters()]
     require_matches("train.enable", train.enable, names)
     require_matches("train.disable", train.disable, names)
     offered = set(adapter.trainable_parameters(model)) | {name for name in names if matching(name, train.enable)}
+    offered |= {name for name in names if is_of_objective(name)}
+    if head == "own":
+        unused = {id(each) for each in model.head.parameters()}
+        unused -= {id(each) for layer in model.layers()[:-1] for each in layer.module.parameters()}  # a tied embedding
+        offered -= {name for name, each in model.named_parameters() if id(each) in unused and not is_of_objective(name)}
     trained = {name for name in offered if not matching(name, train.disable)}
     if not trained:
         raise UsageError(f"train.disable={list(train.disable)} leaves no parameter to train; disable fewer")

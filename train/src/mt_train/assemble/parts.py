@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from mt_core.components import AdapterComponent, Component, OptimizerComponent, TokenizerComponent, WeightsFormat
+from mt_core.components import (
+    AdapterComponent,
+    Component,
+    ObjectiveComponent,
+    OptimizerComponent,
+    TokenizerComponent,
+    WeightsFormat,
+)
 from mt_core.config.base import ModelConfig, MtConfig
+from mt_core.groups import whole_shape
 from mt_core.plugins.host import Offer
 from mt_train.config.run import RunConfig, SlotRef
 from mt_train.plugins.composition import Part
@@ -17,6 +25,7 @@ from mt_train.plugins.resolve import Resolved
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
     from mt_core.adapters.base import Adapter
     from mt_core.evaluation import Evaluation
@@ -85,15 +94,32 @@ class Parts:
         return built
 
     def model(self, options: ModelConfig | None = None) -> TrainModel:
-        """Build the model on the default device, in fp32, perhaps in another shape."""
-        built: TrainModel = self._build("train_model", self.config.model.options if options is None else options)
+        """Build the model on the default device, in fp32, perhaps in another shape, with what the objective trains beside it."""
+        options = self.config.model.options if options is None else options
+        built: TrainModel = self._build("train_model", options)
+        self._add_objective_modules(built.head)
         return built
 
     def pipeline_layers(self) -> list[LayerSpec] | None:
         """Return the layers that the model's plugin offers for a pipeline, if it does."""
         if "pipeline_layers" not in self.offers:
             return None
-        return list(self._build("pipeline_layers", self.config.model.options))
+        *layers, last = self._build("pipeline_layers", self.config.model.options)
+
+        def build_head() -> nn.Module:
+            head: nn.Module = last.build()
+            self._add_objective_modules(head)
+            return head
+
+        return [*layers, replace(last, build=build_head)]
+
+    def _add_objective_modules(self, head: nn.Module) -> None:
+        build = self.objective_component.modules
+        if build is not None:
+            from mt_core.nn.objective import OBJECTIVE
+
+            width = next(shape[-1] for shape in map(whole_shape, head.parameters()) if len(shape) == 2)
+            head.add_module(OBJECTIVE, build(self.config.objective.options, width))
 
     def quantizer(self) -> Quantizer | None:
         """Build the quantizer; ``None`` where frozen weights stay as they are."""
@@ -153,6 +179,13 @@ class Parts:
         """The declaration of the optimizer: its form and its policy for parameter groups."""
         component = self.offers["optimizer"].component
         assert isinstance(component, OptimizerComponent), "the host checks what mt_optimizers returns"
+        return component
+
+    @property
+    def objective_component(self) -> ObjectiveComponent:
+        """The declaration of the objective."""
+        component = self.offers["objective"].component
+        assert isinstance(component, ObjectiveComponent), "the host checks what mt_objectives returns"
         return component
 
     @property

@@ -14,7 +14,8 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from mt_core.errors import WeightsError
 from mt_core.model_protocols import Quantizer
-from mt_core.nn import AdaptedLinear, StoredLinear, TrainModel, tensor_generator
+from mt_core.nn import AdaptedLinear, StoredLinear, TrainModel, objective_modules, tensor_generator
+from mt_core.nn.objective import OBJECTIVE
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
 
@@ -112,8 +113,15 @@ def _value(model: TrainModel, name: str, shape: torch.Size, source: TensorSource
     if name in source:
         return source[name]()
     value = torch.empty(shape, dtype=torch.float32)
-    model.init_tensor(name, value, tensor_generator(seed, name))
+    generator, (_, _, own) = tensor_generator(seed, name), name.rpartition(f".{OBJECTIVE}.")
+    of_objective = None if own == name else getattr(objective_modules(model.head), "init_tensor", None)
+    (of_objective or model.init_tensor)(own, value, generator)
     return value
+
+
+def is_of_objective(name: str) -> bool:
+    """Return whether this parameter is what the objective trains beside the model."""
+    return f".{OBJECTIVE}." in name
 
 
 def is_partitioned(parameter: nn.Parameter) -> bool:

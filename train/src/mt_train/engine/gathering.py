@@ -8,6 +8,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+from mt_core.nn import objective_modules
 from mt_train.engine.step import LossHead
 
 
@@ -16,9 +17,12 @@ def gather_around_loss(deepspeed: ModuleType, loss_head: LossHead, zero_optimize
 
     DeepSpeed gathers the parameters of a module at each call, which all ranks must make equally often. The head runs once
     for each chunk of the tokens that are trained on this rank, and again in the backward: ranks with other numbers of them
-    would meet in collectives of different parameters. What runs inside is then free to call the head as it needs.
+    would meet in collectives of different parameters. What runs inside is then free to call the head as it needs. Parameters that
+    are not trained because the objective has a head of its own stay where they are.
     """
-    for parameter in loss_head.head.parameters():
+    used = objective_modules(loss_head.head) if loss_head.own_head else loss_head.head
+    assert used is not None, "an objective with its own head has modules"
+    for parameter in used.parameters():
         deepspeed.zero.register_external_parameter(loss_head, parameter)
     modules = list(loss_head.head.modules())
     own = {id(hooks) for module in modules for hooks in (module._forward_pre_hooks, module._forward_hooks)}

@@ -53,12 +53,13 @@ class PipelineEngine(Engine):
         process: Process,
         settings: dict[str, Any],
         adapter: Adapter | None = None,
+        own_head: bool = False,
     ) -> None:
         from mt_train.engine.stage_module import StageModule  # DeepSpeed may be imported from here on
 
         self.stage = stage
         self._names: tuple[tuple[str, ...], ...] | None = None
-        module = StageModule(stage, LossHead(stage.model.head, objective), process.device)
+        module = StageModule(stage, LossHead(stage.model.head, objective, own_head=own_head, tied=True), process.device)
         plain = optimizer if isinstance(optimizer, torch.optim.Optimizer) else optimizer.optimizer
         for group in plain.param_groups:
             if group.get("name") == UNUSED:

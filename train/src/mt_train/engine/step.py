@@ -24,12 +24,17 @@ Reader = Callable[[Tensor, nn.Module, Batch], None]
 
 
 class LossHead(nn.Module):
-    """The head and what the objective does with it. A partitioned head weight is gathered in this forward."""
+    """The head and what the objective does with it. A partitioned head weight is gathered in this forward.
 
-    def __init__(self, head: nn.Module, objective: Objective) -> None:
+    With ``own_head`` the objective calls its modules alone. Parameters of the language head that are trained all the same, since other
+    stages of a pipeline share them, get a gradient of zero here (``tied``).
+    """
+
+    def __init__(self, head: nn.Module, objective: Objective, *, own_head: bool = False, tied: bool = False) -> None:
         super().__init__()
         self.head = head
         self.objective = objective
+        self.own_head, self.tied = own_head, tied
         self.metric_names: tuple[str, ...] = ()
         self.term_names: tuple[str, ...] = ()
         self.reader: Reader | None = None
@@ -45,16 +50,21 @@ class LossHead(nn.Module):
         sums = self.objective.loss(hidden_BTD, self.head, batch)
         self.term_names, self.metric_names = tuple(sums.terms), tuple(sums.metrics)
         pairs = [value for pair in (*sums.terms.values(), *sums.metrics.values()) for value in pair]
-        return sums.loss_sum, sums.token_count, *pairs
+        loss_sum = sums.loss_sum
+        if self.tied and self.own_head and torch.is_grad_enabled():
+            loss_sum = loss_sum + sum(
+                each.sum() * 0 for each in self.head.parameters(recurse=False) if each.requires_grad
+            )
+        return loss_sum, sums.token_count, *pairs
 
 
 class TrainStep(nn.Module):
     """Batch to loss sums. Parameters of the model come first, under ``model.``."""
 
-    def __init__(self, model: TrainModel, objective: Objective) -> None:
+    def __init__(self, model: TrainModel, objective: Objective, *, own_head: bool = False) -> None:
         super().__init__()
         self.model = model
-        self.loss_head = LossHead(model.head, objective)
+        self.loss_head = LossHead(model.head, objective, own_head=own_head)
 
     def forward(self, batch: Batch, *cache: KVCache) -> tuple[Tensor, ...]:
         """See ``LossHead``. A ``cache`` is for a reader that generates."""

@@ -88,6 +88,27 @@ class OrpoObjectiveConfig(OrpoConfig, PairOptions):
     """ORPO as an objective."""
 
 
+class RewardConfig(MtConfig):
+    """Which rows a reward model learns from, and how."""
+
+    rows: Literal["pairs", "scored"] = Field(
+        "pairs", description="pairs (prompt, chosen, rejected), or scored answers (prompt, response, score)"
+    )
+    margin: Literal["none", "add", "scale"] = Field(
+        "none",
+        description="field margin of pairs: left alone, added to what scores must differ by, or the pair's weight",
+    )
+    centring: float = Field(
+        0.0, ge=0, description="weight of (s_w + s_l)², which keeps the mean score near 0; 0.01 is usual (0 is off)"
+    )
+
+    @model_validator(mode="after")
+    def _of_pairs(self) -> Self:
+        if self.rows == "scored" and (self.margin != "none" or self.centring):
+            raise ValueError("margin and centring are of pairs, and rows is scored; leave them out")
+        return self
+
+
 def dpo_parts(config: DpoConfig) -> Mapping[str, PartChoice]:
     """Return the losses of ``dpo``, with its β where they have none of their own."""
     beta = {} if config.beta is None else {"beta": config.beta}

@@ -16,15 +16,19 @@ from ..objectives.config import (
     DpoConfig,
     OrpoObjectiveConfig,
     PairOptions,
+    RewardConfig,
     SimpoObjectiveConfig,
     dpo_parts,
     own_part,
 )
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from mt_core import Template, Tokenizer
 
     from ..objectives.preference import PreferenceObjective
+    from ..objectives.reward import RewardObjective
 
 
 def _pairs(
@@ -51,6 +55,18 @@ def _alone(
     )
 
 
+def _reward(config: RewardConfig, *, tokenizer: Tokenizer, template: Template) -> RewardObjective:
+    from ..objectives.reward import PairwiseReward, ScoredReward
+
+    return (PairwiseReward if config.rows == "pairs" else ScoredReward)(tokenizer, template, config)
+
+
+def _score_head(config: RewardConfig, width: int) -> nn.Module:
+    from ..objectives.score_head import ScoreHead
+
+    return ScoreHead(width)
+
+
 OBJECTIVES: tuple[ObjectiveComponent, ...] = (
     ObjectiveComponent(
         name="dpo",
@@ -59,6 +75,16 @@ OBJECTIVES: tuple[ObjectiveComponent, ...] = (
         parts=dpo_parts,
         summary="pairs against the model of step 0: DPO, and with --objective.loss its family",
         source="https://arxiv.org/abs/2305.18290",
+        layouts=ANY,
+    ),
+    ObjectiveComponent(
+        name="reward",
+        config=RewardConfig,
+        build=_reward,
+        modules=_score_head,
+        head="own",
+        summary="a score for each answer, from pairs (Bradley-Terry) or from scores that people gave",
+        source="https://arxiv.org/abs/2203.02155",
         layouts=ANY,
     ),
     _alone(

@@ -1,0 +1,130 @@
+"""Reward models: a score for each answer, learned from pairs, or from scores that people gave.
+
+Shapes: B rows, T tokens, D model width, n trained tokens, A documents of the batch, P pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from mt_core import DataError, Rejected, Row, Sample
+from mt_core.nn import Batch, LossSums, TokenObjective, objective_modules
+
+from ..rewards import bradley_terry, centring, scaled_bradley_terry, squared_error
+from .rows import encode_pair, encode_scored
+from .shapes import SIDES
+
+if TYPE_CHECKING:
+    from mt_core import Template, Tokenizer
+
+    from .config import RewardConfig
+
+
+class RewardObjective(TokenObjective):
+    """What pairs and scored answers have in common: the score of a document is what the head says at its last token."""
+
+    def __init__(self, tokenizer: Tokenizer, template: Template, config: RewardConfig) -> None:
+        super().__init__(pad_id=tokenizer.pad_id or 0)
+        self._template, self._config = template, config
+
+    def collate(self, rows: Sequence[Sequence[Sample]], *, length: int) -> Batch:
+        """See ``TokenObjective``. The last token of a document has a label too, itself: there the score is read."""
+        batch = super().collate(rows, length=length)
+        assert batch.lengths is not None, "TokenObjective says how long documents are"
+        is_last_BT = batch.positions + 1 == batch.lengths
+        return replace(batch, labels=torch.where(is_last_BT, batch.input_ids, batch.labels))
+
+    def document_scores(self, hidden: Tensor, head: nn.Module, batch: Batch) -> Tensor:
+        """(A,) the score of each document, on all ranks that share its row."""
+        score_head = objective_modules(head)
+        assert score_head is not None, "the component says which modules the trainer builds"
+        assert batch.lengths is not None, "TokenObjective says how long documents are"
+        index_n = batch.index_n()
+        is_last_n = (batch.positions + 1 == batch.lengths).reshape(-1)[index_n]
+        scores_n = score_head(hidden.flatten(0, 1)[index_n])
+        return batch.document_sums(scores_n * is_last_n)
+
+    def count(self, batch: Batch) -> float:
+        """Items of the batch; those of rows that ranks share are counted by the first of these."""
+        return float(len(_items(batch)) if batch.counts_items else 0)
+
+    def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
+        """Sum over the items of the batch; see ``Objective``."""
+        loss_I, figures = self.loss_of(self.document_scores(hidden, head, batch), batch)
+        total = loss_I.sum()
+        count = torch.tensor(self.count(batch), device=hidden.device)
+        pairs = {name: (value.detach().sum() * batch.counts_items, count) for name, value in figures.items()}
+        return LossSums(total if batch.counts_items else total - total.detach(), count, pairs)
+
+    def loss_of(self, scores_A: Tensor, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """Return the loss of each item and figures of each."""
+        raise NotImplementedError
+
+
+class PairwiseReward(RewardObjective):
+    """Bradley-Terry over pairs, perhaps with a margin that rows give."""
+
+    loss_unit = "per pair"
+    document_names = SIDES
+
+    def encode(self, row: Row) -> Sample | Rejected:
+        """See ``encode_pair``. Raises ``DataError`` for a ``margin`` that is no number."""
+        sample = encode_pair(row, self._template)
+        if isinstance(sample, Rejected) or self._config.margin == "none":
+            return sample
+        return replace(sample, document_values={"margin": [_margin(row), 0.0]})
+
+    def loss_of(self, scores_A: Tensor, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """See ``RewardObjective``."""
+        firsts = _items(batch)
+        chosen, rejected = scores_A[firsts], scores_A[firsts + 1]
+        if self._config.margin == "none":
+            loss_P = bradley_terry(chosen, rejected)
+        else:
+            margins = batch.documents["margin"][firsts]
+            form = bradley_terry if self._config.margin == "add" else scaled_bradley_terry
+            loss_P = form(chosen, rejected, margins)
+        if self._config.centring:
+            loss_P = loss_P + self._config.centring * centring(chosen, rejected)
+        return loss_P, {
+            "score_chosen": chosen,
+            "score_rejected": rejected,
+            "score_margin": chosen - rejected,
+            "score_accuracy": (chosen > rejected).float(),
+        }
+
+
+class ScoredReward(RewardObjective):
+    """Regression on scores that rows give."""
+
+    loss_unit = "per answer"
+
+    def encode(self, row: Row) -> Sample | Rejected:
+        """See ``encode_scored``."""
+        return encode_scored(row, self._template)
+
+    def loss_of(self, scores_A: Tensor, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """See ``RewardObjective``."""
+        firsts = _items(batch)
+        scores, targets = scores_A[firsts], batch.documents["score"][firsts]
+        return squared_error(scores, targets), {"score": scores, "score_error": (scores - targets).abs()}
+
+
+def _items(batch: Batch) -> Tensor:
+    assert batch.items is not None, "collate() numbers the items"
+    return batch.items
+
+
+def _margin(row: Row) -> float:
+    value = row.get("margin")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
+        raise DataError(
+            f"{row['id']}: field 'margin' is {value!r}; with --objective.margin each row has a number there, by how much the chosen answer"
+            " is better. Name the right field with --data.columns '{margin: NAME}'"
+        )
+    return float(value)

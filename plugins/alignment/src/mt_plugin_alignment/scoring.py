@@ -1,0 +1,105 @@
+"""Scores of a reward model for conversations, and the best of several answers.
+
+Shapes: B rows, T tokens, D model width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mt_core import DataError, Message, Row, Sample, UsageError
+from mt_core.nn import TokenObjective, objective_modules
+
+from .objectives.rows import readable_answers
+
+if TYPE_CHECKING:
+    from mt_train.generation.loaded_model import LoadedModel
+
+
+class Scorer:
+    """A reward model that is asked: the score of a conversation is what its head says at the last token."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        """Raise ``UsageError`` for a model without a head for scores, or one that cannot write conversations down."""
+        head, template = objective_modules(loaded.model.head), loaded.template
+        if head is None:
+            raise UsageError(
+                "the model has no head for scores; give a run of --objective reward, or the weights that mt-export wrote of one"
+            )
+        if template is None:
+            raise UsageError(
+                "the model has no template, so conversations cannot be written down; load it with load_run"
+            )
+        self._loaded, self._head, self._template = loaded, head, template
+        self._objective = TokenObjective(pad_id=loaded.tokenizer.pad_id or 0)
+
+    @torch.inference_mode()
+    def score(self, conversations: Sequence[Sequence[Message]], *, batch_size: int = 8) -> list[float]:
+        """The score of each conversation, in their order. Raises ``DataError`` for one that is longer than the model reads."""
+        encoded = [self._template.encode(each).ids for each in conversations]
+        longest = self._loaded.max_seq_len
+        if too_long := [number for number, ids in enumerate(encoded) if len(ids) > longest]:
+            number = too_long[0]
+            raise DataError(
+                f"conversation {number + 1} has {len(encoded[number])} tokens, and the model reads {longest}; shorten it"
+            )
+        order = sorted(range(len(encoded)), key=lambda number: len(encoded[number]))
+        found = [0.0] * len(encoded)
+        for start in range(0, len(order), batch_size):
+            numbers = order[start : start + batch_size]
+            for number, score in zip(numbers, self._scores([encoded[each] for each in numbers]), strict=True):
+                found[number] = score
+        return found
+
+    def _scores(self, rows: Sequence[Sequence[int]]) -> list[float]:
+        device = next(self._loaded.model.parameters()).device
+        samples = [[Sample(ids, [True] * len(ids), "")] for ids in rows]
+        batch = self._objective.collate(samples, length=max(map(len, rows))).with_index().to(device)
+        hidden_BTD = self._loaded.model(batch)
+        last_B = torch.tensor([len(ids) - 1 for ids in rows], device=device)
+        scores: list[float] = self._head(hidden_BTD[torch.arange(len(rows), device=device), last_B]).tolist()
+        return scores
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The answers of one row to one prompt: their texts, as turns, and what is known of them."""
+
+    row_id: str
+    prompt: Sequence[Message]
+    answers: Sequence[Sequence[Message]]
+    pair: bool = False
+    """Whether these are the chosen answer and the rejected one."""
+
+
+def candidates(row: Row) -> Candidates:
+    """The answers of a row: ``response``, the list ``responses`` or ``answers``, or ``chosen`` and ``rejected``. Raises ``DataError``."""
+    prompt, answers, pair = readable_answers(row)
+    return Candidates(row["id"], prompt, answers, pair)
+
+
+def score_rows(scorer: Scorer, rows: Sequence[Row], *, batch_size: int = 8) -> Iterator[dict[str, Any]]:
+    """For each row its id, the ``scores`` of its answers, the number of the ``best`` one, and of a pair whether that was chosen."""
+    asked = [candidates(row) for row in rows]
+    flat = [[*each.prompt, *answer] for each in asked for answer in each.answers]
+    scores = iter(scorer.score(flat, batch_size=batch_size))
+    for each in asked:
+        own = [next(scores) for _ in each.answers]
+        best = max(range(len(own)), key=own.__getitem__)  # the first of equals
+        found: dict[str, Any] = {"id": each.row_id, "scores": own, "best": best}
+        yield found | ({"correct": own[0] > own[1]} if each.pair else {})
+
+
+def best_row(row: Row, found: Mapping[str, Any]) -> dict[str, Any]:
+    """The prompt of a row with its best answer, in the form that ``sft`` reads."""
+    each = candidates(row)
+    answer = each.answers[found["best"]]
+    plain = all(set(turn) <= {"role", "content", "raw"} for turn in (*each.prompt, *answer))
+    if plain and len(each.prompt) == 1 and each.prompt[0].get("raw") and len(answer) == 1:
+        return {"prompt": each.prompt[0]["content"], "response": answer[0]["content"], "score": max(found["scores"])}
+    turns = [{key: value for key, value in turn.items() if key != "raw"} for turn in (*each.prompt, *answer)]
+    return {"messages": turns, "score": max(found["scores"])}
