@@ -262,8 +262,8 @@ def test_a_cut_pair_keeps_one_prompt_and_the_begin_of_both_answers(
         assert truncation == "right" or answer == full
 
 
-@pytest.mark.parametrize("packing", [False, True])
-def test_no_micro_batch_and_no_rank_ever_parts_a_pair(packing: bool) -> None:
+@pytest.mark.parametrize(("packing", "by_length"), [(False, False), (False, True), (True, False)])
+def test_no_micro_batch_and_no_rank_ever_parts_a_pair(packing: bool, by_length: bool) -> None:
     samples = EncodedSamples()
     for number in range(23):
         samples.add(pair(1 + number % 3, 1 + number % 4, 2 + number % 5, f"row-{number}"))
@@ -274,6 +274,7 @@ def test_no_micro_batch_and_no_rank_ever_parts_a_pair(packing: bool) -> None:
             TokenObjective(),
             sequence_len=32,
             packing=packing,
+            group_by_length=by_length,
             micro_batch_size=2,
             global_batch_size=6,
             rank=rank,
