@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mt_conformance import BasePreferenceLossConformance
+from mt_conformance import BaseObjectiveConformance, BasePreferenceLossConformance
 from mt_plugin_alignment import plugin
 from mt_plugin_alignment.options import DivergenceOptions
 
@@ -28,3 +28,24 @@ class TestLosses(BasePreferenceLossConformance):
         self.options = options
         self.raises_chosen = self.name not in ("apo-down", "discopop")
         self.lowers_rejected = self.name != "discopop"  # whose slope at βΔ = 0 is (1 - log 2) / (4τ) - ¾
+
+
+OBJECTIVES: list[tuple[str, dict[str, Any]]] = [
+    ("dpo", {}),
+    ("dpo", {"loss": "ipo", "sft": 0.5}),
+    ("dpo", {"loss": "sigmoid-norm", "ld_alpha": 0.5, "wpo": True}),
+    ("dpo", {"loss": [{"name": "bco-pair"}, {"name": "apo-zero", "weight": 0.5}], "sft": 1.0, "sft_mean": "tokens"}),
+    ("cpo", {}),
+    ("cpo", {"sft_mean": "tokens"}),
+    ("simpo", {}),
+    ("simpo", {"wpo": True, "sft": 0.1}),
+    ("orpo", {}),
+]
+
+
+class TestObjectives(BaseObjectiveConformance):
+    plugin, launches = plugin, False  # tests of the engine have every layout
+
+    @pytest.fixture(autouse=True, params=OBJECTIVES, ids=str)
+    def _each(self, request: pytest.FixtureRequest) -> None:
+        self.name, self.options = request.param

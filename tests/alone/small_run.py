@@ -30,7 +30,7 @@ ASKED = [
 ]
 RUNS = {
     "adapters": [*KIT, "--adapter", "dora"],
-    "alignment": KIT,
+    "alignment": [*KIT, "--dataset", "jsonl", "--dataset.path", "pairs.jsonl", "--objective", "dpo"],
     "callbacks": [*KIT, "--callbacks", "ema", "--task-print", "perplexity"],
     "datasets": [*KIT, "--dataset", "csv", "--dataset.path", "rows.csv", "--objective", "sft"],
     "evals": [*KIT, "--evaluations", "perplexity", *ASKED],
@@ -43,8 +43,6 @@ RUNS = {
     "trackers": [*KIT, "--trackers", "csv"],
 }
 """Words of a run with what the plugin brings; the rest of it is the core's, the kit's tiny model where it brings none."""
-PARTS_ALONE = {"alignment"}
-"""Plugins with nothing that a run names: components of others are made of what they bring."""
 
 
 def test_nothing_of_ours_is_there_but_what_every_plugin_is_tested_beside() -> None:
@@ -61,9 +59,11 @@ def test_nothing_of_ours_is_there_but_what_every_plugin_is_tested_beside() -> No
 def test_two_steps_are_trained_with_what_it_brings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("rows.csv").write_text("prompt,response\n" + "".join(f"say {n},it is {n}\n" for n in range(32)))
+    pairs = [{"prompt": f"say {n}", "chosen": f"it is {n}", "rejected": "no"} for n in range(32)]
+    Path("pairs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in pairs))
     Path("history.json").write_text("[]")
     few = ["--train.steps", "2", "--train.micro-batch-size", "2", "--train.sequence-len", "64", "--output", "run"]
     assert main([*RUNS[PLUGIN], *few]) == 0
     assert len(MetricsFile(Path("run/metrics.jsonl")).read()) == 2
     lock = json.loads(Path("run/plugins.lock.json").read_text())
-    assert (f"mt-plugin-{PLUGIN}" in lock["plugins"]) == (PLUGIN not in PARTS_ALONE)
+    assert f"mt-plugin-{PLUGIN}" in lock["plugins"]

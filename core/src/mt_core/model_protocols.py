@@ -59,6 +59,14 @@ class HasReference(Protocol):
         ...
 
 
+@runtime_checkable
+class HasFirstLoss(Protocol):
+    """An objective that may know the loss of a run's first step, whatever the rows are; one with another loss is ended."""
+
+    first_loss: float | None
+    """``None`` where it is not known."""
+
+
 class Quantizer(Protocol):
     """Stores frozen linear layers in fewer bits, as they are read: no rank ever holds such a weight dense for longer than that."""
 

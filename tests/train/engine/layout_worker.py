@@ -113,7 +113,7 @@ class Bench:
                 "sequence_len": case.get("length", 64),
                 "global_batch_size": 8,
                 "micro_batch_size": case.get("micro", 8 // world * shared),
-                "clip_norm": 0.5,
+                "clip_norm": case.get("clip", 0.5),
                 "seed": seed,
                 "dtype": case.get("dtype", "fp32"),
                 "activation_checkpointing": case.get("recompute", False),

@@ -123,3 +123,23 @@ def test_no_prefix_goes_beyond_what_is_asked_about() -> None:
 def test_nothing_asked_is_nothing_read() -> None:
     requests = Requests.of_continuations([], 128)
     assert requests.scores(Scorer(PAIR[0], batch_size=4).values(requests)) == []
+
+
+def test_documents_of_one_sample_do_not_see_one_another() -> None:
+    """Both sides of a pair have the values that they have as samples by themselves."""
+    ours, _ = PAIR
+    sides = [[1, 5, 9, 7], [1, 5, 3, 8, 2]]
+    trained = [[False, False, *[True] * (len(each) - 2)] for each in sides]
+    pair = Sample([*sides[0], *sides[1]], [*trained[0], *trained[1]], "pair", documents=[4, 5])
+    apart = [Sample(ids, flags, "side") for ids, flags in zip(sides, trained, strict=True)]
+    after = Sample([1, 2, 3], [False, True, True], "after")
+
+    def values(samples: list[Sample]) -> list[list[float]]:
+        requests = Requests.of_samples(samples, 128)
+        found = requests.token_values(Scorer(ours, batch_size=4).values(requests), 1)
+        return [each.logprobs.tolist() for each in found]
+
+    both, last = values([pair, after])
+    chosen, rejected = values(apart)
+    np.testing.assert_allclose(both, [*chosen, *rejected], atol=1e-5)
+    np.testing.assert_allclose([last], values([after]), atol=1e-5)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
+    "LoadedModel": "mt_train.generation.loaded_model",
     "Outcome": "mt_train.assemble.outcome",
     "RunConfig": "mt_train.config.run",
     "SeveralAdapters": "mt_train.adapters.several",
@@ -23,6 +24,7 @@ _PUBLIC = {
 }
 
 __all__ = [
+    "LoadedModel",
     "Outcome",
     "RunConfig",
     "SeveralAdapters",
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from mt_train.api import check_config, load_adapters, load_config, load_run, load_weights, train
     from mt_train.assemble.outcome import Outcome
     from mt_train.config.run import RunConfig
+    from mt_train.generation.loaded_model import LoadedModel
 
 
 def __getattr__(name: str) -> Any:

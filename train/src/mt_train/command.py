@@ -1,6 +1,6 @@
 """Helpers for commands of plugins: how ours read a command line, write files, hold a folder and end. Importing this imports no torch."""
 
-from mt_core.cli.guard import guarded
+from mt_core.cli.guard import guarded, parsed
 from mt_core.config.faults import faults_of
 from mt_core.config.terminal import drawing_stream, visible
 from mt_core.kinds import CORE_KINDS
@@ -28,6 +28,7 @@ __all__ = [
     "next_run_folder",
     "notice",
     "parse",
+    "parsed",
     "read_config",
     "replace_text",
     "signals_taken",

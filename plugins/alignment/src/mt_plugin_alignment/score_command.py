@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mt_core import Row, UsageError
-from mt_core.cli.guard import parsed
 from mt_core.files import JsonRows, replace_file
+from mt_train.command import notice, parsed
 
 AT_ONCE = 256
 """Rows whose answers are sorted by length together."""
@@ -49,15 +49,10 @@ def _parser() -> argparse.ArgumentParser:
 def _score(arguments: argparse.Namespace) -> int:
     _refuse(arguments)
     rows = JsonRows([arguments.rows])
-    try:
-        from .scoring import Scorer, best_row, score_rows
-        from .scoring_model import load_scorer
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "mt_train":
-            raise
-        raise UsageError("mt-score needs mt-train: pip install 'mt-plugin-alignment[train]'") from error
+    from .scoring import best_row, score_rows
+    from .scoring_model import load_scorer
 
-    scorer: Scorer = load_scorer(arguments)
+    scorer = load_scorer(arguments)
     found: list[dict[str, Any]] = []
     best: list[dict[str, Any]] = []
     for some in _slices(rows):
@@ -105,8 +100,6 @@ def _write(file: Path, lines: Sequence[Mapping[str, Any]]) -> None:
 
 def _tell(found: Sequence[Mapping[str, Any]]) -> None:
     """Say how many were scored, their mean, and of pairs how often the chosen one was better."""
-    from mt_train.command import notice
-
     scores = [score for each in found for score in each["scores"]]
     text = f"{len(found):,} rows, {len(scores):,} answers, mean score {sum(scores) / len(scores):.4f}"
     if pairs := [each["correct"] for each in found if "correct" in each]:

@@ -17,7 +17,7 @@ from mt_core.nn import TokenObjective, objective_modules
 from .objectives.rows import readable_answers
 
 if TYPE_CHECKING:
-    from mt_train.generation.loaded_model import LoadedModel
+    from mt_train import LoadedModel
 
 
 class Scorer:

@@ -13,7 +13,7 @@ from mt_core.tracking.logs import notice
 from mt_train.assemble.identity import old_hashes
 from mt_train.checkpoint.files import amount
 from mt_train.config.names import expand
-from mt_train.data.cache_pruning import StaleKey, find_stale_keys
+from mt_train.data.cache_pruning import StaleKey, find_stale_keys, stale_references
 from mt_train.tracking.logs import show
 
 DAYS = 30
@@ -39,20 +39,17 @@ def clean_cache(raw: Mapping[str, Any], *, older_than: str, yes: bool) -> int:
         show(f"removed {_count_keys(gone)}")
     elif going:
         show(f"would remove {_count_keys(going)}; --yes removes them")
-    _clean_hashes(root, days, yes=yes)
+    # Nobody misses these: they are computed again, and whoever reads one has all of it.
+    beside = {
+        "remembered hashes, of files that are gone or were not used": old_hashes(root, days * _DAY_SECONDS),
+        "measured references, which were not used": stale_references(root, days * _DAY_SECONDS),
+    }
+    for what, (count, paths) in beside.items():
+        if paths:
+            show(f"{'removed' if yes else 'would remove'} {len(paths)} of {count} {what}")
+        for path in paths if yes else ():
+            path.unlink(missing_ok=True)
     return 0
-
-
-def _clean_hashes(root: Path, days: float, *, yes: bool) -> None:
-    """Do the same for remembered hashes of source files, which nobody misses: they are computed again."""
-    count, old = old_hashes(root, days * _DAY_SECONDS)
-    if not old:
-        return
-    show(
-        f"{'removed' if yes else 'would remove'} {len(old)} of {count} remembered hashes, of files that are gone or were not used"
-    )
-    for path in old if yes else ():
-        path.unlink(missing_ok=True)
 
 
 def _days(text: str) -> float:

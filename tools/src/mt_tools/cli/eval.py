@@ -190,6 +190,7 @@ def _evaluator(*, wanted: bool, averaged: str | None) -> Callable[[Job], Results
     """A function from job to results. It keeps the last model, and the rows of each dataset."""
     from mt_train.assemble.data import build_evaluation, build_held_out
     from mt_train.assemble.load import load
+    from mt_train.assemble.reference import held_out_with_reference
     from mt_train.evaluate.figures import Prediction, evaluate
     from mt_train.generation.loaded_model import LoadedModel
 
@@ -199,7 +200,10 @@ def _evaluator(*, wanted: bool, averaged: str | None) -> Callable[[Job], Results
     def rows_of(job: Job, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
         assert job.dataset is not None, "evaluations have rows of their own"
         if job.dataset not in rows:
-            rows[job.dataset] = (build_held_out if job.held_out else build_evaluation)(job.parts, tokenizer)
+            objective, samples = (build_held_out if job.held_out else build_evaluation)(job.parts, tokenizer)
+            if job.held_out and job.checkpoint is not None:
+                samples = held_out_with_reference(objective, samples, job.checkpoint)
+            rows[job.dataset] = objective, samples
         objective, samples = rows[job.dataset]
         if not len(samples):
             raise UsageError("the run holds out no rows; name some with --dataset NAME or --on LABEL=NAME:PATH")
@@ -272,6 +276,10 @@ def _write(output: Path, results: list[dict[str, Any]], predictions: list[dict[s
     if wanted:
         lines = [json.dumps(each, ensure_ascii=False) + "\n" for each in predictions]
         replace_text(output / "predictions.jsonl", "".join(lines))
+    if wanted and not predictions:
+        notice(
+            "notice: predictions.jsonl has no line, as this loss is no mean over tokens; --objective sft compares the tokens of answers"
+        )
     notice(f"written: {output}/metrics.json" + (f", {output}/predictions.jsonl" if wanted else ""))
 
 

@@ -21,7 +21,7 @@ from mt_train.engine.processes import Process, ranks_where, share_text
 from mt_train.plugins.lock import locked
 
 if TYPE_CHECKING:
-    from mt_train.assemble.session import Session
+    from mt_train.assemble.data import RunData
 
 PATIENCE_SECONDS = 60.0
 """Longest that a file which another node wrote may take to show: NFS remembers for up to 60 s (acdirmax) what was not there."""
@@ -84,11 +84,11 @@ def refuse_other_start(parts: Parts, checkpoint: Path | None, process: Process) 
     _refuse(_start(parts, checkpoint), process, "Start every node with the same command, files and packages.")
 
 
-def refuse_other_rows(session: Session, process: Process) -> None:
+def refuse_other_rows(data: RunData, process: Process) -> None:
     """Raise ``UsageError`` on every rank unless all have encoded the same rows."""
     if process.world > 1:
         fix = "Give every node the same data files and tokenizer."
-        _refuse({f"rows: {key}": value for key, value in session.fingerprint.items()}, process, fix)
+        _refuse({f"rows: {key}": value for key, value in data.fingerprint.items()}, process, fix)
 
 
 def _refuse(here: Mapping[str, Any], process: Process, fix: str) -> None:

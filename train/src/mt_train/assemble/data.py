@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
+from typing import Any
 
 from mt_core.data.text_ids import begin_ids, continuation_encoder
 from mt_core.errors import ConfigError, DataError, Fault
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Stream, Template, Tokenizer
 from mt_train.assemble.encoder import Encoder, cached_files
+from mt_train.assemble.identity import tokenizer_digest
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.sources import evaluation_of, first_rows, read_whole, rows_of
 from mt_train.assemble.stream import open_blocks, refuse_for_streams
@@ -39,6 +41,11 @@ class RunData:
     held_out: EncodedSamples
     stream: Blocks | None = None
     """Of a stream: all of it; ``train`` is its first block."""
+
+    @cached_property
+    def fingerprint(self) -> dict[str, Any]:
+        """The identity of the training rows, and of the tokenizer that made them; read by whoever saves or resumes."""
+        return self.train.fingerprint() | {"tokenizer": tokenizer_digest(self.tokenizer)}
 
     @property
     def findings(self) -> list[str]:

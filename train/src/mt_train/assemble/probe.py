@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from mt_core.errors import UsageError
-from mt_core.model_protocols import Objective
+from mt_core.model_protocols import HasTerms, Objective
 from mt_core.nn import NOT_TRAINED, Batch, TrainModel
 from mt_core.nn.batch import mean_of
 from mt_train.assemble.data import RunData, make_loader
@@ -24,7 +24,7 @@ from mt_train.data.loader import Loader, Position
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process, all_reduce
 from mt_train.engine.random_state import preserve_random_state
-from mt_train.engine.step import TrainStep
+from mt_train.engine.step import TrainStep, weighted_loss
 
 
 class ModelProbe:
@@ -43,18 +43,28 @@ class ModelProbe:
         """See ``mt_core.Probe``. Each rank holds the gradients of all that are asked for, in fp32, until they are added up."""
         sums: dict[str, Tensor] = {}
         count = torch.zeros(1, dtype=torch.float64)
+        scales = self._scales(steps)
         with self._alone(), _wanted(self._model, names) as wanted:
             step = TrainStep(self._model, self._objective)
             for window in self.batches(steps=steps):
                 for batch in window:
-                    outputs = step(batch.to(self._process.device))
-                    found = torch.autograd.grad(outputs[0], list(wanted.values()))
+                    loss_sum = weighted_loss(step(batch.to(self._process.device)), scales)
+                    found = torch.autograd.grad(loss_sum, list(wanted.values()))
                     for name, gradient in zip(wanted, found, strict=True):
                         value = gradient.float().cpu()
                         sums[name] = sums[name].add_(value) if name in sums else value
                     count += self._objective.count(batch)
         total = float(self._added(count).item())
         return {name: self._added(value).mul_(mean_of(1.0, total)) for name, value in sums.items()}
+
+    def _scales(self, steps: int) -> list[float]:
+        """What the loss and its further terms are multiplied by, so that the sum of all is divided by what the loss is: 1 and N/N_k."""
+        if not isinstance(self._objective, HasTerms):
+            return [1.0]
+        batches = [batch for window in self.batches(steps=steps) for batch in window]
+        counts = [[self._objective.count(batch), *self._objective.count_terms(batch).values()] for batch in batches]
+        whole = self._added(torch.tensor(counts, dtype=torch.float64).sum(0)).tolist()
+        return [1.0, *(mean_of(whole[0], each) for each in whole[1:])]
 
     def input_moments(self, modules: Sequence[str], *, steps: int) -> dict[str, Tensor]:
         """See ``mt_core.Probe``. How much padding there is depends on how rows are divided, and so it must not count.
@@ -99,13 +109,14 @@ class ModelProbe:
             return see
 
         hooks = [self._model.get_submodule(name).register_forward_hook(watch(name)) for name in modules]
+        scales = self._scales(steps)
         try:
             with self._alone(), _wanted(self._model, ()):
                 step = TrainStep(self._model, self._objective)
                 for window in self.batches(steps=steps):
                     for batch in window:
                         trained_N = _trained(batch, self._process)
-                        loss_sum = step(batch.to(self._process.device))[0]
+                        loss_sum = weighted_loss(step(batch.to(self._process.device)), scales)
                         found = torch.autograd.grad(loss_sum, [outputs.pop(name) for name in modules])
                         for name, gradient in zip(modules, found, strict=True):
                             square_F = _at(name, gradient, trained_N).square().sum(0).cpu()

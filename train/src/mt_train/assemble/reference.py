@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -25,21 +26,26 @@ from torch import Tensor, nn
 
 from mt_core.errors import CheckpointError, ComponentError, ConfigError, Fault
 from mt_core.files import cache_root
-from mt_core.model_protocols import HasReference
+from mt_core.model_protocols import HasReference, Objective
 from mt_core.nn import Batch
 from mt_core.tracking.logs import notice
 from mt_train.assemble.base_files import first_paths
 from mt_train.assemble.data import RunData, make_held_out
-from mt_train.assemble.identity import MEMORY, file_hash, package_of
+from mt_train.assemble.identity import MEMORY, file_hash, package_of, refuse_other_data
 from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.files import replace_bytes
+from mt_train.checkpoint.manifest import read_manifest
+from mt_train.data.cache_pruning import REFERENCES
 from mt_train.data.loader import HeldOut
 from mt_train.data.samples import OF_DOCUMENT, EncodedSamples
 from mt_train.engine.engine import Engine
-from mt_train.engine.processes import Process, agree, all_reduce
+from mt_train.engine.plan import Plan
+from mt_train.engine.processes import Process, agree, all_reduce, ranks_where, share_text
 from mt_train.plugins.lock import code_hash
 
 FILE = "reference.safetensors"
+ROWS = "rows"
+"""Name of the metadata that has the fingerprints of the rows of each split."""
 MAKERS = ("train_model", "objective", "adapter", "quantizer", "preference_loss")
 """Places of the components whose code such a value follows from."""
 AT_ONCE = 8
@@ -60,20 +66,20 @@ def with_reference(
 ) -> tuple[RunData, str | None]:
     """The rows with the values of the reference, and their SHA-256; as they are where the objective has none. Collective.
 
-    Raises ``CheckpointError`` for a resumed run whose values are gone, ``ConfigError`` for a stream, whose rows nobody has seen yet.
+    Raises ``CheckpointError`` for a resumed run whose values are gone.
     """
     objective = data.objective
     if not isinstance(objective, HasReference) or not objective.reference_values:
         return data, None
-    _refuse_stream(parts, data)
     splits = {"train": data.train, "held_out": data.held_out}
     process = engine.process
     if checkpoint is not None and manifest is not None:
-        content = _resumed(checkpoint.parent.parent / FILE, manifest)
-        values = load(content)
+        refuse_other_data(manifest.get("data"), data.fingerprint)
+        content = _resumed(checkpoint.parent.parent / FILE, manifest, process)
+        values = _of_splits(content, splits, checkpoint.parent.parent / FILE)
     else:
         values = _measured(parts, objective, data, engine, splits)
-        content = save(values)
+        content = _content(values, splits)
     if faults := _faults(values, objective, splits):
         raise CheckpointError(
             f"the reference has no finite {', '.join(faults)} for each document: the model of step 0 may be broken. Look at its weights"
@@ -85,8 +91,19 @@ def with_reference(
     return replace(data, train=train, held_out=held_out), hashlib.sha256(content).hexdigest()
 
 
-def _refuse_stream(parts: Parts, data: RunData) -> None:
-    if data.stream is not None:
+def held_out_with_reference(objective: Objective, samples: EncodedSamples, checkpoint: Path) -> EncodedSamples:
+    """The held-out rows of a run with the values that it measured, where its objective has any. Raises ``CheckpointError``."""
+    if not isinstance(objective, HasReference) or not objective.reference_values:
+        return samples
+    file = checkpoint.parent.parent / FILE
+    content = _resumed(file, read_manifest(checkpoint))
+    return _with_values(samples, "held_out", _of_splits(content, {"held_out": samples}, file))
+
+
+def refuse_stream(parts: Parts, data: RunData) -> None:
+    """Raise ``ConfigError`` for an objective with a reference over a stream, whose rows nobody has seen yet."""
+    objective = data.objective
+    if data.stream is not None and isinstance(objective, HasReference) and objective.reference_values:
         name = parts.config.objective.name
         raise ConfigError(
             [
@@ -99,22 +116,46 @@ def _refuse_stream(parts: Parts, data: RunData) -> None:
         )
 
 
-def _resumed(file: Path, manifest: Mapping[str, Any]) -> bytes:
-    """The file that the run wrote. Raises ``CheckpointError``."""
-    wanted = manifest.get("reference")
+def _resumed(file: Path, manifest: Mapping[str, Any], process: Process | None = None) -> bytes:
+    """The file that the run wrote. Raises ``CheckpointError``, on every rank of ``process`` where one of them cannot read it."""
+    content, problem = b"", ""
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise CheckpointError(
+        problem = (
             f"{file} cannot be read ({error.strerror}). It has what the weights of step 0 gave each row, which the trained ones cannot"
             " give again; put it back, or start a new run"
-        ) from error
-    if hashlib.sha256(content).hexdigest() != wanted:
-        raise CheckpointError(
+        )
+    if not problem and hashlib.sha256(content).hexdigest() != manifest.get("reference"):
+        problem = (
             f"{file} is not the one that the checkpoint was trained with: its SHA-256 is another than in the manifest. Put it back, or"
             " start a new run"
         )
+    failed = [0] if process is None and problem else ranks_where(bool(problem)) if process is not None else []
+    if failed:
+        raise CheckpointError(problem if process is None else share_text(problem, source=failed[0]))
     return content
+
+
+def _content(values: Values, splits: Mapping[str, EncodedSamples]) -> bytes:
+    """The file of these values. One key of metadata alone: several would be in another order each time."""
+    rows = {split: samples.fingerprint()["sha256"] for split, samples in splits.items() if len(samples)}
+    content: bytes = save(values, metadata={ROWS: json.dumps(rows, sort_keys=True)})
+    return content
+
+
+def _of_splits(content: bytes, splits: Mapping[str, EncodedSamples], file: Path) -> Values:
+    """The values in a file. Raises ``CheckpointError`` where rows are not those that they were measured on."""
+    size = int.from_bytes(content[:8], "little")  # of the header (https://github.com/huggingface/safetensors#format)
+    known = json.loads(json.loads(content[8 : 8 + size])["__metadata__"][ROWS])
+    for split, samples in splits.items():
+        if len(samples) and known.get(split) != samples.fingerprint()["sha256"]:
+            raise CheckpointError(
+                f"the {split.replace('_', '-')} rows are not those that {file} was measured on. Put their files and the tokenizer back, or"
+                " start a new run"
+            )
+    values: Values = load(content)
+    return values
 
 
 def _measured(
@@ -122,7 +163,7 @@ def _measured(
 ) -> Values:
     """The values out of the cache, or measured now. Collective; the same on every rank."""
     process = engine.process
-    file = cache_file(parts, splits) if process.is_main else None
+    file = cache_file(parts, splits, engine.plan) if process.is_main else None
     known = _read_cache(file, objective, splits)
     if agree(known is not None or not process.is_main):
         return _share(known, objective, splits, process)
@@ -136,7 +177,7 @@ def _measured(
     if file is not None:
         with suppress(OSError):  # another run measures again
             file.parent.mkdir(parents=True, exist_ok=True)
-            replace_bytes(file, save(values))
+            replace_bytes(file, _content(values, splits))
     return values
 
 
@@ -168,10 +209,14 @@ def _read_cache(file: Path | None, objective: HasReference, splits: Mapping[str,
         values: Values = {} if file is None else load(file.read_bytes())
     except (OSError, SafetensorError):
         return None
-    return values if file is not None and not _faults(values, objective, splits) else None
+    if file is None or _faults(values, objective, splits):
+        return None
+    with suppress(OSError):  # the cache of somebody else
+        os.utime(file)  # used: cleaning goes by it
+    return values
 
 
-def cache_file(parts: Parts, splits: Mapping[str, EncodedSamples]) -> Path | None:
+def cache_file(parts: Parts, splits: Mapping[str, EncodedSamples], plan: Plan) -> Path | None:
     """Return where such values are kept: under a hash of weights, rows, and all that a forward follows from; ``None`` without a cache."""
     config = parts.config
     if config.data.cache is None:
@@ -183,12 +228,12 @@ def cache_file(parts: Parts, splits: Mapping[str, EncodedSamples]) -> Path | Non
         "model": config.model.as_raw(),
         "weights": [file_hash(path, folder / MEMORY) for path in first_paths(parts)],
         "seed": config.train.seed,
-        "numbers": [config.train.dtype, config.train.attention],
+        "numbers": [plan.device, plan.dtype, config.train.attention, config.train.tf32],
         "slots": [slot.as_raw() for slot in (config.objective, config.adapter, config.quantizer)],
         "code": code_hash("mt_core", "mt_train", *sorted({package_of(each.component.build) for each in makers})),
     }
     key = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:40]
-    return folder / "reference" / f"{key}.safetensors"
+    return folder / REFERENCES / f"{key}.safetensors"
 
 
 def measure_documents(engine: Engine, objective: HasReference, source: HeldOut) -> Values:

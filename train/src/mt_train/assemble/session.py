@@ -20,7 +20,8 @@ from mt_train.assemble.data import RunData, make_held_out, make_loader
 from mt_train.assemble.description import Description
 from mt_train.assemble.evaluation import Evaluation
 from mt_train.assemble.evaluations import Evaluations
-from mt_train.assemble.identity import refuse_other_data, tokenizer_digest
+from mt_train.assemble.first_loss import check_first_loss
+from mt_train.assemble.identity import refuse_other_data
 from mt_train.assemble.isolation import check_isolation_if_asked
 from mt_train.assemble.matmul import describe_change, present_setting
 from mt_train.assemble.outcome import Outcome
@@ -80,11 +81,6 @@ class Session:
         self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
         make_subject = partial(live_subject, parts, data, engine, stop=stopper.wanted)
         self.evaluations = Evaluations(parts, make_subject, output if self.process.is_main else None, self.total_steps)
-
-    @cached_property
-    def fingerprint(self) -> dict[str, Any]:
-        """The identity of this run's rows; read by whoever saves or resumes."""
-        return self.data.train.fingerprint() | {"tokenizer": tokenizer_digest(self.data.tokenizer)}
 
     @cached_property
     def raw(self) -> dict[str, Any]:
@@ -169,10 +165,14 @@ class Session:
     def loop(self, progress: Progress, recorder: Recorder, after_step: Callable[[], None] = lambda: None) -> bool:
         """Run the training loop with everything that it needs; false when it was stopped before the end."""
 
+        is_fresh = progress.step == 0
+
         def on_record(record: StepRecord) -> Control:
             after_step()
             self.description.refuse_lost()
             recorder.append(record)
+            if is_fresh:
+                check_first_loss(self.config, self.plan.dtype, self.data.objective, record)
             control = Control()
             if record.evaluation:
                 control |= self.events.send("on_evaluate_end", record.step, record=record)
@@ -260,7 +260,7 @@ class Session:
             "model": {"name": self.config.model.name, **self.config.model.options.model_dump(mode="json")},
             "plugins": self.lock["plugins"],
             "config": self.raw,
-            "data": self.fingerprint,
+            "data": self.data.fingerprint,
             "base": self.base if self.process.is_main and self.saver.trained_only else None,
             "callbacks": self.events.callbacks.state_dict(),
             "adapter": dict(self.engine.adapter.plan),
@@ -279,7 +279,7 @@ class Session:
     def restore(self, checkpoint: Path | None, manifest: Mapping[str, Any] | None) -> Progress:
         if checkpoint is None or manifest is None:
             return Progress()
-        refuse_other_data(manifest.get("data"), self.fingerprint)
+        refuse_other_data(manifest.get("data"), self.data.fingerprint)
         if not read_snapshot(self.engine, checkpoint) and self.process.is_main:
             notice("notice: the run was saved on another number of processes, so dropout will not repeat bit for bit")
         if (note := describe_change(manifest.get("matmul"))) and self.process.is_main:

@@ -23,7 +23,7 @@ from mt_train.assemble.matmul import matmul_precision
 from mt_train.assemble.model import build_engine
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.probe import probe_of
-from mt_train.assemble.reference import with_reference
+from mt_train.assemble.reference import refuse_stream, with_reference
 from mt_train.assemble.session import Session
 from mt_train.assemble.stopping import Stopper
 from mt_train.config.sections import TrainConfig
@@ -53,6 +53,7 @@ def take_steps(
         first_adapter(parts)
     # Rows: each process by itself, since encoding forks, and may take longer than processes wait for each other.
     data = build_data(parts)
+    refuse_stream(parts, data)
     # Layout: known before anything is connected, so that what cannot be is refused by every process alike.
     process = Process.from_environment()
     plan = _lay_out(parts, process)
@@ -76,12 +77,13 @@ def take_steps(
     # Engine: model, weights, adapter, optimizer.
     probe = partial(probe_of, parts.config, data, plan, process)
     engine = build(parts, plan=plan, say=notice if process.is_main else _say_nothing, probe=probe)
+    # Rows once more: before the ranks read them together.
+    refuse_other_rows(data, process)
     # Reference: what the untrained model gives each row, before anything changes it.
     data, reference = with_reference(parts, data, engine, output=output, checkpoint=checkpoint, manifest=manifest)
-    # Session: connects the engine with rows, callbacks and files, and can tell whether all have encoded the same rows.
+    # Session: connects the engine with rows, callbacks and files.
     found = found_sizes(config.train, parts.config.train)
     session = Session(parts, data, engine, output, stopper, found=found, reference=reference)
-    refuse_other_rows(session, process)
     outcome = session.train(checkpoint=checkpoint, manifest=manifest, profile=profile)
     # Leave together: a launcher ends the rest when one process ends with a code other than 0, and rank 0 may be writing.
     barrier()

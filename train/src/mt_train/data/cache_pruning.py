@@ -15,6 +15,9 @@ from mt_train.data.cache import HASHES, KNOWN, META, building_of, is_complete, l
 from mt_train.data.locks import claim
 from mt_train.data.samples import is_column
 
+REFERENCES = "reference"
+"""Folder beside the keys: what models of step 0 gave rows (``assemble/reference.py``), a file under a hash of both."""
+_REFERENCE = re.compile(r"(\.tmp-)?[0-9a-f]{40}\.safetensors")
 _KEY = re.compile(r"[0-9a-f]{40}")
 _OTHERS = frozenset({META, HASHES, KNOWN})
 _CHUNK = re.compile(r"(\.tmp-\d+-)?chunk-\d+\.npz")
@@ -79,6 +82,27 @@ def find_stale_keys(root: Path) -> list[StaleKey]:
     except OSError as error:
         raise DataError(f"{error.filename or root} cannot be read: {error.strerror}. Check its permissions") from error
     return sorted(filter(None, found), key=lambda each: (-each.idle_seconds, each.folder))
+
+
+def stale_references(root: Path, seconds: float) -> tuple[int, list[Path]]:
+    """Return how many files of references there are, and those that were not used for so many seconds.
+
+    Raises ``DataError`` for a folder that cannot be read.
+    """
+    folder = root / REFERENCES
+    if folder.is_symlink() or not folder.is_dir():
+        return 0, []
+    try:
+        found = [
+            (path, path.stat().st_mtime)
+            for path in sorted(folder.iterdir())
+            if _REFERENCE.fullmatch(path.name) and path.is_file() and not path.is_symlink()
+        ]
+    except OSError as error:
+        raise DataError(
+            f"{error.filename or folder} cannot be read: {error.strerror}. Check its permissions"
+        ) from error
+    return len(found), [path for path, used in found if time.time() - used >= seconds]
 
 
 def _inspect(folder: Path) -> StaleKey | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Unpack
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -67,7 +68,20 @@ class UlyssesAttention:
 
     @exclude_from_compile
     def over_row(self, value: Tensor) -> Tensor:
-        """Added up over the ranks that share the rows; see ``BlockContext``."""
-        whole = value.clone()
-        dist.all_reduce(whole, group=self._group)
+        """Added up over the ranks that share the rows; see ``BlockContext``. Its gradient is passed on as it is."""
+        whole: Tensor = _Sum.apply(value, self._group)  # type: ignore[no-untyped-call]
         return whole
+
+
+class _Sum(torch.autograd.Function):
+    """A sum over ranks, each of which computes the same from it: the gradient of a rank's own share is that of the sum."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, group: Any) -> Tensor:
+        whole = value.clone()
+        dist.all_reduce(whole, group=group)
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None

@@ -23,6 +23,9 @@ from mt_train.data.loader import make_batch
 from mt_train.data.samples import EncodedSamples
 from mt_train.tracking.loss_units import counts_tokens
 
+SumsByName = Mapping[str, tuple[Tensor, Tensor]]
+"""Sums and what they are divided by."""
+
 
 @dataclass(kw_only=True)
 class Figures:
@@ -34,29 +37,32 @@ class Figures:
     loss_sum: float = 0.0
     bytes: int | None = None
     metrics: dict[str, tuple[float, float]] = field(default_factory=dict)
+    terms: dict[str, tuple[float, float]] = field(default_factory=dict)
     counts_tokens: bool = True
 
     def as_dict(self) -> dict[str, float]:
-        """Loss (nats per token), perplexity, bits per byte of the trained text, the objective's metrics.
+        """Loss (nats per token), perplexity, bits per byte of the trained text, the objective's terms and metrics.
 
         Each is a mean in which a token counts as much as it weighs; weights that are all the same change none. A loss that is
         no mean over tokens has no perplexity, and is over a ``count``.
         """
-        loss = mean_of(self.loss_sum, self.weight)
+        terms = {name: mean_of(total, count) for name, (total, count) in self.terms.items()}
+        loss = mean_of(self.loss_sum, self.weight) + sum(terms.values())
         counted = {"tokens": self.tokens or round(self.weight)} if self.counts_tokens else {"count": self.weight}
         figures: dict[str, float] = {"samples": self.samples, **counted, "loss": loss}
         if self.counts_tokens:
             figures["perplexity"] = math.exp(min(loss, 700.0))  # beyond that a float64 is infinite
         if self.bytes:
             figures["bits_per_byte"] = loss / math.log(2) * self.tokens / self.bytes
-        return figures | {name: mean_of(total, count) for name, (total, count) in self.metrics.items()}
+        return figures | terms | {name: mean_of(total, count) for name, (total, count) in self.metrics.items()}
 
-    def add(self, loss_sum: float, weight: float, metrics: Mapping[str, tuple[Tensor, Tensor]]) -> None:
-        """Count the sums of one batch."""
+    def add(self, loss_sum: float, weight: float, metrics: SumsByName, terms: SumsByName | None = None) -> None:
+        """Count the sums of one batch; ``terms`` are those of the loss that have denominators of their own."""
         self.loss_sum, self.weight = self.loss_sum + loss_sum, self.weight + weight
-        for name, (total, count) in metrics.items():
-            before = self.metrics.get(name, (0.0, 0.0))
-            self.metrics[name] = before[0] + float(total), before[1] + float(count)
+        for found, sums in ((self.metrics, metrics), (self.terms, terms or {})):
+            for name, (total, count) in sums.items():
+                before = found.get(name, (0.0, 0.0))
+                found[name] = before[0] + float(total), before[1] + float(count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +108,7 @@ def evaluate(
         figures.tokens += batch.trained_tokens
         if not is_plain:
             sums = objective.loss(hidden_BTD, model.head, batch)
-            figures.add(float(sums.loss_sum), float(sums.token_count), sums.metrics)
+            figures.add(float(sums.loss_sum), float(sums.token_count), sums.metrics, sums.terms)
         if is_plain or (has_tokens and on_prediction is not None):
             scored = _score(model, hidden_BTD, batch)
             if is_plain:

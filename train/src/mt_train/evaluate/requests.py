@@ -6,7 +6,7 @@ Shapes: P pairs of a place and a token that is scored there, n scored tokens of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -46,10 +46,21 @@ class Requests:
 
     @classmethod
     def of_samples(cls, samples: Sequence[Sample], longest: int) -> Requests:
-        """Return the requests for the trained tokens of samples; a first token is never predicted."""
-        spans = [np.flatnonzero(np.asarray(each.trained, dtype=bool)) for each in samples]
-        texts = [tuple(map(int, each.ids)) for each in samples]
-        return cls._of(texts, [span[span > 0].tolist() for span in spans], longest)
+        """Return the requests for the trained tokens of samples; a first token is never predicted.
+
+        Documents of one sample do not see one another here either: each is a row of its own.
+        """
+        texts: list[Ids] = []
+        spans: list[list[int]] = []
+        for sample in samples:
+            ends = np.cumsum(sample.documents or [len(sample.ids)]).tolist()
+            for start, end in pairwise([0, *ends]):
+                span = np.flatnonzero(np.asarray(sample.trained[start:end], dtype=bool))
+                texts.append(tuple(map(int, sample.ids[start:end])))
+                spans.append(span[span > 0].tolist())
+        found = cls._of(texts, spans, longest)
+        last = np.cumsum([len(sample.documents) or 1 for sample in samples], dtype=np.int64) - 1
+        return replace(found, ends=found.ends[last])
 
     @classmethod
     def _of(cls, texts: Sequence[Ids], places: Sequence[Iterable[int]], longest: int) -> Requests:

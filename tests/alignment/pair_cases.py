@@ -1,0 +1,135 @@
+"""Which runs show that pairs train alike on every layout: one launch for each number of processes."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+Cases = dict[str, dict[str, Any]]
+
+LAYOUTS: Cases = {
+    **{f"zero{stage}": {"stage": stage} for stage in range(4)},
+    "pipeline": {"stage": "auto", "pipeline": 2, "micro": 2},
+    **{f"sequence{stage}": {"stage": stage, "sequence": 2} for stage in (1, 3)},
+}
+"""Layout → the case of the worker that has it, on two processes."""
+
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "everything": {
+        "name": "dpo",
+        "loss": [{"name": "sigmoid", "weight": 0.8}, {"name": "ipo", "weight": 0.2}],
+        "sft": 0.5,
+        "sft_mean": "tokens",
+        "ld_alpha": 0.5,
+        "wpo": True,
+    },
+    "sft": {"name": "dpo", "sft": 0.5, "sft_mean": "tokens"},
+    "tails": {"name": "dpo", "ld_alpha": 0.5},
+    "wpo": {"name": "dpo", "wpo": True},
+    "simpo": {"name": "simpo"},
+    "orpo": {"name": "orpo"},
+}
+LORA: dict[str, Any] = {"rank": 4, "alpha": 32}
+ADAPTERS: Cases = {
+    **{name: {"adapter": {"name": name, **LORA}} for name in ("lora", "dora", "pissa")},
+    "qlora": {"adapter": {"name": "lora", **LORA}, "quantizer": "nf4"},
+    "mixture": {"adapter": {"name": "lora-moe", "rank": 2, "balance": 0.3}},
+}
+TWO_TERMS: dict[str, Any] = {"two_terms": "pairs"}
+PACKED: dict[str, Any] = {"data": {"batching": "packing"}}
+FEW: dict[str, Any] = {"data": {"read_rows": 8, "eval": None}, "eval_every": None}
+"""All rows are those of one step, however they are packed."""
+
+WHOLE, FEW_PACKED = "one", {**FEW, "data": {**FEW["data"], **PACKED["data"]}}
+KINDS: Cases = {
+    **{name: {"objective": each} for name, each in OBJECTIVES.items()},
+    **{name: {"objective": "dpo", **each} for name, each in ADAPTERS.items()},
+    "terms": {"objective": "simpo", **TWO_TERMS},
+}
+RESUMED: Cases = {
+    "zero1": {"stage": 1, "micro": 2},
+    "zero3": {"stage": 3},
+    "pipeline": LAYOUTS["pipeline"],
+    "sequence": {**LAYOUTS["sequence3"], "adapter": ADAPTERS["pissa"]["adapter"]},
+}
+SAMPLED = {
+    "everything": (
+        "zero0",
+        "zero1/micro 1",
+        "zero2",
+        "zero3/packed",
+        "pipeline",
+        "pipeline/micro 1",
+        "sequence1",
+        "sequence3/packed",
+    ),
+    "sft": ("zero2/packed", "pipeline/micro 4"),
+    "tails": ("zero3", "sequence1/packed"),
+    "wpo": ("zero1", "pipeline/packed"),
+    "simpo": ("zero0/packed", "sequence3"),
+    "orpo": ("zero3/micro 2", "pipeline"),
+    "lora": ("zero3", "pipeline"),
+    "dora": ("zero1", "sequence3"),
+    "pissa": ("zero2", "sequence1"),
+    "qlora": ("zero3", "sequence1"),
+    "mixture": ("zero2/micro 1", "sequence1"),
+    "terms": ("zero1/micro 1", "zero3/packed", "pipeline", "sequence3"),
+}
+"""CI's share."""
+
+
+def case(kind: str, how: str) -> dict[str, Any]:
+    """One run: ``LAYOUT``, and behind it ``packed`` or ``micro SIZE``."""
+    layout, _, more = how.partition("/")
+    named = {"stage": 0, **LAYOUTS.get(layout, {}), **KINDS[kind], "do": "trained"}
+    if more == "packed":
+        return {**named, **PACKED}
+    return {**named, **({"micro": int(more.removeprefix("micro "))} if more else {})}
+
+
+def hows(*, full: bool) -> list[tuple[str, str]]:
+    """Every kind and how it is run on two processes."""
+    if not full:
+        return [(kind, how) for kind, some in SAMPLED.items() for how in some]
+    ends = ("", "/packed", "/micro 1", "/micro 2")
+    return [(kind, f"{layout}{end}") for kind in KINDS for layout in LAYOUTS for end in ends]
+
+
+def one_process() -> Cases:
+    """Those that others are compared with, and what one process tries by itself."""
+    cases = {f"{kind}/{WHOLE}{end}": case(kind, f"{WHOLE}{end}") for kind in KINDS for end in ("", "/packed")}
+    cases |= {f"everything/one/micro {size}": case("everything", f"one/micro {size}") for size in (1, 2, 4)}
+    cases |= {f"{kind}/few": {**cases[f"{kind}/one"], **FEW} for kind in ("everything", "terms")}
+    cases |= {f"{kind}/few packed": {**cases[f"{kind}/one"], **FEW_PACKED} for kind in ("everything", "terms")}
+    for name in ("everything/one", "qlora/one", "pissa/one", "terms/few"):
+        cases[name]["plain"] = True
+    cases["dropped"] = {**case("sft", WHOLE), "model": {"dropout": 0.3}, "steps": 1, "plain": True}
+    step = {"steps": 1, "clip": None, "do": "trained", "stage": 0}
+    for balance in (0.0, 0.3):
+        adapter = {"adapter": {**ADAPTERS["mixture"]["adapter"], "balance": balance}}
+        cases[f"balance {balance} of pairs"] = {**step, "objective": "dpo", **adapter}
+        cases[f"balance {balance} of tokens"] = {**step, "objective": "dpo", "two_terms": "tokens", **adapter}
+    return cases | {"resumed/one": {"stage": 0, "do": "resumed", "objective": "dpo", "micro": 2}}
+
+
+def two_processes(*, full: bool) -> Cases:
+    """The same on two processes."""
+    cases = {f"{kind}/{how}": case(kind, how) for kind, how in hows(full=full)}
+    cases["terms/few packed"] = {**KINDS["terms"], **FEW_PACKED, "stage": 2, "do": "trained"}
+    resumed = {"do": "resumed", "objective": OBJECTIVES["tails"]}
+    return cases | {f"resumed/{name}": {**each, **resumed} for name, each in RESUMED.items()}
+
+
+def write_pairs(path: Path) -> Path:
+    """24 pairs, of which some have one side far longer than the other."""
+    draw = random.Random(5)
+    words = "sea wide blue old man says no ten red fox tree rest"
+
+    def text(fewest: int, most: int) -> str:
+        return " ".join(draw.choice(words.split()) for _ in range(draw.randint(fewest, most)))
+
+    rows = [{"prompt": text(1, 4), "chosen": text(1, 6), "rejected": text(1, 6)} for _ in range(24)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
