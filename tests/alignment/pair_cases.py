@@ -47,6 +47,9 @@ KINDS: Cases = {
     **{name: {"objective": each} for name, each in OBJECTIVES.items()},
     **{name: {"objective": "dpo", **each} for name, each in ADAPTERS.items()},
     "terms": {"objective": "simpo", **TWO_TERMS},
+    "reward": {"objective": {"name": "reward", "centring": 0.01}},
+    "reward lora": {"objective": "reward", "adapter": {"name": "lora", **LORA}},
+    "reward tied": {"objective": "reward", "model": {"tie_embeddings": True}},
 }
 RESUMED: Cases = {
     "zero1": {"stage": 1, "micro": 2},
@@ -76,6 +79,9 @@ SAMPLED = {
     "qlora": ("zero3", "sequence1"),
     "mixture": ("zero2/micro 1", "sequence1"),
     "terms": ("zero1/micro 1", "zero3/packed", "pipeline", "sequence3"),
+    "reward": ("zero0", "zero2/packed", "zero3/micro 1", "pipeline", "sequence1", "sequence3/packed"),
+    "reward lora": ("zero3", "pipeline"),
+    "reward tied": ("zero1", "zero3", "pipeline"),
 }
 """CI's share."""
 

@@ -18,6 +18,8 @@ TOLERANCE = 1e-6
 """Of a loss and a norm, as a share of it: sums of fp32 in another order."""
 OF_REWARDS = 4e-6
 """Of rewards and their margins, absolutely (nats): differences of sums of some hundred nats, of which fp32 keeps 2 ** -24."""
+OF_SCORES = 1e-7
+"""Of scores and what they differ by, absolutely: scores of some tenths in fp32."""
 OF_MOVES = 2e-5
 """Of all that a weight moved: three steps move one by some 1e-3, and fp32 rounds it at 1e-8."""
 Launch = Callable[[str, int, Path, Cases], dict[str, Any]]
@@ -59,6 +61,7 @@ def assert_alike(one: Results, other: Results) -> None:
             if "reward_accuracy" in name and number == 0:
                 continue
             allowed = OF_REWARDS if "reward_" in name else TOLERANCE * abs(value)
+            allowed = max(allowed, OF_SCORES) if "score_" in name else allowed
             assert abs(found[name] - value) <= allowed, (
                 f"step {number + 1}: {name} {found[name]!r}, and {value!r} in one"
             )
