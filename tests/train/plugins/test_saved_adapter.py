@@ -67,6 +67,10 @@ def odd_options(folder: Path) -> None:
     write(folder / "adapter_config.json", {"mt_adapter": {"name": "lora", "options": {"rank": "many"}}})
 
 
+def odd_base(folder: Path) -> None:
+    write(folder / "mt_adapter.json", {"base": ["model.safetensors"]})
+
+
 CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "no folder": (shutil.rmtree, "does not exist; give the folder of an adapter, or a run"),
     "no adapter": (
@@ -79,6 +83,7 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "other modules": (renamed, "for which an adapter here has no place"),
     "no JSON": (lambda folder: (folder / "adapter_config.json").write_text("{"), "cannot read"),
     "another method": (other_method, "holds an adapter FOURIERFT of peft, which no installed adapter reads"),
+    "odd hashes": (odd_base, "base in what mt-export wrote is ['model.safetensors']; it is damaged"),
     "odd options": (odd_options, "rank"),
 }
 

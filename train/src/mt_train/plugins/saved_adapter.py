@@ -147,12 +147,7 @@ def slot_of(folder: AdapterFolder, host: PluginHost) -> dict[str, Any]:
     """Name and options. Raises ``WeightsError`` for a method that no installed adapter is."""
     if name := folder.written.get("name"):
         _require(folder, str(name), host)
-        options = folder.written.get("options", {})
-        if not isinstance(options, dict):
-            raise WeightsError(
-                f"{folder.path}: the options of adapter {name} are {options!r}, and no mapping; export it again"
-            )
-        return {"name": name, **options}
+        return {"name": name, **folder.written.get("options", {})}
     components = [each.component for each in host.offers("adapter") if isinstance(each.component, AdapterComponent)]
     for component in components:
         if (options := folder.options_of(component)) is not None:
