@@ -40,11 +40,14 @@ OBJECTIVES: list[tuple[str, dict[str, Any]]] = [
     ("simpo", {}),
     ("simpo", {"wpo": True, "sft": 0.1}),
     ("orpo", {}),
+    ("reward", {"centring": 0.1}),
+    ("reward", {"margin": "add"}),
 ]
 
 
 class TestObjectives(BaseObjectiveConformance):
     plugin, launches = plugin, False  # tests of the engine have every layout
+    rows = [{**row, "margin": float(number)} for number, row in enumerate(BaseObjectiveConformance.rows)]
 
     @pytest.fixture(autouse=True, params=OBJECTIVES, ids=str)
     def _each(self, request: pytest.FixtureRequest) -> None:

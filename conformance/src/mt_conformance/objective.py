@@ -25,6 +25,7 @@ from mt_conformance.weights import filled
 from mt_core.components import ObjectiveComponent
 from mt_core.model_protocols import HasReference, HasTerms, Objective
 from mt_core.nn import NOT_TRAINED, Batch, TrainModel
+from mt_core.nn.objective import OBJECTIVE
 from mt_core.plugins.host import PluginHost
 from mt_core.rows import Rejected, Sample
 
@@ -72,6 +73,15 @@ class BaseObjectiveConformance(LayoutConformance):
         bytes_ = tokenizer.build(tokenizer.config())
         built: Objective = self.part(host, folder).build(tokenizer=bytes_, template=trainer.build_template(bytes_))
         return built
+
+    def model(self, host: PluginHost, folder: Path) -> TrainModel:
+        """The kit's model with values that are far from each other, and with the modules that the objective has beside it."""
+        config = TinyConfig(vocab_size=272, max_seq_len=256)
+        model: TrainModel = hermetic_host(tiny).get("train_model", tiny.NAME).component.build(config)
+        component = self.component(host)
+        if isinstance(component, ObjectiveComponent) and component.modules is not None:
+            model.head.add_module(OBJECTIVE, component.modules(self.config(host, folder), config.dim))
+        return filled(model, wide=True)
 
     def run(self, host: PluginHost, folder: Path) -> dict[str, Any]:
         rows = folder / "rows.jsonl"
@@ -126,7 +136,7 @@ class BaseObjectiveConformance(LayoutConformance):
         objective = self.objective(mt_host, tmp_path)
         rows = [[sample] for sample in self.samples(objective)]
         together, alone = [batch_of(objective, rows)], [batch_of(objective, [row]) for row in rows]
-        self.same_gradient(objective, together, alone, "one micro-batch for each row")
+        self.same_gradient(self.model(mt_host, tmp_path), objective, together, alone, "one micro-batch for each row")
 
     def test_packing_rows_changes_no_gradient(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Each in a row of its own, and all in one."""
@@ -134,18 +144,30 @@ class BaseObjectiveConformance(LayoutConformance):
         objective = self.objective(mt_host, tmp_path)
         samples = self.samples(objective)
         padded = [batch_of(objective, [[sample] for sample in samples])]
-        self.same_gradient(objective, padded, [batch_of(objective, [samples])], "all samples packed into one row")
+        self.same_gradient(
+            self.model(mt_host, tmp_path),
+            objective,
+            padded,
+            [batch_of(objective, [samples])],
+            "all samples packed into one row",
+        )
 
     def test_padding_changes_no_gradient(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Rows as long as the longest, and longer."""
         objective = self.objective(mt_host, tmp_path)
         rows = [[sample] for sample in self.samples(objective)]
         longer = [batch_of(objective, rows, more=17)]
-        self.same_gradient(objective, [batch_of(objective, rows)], longer, "17 more places of padding in each row")
+        self.same_gradient(
+            self.model(mt_host, tmp_path),
+            objective,
+            [batch_of(objective, rows)],
+            longer,
+            "17 more places of padding in each row",
+        )
 
     def test_positions_that_are_not_trained_have_no_influence(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """The gradient of the loss is zero at every position whose label is masked."""
-        objective, model = self.objective(mt_host, tmp_path), tiny_model()
+        objective, model = self.objective(mt_host, tmp_path), self.model(mt_host, tmp_path)
         batch = batch_of(objective, [[sample] for sample in self.samples(objective)])
         hidden_BTD = model(batch).detach().requires_grad_(True)
         sums = objective.loss(hidden_BTD, model.head, batch)
@@ -161,7 +183,7 @@ class BaseObjectiveConformance(LayoutConformance):
     def test_the_count_is_known_before_any_forward(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """``count(batch)`` is what ``loss`` divides by, and ``count_terms`` what its terms: the engine adds them up over ranks before the
         first backward."""
-        objective, model = self.objective(mt_host, tmp_path), tiny_model()
+        objective, model = self.objective(mt_host, tmp_path), self.model(mt_host, tmp_path)
         batch = batch_of(objective, [[sample] for sample in self.samples(objective)])
         sums = objective.loss(model(batch), model.head, batch)
         said, found = objective.count(batch), float(sums.token_count)
@@ -186,7 +208,7 @@ class BaseObjectiveConformance(LayoutConformance):
             pytest.skip("no reference_values: nothing is compared with a reference")
         names = objective.reference_values
         bare = [[without(sample, names)] for sample in self.samples(objective)]
-        batch, model = batch_of(objective, bare), tiny_model()
+        batch, model = batch_of(objective, bare), self.model(mt_host, tmp_path)
         with torch.no_grad():
             measured = {
                 name: value.tolist() for name, value in objective.measure(model(batch), model.head, batch).items()
@@ -202,7 +224,11 @@ class BaseObjectiveConformance(LayoutConformance):
             for [sample] in bare
         ]
         self.same_gradient(
-            objective, [batch], [batch_of(objective, filled_rows)], "the reference measured with the same weights"
+            self.model(mt_host, tmp_path),
+            objective,
+            [batch],
+            [batch_of(objective, filled_rows)],
+            "the reference measured with the same weights",
         )
 
     def require_independent_rows(self, host: PluginHost) -> None:
@@ -211,9 +237,11 @@ class BaseObjectiveConformance(LayoutConformance):
         if isinstance(component, ObjectiveComponent) and component.batch_coupled:
             pytest.skip("batch_coupled: the rows of a batch belong together")
 
-    def same_gradient(self, objective: Objective, one: list[Batch], other: list[Batch], what: str) -> None:
+    def same_gradient(
+        self, model: TrainModel, objective: Objective, one: list[Batch], other: list[Batch], what: str
+    ) -> None:
         """Raises ``AssertionError`` where two ways of putting the same samples into batches differ."""
-        first, second = gradients(objective, one), gradients(objective, other)
+        first, second = gradients(model, objective, one), gradients(model, objective, other)
         apart, name = first.distance(second)
         assert apart <= self.tolerance, (
             f"with {what} the gradient of {name} is another by {apart:.1e} of its length (allowed: {self.tolerance:g}), the loss"
@@ -228,9 +256,9 @@ def batch_of(objective: Objective, rows: Sequence[Sequence[Sample]], more: int =
     return objective.collate(rows, length=max(sum(len(each.ids) for each in row) for row in rows) + more).with_index()
 
 
-def gradients(objective: Objective, batches: Sequence[Batch]) -> Gradients:
+def gradients(model: TrainModel, objective: Objective, batches: Sequence[Batch]) -> Gradients:
     """Return the gradients of the mean loss over what the batches count, and of the means of its terms, as the engine makes it."""
-    model = tiny_model()
+    model.zero_grad()
     total = sum(objective.count(batch) for batch in batches)
     totals: Counter[str] = Counter()
     for batch in batches:
@@ -266,9 +294,3 @@ def without(sample: Sample, names: Collection[str]) -> Sample:
     """The sample as it was before its reference was measured."""
     kept = {name: value for name, value in sample.document_values.items() if name not in names}
     return replace(sample, document_values=kept)
-
-
-def tiny_model() -> TrainModel:
-    """The kit's model, with values that are far from each other."""
-    component = hermetic_host(tiny).get("train_model", tiny.NAME).component
-    return filled(component.build(TinyConfig(vocab_size=272, max_seq_len=256)), wide=True)
