@@ -85,6 +85,7 @@ LONGEST = (
     "core/plugins",
     "integration/test_first_run.py",
     "train/engine/test_layouts.py",
+    "alignment/test_layouts.py",
     "train/engine/test_resume.py",
     "train/engine/test_gathering.py",
     "faults/test_processes.py",

@@ -1,4 +1,4 @@
-"""Every loss keeps what the kit asks."""
+"""Every loss, and every objective over pairs, keeps what the kit asks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mt_conformance import BasePreferenceLossConformance
+from mt_conformance import BaseObjectiveConformance, BasePreferenceLossConformance
 from mt_plugin_alignment import plugin
 from mt_plugin_alignment.options import DivergenceOptions
 
@@ -28,3 +28,28 @@ class TestLosses(BasePreferenceLossConformance):
         self.options = options
         self.raises_chosen = self.name not in ("apo-down", "discopop")
         self.lowers_rejected = self.name != "discopop"  # whose slope at βΔ = 0 is (1 - log 2) / (4τ) - ¾
+
+
+OVER_PAIRS: list[tuple[str, dict[str, Any]]] = [
+    ("dpo", {}),
+    ("dpo", {"loss": "ipo", "sft": 0.5, "sft_mean": "tokens", "ld_alpha": 0.5, "wpo": True}),
+    ("cpo", {}),
+    ("simpo", {}),
+    ("orpo", {"sft": 0.2}),
+]
+
+
+class TestObjectives(BaseObjectiveConformance):
+    """Layouts are tried in test_layouts.py."""
+
+    plugin = plugin
+    launches = False
+    rows = (
+        {"prompt": "2 + 2 = ", "chosen": "4", "rejected": "5, or so"},
+        {"prompt": "The capital of France is ", "chosen": "Paris, on the Seine.", "rejected": "Rome"},
+        {"prompt": "Say yes: ", "chosen": "yes", "rejected": "no"},
+    )
+
+    @pytest.fixture(autouse=True, params=OVER_PAIRS, ids=str)
+    def _each(self, request: pytest.FixtureRequest) -> None:
+        self.name, self.options = request.param

@@ -22,7 +22,7 @@ from mt_conformance.layouts import LayoutConformance
 from mt_conformance.tiny_config import TinyConfig
 from mt_conformance.weights import filled
 from mt_core.components import ObjectiveComponent
-from mt_core.model_protocols import Objective
+from mt_core.model_protocols import HasTerms, Objective
 from mt_core.nn import NOT_TRAINED, Batch, TrainModel
 from mt_core.plugins.host import PluginHost
 from mt_core.rows import Rejected, Sample
@@ -140,10 +140,19 @@ class BaseObjectiveConformance(LayoutConformance):
         )
 
     def test_the_count_is_known_before_any_forward(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """``count(batch)`` is what ``loss`` divides by: the engine adds it up over ranks before the first backward."""
+        """``count(batch)`` is what ``loss`` divides by: the engine adds it up over ranks before the first backward.
+
+        So do ``count_terms`` and the counts of ``LossSums.terms``, where there are any.
+        """
         objective, model = self.objective(mt_host, tmp_path), tiny_model()
         batch = batch_of(objective, [[sample] for sample in self.samples(objective)])
-        said, found = objective.count(batch), float(objective.loss(model(batch), model.head, batch).token_count)
+        sums = objective.loss(model(batch), model.head, batch)
+        terms = {name: float(count) for name, (_, count) in sums.terms.items()}
+        counted = dict(objective.count_terms(batch)) if isinstance(objective, HasTerms) else {}
+        assert counted == pytest.approx(terms, rel=1e-6), (
+            f"count_terms(batch) is {counted}, and loss(…).terms are over {terms}; they must have the same names and be equal"
+        )
+        said, found = objective.count(batch), float(sums.token_count)
         equal = said > 0 and math.isclose(said, found, rel_tol=1e-6)
         assert equal, (
             f"count(batch) is {said}, and loss(…).token_count {found}; they must be equal and above 0, or the loss would be"
@@ -174,10 +183,13 @@ def batch_of(objective: Objective, rows: Sequence[Sequence[Sample]], more: int =
 
 
 def gradients(objective: Objective, batches: Sequence[Batch]) -> Gradients:
-    """Return the gradients of the mean loss over all trained tokens of the batches, as the engine makes it."""
+    """Return the gradients of the mean loss over all batches, and of further terms each over its own count, as the engine makes it."""
     model = tiny_model()
-    total = sum(objective.count(batch) for batch in batches)
-    loss = torch.stack([objective.loss(model(batch), model.head, batch).loss_sum for batch in batches]).sum() / total
+    found = [objective.loss(model(batch), model.head, batch) for batch in batches]
+    loss = torch.stack([sums.loss_sum for sums in found]).sum() / sum(objective.count(batch) for batch in batches)
+    for name in found[0].terms:
+        total, count = zip(*(sums.terms[name] for sums in found), strict=True)
+        loss = loss + torch.stack(total).sum() / torch.stack(count).sum()
     loss.backward()  # type: ignore[no-untyped-call]
     named = model.named_parameters()
     return Gradients(loss.detach(), {name: each.grad for name, each in named if each.grad is not None})

@@ -23,7 +23,6 @@ from mt_train.data.loader import make_batch
 from mt_train.data.samples import EncodedSamples
 from mt_train.tracking.loss_units import counts_tokens
 
-
 SumsByName = Mapping[str, tuple[Tensor, Tensor]]
 """Sums and what they are divided by."""
 
