@@ -85,6 +85,7 @@ LONGEST = (
     *APART,
     "core/plugins",
     "train/engine/test_layouts.py",
+    "alignment/test_layouts.py",
     "adapters/test_layouts.py",
     "adapters/test_conformance.py",
     "integration/test_new_plugins.py",

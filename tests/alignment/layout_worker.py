@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.alignment.two_terms import TwoTerms
 from tests.train.engine.layout_worker import Bench, Losses, StopAfter, main, manifest_to_go_on
 
+from mt_core.errors import CheckpointError
 from mt_core.nn import Batch
 from mt_train.assemble import reference
 from mt_train.assemble.callbacks import Callbacks
@@ -61,6 +62,8 @@ class PairsBench(Bench):
             found["plain"] = plain_references(session)
             sides = [documents(each) for each in session.data.train]
             found["tokens of sides"] = [[int(trained[1:].sum()) for _, trained in each] for each in sides]
+        if "two_terms" in case and case.get("plain"):
+            found["plain norm"] = plain_norm(session)
         session.loop(session.restore(None, None), losses)
         return found | {"records": records(losses), "after": weights(session), "pairs": self.pairs(session)}
 
@@ -89,13 +92,26 @@ class PairsBench(Bench):
             second, ended = self.again(case, None, checkpoint), Losses()
             seed_everything(99, self.process.rank)  # what was restored must win
             second.loop(second.restore(checkpoint, manifest_to_go_on(checkpoint)), ended)
-            dist.barrier()
             return {
+                "refused": self.refused(case, checkpoint),
                 "records": records(expected) == [*records(begun), *records(ended)],
                 "steps": [len(records(each)) for each in (begun, ended)],
                 "weights": weights(whole) == weights(second),
                 "measured before and after": [measured, count[0] - measured],
             }
+
+    def refused(self, case: dict[str, Any], checkpoint: Path) -> list[str]:
+        """What each rank says where the last one cannot read what was measured."""
+        kept, said = reference.FILE, [""] * self.process.world
+        try:
+            reference.FILE = "gone" if self.process.rank == self.process.world - 1 else kept
+            self.again(case, None, checkpoint)
+        except CheckpointError as error:
+            said[self.process.rank] = str(error)
+        finally:
+            reference.FILE = kept
+        dist.all_gather_object(said, said[self.process.rank])
+        return said
 
     def again(self, *given: Any) -> Session:
         """Another session in this process."""
@@ -136,6 +152,17 @@ def references(session: Session) -> dict[str, list[list[float]]]:
     """For each name the values of each training row's documents."""
     samples = list(session.data.train)
     return {name: [[*each.document_values[name]] for each in samples] for name in samples[0].document_values}
+
+
+def plain_norm(session: Session) -> float:
+    """The norm of the gradient of ``TwoTerms`` on all training rows, in plain torch, one answer at a time."""
+    model = session.parts.model()
+    model.load_state_dict({name: weight.clone() for name, weight in session.engine.whole_weights()})
+    sides = [[logps(model, *each) for each in documents(sample)] for sample in session.data.train]
+    pairs = torch.stack([(chosen.sum() - rejected.sum()) ** 2 / 1000 for chosen, rejected in sides])
+    loss = pairs.mean() - torch.cat([each for pair in sides for each in pair]).mean()
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    return torch.stack([each.norm() for each in gradients]).norm().item()
 
 
 @torch.no_grad()

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from pair_cases import write_pairs
 
+from mt_core.nn import SdpaAttention
 from mt_tools.cli.data import main as mt_data
 from mt_tools.cli.eval import main as mt_eval
 from mt_tools.cli.generate import main as mt_generate
@@ -113,7 +114,7 @@ def test_a_first_step_that_is_right_or_not_known_is_no_error(train: Command, opt
 def test_a_repeated_run_measures_nothing_and_another_one_does(
     train: Command, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Other rows, seed or precision; a loss of another β needs nothing else. A damaged file is measured again."""
+    """Other rows, seed, precision or names of values are another one. A damaged file is measured again."""
 
     def measures(**options: str) -> bool:
         assert train(**{"train__steps": "1", **options}) == 0
@@ -228,6 +229,21 @@ def test_evaluation_generation_and_report_take_such_a_run(
     assert mt_generate(["--run", str(run), "--prompt", "sea", "--max-new-tokens", "3"]) == 0
     assert mt_report([str(run)]) == 0
     assert "reward_margin" in (run / "report.html").read_text()
+
+
+@pytest.mark.parametrize("objective", ["simpo", "orpo", "dpo"])
+def test_a_model_whose_documents_see_one_another_is_refused_for_pairs(
+    train: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, objective: str
+) -> None:
+    """Also where the loss is no number without one side of a pair."""
+    apart = SdpaAttention.__call__
+
+    def mixed(self: Any, q: Any, k: Any, v: Any, context: Any, **options: Any) -> Any:
+        return apart(self, q, k, v + v.mean((0, 1), keepdim=True), context, **options)
+
+    monkeypatch.setattr(SdpaAttention, "__call__", mixed)
+    assert train(model="llama", objective=objective, data__prove="true") == 2
+    assert "data.prove: other documents of the batch changed the loss of a document by" in capsys.readouterr().err
 
 
 def test_a_stream_is_refused_where_a_reference_is_needed(train: Command, capsys: pytest.CaptureFixture[str]) -> None:

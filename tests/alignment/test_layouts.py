@@ -149,13 +149,14 @@ def test_an_adapter_that_begins_as_the_base_has_its_reference(one: Results) -> N
 
 
 def test_a_step_shows_each_term_and_counts_tokens_whatever_the_loss_counts(one: Results) -> None:
-    """The loss is the sum of both means, as plain torch has them of each answer by itself."""
+    """The loss is the sum of both means, and the gradient that of it, as plain torch has them of each answer by itself."""
     found, first = one["terms/few"], one["terms/few"]["records"][0]
     sums, tokens = found["plain"]["reference"], found["tokens of sides"]
     pairs = sum((chosen - rejected) ** 2 / 1000 for chosen, rejected in sums) / 8
     likelihood = -sum(map(sum, sums)) / sum(map(sum, tokens))
     assert first["likelihood"] == pytest.approx(likelihood, rel=1e-6)
     assert first["loss"] == pytest.approx(pairs + likelihood, rel=1e-6)
+    assert first["grad_norm"] == pytest.approx(found["plain norm"], rel=1e-5)
     assert [each["tokens"] for each in found["records"]] == [sum(map(sum, tokens)) * step for step in (1, 2, 3)]
 
 
@@ -183,3 +184,5 @@ def test_a_resumed_run_equals_one_that_was_not_stopped_and_measures_nothing(
     assert found["records"]
     assert found["weights"]
     assert found["measured before and after"] == [4, 0]
+    (said,) = set(found["refused"])
+    assert "gone cannot be read (No such file or directory)" in said, "all ranks end where one of them cannot read"

@@ -55,7 +55,7 @@ PARTS: dict[str, list[tuple[str, list[str]]]] = {
                 "Stream",
             ],
         ),
-        ("model_protocols.py", ["Objective", "HasTerms"]),
+        ("model_protocols.py", ["Objective", "HasTerms", "HasReference", "HasFirstLoss"]),
         ("../../../train/src/mt_train/data/outcomes.py", ["EncodesMany"]),
         ("rows.py", ["HasFlat"]),
         ("model_protocols.py", ["Quantizer"]),
