@@ -98,7 +98,7 @@ def test_the_hinge_ends_at_a_margin_of_one() -> None:
         ({"divergence": "alpha", "divergence_alpha": 0.5}, lambda u: -2 * (u**-0.5)),
         ({"divergence": "alpha", "divergence_alpha": 0.25}, lambda u: -4 / 3 * u**-0.75),
     ],
-    ids=str,
+    ids=["forward-kl", "js", "alpha 0.5", "alpha 0.25"],
 )
 def test_under_another_divergence_its_slopes_end_at_the_preferences(
     options: dict[str, Any], slope: Callable[[float], float]
