@@ -76,61 +76,86 @@ settings.load_profile("shared machine")
 TOGETHER = ("core/plugins",)
 """Folders whose files share what takes long to set up: one worker of ``pytest -n`` takes all of them."""
 
-APART = "alone/test_alone.py"
-"""The file whose parameters, a plugin each, have nothing in common: workers share them."""
+ALONE_TESTS, PAGES = "alone/test_alone.py", "integration/test_docs.py"
+APART = (ALONE_TESTS, PAGES)
+"""Files whose parameters, a plugin or a page each, have nothing in common: workers share them."""
 
 LONGEST = (
-    "integration/test_docs.py",
-    APART,
-    "core/plugins",
     "integration/test_first_run.py",
+    *APART,
+    "core/plugins",
     "train/engine/test_layouts.py",
     "alignment/test_layouts.py",
-    "train/engine/test_resume.py",
-    "train/engine/test_gathering.py",
-    "faults/test_processes.py",
-    "faults/test_failing_disk.py",
-    "faults/test_mutations.py",
-    "faults/test_canaries.py",
-    "faults/test_endings.py",
-    "faults/test_bad_input.py",
-    "faults/test_signals.py",
-    "train/cli/test_stopping.py",
-    "train/planning/test_memory.py",
-    "families/test_families.py",
     "adapters/test_layouts.py",
-    "train/adapters/test_layouts.py",
+    "adapters/test_conformance.py",
     "integration/test_new_plugins.py",
-    "conformance/test_catch_list.py",
-    "quantizers/test_layouts.py",
-    "search/test_process.py",
-    "optim/test_layouts.py",
-    "integration/test_users_console.py",
-    "train/cli/test_pipeline.py",
-    "callbacks/test_averaging.py",
     "integration/test_scale_out.py",
-    "integration/test_hello_plugin_wheel.py",
-    "train/engine/test_processes.py",
-    "docs/test_site.py",
-    "train/cli/test_bad_input.py",
-    "callbacks/test_resume.py",
+    "optim/test_layouts.py",
+    "families/test_families.py",
+    "train/engine/test_resume.py",
+    "train/evaluate/test_subject.py",
+    "train/cli/test_stopping.py",
+    "faults/test_processes.py",
+    "train/adapters/test_layouts.py",
+    "search/test_process.py",
+    "alone/test_wheels.py",
+    "integration/test_hello_adapter_wheel.py",
     "examples/test_hello_plugin.py",
-    "train/cli/test_odd_inputs.py",
-    "train/config/test_arguments.py",
+    "train/planning/test_memory.py",
+    "integration/test_users_console.py",
+    "train/plugins/test_hub.py",
+    "conformance/test_catch_list.py",
+    "train/generation/test_decoder.py",
+    "callbacks/test_averaging.py",
+    "docs/test_site.py",
+    "callbacks/test_resume.py",
+    "tools/convert/test_export_classics.py",
+    "quantizers/test_layouts.py",
+    "train/assemble/test_batch_size.py",
+    "search/test_searching.py",
+    "train/engine/test_gathering.py",
+    "train/data/templates/test_templates.py",
+    "callbacks/test_spikes.py",
+    "train/cli/test_pipeline.py",
+    "evals/test_metrics.py",
+    "train/cli/test_resume.py",
+    "train/engine/test_layout_suggestion.py",
+    "integration/test_hello_plugin_wheel.py",
+    "evals/test_harness_requests.py",
+    "faults/test_canaries.py",
+    "tools/convert/test_export.py",
+    "faults/test_mutations.py",
+    "faults/test_bad_rows.py",
+    "train/checkpoint/test_crashes.py",
 )
 """What takes longest, the longest first: what is begun last should be short. All others follow as they are collected."""
 
 LONG = (
     *(
-        f"integration/test_docs.py::test_a_page_can_be_followed[docs/{page}.md]"
-        for page in ("add_a_model", "callbacks", "devices", "memory", "scale_out", "search", "tutorial")
+        f"{PAGES}::test_a_page_can_be_followed[docs/{page}.md]"
+        for page in (
+            *("add_a_model", "callbacks", "devices", "memory", "scale_out", "search", "tutorial"),
+            "write/evaluation",
+        )
     ),
     *(
-        f"{APART}::test_a_part_of_its_suite_passes[{name}]"
-        for name in ("callbacks", "datasets", "gemma", "optim", "quantizers", "qwen", "search", "trackers")
+        f"{ALONE_TESTS}::{test}[{name}]"
+        for name in ("alignment", "callbacks", "datasets", "gemma", "optim", "quantizers", "qwen", "search", "trackers")
+        for test in ("test_its_requirements_are_met_and_it_is_all_that_is_listed", "test_a_part_of_its_suite_passes")
     ),
+    "integration/test_first_run.py::test_the_bare_command_learns_english_spelling_in_under_two_minutes",
+    "integration/test_first_run.py::test_the_run_folder_is_complete",
+    "integration/test_first_run.py::test_it_says_what_it_trained_on_and_what_to_do_next",
     "integration/test_first_run.py::test_every_process_count_and_launcher_trains_the_same",
     "integration/test_first_run.py::test_a_resumed_command_writes_what_an_uninterrupted_one_writes",
+    *(
+        f"families/test_families.py::{test}"
+        for test in (
+            *("test_two_processes_equal_one", "test_zero_1_2_and_3_agree_bit_for_bit"),
+            *("test_two_steps_and_two_more_equal_four_bit_for_bit", "test_copies_of_tied_embeddings"),
+        )
+    ),
+    "integration/test_hello_adapter_wheel.py::test_it_passes_the_kit_as_its_author_runs_it",
     "integration/test_scale_out.py::test_the_slurm_script_trains",
     "train/engine/test_resume.py::test_a_run_goes_on_after_a_rank_was_killed_bit_for_bit",
     "train/cli/test_stopping.py::test_two_processes_agree_to_leave_an_evaluation",
@@ -161,7 +186,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def piece(nodeid: str) -> str:
     """What a test goes to a worker with: its file, so that launches are shared, one of the folders above, or its parameter."""
     path = nodeid.partition("::")[0].removeprefix("tests/")
-    if path == APART:
+    if path in APART:
         return f"{path}[{nodeid.partition('[')[2]}"
     return next((folder for folder in TOGETHER if path.startswith(f"{folder}/")), path)
 
@@ -235,11 +260,39 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[STARTS].close()
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker tells how it started what tests asked for."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["starts"] = session.config.stash[STARTS].count
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """The numbers of a worker are added to those of the process that has workers."""
+    for how, number in getattr(node, "workeroutput", {}).get("starts", {}).items():
+        node.config.stash[STARTS].count[how] += number
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """How many commands were forked, and how many took the six seconds of a real start: pip, and what asks for it."""
+    count = config.stash[STARTS].count
+    if any(count.values()):
+        terminalreporter.write_line(f"starts of tests: {count['forked']} forked, {count['real']} real")
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """``@pytest.mark.real_start``: processes of this test start as a user's do."""
     with item.config.stash[STARTS].all_real(item.get_closest_marker("real_start") is not None):
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """After the last test, this process has the variables with which it began: others would have made all starts real ones."""
+    yield
+    drift = item.config.stash[STARTS].drift() if nextitem is None else []
+    assert not drift, f"set for good by a test or an import: {', '.join(drift)}; see READ_LATER in forked_starts.py"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -87,7 +87,8 @@ OF_THE_SERVER = {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "1000", "DS_ACCELERAT
 
 READ_LATER = (
     *("CUDA_VISIBLE_DEVICES", "DS_ACCELERATOR", "GOMP_SPINCOUNT", "PYTHONPATH", "TOKENIZERS_PARALLELISM"),
-    # Libraries set these in a process of tests that imports them.
+    # Libraries set these in a process of tests that imports them: lm_eval, scikit-learn and torch.
+    *("HF_XET_HIGH_PERFORMANCE", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"),
     *("PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHINDUCTOR_CACHE_DIR"),
 )
 """Variables that may differ all the same: ``PYTHONPATH`` is followed, and with one thread and no GPU the others change nothing."""
@@ -178,6 +179,7 @@ class Starts:
 
     def __init__(self, client: Client | None = None, *, real: bool = False) -> None:
         self._client, self.real = client, real
+        self._began = import_time_environment(os.environ)
         self._environment = {**OF_THE_SERVER, **os.environ}
         self.fixed = import_time_environment(self._environment)
         _plugins()  # before tests put others on the path
@@ -199,6 +201,11 @@ class Starts:
         process._child_created = True
         pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         process._close_pipe_fds(*(given[name] for name in pipes))
+
+    def drift(self) -> list[str]:
+        """Variables that make every start a real one, because this process has others than when it began."""
+        now = import_time_environment(os.environ)
+        return sorted(name for name in {*now, *self._began} if now.get(name) != self._began.get(name))
 
     @contextmanager
     def all_real(self, really: bool) -> Iterator[None]:

@@ -68,6 +68,7 @@ def end(how: str, *more: str) -> None:
     if how == "raise":
         raise ValueError("of the program")
     if how == "interrupt":
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored in what it starts with &
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(60)
     if how == "kill":

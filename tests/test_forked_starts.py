@@ -23,11 +23,10 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture
 def starts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> forked_starts.Starts:
     """Those of this process, from where all that is asked for can be forked."""
-    monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
     conftest = next(plugin for plugin in request.config.pluginmanager.get_plugins() if hasattr(plugin, "STARTS"))
     starts: forked_starts.Starts = request.config.stash[conftest.STARTS]
-    for name in forked_starts.import_time_environment(os.environ).keys() - starts.fixed.keys():
-        monkeypatch.delenv(name)  # set by a library that a test before this one imported
+    assert starts.drift() == [], "every start is a real one since a test, or an import of one, set these"
+    monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
     return starts
 
 
@@ -115,6 +114,14 @@ def test_a_variable_that_is_read_at_import_makes_the_start_a_real_one(starts: fo
     environment = {**os.environ, name: "7"}
     subprocess.run([sys.executable, str(REPORTER), "nothing"], env=environment, check=True, timeout=300)
     assert starts.count == {"forked": before["forked"], "real": before["real"] + 1}
+
+
+def test_a_variable_that_this_process_got_since_it_began_is_named(
+    starts: forked_starts.Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", "/elsewhere")
+    monkeypatch.setenv("ANOTHER", "which nobody reads at import")
+    assert starts.drift() == ["HF_HOME"]
 
 
 def test_a_module_before_one_that_is_imported_makes_the_start_a_real_one(

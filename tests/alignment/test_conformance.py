@@ -1,4 +1,4 @@
-"""Every loss, and every objective over pairs, keeps what the kit asks."""
+"""Every loss keeps what the kit asks."""
 
 from __future__ import annotations
 
@@ -30,26 +30,22 @@ class TestLosses(BasePreferenceLossConformance):
         self.lowers_rejected = self.name != "discopop"  # whose slope at βΔ = 0 is (1 - log 2) / (4τ) - ¾
 
 
-OVER_PAIRS: list[tuple[str, dict[str, Any]]] = [
+OBJECTIVES: list[tuple[str, dict[str, Any]]] = [
     ("dpo", {}),
-    ("dpo", {"loss": "ipo", "sft": 0.5, "sft_mean": "tokens", "ld_alpha": 0.5, "wpo": True}),
+    ("dpo", {"loss": "ipo", "sft": 0.5}),
+    ("dpo", {"loss": "sigmoid-norm", "ld_alpha": 0.5, "wpo": True}),
+    ("dpo", {"loss": [{"name": "bco-pair"}, {"name": "apo-zero", "weight": 0.5}], "sft": 1.0, "sft_mean": "tokens"}),
     ("cpo", {}),
+    ("cpo", {"sft_mean": "tokens"}),
     ("simpo", {}),
-    ("orpo", {"sft": 0.2}),
+    ("simpo", {"wpo": True, "sft": 0.1}),
+    ("orpo", {}),
 ]
 
 
 class TestObjectives(BaseObjectiveConformance):
-    """Layouts are tried in test_layouts.py."""
+    plugin, launches = plugin, False  # tests of the engine have every layout
 
-    plugin = plugin
-    launches = False
-    rows = (
-        {"prompt": "2 + 2 = ", "chosen": "4", "rejected": "5, or so"},
-        {"prompt": "The capital of France is ", "chosen": "Paris, on the Seine.", "rejected": "Rome"},
-        {"prompt": "Say yes: ", "chosen": "yes", "rejected": "no"},
-    )
-
-    @pytest.fixture(autouse=True, params=OVER_PAIRS, ids=str)
+    @pytest.fixture(autouse=True, params=OBJECTIVES, ids=str)
     def _each(self, request: pytest.FixtureRequest) -> None:
         self.name, self.options = request.param

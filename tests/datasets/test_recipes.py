@@ -54,6 +54,15 @@ UNNATURAL = {
         {"instruction": "Sum {INPUT}", "instruction_with_input": "Sum 1 2", "input": "1 2", "output": "3"}
     ],
 }
+ULTRAFEEDBACK = {
+    "prompt": "Two lines?",
+    "prompt_id": "0b1e",
+    "chosen": [{"content": "Two lines?", "role": "user"}, {"content": "Yes.", "role": "assistant"}],
+    "rejected": [{"content": "Two lines?", "role": "user"}, {"content": "No.", "role": "assistant"}],
+    "messages": [{"content": "Two lines?", "role": "user"}, {"content": "Yes.", "role": "assistant"}],
+    "score_chosen": 8.5,
+    "score_rejected": 4.0,
+}
 
 CASES = [
     # https://github.com/tatsu-lab/stanford_alpaca/blob/main/alpaca_data.json: an array, input may be empty
@@ -90,6 +99,61 @@ CASES = [
         "train.jsonl.gz",
         gzip.compress(lines({"chosen": HH + "Yes.", "rejected": HH + "No."}).encode()),
         [pair("Two\nlines?", "Yes.", history=[["Hi", "Hello."]], chosen="Yes.", rejected="No.")],
+    ),
+    # https://huggingface.co/datasets/HuggingFaceH4/ultrafeedback_binarized: data/train_prefs-*.parquet
+    Case(
+        "ultrafeedback",
+        "train_prefs.parquet",
+        [ULTRAFEEDBACK],
+        [
+            {
+                "prompt": [{"role": "user", "content": "Two lines?"}],
+                "chosen": [{"role": "assistant", "content": "Yes."}],
+                "rejected": [{"role": "assistant", "content": "No."}],
+                "score_chosen": 8.5,
+                "score_rejected": 4.0,
+            }
+        ],
+    ),
+    # https://huggingface.co/datasets/Intel/orca_dpo_pairs: orca_rlhf.jsonl
+    Case(
+        "orca-dpo-pairs",
+        "orca_rlhf.jsonl",
+        lines({"system": "", "question": "Two lines?", "chosen": "Yes.", "rejected": "No."}),
+        [{"system": "", "prompt": "Two lines?", "chosen": "Yes.", "rejected": "No."}],
+    ),
+    # https://huggingface.co/datasets/PKU-Alignment/PKU-SafeRLHF: data/Alpaca-7B/train.jsonl
+    Case(
+        "safe-rlhf",
+        "train.jsonl",
+        lines(
+            {
+                "prompt": "How?",
+                "response_0": "So.",
+                "response_1": "Do not.",
+                "is_response_0_safe": False,
+                "better_response_id": 1,
+                "safer_response_id": 1,
+            }
+        ),
+        [{"prompt": "How?", "chosen": "Do not.", "rejected": "So."}],
+    ),
+    # https://huggingface.co/datasets/stanfordnlp/SHP: askacademia/train.json
+    Case(
+        "shp",
+        "train.jsonl",
+        lines(
+            {
+                "post_id": "qt3nxl",
+                "history": "A question",
+                "human_ref_A": "More votes",
+                "human_ref_B": "Fewer votes",
+                "labels": 1,
+                "score_A": 340,
+                "score_B": 166,
+            }
+        ),
+        [{"prompt": "A question", "chosen": "More votes", "rejected": "Fewer votes"}],
     ),
     # https://huggingface.co/datasets/akoksal/LongForm
     Case(
@@ -556,6 +620,16 @@ FAULTS = {
         "hh-rlhf",
         {"chosen": "\n\nHuman: a", "rejected": "\n\nHuman: a"},
         r"turns are not Human, Assistant",
+    ),
+    "sides of different prompts": (
+        "ultrafeedback",
+        {**ULTRAFEEDBACK, "rejected": [{"role": "user", "content": "Other?"}, {"role": "assistant", "content": "No."}]},
+        r":1: not a row of ultrafeedback .*chosen and rejected are not one prompt and an answer each",
+    ),
+    "no better answer": (
+        "safe-rlhf",
+        {"prompt": "How?", "response_0": "So.", "response_1": "No.", "better_response_id": None},
+        r"None says of neither answer that it is the better one; it is 0 or 1",
     ),
     "an unknown speaker": ("wizardlm", {"conversations": [{"from": "bing", "value": "x"}]}, r"no field 'bing'"),
     "no turns": ("code-feedback", {"messages": []}, r"a turn is no text, or there is none"),

@@ -12,6 +12,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from harness_worlds import DOCUMENTS, QUESTIONS, SUMS, TASKS, folder, run, subject, weights
+from lm_eval_tasks import evaluate
 from plain_subject import PlainSubject
 
 pytest.importorskip("lm_eval")
@@ -21,7 +22,6 @@ __all__ = ["folder", "subject", "weights"]
 
 def reference(weights: Path, tasks: Path, *, chat: bool) -> dict[str, Any]:
     """Figures and samples of lm_eval's own model."""
-    from lm_eval import simple_evaluate
     from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -30,14 +30,13 @@ def reference(weights: Path, tasks: Path, *, chat: bool) -> dict[str, Any]:
     lm = HFLM(
         pretrained=model, tokenizer=AutoTokenizer.from_pretrained(weights), batch_size=1, max_length=192, device="cpu"
     )
-    found: dict[str, Any] = simple_evaluate(
+    return evaluate(
         lm,
         tasks=list(TASKS),
         task_manager=TaskManager(include_path=str(tasks), include_defaults=False),
         bootstrap_iters=0,
         apply_chat_template=chat,
     )
-    return found
 
 
 @pytest.mark.parametrize("chat", [False, True], ids=["plain", "chat"])

@@ -38,7 +38,7 @@ from mt_tools.cli.generate import main as mt_generate
 from mt_tools.cli.report import main as mt_report
 from mt_train.cli.train import REPEATED, SWITCHES, VALUES
 from mt_train.cli.train import main as mt_train
-from mt_train.config.run import SECTIONS, ModelOptions
+from mt_train.config.run import SECTIONS, AdapterOptions, ModelOptions
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -320,6 +320,7 @@ def train_options() -> set[str]:
     host = PluginHost.discover()
     known = {*SWITCHES, *VALUES, *REPEATED, *host.kinds.slots, *host.kinds.lists, "train.seeds"}
     known |= {f"model.{key}" for key in ModelOptions.model_fields}
+    known |= {f"adapter.{key}" for key in AdapterOptions.model_fields}
     known |= {f"{section}.{key}" for section, config in SECTIONS.items() for key in config.model_fields}
     for slot in host.kinds.slots:
         known |= {f"{slot}.{key}" for offer in host.offers(slot) for key in offer.component.config.model_fields}

@@ -20,12 +20,15 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(sys.executable).parent
 TAKING = {"mt-core", "mt-plugin-llama", "mt-plugin-standard", "mt-train"}
 """Distributions that take part in such a run."""
+WHOEVER_TESTS = ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONUNBUFFERED")
+"""Variables that are nothing to a user: without them each command would compile torch anew, and none could be forked."""
 GOAL = 1.9
 """Nats per byte on held-out text; a model that knows only how often each byte occurs has about 3."""
 
 
 def run(command: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     home = {"HOME": str(folder), "TMPDIR": str(folder), "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2")}
+    home |= {name: os.environ[name] for name in WHOEVER_TESTS if name in os.environ}
     return subprocess.run(
         command, cwd=folder, env={**home, **environment}, capture_output=True, text=True, timeout=1500, check=False
     )

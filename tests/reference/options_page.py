@@ -15,7 +15,7 @@ from mt_core.config.base import ModelConfig, MtConfig
 from mt_core.kinds import CORE_KINDS, Kinds
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.plugins.metadata import GROUP
-from mt_train.config.run import SECTIONS, ModelOptions
+from mt_train.config.run import SECTIONS, AdapterOptions, ModelOptions
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "options.md"
@@ -80,6 +80,8 @@ def _kind(kind: str, offers: Sequence[Offer]) -> Iterator[str]:
     """What the core adds, what several components share, and each component with the rest."""
     if kind == "model":
         yield f"### Any model\n\n{_doc(ModelOptions)}\n\n{table(list(options(kind, ModelOptions)))}"
+    if kind == "adapter":
+        yield f"### Any adapter\n\n{_doc(AdapterOptions)}\n\n{table(list(options(kind, AdapterOptions)))}"
     shared = shared_bases(offers)
     for base in shared:
         above = [each for each in base.__mro__[1:] if each in shared]

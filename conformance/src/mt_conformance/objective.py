@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,24 @@ from mt_conformance.layouts import LayoutConformance
 from mt_conformance.tiny_config import TinyConfig
 from mt_conformance.weights import filled
 from mt_core.components import ObjectiveComponent
-from mt_core.model_protocols import HasTerms, Objective
+from mt_core.model_protocols import HasReference, HasTerms, Objective
 from mt_core.nn import NOT_TRAINED, Batch, TrainModel
 from mt_core.plugins.host import PluginHost
 from mt_core.rows import Rejected, Sample
 
-ROWS: tuple[Mapping[str, Any], ...] = (
-    {"prompt": "2 + 2 = ", "response": "4", "text": "2 + 2 = 4"},
-    {"prompt": "The capital of France is ", "response": "Paris, on the Seine.", "text": "Paris is on the Seine."},
-    {"prompt": "Say yes: ", "response": "yes", "text": "yes, and yes again"},
-    {"prompt": "a", "response": "a longer answer to a very short question", "text": "a longer text"},
+ROWS: tuple[Mapping[str, Any], ...] = tuple(
+    {"prompt": prompt, "response": chosen, "chosen": chosen, "rejected": rejected, "text": prompt + chosen}
+    for prompt, chosen, rejected in (
+        ("2 + 2 = ", "4", "five, or six"),
+        ("The capital of France is ", "Paris, on the Seine.", "Rome"),
+        ("Say yes: ", "yes", "no"),
+        ("a", "a longer answer to a very short question", "a shorter answer"),
+    )
 )
+"""Rows to fine-tune on, to read as text, and to prefer an answer of."""
+
+REFERENCE = (-1.5, -4.0, -2.25)
+"""Values that stand for those of a reference (nats), for one document after another."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,7 @@ class BaseObjectiveConformance(LayoutConformance):
             assert isinstance(each, Sample | Rejected), (
                 f"encode returned {each!r}; it must return a Sample, or Rejected(reason, row_id) for a row that it cannot use"
             )
-        samples = [each for each in encoded if isinstance(each, Sample)]
+        samples = [with_reference(each, objective) for each in encoded if isinstance(each, Sample)]
         reasons = sorted({each.reason for each in encoded if isinstance(each, Rejected)})
         assert len(samples) >= 2, (
             f"{len(samples)} of {len(encoded)} rows were encoded ({'; '.join(reasons) or 'none rejected'}); set `rows` to some"
@@ -88,7 +96,7 @@ class BaseObjectiveConformance(LayoutConformance):
         return samples
 
     def test_a_sample_says_which_tokens_are_trained(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """As many marks and weights as ids, the row's own id, and something to train on."""
+        """As many marks and weights as ids, the row's own id, and something to train on. Documents are all of the ids."""
         for sample in self.samples(self.objective(mt_host, tmp_path)):
             lengths = {"ids": len(sample.ids), "trained": len(sample.trained)}
             lengths |= {} if sample.weights is None else {"weights": len(sample.weights)}
@@ -98,6 +106,16 @@ class BaseObjectiveConformance(LayoutConformance):
             )
             assert any(sample.trained), (
                 f"{sample.row_id}: no token is trained; return Rejected(reason, row_id) for such a row"
+            )
+            documents = list(sample.documents) or [len(sample.ids)]
+            are_all = sum(documents) == len(sample.ids) and min(documents) > 0
+            assert are_all, (
+                f"{sample.row_id}: documents of {documents} tokens for {len(sample.ids)} ids; they are the lengths of all parts, in order"
+            )
+            wrong = [name for name, each in sample.document_values.items() if len(each) != len(documents)]
+            wrong += [name for name, each in sample.token_values.items() if len(each) != len(sample.ids)]
+            assert not wrong, (
+                f"{sample.row_id}: {wrong[0]!r} has another number of values than there are documents, or tokens; give one for each"
             )
 
     def test_however_rows_are_cut_into_micro_batches_the_gradient_is_the_same(
@@ -130,7 +148,8 @@ class BaseObjectiveConformance(LayoutConformance):
         objective, model = self.objective(mt_host, tmp_path), tiny_model()
         batch = batch_of(objective, [[sample] for sample in self.samples(objective)])
         hidden_BTD = model(batch).detach().requires_grad_(True)
-        objective.loss(hidden_BTD, model.head, batch).loss_sum.backward()  # type: ignore[no-untyped-call]
+        sums = objective.loss(hidden_BTD, model.head, batch)
+        sum((term for term, _ in sums.terms.values()), sums.loss_sum).backward()  # type: ignore[no-untyped-call]
         assert hidden_BTD.grad is not None, "the loss does not depend on the hidden states; use `hidden` and `head`"
         reached_BT = hidden_BTD.grad.abs().sum(-1) > 0
         wrong = (reached_BT & (batch.labels == NOT_TRAINED)).nonzero().tolist()
@@ -140,23 +159,50 @@ class BaseObjectiveConformance(LayoutConformance):
         )
 
     def test_the_count_is_known_before_any_forward(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """``count(batch)`` is what ``loss`` divides by: the engine adds it up over ranks before the first backward.
-
-        So do ``count_terms`` and the counts of ``LossSums.terms``, where there are any.
-        """
+        """``count(batch)`` is what ``loss`` divides by, and ``count_terms`` what its terms: the engine adds them up over ranks before the
+        first backward."""
         objective, model = self.objective(mt_host, tmp_path), tiny_model()
         batch = batch_of(objective, [[sample] for sample in self.samples(objective)])
         sums = objective.loss(model(batch), model.head, batch)
-        terms = {name: float(count) for name, (_, count) in sums.terms.items()}
-        counted = dict(objective.count_terms(batch)) if isinstance(objective, HasTerms) else {}
-        assert counted == pytest.approx(terms, rel=1e-6), (
-            f"count_terms(batch) is {counted}, and loss(…).terms are over {terms}; they must have the same names and be equal"
-        )
         said, found = objective.count(batch), float(sums.token_count)
         equal = said > 0 and math.isclose(said, found, rel_tol=1e-6)
         assert equal, (
             f"count(batch) is {said}, and loss(…).token_count {found}; they must be equal and above 0, or the loss would be"
             " scaled by their ratio"
+        )
+        counted, terms = term_counts(objective, batch), {name: float(count) for name, (_, count) in sums.terms.items()}
+        equal = counted.keys() == terms.keys() and all(
+            math.isclose(counted[name], terms[name], rel_tol=1e-6) for name in terms
+        )
+        assert equal, (
+            f"count_terms(batch) is {counted}, and loss(…).terms have the counts {terms}; give the same names with the same counts, or a"
+            " term would be scaled by their ratio"
+        )
+
+    def test_its_reference_is_the_model_at_the_first_step(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Values that ``measure`` gives change nothing while the model is what it was, beside batches that have none yet."""
+        objective = self.objective(mt_host, tmp_path)
+        if not isinstance(objective, HasReference) or not objective.reference_values:
+            pytest.skip("no reference_values: nothing is compared with a reference")
+        names = objective.reference_values
+        bare = [[without(sample, names)] for sample in self.samples(objective)]
+        batch, model = batch_of(objective, bare), tiny_model()
+        with torch.no_grad():
+            measured = {
+                name: value.tolist() for name, value in objective.measure(model(batch), model.head, batch).items()
+            }
+        count = sum(len(sample.documents) or 1 for [sample] in bare)
+        sizes = {name: len(value) for name, value in measured.items()}
+        assert sizes == dict.fromkeys(names, count), (
+            f"measure gives {sizes} values, and there are {count} documents and the names {list(names)}; give one for each document"
+        )
+        left = {name: iter(value) for name, value in measured.items()}
+        filled_rows = [
+            [with_values(sample, {name: [next(left[name]) for _ in sample.documents or [0]] for name in names})]
+            for [sample] in bare
+        ]
+        self.same_gradient(
+            objective, [batch], [batch_of(objective, filled_rows)], "the reference measured with the same weights"
         )
 
     def require_independent_rows(self, host: PluginHost) -> None:
@@ -183,16 +229,43 @@ def batch_of(objective: Objective, rows: Sequence[Sequence[Sample]], more: int =
 
 
 def gradients(objective: Objective, batches: Sequence[Batch]) -> Gradients:
-    """Return the gradients of the mean loss over all batches, and of further terms each over its own count, as the engine makes it."""
+    """Return the gradients of the mean loss over what the batches count, and of the means of its terms, as the engine makes it."""
     model = tiny_model()
-    found = [objective.loss(model(batch), model.head, batch) for batch in batches]
-    loss = torch.stack([sums.loss_sum for sums in found]).sum() / sum(objective.count(batch) for batch in batches)
-    for name in found[0].terms:
-        total, count = zip(*(sums.terms[name] for sums in found), strict=True)
-        loss = loss + torch.stack(total).sum() / torch.stack(count).sum()
+    total = sum(objective.count(batch) for batch in batches)
+    totals: Counter[str] = Counter()
+    for batch in batches:
+        totals.update(term_counts(objective, batch))
+    sums = [objective.loss(model(batch), model.head, batch) for batch in batches]
+    loss = torch.stack([each.loss_sum for each in sums]).sum() / total
+    for name, count in totals.items():
+        loss = loss + torch.stack([each.terms[name][0] for each in sums]).sum() / count
     loss.backward()  # type: ignore[no-untyped-call]
     named = model.named_parameters()
     return Gradients(loss.detach(), {name: each.grad for name, each in named if each.grad is not None})
+
+
+def term_counts(objective: Objective, batch: Batch) -> dict[str, float]:
+    """What the terms of the loss are divided by; nothing where it has none."""
+    return dict(objective.count_terms(batch)) if isinstance(objective, HasTerms) else {}
+
+
+def with_reference(sample: Sample, objective: Objective) -> Sample:
+    """The sample with a value of a reference for each of its documents, where the objective compares with one."""
+    names = objective.reference_values if isinstance(objective, HasReference) else ()
+    count = len(sample.documents) or 1
+    shift = 0.25 * len(sample.ids)  # another one for each row
+    return with_values(sample, {name: [REFERENCE[n % len(REFERENCE)] - shift for n in range(count)] for name in names})
+
+
+def with_values(sample: Sample, values: Mapping[str, Sequence[float]]) -> Sample:
+    """The sample with further values of its documents."""
+    return replace(sample, document_values={**sample.document_values, **values})
+
+
+def without(sample: Sample, names: Collection[str]) -> Sample:
+    """The sample as it was before its reference was measured."""
+    kept = {name: value for name, value in sample.document_values.items() if name not in names}
+    return replace(sample, document_values=kept)
 
 
 def tiny_model() -> TrainModel:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _WISH = re.compile(r"[a-z][a-z_-]*:([\w.-]+/)?[a-z][a-z0-9_-]*")
 RESERVED = frozenset({"name"})
-RESERVED_IN_MODEL = frozenset({"name", "variant", "weights", "overlay", "allow_missing", "allow_unexpected"})
+RESERVED_IN_MODEL = RESERVED | {"variant", "weights", "overlay", "adapters", "allow_missing", "allow_unexpected"}
+RESERVED_IN_ADAPTER = RESERVED | {"weights"}
 
 
 def identity(value: Any) -> Any:
@@ -249,3 +250,6 @@ class AdapterComponent(Component):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "on_quantized", self.on_quantized and not self.rewrites_base)
+
+    def reserved(self) -> frozenset[str]:
+        return RESERVED_IN_ADAPTER

@@ -107,7 +107,9 @@ def mt_tokenizers() -> list[Component]:
 
 @hookimpl
 def mt_objectives() -> list[ObjectiveComponent]:
-    names = ("unmarked", "mean", "whole-rows", "padded", "unmasked", "miscounts", "own-count")
+    names = ("unmarked", "mean", "whole-rows", "padded", "unmasked", "miscounts", "own-count", "pairs")
+    names += ("mean-of-pairs", "mean-of-term", "neighbours", "miscounts-term", "renames-term", "short-documents")
+    names += ("short-values", "trains-prompts", "measures-means", "measures-pairs")
     return [
         ObjectiveComponent(name=name, summary="spoiled", build=_build("objectives", name.title().replace("-", "")))
         for name in names

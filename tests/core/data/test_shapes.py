@@ -108,6 +108,15 @@ ROWS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         ],
     ),
     "preference": ({"prompt": "q", "chosen": "r", "rejected": "x"}, plain("q", "r")),
+    "preference after turns": ({"messages": [LISTED[0]], "chosen": LISTED[1], "rejected": "x"}, said(U, A)),
+    "preference of an instruction": (
+        {"instruction": "q", "chosen": "r", "rejected": "x"},
+        said(U, ("a", "r", {"raw": True})),
+    ),
+    "preference with the chosen turns again": (
+        {"prompt": "q", "messages": LISTED, "chosen": LISTED, "rejected": [LISTED[0], LISTED[0]]},
+        said(U, A),
+    ),
     "good": ({"prompt": "q", "response": "r", "label": True}, plain("q", "r")),
     "bad": ({"prompt": "q", "response": "r", "label": 0}, plain("q", "r", train=False)),
     "good, of a table of texts": ({"prompt": "q", "response": "r", "label": "True"}, plain("q", "r")),
@@ -179,6 +188,25 @@ PREFERENCES: dict[str, tuple[dict[str, Any], list[Any]]] = {
         [["q"], [None, "r"], [None, "r"]],
     ),
     "system": ({"system": "s", "prompt": "q", "chosen": "r", "rejected": "x"}, [["s", "q"], ["r"], ["x"]]),
+    "history": (
+        {"history": [["a", "b"]], "prompt": "q", "chosen": "r", "rejected": "x"},
+        [["a", "b", "q"], ["r"], ["x"]],
+    ),
+    "alpaca": ({"instruction": "q", "input": "i", "chosen": "r", "rejected": "x"}, [["q\ni"], ["r"], ["x"]]),
+    "turns so far, and one turn each": (
+        {
+            "conversations": [{"from": "human", "value": "q"}],
+            "chosen": {"from": "gpt", "value": "r"},
+            "rejected": {"from": "gpt", "value": "x"},
+        },
+        [["q"], ["r"], ["x"]],
+    ),
+    "turns so far, and texts": ({"messages": [LISTED[0]], "chosen": "r", "rejected": "x"}, [["q"], ["r"], ["x"]]),
+    "messages that are the chosen ones": (
+        {"messages": LISTED, "chosen": LISTED, "rejected": [LISTED[0], {"role": "assistant", "content": "x"}]},
+        [["q"], ["r"], ["x"]],
+    ),
+    "equal sides": ({"prompt": "q", "chosen": "r", "rejected": "r"}, [["q"], ["r"], ["r"]]),
 }
 
 
@@ -187,6 +215,11 @@ def test_a_preference_is_a_prompt_and_two_answers(kind: str) -> None:
     row, expected = PREFERENCES[kind]
     parts = preference({"id": "rows:1", **row})
     assert [[turn["content"] for turn in part] for part in parts] == expected
+
+
+def test_the_tools_of_a_preference_are_those_of_its_first_turn() -> None:
+    prompt, _, _ = preference({"id": "rows:1", "tools": [TOOL], "prompt": "q", "chosen": "r", "rejected": "x"})
+    assert prompt[0]["tools"] == [TOOL]
 
 
 def messages(**change: Any) -> dict[str, Any]:
@@ -258,7 +291,10 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         "it is a letter from A to B, or a number from 0 to 1",
     ),
     "answer of true": ({"prompt": "q", "choices": ["x", "y"], "answer": True}, "field 'answer' is True"),
-    "nothing preferred": ({"prompt": "q", "chosen": "r", "rejected": "r"}, "are the same"),
+    "two systems of a pair": (
+        {"system": "s", "prompt": [{"role": "system", "content": "t"}, LISTED[0]], "chosen": "r", "rejected": "x"},
+        "its turns begin with a system message, and the field 'system' is another",
+    ),
 }
 
 

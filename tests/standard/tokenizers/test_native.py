@@ -158,7 +158,9 @@ def test_a_hostile_file_of_each_kind_is_one_error_and_is_not_remembered(tmp_path
         said = dict(zip(files, pool.map(fate, files.values()), strict=True))
     assert all("\n" not in text for text in said.values())
     assert "ends the process that reads it (SIGABRT)" in said["padding beyond memory"]
-    assert "does not come to an end" in said["a replacement that grows"]
+    # What comes first on this machine: the end of the seconds or that of the memory that such a process gets.
+    grows = said["a replacement that grows"]
+    assert "does not come to an end" in grows or "ends the process that reads it (SIGABRT)" in grows
     assert "it has the id 4294967295" in said["an id beyond any embedding"]
     assert not cache.exists()
 

@@ -16,7 +16,7 @@ from mt_tools.convert.adapter_readers import base_keys, find_missing_in_base, sa
 
 
 def source(started_from: str | None, weights: Path | None = None) -> Any:
-    return SimpleNamespace(started_from=started_from, weights=weights)
+    return SimpleNamespace(started_from=started_from, weights=weights, parts=SimpleNamespace(merged=()))
 
 
 def lora(ranks: dict[str, int], **config: Any) -> PeftForm:

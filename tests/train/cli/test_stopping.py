@@ -247,7 +247,7 @@ def test_two_processes_agree_to_leave_an_evaluation_and_make_it_when_resumed(tmp
 def test_a_second_signal_stops_at_once(processes: int, tmp_path: Path) -> None:
     """In the middle of a step that takes some seconds."""
     words = ["--model", "llama", "--train.steps", "100000", "--nproc-per-node", str(processes), "--output", "run"]
-    words += ["--train.micro-batch-size", "64", "--train.sequence-len", "512"]
+    words += ["--train.micro-batch-size", "32", "--train.sequence-len", "512"]
     process = started(words, tmp_path)
     wait_for_steps(process)
     process.send_signal(signal.SIGINT)

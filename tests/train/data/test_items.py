@@ -21,6 +21,7 @@ from mt_train.data.encoding import Rules, encode
 from mt_train.data.items import fit_item
 from mt_train.data.lengths import NOTHING_LEFT, Lengths
 from mt_train.data.loader import Loader, Position
+from mt_train.data.row_statistics import RowStatistics
 from mt_train.data.samples import EncodedSamples
 
 BOS, STOP = 1, 2
@@ -261,8 +262,8 @@ def test_a_cut_pair_keeps_one_prompt_and_the_begin_of_both_answers(
         assert truncation == "right" or answer == full
 
 
-@pytest.mark.parametrize("packing", [False, True])
-def test_no_micro_batch_and_no_rank_ever_parts_a_pair(packing: bool) -> None:
+@pytest.mark.parametrize(("packing", "by_length"), [(False, False), (False, True), (True, False)])
+def test_no_micro_batch_and_no_rank_ever_parts_a_pair(packing: bool, by_length: bool) -> None:
     samples = EncodedSamples()
     for number in range(23):
         samples.add(pair(1 + number % 3, 1 + number % 4, 2 + number % 5, f"row-{number}"))
@@ -273,6 +274,7 @@ def test_no_micro_batch_and_no_rank_ever_parts_a_pair(packing: bool) -> None:
             TokenObjective(),
             sequence_len=32,
             packing=packing,
+            group_by_length=by_length,
             micro_batch_size=2,
             global_batch_size=6,
             rank=rank,
@@ -292,3 +294,41 @@ def test_no_micro_batch_and_no_rank_ever_parts_a_pair(packing: bool) -> None:
             if window.after.epoch == 1:
                 break
     assert sorted(seen) == sorted(samples.row_ids)
+
+
+@given(lengths_of_pairs, st.integers(1, 4))
+def test_lengths_of_answers_add_up_over_chunks(lengths: list[tuple[int, int, int]], size: int) -> None:
+    """Whatever rows are encoded together, and as a loop over them counts."""
+    rules = Rules(max_len=1000, truncation="drop", bos_id=BOS, stop_ids=frozenset({STOP}))
+    dataset = Rows(lengths)
+    chunks = [range(start, min(start + size, len(lengths))) for start in range(0, len(lengths), size)]
+    report = RowStatistics.total(encode(dataset, chunk, Pairs(), rules).report for chunk in chunks)
+    assert [report.answers_total[side] for side in (0, 1)] == [
+        sum(each[1 + side] for each in lengths) for side in (0, 1)
+    ]
+    most = [max((each[1 + side] for each in lengths), default=0) for side in (0, 1)]
+    assert [report.answers_longest[side] for side in (0, 1)] == most
+    assert (report.prompts_total, report.prompts_longest) == (
+        sum(each[0] for each in lengths),
+        max((each[0] for each in lengths), default=0),
+    )
+    assert report.first_is_longest == sum(chosen > rejected for _, chosen, rejected in lengths)
+    assert RowStatistics.from_dict(json.loads(json.dumps(report.as_dict()))).as_dict() == report.as_dict()
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_each_document_needs_its_begin_and_its_end(side: int) -> None:
+    whole = pair(3, 2, 4)
+    begins, ends = (0, whole.documents[0]), (whole.documents[0] - 1, len(whole.ids) - 1)
+
+    def report(place: int | None) -> RowStatistics:
+        class Spoiled(Pairs):
+            def encode(self, row: Any) -> Sample:
+                return replace(whole, ids=[99 if own == place else token for own, token in enumerate(whole.ids)])
+
+        rules = Rules(max_len=1000, truncation="drop", bos_id=BOS, stop_ids=frozenset({STOP}))
+        return encode(Rows([(1, 1, 1)] * 2), range(2), Spoiled(), rules).report
+
+    assert (report(None).begin_tokens, report(None).rows_without_stop) == ({1: 2}, 0)
+    assert report(begins[side]).begin_tokens == {0: 2}
+    assert report(ends[side]).rows_without_stop == 2

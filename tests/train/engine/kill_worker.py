@@ -88,7 +88,7 @@ class Runs:
         chance, killed = random.Random(name), []
         whole, parts = self.folder / f"{name}-whole.json", self.folder / f"{name}-parts.json"
         assert self.train(case, self.folder / f"{name}-whole", whole, None) == 0
-        for step in sorted(chance.sample(range(2, STEPS - 2), KILLS)):
+        for step in sorted(chance.sample(range(2, case["steps"] - 2), KILLS)):
             victim, delay = chance.randrange(self.process.world), chance.random() / 20
             kill = (step, delay) if self.process.rank == victim else None
             killed.append(self.train(case, self.folder / f"{name}-parts", None, kill))

@@ -12,19 +12,20 @@ import pytest
 WORKER = "train/engine/resume_worker.py"
 DROPOUT: dict[str, Any] = {"model": {"dropout": 0.1}, "micro": 2, "do": "every"}
 """Two rows a micro-batch are several micro-batches a step, on one process and on two."""
+SHORT = {"steps": 10}
+"""Two epochs and a bit of 35 rows, in windows of 8; the soak tests below take 20."""
 BACKGROUND = {"checkpoint": {"background": True}}
 
 FEW: dict[str, dict[str, Any]] = {
-    "bf16": {**DROPOUT, "stage": 1, "dtype": "bf16", **BACKGROUND},
-    "zero3": {**DROPOUT, "stage": 3},
-    "pipeline": {**DROPOUT, "stage": "auto", "pipeline": 2},
-    "sequence": {**DROPOUT, "stage": 1, "sequence": 2},
+    "bf16": {**DROPOUT, **SHORT, "stage": 1, "dtype": "bf16", **BACKGROUND},
+    "zero3": {**DROPOUT, **SHORT, "stage": 3},
+    "pipeline": {**DROPOUT, **SHORT, "stage": "auto", "pipeline": 2},
+    "sequence": {**DROPOUT, **SHORT, "stage": 1, "sequence": 2},
     "chain": {**DROPOUT, "stage": 2, "do": "chain", **BACKGROUND},
 }
 for number, each in enumerate(case for case in FEW.values() if case["do"] == "every"):
-    each["stops"] = [
-        *range(1 + number % 3, 20, 3)
-    ]  # a third each, together all: the soak tests below take all of every layout
+    # A third each, together all: the soak tests below take all of every layout.
+    each["stops"] = [*range(1 + number % 3, each["steps"], 3)]
 LAYOUTS: dict[str, dict[str, Any]] = {
     **{f"zero{stage}": {"stage": stage} for stage in (0, 1, 2, 3)},
     "pipeline": {"stage": "auto", "pipeline": 2},
@@ -48,13 +49,13 @@ def stopped(launch: Callable[..., dict[str, Any]], tmp_path_factory: pytest.Temp
 @pytest.mark.parametrize("case", FEW)
 def test_a_run_goes_on_after_any_step_bit_for_bit(stopped: dict[str, Any], case: str) -> None:
     """Stopped after every third step; the chain is stopped five times. Two of them save in the background."""
-    assert stopped[case]["steps"] == 20
+    assert stopped[case]["steps"] == FEW[case].get("steps", 20)
     assert stopped[case].get("stops") == FEW[case].get("stops")
     assert not stopped[case]["different"]
 
 
 def test_together_they_are_stopped_after_each_step(stopped: dict[str, Any]) -> None:
-    assert {step for case in stopped.values() for step in case.get("stops", [])} == {*range(1, 20)}
+    assert {step for case in stopped.values() for step in case.get("stops", [])} == {*range(1, 10)}
 
 
 KILLED = ("bf16", "zero3", "pipeline", "sequence")
@@ -70,7 +71,7 @@ def killed(launch: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempP
 @pytest.mark.parametrize("case", KILLED)
 def test_a_run_goes_on_after_a_rank_was_killed_bit_for_bit(killed: dict[str, Any], case: str) -> None:
     """Three times, at random moments of random steps; rank 0 was the victim (9), or failed for want of it (1)."""
-    assert killed[case] == {"killed": killed[case]["killed"], "different": [], "steps": 20}
+    assert killed[case] == {"killed": killed[case]["killed"], "different": [], "steps": 10}
     assert len(killed[case]["killed"]) == 3
     assert set(killed[case]["killed"]) <= {1, 9}
 

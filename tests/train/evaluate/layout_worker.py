@@ -80,11 +80,18 @@ class EvaluatingBench(Bench):
         before = self.state(plain, losses)
         self.deepspeed.utils.groups.mpu = None
         session, losses = self.session(case), Losses()
+        found = self.probed(session, losses)
+        after = self.state(session, losses)
+        return {**found, "different": [name for name in before if before[name] != after[name]]}
+
+    def answered(self, case: dict[str, Any]) -> dict[str, Any]:
+        """What a run with the evaluation was answered."""
+        return self.probed(self.session(case), Losses())
+
+    def probed(self, session: Session, losses: Losses) -> dict[str, Any]:
         probing = self.asking(session)
         session.loop(session.restore(None, None), losses)
-        after = self.state(session, losses)
         return {
-            "different": [name for name in before if before[name] != after[name]],
             "figures": [record.evaluation.get("eval_probing_mean") for record in losses.records],
             "answers": probing.seen,
             "texts": probing.texts,

@@ -146,8 +146,8 @@ def load_adapters(
     """
     from mt_train.adapters.several import SeveralAdapters
     from mt_train.assemble.adapter_slot import adapter_in, folder_at
+    from mt_train.assemble.base_files import check_base_of
     from mt_train.assemble.load import load
-    from mt_train.assemble.weights import check_base_of
 
     wanted = arguments.mapping("load_adapters", "folders", folders, "a mapping from a name to each folder")
     paths = {

@@ -21,6 +21,9 @@ _NAMED = 12
 LABELS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 """How a label is written, in a table of texts or of numbers too."""
 
+_PROMPTS = ("prompt", "instruction", "messages", "conversations")
+"""Fields of what a pair answers."""
+
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -45,22 +48,20 @@ def conversation(row: Row) -> list[Message]:
 
 
 def preference(row: Row) -> tuple[list[Message], list[Message], list[Message]]:
-    """Prompt, chosen and rejected turns of a row with ``chosen`` and ``rejected``, each a text or a list of turns.
+    """Prompt, chosen and rejected turns of a row with ``chosen`` and ``rejected``, each a text, a turn or a list of turns.
 
-    Without a ``prompt``, or where both repeat it, the prompt is what they have in common. Raises ``DataError``.
+    The prompt is in ``prompt``, ``instruction``, ``messages`` or ``conversations``, the first that there is. Without any, or where both
+    repeat it, it is what they have in common. Raises ``DataError``.
     """
     chosen, rejected = (_turn_of(row, name, "assistant") for name in ("chosen", "rejected"))
-    prompt = _turn_of(row, "prompt", "user") if row.get("prompt") is not None else []
+    prompt = _asked(row)
     common = 0
     while common < min(len(chosen), len(rejected)) - 1 and chosen[common] == rejected[common]:
         common += 1
-    shared = chosen[:common]
-    repeated = [_key(turn) for turn in shared[-len(prompt) :]] == [_key(turn) for turn in prompt]
+    shared, asked = chosen[:common], [_key(turn) for turn in prompt]
+    repeated = [_key(turn) for turn in shared[-len(prompt) :]] == asked or [_key(turn) for turn in chosen] == asked
     prompt = shared if repeated or not prompt else [*prompt, *shared]
-    chosen, rejected = chosen[common:], rejected[common:]
-    if chosen == rejected:
-        raise DataError(f"{row['id']}: 'chosen' and 'rejected' are the same; nothing is preferred. Drop the row.")
-    return [*_system(row), *prompt], chosen, rejected
+    return _begun(row, prompt), chosen[common:], rejected[common:]
 
 
 def is_conversation(row: Row) -> bool:
@@ -137,12 +138,15 @@ def _prompt_response(row: Row) -> list[Message]:
 
 def _alpaca(row: Row) -> list[Message]:
     """https://github.com/tatsu-lab/stanford_alpaca: the template of that name tells ``input`` from the instruction."""
-    instruction, more = text_field(row, "instruction"), row.get("input")
-    user: dict[str, Any] = {"role": "user", "content": instruction}
-    if more is not None and text_field(row, "input"):
-        user |= {"content": f"{instruction}\n{more}", "input": more}
     earlier = pairs(row.get("history"), f"{row['id']}: field 'history'")
-    return [*_system(row), *earlier, user, {"role": "assistant", "content": text_field(row, "output")}]
+    return [*_system(row), *earlier, _instruction(row), {"role": "assistant", "content": text_field(row, "output")}]
+
+
+def _instruction(row: Row) -> Message:
+    instruction, more = text_field(row, "instruction"), row.get("input")
+    if more is None or not text_field(row, "input"):
+        return {"role": "user", "content": instruction}
+    return {"role": "user", "content": f"{instruction}\n{more}", "input": more}
 
 
 def _messages(row: Row) -> list[Message]:
@@ -213,21 +217,39 @@ def _turns_of(row: Row, prompt: str, response: str) -> list[Message]:
 
 def _list_turns(row: Row, name: str) -> list[Message]:
     place = f"{row['id']}: field {name!r}"
-    found, system = turns(row[name], place), _system(row)
-    if system and found[0]["role"] == "system":
-        raise DataError(f"{place} begins with a system message, and the field 'system' is another. Keep one of them.")
+    found = turns(row[name], place)
     if not any(turn["role"] == "assistant" for turn in found):
         raise DataError(
             f"{place} has no turn of the assistant, so there is nothing to learn. Add one, or drop the row."
         )
-    first, *others = [*system, *found]
-    tools = tools_of(row)
-    return [{**first, "tools": tools} if tools else first, *others]
+    return _begun(row, found)
+
+
+def _begun(row: Row, found: list[Message]) -> list[Message]:
+    """The turns after the system message of the row, and with its tools."""
+    system = _system(row)
+    if system and found and found[0]["role"] == "system":
+        raise DataError(
+            f"{row['id']}: its turns begin with a system message, and the field 'system' is another. Keep one of them."
+        )
+    if not (tools := tools_of(row)) or not (begun := [*system, *found]):
+        return [*system, *found]
+    return [{**begun[0], "tools": tools}, *begun[1:]]
+
+
+def _asked(row: Row) -> list[Message]:
+    """The turns that both answers of a pair follow, but for those that these repeat."""
+    earlier = pairs(row.get("history"), f"{row['id']}: field 'history'")
+    name = next((name for name in _PROMPTS if row.get(name) is not None), None)
+    if name is None:
+        return earlier
+    return [*earlier, *([_instruction(row)] if name == "instruction" else _turn_of(row, name, "user"))]
 
 
 def _turn_of(row: Row, name: str, role: str) -> list[Message]:
-    if isinstance(row.get(name), list):
-        return turns(row[name], f"{row['id']}: field {name!r}")
+    value = row.get(name)
+    if isinstance(value, list | Mapping):
+        return turns([value] if isinstance(value, Mapping) else value, f"{row['id']}: field {name!r}")
     return [{"role": role, "content": text_field(row, name), "raw": True}]
 
 
@@ -250,7 +272,11 @@ SHAPES = (
     Shape(("instruction", "output"), ("input", "system", "history"), _alpaca),
     Shape(("messages",), ("system", "tools"), _messages),
     Shape(("conversations",), ("system", "tools"), _conversations),
-    Shape(("chosen", "rejected"), ("prompt", "system"), _preferred_turns),
+    Shape(("chosen", "rejected"), ("prompt", "system", "history", "tools"), _preferred_turns),
+    *(
+        Shape((name, "chosen", "rejected"), ("system", "tools"), _preferred_turns)
+        for name in ("messages", "conversations", "instruction")
+    ),
     Shape(("prompt", "response", "label"), ("system", "history"), _labelled_turns),
     Shape(("prompt", "answers"), ("system", "history"), _best_scored_turns),
     Shape(("prompt", "choices", "answer"), ("system", "history"), _choice),

@@ -32,7 +32,7 @@ def show_rows(about: Mapping[str, Any]) -> None:
 
 def _parts(about: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text(_format(title_of(about)), style="bold")
-    yield _table(counts(about["splits"]), list(about["splits"]))
+    yield _table(counts(about["splits"], about["document_names"]), list(about["splits"]))
     yield _lengths(about)
     for problem in about["bad_rows"]:
         yield Text(_format(f"bad row: {problem}"), style="red")
@@ -72,8 +72,11 @@ def _example(example: Mapping[str, Any]) -> Text:
         f"\n{_format(example['row_id'])}, {example['tokens']} tokens, {example['tokens_trained']} trained on\n",
         style="dim",
     )
-    text = Text.assemble(text)
-    for trained, parts in groupby(example["parts"], key=itemgetter("trained")):
+    text, name = Text.assemble(text), ""
+    for (document, trained), parts in groupby(example["parts"], key=itemgetter("document", "trained")):
+        if document and document != name:
+            text.append(f"{name and chr(10)}{document}: ", style="dim")
+        name = document
         style = TRAINED if trained else ""
         text.append("«" if trained else "", style=style)
         for part in parts:

@@ -276,6 +276,10 @@ def _write(output: Path, results: list[dict[str, Any]], predictions: list[dict[s
     if wanted:
         lines = [json.dumps(each, ensure_ascii=False) + "\n" for each in predictions]
         replace_text(output / "predictions.jsonl", "".join(lines))
+    if wanted and not predictions:
+        notice(
+            "notice: predictions.jsonl has no line, as this loss is no mean over tokens; --objective sft compares the tokens of answers"
+        )
     notice(f"written: {output}/metrics.json" + (f", {output}/predictions.jsonl" if wanted else ""))
 
 

@@ -98,7 +98,7 @@ def _write_configs(source: Source, stage: Path, adapter: Adapter, form: PeftForm
 
 def _metadata(source: Source, adapter: Adapter) -> dict[str, Any]:
     """Return what tells an adapter from others: who trains it, with which options, over which weights."""
-    from mt_train.assemble.weights import base_files
+    from mt_train.assemble.base_files import base_files
     from mt_train.checkpoint.manifest import read_manifest
 
     assert source.checkpoint is not None, "a run has one"

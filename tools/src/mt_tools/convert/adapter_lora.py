@@ -20,15 +20,15 @@ from mt_core.errors import UsageError
 from mt_core.nn import TrainModel
 from mt_core.plugins.host import PluginHost
 from mt_tools.convert.adapter_merge import TOLERANCE, refuse_unmergeable
-from mt_tools.convert.adapter_readers import base_keys, say_vllm
+from mt_tools.convert.adapter_readers import base_keys, say_merged, say_vllm
 from mt_tools.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
 from mt_tools.convert.source import Say, Source
 from mt_tools.convert.writing import stage_folder, write_json
 from mt_train.adapters.folder import CONFIG, TENSORS, WRITTEN
 from mt_train.assemble.adapter_slot import with_adapter
+from mt_train.assemble.base_files import base_files
 from mt_train.assemble.load import load_base, load_model
 from mt_train.assemble.parts import Parts
-from mt_train.assemble.weights import base_files
 from mt_train.checkpoint.tensors import write_tensors
 from mt_train.engine.build import stored_layers
 from mt_train.plugins.resolve import resolve
@@ -65,13 +65,19 @@ def export_as_lora(
         write_json(stage / CONFIG, {**base_keys(source), **_config(found, model)})
         write_json(stage / WRITTEN, {"base": base_files(source.parts)})
         del model
-        raw = {"model": {"name": source.parts.offers["model"].qualified, "weights": str(source.weights)}}
+        merged = source.parts.config.model.source.adapters
+        raw: dict[str, Any] = {
+            "model": {"name": source.parts.offers["model"].qualified, "weights": str(source.weights)}
+        }
+        raw["model"]["adapters"] = list(merged)
         written = Parts.of(resolve(with_adapter(raw | {"train": {"sequence_len": 2}}, stage, host), host))
         after = logits(load_model(written, None, say), rows)
         apart = replace(difference(before, after), text=text, than="the run")
         refuse_beyond(apart, TOLERANCE if tolerance is None else tolerance, "A higher --as-lora RANK may come nearer")
     most = max(len(a_RE) for a_RE, _ in found.values())
-    say_vllm(str(base_keys(source)["base_model_name_or_path"]), out, most, say)
+    say_merged(source, say)
+    if not merged:
+        say_vllm(str(base_keys(source)["base_model_name_or_path"]), out, most, say)
     return apart
 
 

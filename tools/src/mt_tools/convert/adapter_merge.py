@@ -25,9 +25,9 @@ from mt_tools.convert.folder import write_folder
 from mt_tools.convert.source import Say, Source, build_on_meta, open_source, tensors_of
 from mt_tools.convert.writing import stage_folder
 from mt_train.adapters.several import SeveralAdapters
+from mt_train.assemble.base_files import base_files
 from mt_train.assemble.load import load_base, load_model
 from mt_train.assemble.parts import Parts
-from mt_train.assemble.weights import base_files
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.tensors import open_model
 from mt_train.engine.build import stored_layers

@@ -21,7 +21,7 @@ _IN_CACHE = re.compile(r"models--([^/]+?)--([^/]+)/snapshots/([^/]+)")
 def base_keys(source: Source) -> dict[str, str | None]:
     """Keys of ``adapter_config.json`` that name the base: its name on the Hub where it has one, else what the run was given."""
     given = source.started_from
-    if given is None:
+    if given is None or source.parts.merged:  # weights with others merged into them have no name
         return {"base_model_name_or_path": None}
     if cached := _IN_CACHE.search(Path(given).as_posix()):
         owner, name, revision = cached.groups()
@@ -39,6 +39,7 @@ def _is_path(given: str) -> bool:
 def say_readers(source: Source, out: Path, form: PeftForm, rank: int | None, say: Say) -> None:
     """Say how the folder is served, and what of it others cannot read."""
     base = base_keys(source)["base_model_name_or_path"] or "BASE"
+    say_merged(source, say)
     if source.started_from is not None and _is_path(base):
         say(f"notice: the folder names its base {base}, a path of this machine; elsewhere name the base yourself")
     if not is_lora(form):
@@ -59,7 +60,18 @@ def say_readers(source: Source, out: Path, form: PeftForm, rank: int | None, say
         _say_others(form, modules, say)
         return
     _say_growth(form, modules, rank, say)
-    say_vllm(base, out, rank, say)
+    if not source.parts.merged:
+        say_vllm(base, out, rank, say)
+
+
+def say_merged(source: Source, say: Say) -> None:
+    """Say what stands between the adapter and the weights that its folder names."""
+    if source.parts.merged:
+        paths = ", ".join(str(each.folder.path) for each in source.parts.merged)
+        say(
+            f"notice: the adapter stands over weights with {paths} merged into them, not over {source.started_from} alone, so that its"
+            " folder names no base; here it goes over both (--model.adapters), elsewhere --merge writes all as one model"
+        )
 
 
 def _say_growth(form: PeftForm, modules: Iterable[str], rank: int, say: Say) -> None:

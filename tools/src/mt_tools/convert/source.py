@@ -80,6 +80,7 @@ def _of_run(path: Path, host: PluginHost, family: str | None) -> Source:
     started = raw["model"].get("weights")
     if started is not None and read_manifest(checkpoint).get("base") is None and not Path(started).exists():
         del raw["model"]["weights"]  # whole checkpoints need it no more, and run.yaml has the shape
+        raw["model"].pop("adapters", None)
     parts = Parts.of(resolve(raw, host))
     return Source(path, parts, _writer(parts), checkpoint, started)
 

@@ -43,7 +43,7 @@ def _counts(about: Mapping[str, Any]) -> Markup:
     splits = [{"train": "Training", "held_out": "Held out"}.get(name, name) for name in about["splits"]]
     rows = [
         [("  " if row.is_part else "") + row.label, *row.values, ", ".join(row.places)]
-        for row in counts(about["splits"])
+        for row in counts(about["splits"], about["document_names"])
     ]
     return section("rows", "Rows and tokens", table(["Count", *splits, "First rows"], rows, numbers=len(splits)))
 
@@ -76,7 +76,11 @@ def _mark_special(part: Mapping[str, Any]) -> Markup | str:
 
 def _excerpt(about: Mapping[str, Any]) -> Iterator[Markup]:
     for example in about["examples"]:
-        runs = groupby(example["parts"], key=itemgetter("trained"))
-        parts = (_run(trained, map(_mark_special, parts)) for trained, parts in runs)
-        size = f"{example['row_id']}: {example['tokens']:,} tokens, {example['tokens_trained']:,} trained on"
-        yield join(element("h3", size), element("pre", join(*parts), class_="wrap example"))
+        yield element(
+            "h3", f"{example['row_id']}: {example['tokens']:,} tokens, {example['tokens_trained']:,} trained on"
+        )
+        for name, pieces in groupby(example["parts"], key=itemgetter("document")):
+            runs = groupby(pieces, key=itemgetter("trained"))
+            parts = [_run(trained, map(_mark_special, parts)) for trained, parts in runs]
+            text = element("pre", join(*parts), class_="wrap example")
+            yield join(element("p", name, class_="detail"), text) if name else text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,10 +46,10 @@ def title_of(about: Mapping[str, Any]) -> str:
     )
 
 
-def counts(splits: Mapping[str, Split]) -> list[Count]:
-    """Every figure of every split. A row is listed with the first rows of its kind."""
+def counts(splits: Mapping[str, Split], names: Sequence[str] = ()) -> list[Count]:
+    """Every figure of every split. A row is listed with the first rows of its kind; ``names`` are those of a sample's documents."""
     parts = list(splits.values())
-    return [*_rows(parts), *_figures(parts), *_begins(parts), *_shares(parts)]
+    return [*_rows(parts), *_figures(parts), *_answers(parts, names), *_begins(parts), *_shares(parts)]
 
 
 def _rows(parts: list[Split]) -> Iterator[Count]:
@@ -66,6 +66,25 @@ def _figures(parts: list[Split]) -> Iterator[Count]:
     for key, (label, kind) in _COUNTS.items():
         values = ("–" if part.get(key, 0) < 0 else f"{part.get(key, 0):,}" for part in parts)
         yield Count(label, tuple(values), _places(parts, kind))
+
+
+def _answers(parts: list[Split], names: Sequence[str]) -> Iterator[Count]:
+    """Lengths of prompts and answers, where samples have several documents."""
+    if not any(part.get("answers_total") for part in parts):
+        return
+    yield Count("prompt, mean and longest (tokens)", tuple(_mean(part, "prompts") for part in parts))
+    for number, name in enumerate(names):
+        yield Count(f"{name}, mean and longest (tokens)", tuple(_mean(part, "answers", str(number)) for part in parts))
+    shares = (100 * part["first_is_longest"] / max(part["samples"], 1) for part in parts)
+    yield Count(f"{names[0]} is longest" if names else "first is longest", tuple(f"{share:.1f}%" for share in shares))
+
+
+def _mean(part: Split, kind: str, number: str | None = None) -> str:
+    total, longest = (
+        part[f"{kind}_{what}"] if number is None else part[f"{kind}_{what}"].get(number, 0)
+        for what in ("total", "longest")
+    )
+    return f"{total / max(part['samples'], 1):,.1f}, {longest:,}"
 
 
 def _begins(parts: list[Split]) -> Iterator[Count]:

@@ -68,6 +68,7 @@ class AdapterFolder:
             return None
         config = read_json(path / CONFIG)
         written = read_json(path / WRITTEN) if (path / WRITTEN).is_file() else config.get("mt_adapter", {})
+        _check_written(path, written)
         if not config.get("peft_type") and not isinstance(written.get("name"), str):
             raise WeightsError(f"{path / CONFIG} has neither peft_type nor mt_adapter, so that its method is not known")
         return cls(path, config, written)
@@ -84,6 +85,12 @@ class AdapterFolder:
         if found is None:
             raise WeightsError(f"{self.path} has {CONFIG} and none of {', '.join(TENSORS)}; copy the file there, too")
         return found
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that its values follow from."""
+        found = [self.path / name for name in (CONFIG, WRITTEN, BESIDE)]
+        return (*(path for path in found if path.is_file()), self.file)
 
     def tensors(self) -> Loaders:
         """Loaders of the tensors, by the names in the file."""
@@ -227,7 +234,21 @@ class AdapterFolder:
     def _advice(self) -> str:
         said = ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "target_modules")
         stated = self.written.get("options") or {key: self.config[key] for key in said if self.config.get(key)}
-        return f"give --adapter what it was made with ({', '.join(f'{key} {value}' for key, value in stated.items())})"
+        made = ", ".join(f"{key} {value}" for key, value in stated.items())
+        return f"give --adapter what it was made with ({made}), or --adapter.weights {self.path} and no options: the folder has them"
+
+
+def _check_written(path: Path, written: Any) -> None:
+    """Raise ``WeightsError`` for what ``mt-export`` cannot have written."""
+    whole = written if isinstance(written, dict) else {"mt_adapter": written}
+    odd = [key for key in ("mt_adapter", "options", "plan") if not isinstance(whole.get(key, {}), dict)]
+    base = whole.get("base") or {}
+    if not isinstance(base, dict) or not all(isinstance(each, str) for each in base.values()):
+        odd.append("base")
+    if odd:
+        raise WeightsError(
+            f"{path}: {odd[0]} in what mt-export wrote is {whole[odd[0]]!r}; it is damaged, export it again"
+        )
 
 
 def _unmatched(form: PeftForm, found: Mapping[str, Any]) -> Iterator[str]:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core.components import AdapterComponent
-from mt_core.errors import ComponentError, WeightsError
+from mt_core.errors import WeightsError
 from mt_core.plugins.host import PluginHost
 from mt_train.adapters.folder import CONFIG, AdapterFolder
 from mt_train.config.commandline import merge
+from mt_train.plugins.saved_adapter import slot_of
 
 if TYPE_CHECKING:
     from mt_core.adapters.base import Adapter
@@ -46,27 +46,3 @@ def adapter_in(
     adapter.plan, adapter.has_values = folder.written.get("plan", {}), True
     run = {"name": slot["name"], **options.model_dump(mode="json")}
     return adapter, lambda model: folder.for_model(adapter, model, run=run, stated=True)
-
-
-def slot_of(folder: AdapterFolder, host: PluginHost) -> dict[str, Any]:
-    """Name and options. Raises as ``with_adapter``."""
-    if name := folder.written.get("name"):
-        _require(folder, str(name), host)
-        return {"name": name, **folder.written.get("options", {})}
-    components = [each.component for each in host.offers("adapter") if isinstance(each.component, AdapterComponent)]
-    for component in components:
-        if (options := folder.options_of(component)) is not None:
-            return {"name": component.name, **options.model_dump(mode="json", exclude_unset=True)}
-    readers = ", ".join(component.name for component in components if component.peft_options is not None)
-    raise WeightsError(
-        f"{folder.path} holds an adapter {folder.method} of peft, which no installed adapter reads; those that read what peft"
-        f" writes are {readers or 'none'}"
-    )
-
-
-def _require(folder: AdapterFolder, name: str, host: PluginHost) -> None:
-    try:
-        host.get("adapter", name)
-    except ComponentError as error:
-        plugin, version = folder.written.get("plugin"), folder.written.get("version")
-        raise WeightsError(f"{folder.path} holds an adapter {name} of {plugin} {version}: {error}") from error

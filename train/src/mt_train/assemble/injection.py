@@ -11,8 +11,9 @@ from mt_core.adapters.base import Adapter, Probe
 from mt_core.errors import ComponentError, ConfigError, Fault, UsageError, WeightsError
 from mt_core.nn import TrainModel, sharing_of, tensor_generator
 from mt_train.adapters.folder import CONFIG, AdapterFolder
+from mt_train.assemble.base_files import first_adapter
 from mt_train.assemble.parts import Parts
-from mt_train.assemble.weights import adapter_folder, adapter_weights, is_stated
+from mt_train.assemble.weights import adapter_weights, is_stated
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.engine.build import TensorSource, fill_model, gather_parameters, is_partitioned, stored_layers
 from mt_train.engine.processes import Process
@@ -29,7 +30,7 @@ def inject(
     """
     adapter = parts.adapter()
     _gradients_last(parts, adapter)
-    folder = adapter_folder(parts.config.model.source.overlay)
+    folder = first_adapter(parts) if checkpoint is None else None
     if checkpoint is not None:
         adapter.plan = read_manifest(checkpoint).get("adapter", {})
     elif folder is not None:
@@ -37,7 +38,7 @@ def inject(
     elif probe is not None and type(adapter).prepare is not Adapter.prepare:
         adapter.prepare(model, probe())
     adapter.has_values = checkpoint is not None or folder is not None
-    if checkpoint is not None or folder is None:
+    if folder is None:
         adapter.inject(model)
     else:
         _inject_read(parts, model, adapter, folder)
@@ -76,7 +77,7 @@ def start(
     process: Process,
     checkpoint: Path | None = None,
 ) -> None:
-    """Give what the adapter has brought its values: those of the checkpoint or the overlay, else its first ones.
+    """Give what the adapter has brought its values: those of the checkpoint, or of what the run trains on from, else first ones.
 
     ``base`` are the names that the model had before it. Raises ``WeightsError`` where some values of a module are given and
     others not, ``ComponentError`` for a module that cannot begin.
@@ -100,7 +101,7 @@ def _initialise(model: nn.Module, own: set[str], source: TensorSource, seed: int
             continue
         if given := sorted(names[id(each)] for each in here if names[id(each)] in source):
             raise WeightsError(
-                f"the overlay has {', '.join(given)}, and not the rest of {name}; give all or none of it"
+                f"what the run trains on from has {', '.join(given)}, and not the rest of {name}; give all or none of it"
             )
         if not hasattr(module, "initialise"):
             raise ComponentError(

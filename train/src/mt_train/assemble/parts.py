@@ -22,6 +22,7 @@ from mt_core.plugins.host import Offer
 from mt_train.config.run import RunConfig, SlotRef
 from mt_train.plugins.composition import Part
 from mt_train.plugins.resolve import Resolved
+from mt_train.plugins.saved_adapter import SavedAdapter
 
 if TYPE_CHECKING:
     import torch
@@ -52,6 +53,8 @@ class Parts:
     weights_path: Path | None
     """Where ``model.weights`` are; ``None`` where weights are drawn from the seed."""
     weights_format: WeightsFormat | None
+    merged: tuple[SavedAdapter, ...]
+    """The adapters of ``model.adapters``, which are merged into the weights in this order."""
     stem: str
     """The name that a run's folder has by default: the model and its size."""
     dataset_parts: tuple[Part, ...] | None
@@ -68,6 +71,7 @@ class Parts:
             chosen=resolved.chosen,
             weights_path=resolved.weights_path,
             weights_format=resolved.weights_format,
+            merged=resolved.merged,
             stem=resolved.stem,
             dataset_parts=resolved.parts.get("dataset"),
             _build=resolved.build,

@@ -29,10 +29,10 @@ from mt_core.files import cache_root
 from mt_core.model_protocols import HasReference, Objective
 from mt_core.nn import Batch
 from mt_core.tracking.logs import notice
+from mt_train.assemble.base_files import first_paths
 from mt_train.assemble.data import RunData, make_held_out
 from mt_train.assemble.identity import MEMORY, file_hash, package_of, refuse_other_data
 from mt_train.assemble.parts import Parts
-from mt_train.assemble.weights import start_paths
 from mt_train.checkpoint.files import replace_bytes
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.data.cache_pruning import REFERENCES
@@ -226,7 +226,7 @@ def cache_file(parts: Parts, splits: Mapping[str, EncodedSamples], plan: Plan) -
     told = {
         "rows": {split: samples.fingerprint() for split, samples in splits.items()},
         "model": config.model.as_raw(),
-        "weights": [file_hash(path, folder / MEMORY) for path in start_paths(parts)],
+        "weights": [file_hash(path, folder / MEMORY) for path in first_paths(parts)],
         "seed": config.train.seed,
         "numbers": [plan.device, plan.dtype, config.train.attention, config.train.tf32],
         "slots": [slot.as_raw() for slot in (config.objective, config.adapter, config.quantizer)],

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from mt_train.assemble.parts import Parts
 from mt_train.config.run import RunConfig
 from mt_train.config.sections import DataConfig
 from mt_train.data.row_statistics import RowStatistics
+from mt_train.data.sample_text import names_of
 from mt_train.engine.build import stored_layers
 from mt_train.engine.engine import Engine
 from mt_train.engine.group_sizes import GroupSize
@@ -126,10 +128,23 @@ def model_title(parts: Parts) -> str:
 
 
 def example(data: RunData) -> str:
-    """The first sample as text, the trained part between « and »."""
+    """The first sample as text, the trained part between « and ». Of several documents each has a line, and their prompt one before."""
     sample = data.train[0]
     batch = data.objective.collate([[sample]], length=max(2, len(sample.ids)))
-    return render(batch, data.tokenizer)
+    if not sample.documents:
+        return render(batch, data.tokenizer)
+    ids, trained = _row(batch)
+    ends = list(accumulate(sample.documents))
+    documents = [
+        (ids[end - length : end], trained[end - length : end])
+        for end, length in zip(ends, sample.documents, strict=True)
+    ]
+    prompts = [ids[: trained.index(True) if True in trained else 0] for ids, trained in documents]
+    shared = len(prompts[0]) if all(each == prompts[0] for each in prompts) else 0
+    before = [f"prompt: {_marked(prompts[0], [False] * shared, data.tokenizer)}"] if shared else []
+    answers = (_marked(ids[shared:], trained[shared:], data.tokenizer) for ids, trained in documents)
+    names = names_of(data.objective, sample)
+    return "\n".join([*before, *(f"{name}: {text}" for name, text in zip(names, answers, strict=True))])
 
 
 def render(batch: Batch, tokenizer: Tokenizer) -> str:
@@ -137,9 +152,16 @@ def render(batch: Batch, tokenizer: Tokenizer) -> str:
 
     A tokenizer with a ``show`` of its own spells out special tokens, which would hide a wrong template otherwise.
     """
+    return _marked(*_row(batch), tokenizer)
+
+
+def _row(batch: Batch) -> tuple[list[int], list[bool]]:
+    """Ids of the first row, and which of them are predicted."""
+    return batch.input_ids[0].tolist(), [False, *(batch.labels[0] != -100).tolist()[:-1]]
+
+
+def _marked(ids: Sequence[int], trained: Sequence[bool], tokenizer: Tokenizer) -> str:
     decode: Callable[[Sequence[int]], str] = getattr(tokenizer, "show", tokenizer.decode)
-    ids = batch.input_ids[0].tolist()
-    trained = [False, *(batch.labels[0] != -100).tolist()[:-1]]
     text, start = "", 0
     while start < len(ids) and len(text) < EXAMPLE_CHARACTERS:
         end = start

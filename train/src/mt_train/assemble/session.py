@@ -14,6 +14,7 @@ from mt_core.config.secrets import redact_values
 from mt_core.events import Control
 from mt_core.protocols import StepRecord
 from mt_core.tracking.logs import notice
+from mt_train.assemble.base_files import base_files, describe_adapters
 from mt_train.assemble.callbacks import CallbackContext, Callbacks, Events
 from mt_train.assemble.data import RunData, make_held_out, make_loader
 from mt_train.assemble.description import Description
@@ -34,7 +35,6 @@ from mt_train.assemble.saving import Saver
 from mt_train.assemble.stopping import Stopper
 from mt_train.assemble.subjects import live_subject
 from mt_train.assemble.summary import show_summary
-from mt_train.assemble.weights import base_files
 from mt_train.checkpoint.folder import COMPLETED
 from mt_train.checkpoint.manifest import MANIFEST
 from mt_train.data.loader import Window
@@ -90,7 +90,8 @@ class Session:
     @cached_property
     def lock(self) -> dict[str, Any]:
         """The content of ``plugins.lock.json``."""
-        return locked(self.parts.offers.values())
+        merged = (each.offer for each in self.parts.merged)
+        return locked([*self.parts.offers.values(), *merged])
 
     @cached_property
     def base(self) -> dict[str, str]:
@@ -116,6 +117,7 @@ class Session:
         )
         if self.process.is_main:
             about = about_run(self.parts, self.engine, self.data, self.total_steps)
+            about |= {"adapters": describe_adapters(self.parts, resumed=checkpoint is not None)}
             about |= {"from_step": progress.step, "found": self.found}
             files = {} if self.output is None else record_files(self.parts, self.output)
             self.description.write(self.raw, self.lock, redact_values(about) | files)

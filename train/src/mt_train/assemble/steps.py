@@ -16,6 +16,7 @@ import torch
 from mt_core import __version__
 from mt_core.tracking.logs import for_the_file, notice
 from mt_train.assemble.agreement import refuse_folders_apart, refuse_other_rows, refuse_other_start, verify_together
+from mt_train.assemble.base_files import first_adapter
 from mt_train.assemble.batch_size import found_sizes, with_batch_size
 from mt_train.assemble.data import build_data
 from mt_train.assemble.matmul import matmul_precision
@@ -47,6 +48,9 @@ def take_steps(
 ) -> Outcome:
     """Train, and return what came of it. What has to be put back when the run is over is on ``stack``."""
     config = parts.config
+    # Adapter: what a new run trains on from is looked at before anything that takes long.
+    if checkpoint is None:
+        first_adapter(parts)
     # Rows: each process by itself, since encoding forks, and may take longer than processes wait for each other.
     data = build_data(parts)
     refuse_stream(parts, data)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ from mt_core.errors import CheckpointError, WeightsError, shown
 from mt_core.nn import TrainModel
 from mt_core.nn.objective import OBJECTIVE
 from mt_train.adapters.folder import AdapterFolder
+from mt_train.assemble.base_files import adapter_folder, base_files, check_base_of, first_adapter, without_gone
+from mt_train.assemble.merging import Placed, merged_weights, other_weights
 from mt_train.assemble.parts import Parts
-from mt_train.checkpoint.files import sha256
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.tensors import open_model, open_overlay
 from mt_train.config.run import ModelRef
@@ -24,10 +24,9 @@ from mt_train.engine.build import TensorSource, is_of_objective
 from mt_train.engine.meta import on_meta
 from mt_train.engine.new_rows import NewRows
 from mt_train.engine.snapshot import read_callback_tensors
+from mt_train.plugins.saved_adapter import SavedAdapter
 
 Say = Callable[[str], None]
-
-_WEIGHTS = (".safetensors", ".bin", ".pth", ".pt", ".index.json")
 
 
 def weights_of(
@@ -40,7 +39,8 @@ def weights_of(
     Raises ``CheckpointError`` for a checkpoint of another model, or one without the frozen weights that it was trained on.
     """
     if checkpoint is None:
-        return pretrained(parts, parts.config.model, names, say, adapted=adapted)
+        found = pretrained(parts, parts.config.model, names, say, adapted=adapted)
+        return {**found, **_base_part(parts, names, found, say)}
     saved = open_model(checkpoint / "model")
     base = read_manifest(checkpoint).get("base")
     own = names if not adapted else list(saved)  # what is left over is looked at once the adapter is there
@@ -49,7 +49,7 @@ def weights_of(
         return saved
     _check_base(base, base_files(parts))
     return {
-        **pretrained(parts, _without_gone(parts.config.model), names, lambda text: None, adapted=adapted),
+        **pretrained(parts, without_gone(parts.config.model), names, lambda text: None, adapted=adapted),
         **saved,
     }
 
@@ -57,15 +57,15 @@ def weights_of(
 def adapter_weights(
     parts: Parts, model: TrainModel, adapter: Adapter, base: list[str], own: list[str], checkpoint: Path | None
 ) -> TensorSource:
-    """Return the values that a checkpoint, or the overlay, has of parameters that the adapter has brought (``own``).
+    """Return the values that a checkpoint, or what the run trains on from, has of parameters that the adapter has brought (``own``).
 
-    Raises ``CheckpointError`` for a checkpoint that lacks some or has others, ``WeightsError`` for such an overlay.
+    Raises ``CheckpointError`` for a checkpoint that lacks some or has others, ``WeightsError`` for such a folder.
     """
     found: TensorSource
-    folder = adapter_folder(parts.config.model.source.overlay)
-    if checkpoint is None and folder is not None:
+    folder = first_adapter(parts) if checkpoint is None else None
+    if folder is not None:
         check_base_of(folder, parts)
-        run = parts.config.adapter.as_raw()
+        run = parts.config.adapter.method()
         found = folder.for_model(adapter, model, run=run, stated=is_stated(folder, parts))
         _check_overlay(str(folder.path), found, [*base, *own])
     elif checkpoint is None:
@@ -76,15 +76,25 @@ def adapter_weights(
     return {name: found[name] for name in own if name in found}
 
 
-def adapter_folder(overlay: str | None) -> AdapterFolder | None:
-    """Return the adapter of ``model.overlay``, where that is a folder that peft or ``mt-export`` wrote."""
-    return None if overlay is None else AdapterFolder.at(Path(expanduser(overlay)))
+def _base_part(parts: Parts, names: list[str], source: TensorSource, say: Say) -> TensorSource:
+    """Return the weights of the model itself that ``adapter.weights`` holds: those that its adapter has rewritten, or trained too."""
+    if parts.config.adapter.source.weights is None:
+        return {}
+    folder = first_adapter(parts)
+    assert folder is not None, "its folder has been opened"
+    saved = SavedAdapter(folder, parts.offers["adapter"], parts.config.adapter.options)
+    placed = Placed.of(saved, parts, is_stated=is_stated(folder, parts))
+    if placed.differs_from(source, parts.config.train.seed):
+        raise other_weights(saved)
+    say(f"adapter {folder.path} ({saved.component.name}): training goes on from its values")
+    known = placed.base_names & set(names)
+    return {name: load for name, load in placed.tensors.items() if name in known}
 
 
 def is_stated(folder: AdapterFolder, parts: Parts) -> bool:
     """Return whether the run's adapter is what the folder says, so that nobody has to have typed its options."""
     slot = parts.config.adapter
-    return folder.states(parts.adapter_component, slot.options, slot.as_raw())
+    return folder.states(parts.adapter_component, slot.options, slot.method())
 
 
 def averaged_of(checkpoint: Path | None, name: str) -> TensorSource:
@@ -99,42 +109,6 @@ def averaged_of(checkpoint: Path | None, name: str) -> TensorSource:
     return kept[name]
 
 
-def base_files(parts: Parts) -> dict[str, str]:
-    """SHA-256 of the files that ``model.weights`` and ``model.overlay`` name: what frozen weights were read from.
-
-    An adapter is not one of them, since its values are in every checkpoint.
-    """
-    return {path.name: sha256(path) for path in base_paths(parts)}
-
-
-def base_paths(parts: Parts) -> list[Path]:
-    """Return the files that ``base_files`` hashes."""
-    is_adapter = adapter_folder(parts.config.model.source.overlay) is not None
-    overlay = None if is_adapter else _without_gone(parts.config.model).source.overlay
-    found = [parts.weights_path] if parts.weights_path is not None else []
-    return [path for place in (*found, overlay) if place is not None for path in _files(Path(expanduser(place)))]
-
-
-def start_paths(parts: Parts) -> list[Path]:
-    """Return the files that the weights of step 0 were read from: those of the base, and an adapter that is trained further."""
-    overlay = parts.config.model.source.overlay
-    if overlay is None or adapter_folder(overlay) is None:
-        return base_paths(parts)
-    return [*base_paths(parts), *_files(Path(expanduser(overlay)))]
-
-
-def _without_gone(model: ModelRef) -> ModelRef:
-    """Return the model without an overlay that is gone: an adapter's is in the checkpoint, and another one's hash is missed."""
-    overlay = model.source.overlay
-    if overlay is None or Path(expanduser(overlay)).exists():
-        return model
-    return model.model_copy(update={"source": model.source.model_copy(update={"overlay": None})})
-
-
-def _files(place: Path) -> list[Path]:
-    return sorted(path for path in place.iterdir() if path.name.endswith(_WEIGHTS)) if place.is_dir() else [place]
-
-
 def _check_base(before: Mapping[str, str], now: Mapping[str, str]) -> None:
     """Raise ``CheckpointError`` unless the weights under trained ones are those that they were trained on."""
     if changed := sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name)):
@@ -144,18 +118,10 @@ def _check_base(before: Mapping[str, str], now: Mapping[str, str]) -> None:
         )
 
 
-def check_base_of(folder: AdapterFolder, parts: Parts) -> None:
-    """Raise ``WeightsError`` for an adapter of other weights. Names of files do not matter; peft writes no hashes."""
-    before = folder.written.get("base")
-    if before and set(before.values()) != set(base_files(parts).values()):
-        raise WeightsError(
-            f"{folder.path} was trained on other weights than {parts.weights_path or 'those drawn from the seed'}: the"
-            f" files have other hashes. Give --model.weights {folder.config.get('base_model_name_or_path')}, which it names"
-        )
-
-
 def pretrained(parts: Parts, model: ModelRef, names: list[str], say: Say, *, adapted: bool = False) -> TensorSource:
     """Return the values that ``model.weights`` and ``model.overlay`` hold for these parameters; the overlay wins.
+
+    ``model.adapters`` are merged into them, but for an overlay that is the run's own adapter, which stands over all.
 
     Raises ``WeightsError`` with every name that is missing or left over and not allowed by a pattern.
     """
@@ -168,11 +134,13 @@ def pretrained(parts: Parts, model: ModelRef, names: list[str], say: Say, *, ada
         wanted = [name for name in names if name in found or not (is_of_objective(name) or name in spared)]
         source = check_names(found, wanted, model.source.allow_missing, model.source.allow_unexpected, say)
         source = _with_new_rows(parts, model, source, say)
+    known, overlay = set(names), _overlay(model.source.overlay, None if adapted else names)
     if model.source.overlay is not None:
-        overlay = _overlay(model.source.overlay, None if adapted else names)
         say(f"overlay {model.source.overlay}: {len(overlay)} tensors replace or complete the weights")
-        source |= {name: load for name, load in overlay.items() if name in names}
-    return source
+    over = {name: load for name, load in overlay.items() if name in known}
+    if adapter_folder(model.source.overlay) is not None:
+        return {**merged_weights(parts, source, known, say), **over}
+    return merged_weights(parts, source | over, known, say)
 
 
 def _with_objective(found: TensorSource, names: list[str]) -> TensorSource:

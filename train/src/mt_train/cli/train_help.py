@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from mt_core.components import ModelFamily
+from mt_core.components import AdapterComponent, ModelFamily
 from mt_core.config.base import MtConfig, nested_config
 from mt_core.kinds import Kind
 from mt_core.plugins.host import PluginHost
 from mt_train.config.commandline import merge
-from mt_train.config.run import SECTIONS, ModelOptions
+from mt_train.config.run import SECTIONS, AdapterOptions, ModelOptions
 
 HEAD = """usage: mt-train --model NAME [--config FILE] [--key value …]
 
@@ -74,6 +74,8 @@ def _slot(host: PluginHost, kind: Kind, name: str | None) -> str:
     if isinstance(offer.component, ModelFamily):
         sizes = f"  sizes: {', '.join(offer.component.variants)} (default {offer.component.default_variant})"
         text = "\n".join([text, sizes, *options(slot, ModelOptions)])
+    if isinstance(offer.component, AdapterComponent):
+        text = "\n".join([text, *options(slot, AdapterOptions)])
     return text
 
 

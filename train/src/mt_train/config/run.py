@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, SerializeAsAny, ValidationError
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError
 
 from mt_core.config.base import ModelConfig, MtConfig, Patterns
 from mt_core.config.faults import faults_of
@@ -30,6 +30,16 @@ SECTIONS: dict[str, type[MtConfig]] = {
 }
 
 
+def _folders(value: Any) -> Any:
+    """``A,B``, as a command line has it, is two folders."""
+    if isinstance(value, str):
+        return tuple(folder for part in value.split(",") if (folder := part.strip()))
+    return () if value is None else value
+
+
+Folders = Annotated[tuple[str, ...], BeforeValidator(_folders)]
+
+
 class SlotRef(MtConfig):
     """A chosen component and its validated options."""
 
@@ -49,6 +59,11 @@ class ModelOptions(MtConfig):
         None, description="folder, file or Hub name (org/name@revision) of weights; the shape comes from its config"
     )
     overlay: str | None = Field(None, description="safetensors file or folder of a trained part, put on top; it wins")
+    adapters: Folders = Field(
+        (),
+        description="folders of adapters (peft's, exported ones, runs, checkpoints), A,B or a list, that are merged into the weights"
+        " in this order while they are read, under the run's own adapter",
+    )
     allow_missing: Patterns = Field((), description="patterns (* and ?) of parameters that weights may lack")
     allow_unexpected: Patterns = Field((), description="patterns (* and ?) of left-over weights to ignore")
 
@@ -64,6 +79,29 @@ class ModelRef(SlotRef):
         return {"name": self.name, **core, **self.options.model_dump(mode="json")}
 
 
+class AdapterOptions(MtConfig):
+    """The keys of the adapter slot that belong to the trainer."""
+
+    weights: str | None = Field(
+        None,
+        description="folder of an adapter (peft's, an exported one, a run, a checkpoint) whose values the run's begins with; its"
+        " method and options are the default",
+    )
+
+
+class AdapterRef(SlotRef):
+    """The adapter: its method and options, and where its first values come from."""
+
+    source: AdapterOptions = AdapterOptions()
+
+    def as_raw(self) -> dict[str, Any]:
+        return {**self.method(), **self.source.model_dump(mode="json", exclude_none=True)}
+
+    def method(self) -> dict[str, Any]:
+        """Return the name and the options, as folders of adapters have them."""
+        return super().as_raw()
+
+
 class RunConfig(MtConfig):
     """Everything that defines a run. ``output`` and ``resume`` say where it goes and are never part of ``run.yaml``."""
 
@@ -72,7 +110,7 @@ class RunConfig(MtConfig):
     dataset: SlotRef
     objective: SlotRef
     quantizer: SlotRef
-    adapter: SlotRef
+    adapter: AdapterRef
     optimizer: SlotRef
     schedule: SlotRef
     task_print: SlotRef

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +47,43 @@ def measure(samples: EncodedSamples, lengths: Lengths, *, begins: bool = True, e
     report.lengths = _count(2 ** np.ceil(np.log2(counts)).astype(np.int64))
     first, last = _whole_rows(samples, begins=begins, ends=ends)
     report.hashes = _row_hashes(sample_hashes(ids, trained, bounds), first)
-    _count_begins(report, ids, bounds, first, samples.row_ids, lengths)
-    _count_stops(report, ids, trained, bounds, last, samples.row_ids, lengths)
+    documents = _documents(samples)
+    _count_begins(report, ids, documents, first, samples.row_ids, lengths)
+    _count_stops(report, ids, trained, documents, last, samples.row_ids, lengths)
+    if "documents" in samples.names:
+        _count_answers(report, trained, documents)
+
+
+class _Documents(NamedTuple):
+    """Where each document begins, with the end of the last, and the number of the first one of each sample."""
+
+    bounds: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+
+
+def _documents(samples: EncodedSamples) -> _Documents:
+    """Samples are their only document where they have no others."""
+    if "documents" not in samples.names:
+        return _Documents(samples.column("ends"), np.arange(len(samples)))
+    return _Documents(np.append(0, samples.column("documents").cumsum()), samples.column("document_ends")[:-1])
+
+
+def _count_answers(report: RowStatistics, trained: NDArray[np.bool_], documents: _Documents) -> None:
+    """Lengths of the documents of samples: prompts, and trained tokens of each by its place in its sample."""
+    bounds, firsts = documents
+    answers = np.add.reduceat(trained, bounds[:-1], dtype=np.int64)
+    places = np.arange(len(answers)) - np.repeat(firsts, np.diff(np.append(firsts, len(answers))))
+    for place in range(int(places.max()) + 1):
+        of_place = answers[places == place]
+        report.answers_total[place] = int(of_place.sum())
+        report.answers_longest[place] = int(of_place.max())
+    on = np.append(np.flatnonzero(trained), len(trained))
+    starts = bounds[:-1][firsts]
+    prompts = on[np.searchsorted(on, starts)] - starts
+    report.prompts_total, report.prompts_longest = int(prompts.sum()), int(prompts.max())
+    others = np.where(places > 0, answers, -1)
+    longest = answers[firsts] > np.maximum.reduceat(others, firsts)
+    report.first_is_longest = int((longest & (np.diff(np.append(firsts, len(answers))) > 1)).sum())
 
 
 def _whole_rows(samples: EncodedSamples, *, begins: bool, ends: bool) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -88,23 +124,26 @@ def _count(values: NDArray[np.int64]) -> Counter[int]:
 def _count_begins(
     report: RowStatistics,
     ids: NDArray[np.int32],
-    bounds: NDArray[np.int64],
+    documents: _Documents,
     first: NDArray[np.bool_],
     row_ids: Sequence[str],
     lengths: Lengths,
 ) -> None:
-    """Return whether samples begin with the begin token, where the tokenizer puts one, and which have two in a row.
+    """Count samples that begin with the begin token, where the tokenizer puts one, and those that have two in a row.
 
-    Others may open a turn, or the second half of a pair. One that is a stop token as well is looked for at the start only.
+    Others may open a turn. One that is a stop token as well is looked for at the start only.
     """
     if lengths.bos_id is None or not lengths.begins or not first.any():
         return
+    bounds, firsts = documents
     found = ids == lengths.bos_id
     counts = found[bounds[:-1]].astype(np.int64)
     if lengths.bos_id not in lengths.stop_ids:
         seconds = np.flatnonzero(found[1:] & found[:-1]) + 1
         seconds = seconds[~np.isin(seconds, bounds)]
         counts[np.searchsorted(bounds, seconds, side="right") - 1] = 2
+    fewest, most = (of.reduceat(counts, firsts) for of in (np.minimum, np.maximum))
+    counts = np.where(fewest == 0, fewest, most)
     report.begin_tokens = _count(counts[first])
     _note(report, kinds.NO_BEGIN, np.flatnonzero(first & (counts == 0)), row_ids)
     _note(report, kinds.TWO_BEGINS, np.flatnonzero(first & (counts > 1)), row_ids)
@@ -114,19 +153,20 @@ def _count_stops(
     report: RowStatistics,
     ids: NDArray[np.int32],
     trained: NDArray[np.bool_],
-    bounds: NDArray[np.int64],
+    documents: _Documents,
     last: NDArray[np.bool_],
     row_ids: Sequence[str],
     lengths: Lengths,
 ) -> None:
-    """Rows whose last trained token is no stop token; not asked where the tokenizer has none."""
+    """Rows where the last trained token of a document is no stop token; not asked where the tokenizer has none."""
     if not lengths.stop_ids:
         return
+    bounds, firsts = documents
     ends = bounds[1:] - 1
     if not trained[ends].all():
         on = np.flatnonzero(trained)
-        ends = on[np.searchsorted(on, bounds[1:], side="left") - 1]  # every sample has a trained token
-    missing = last & ~np.isin(ids[ends], list(lengths.stop_ids))
+        ends = on[np.searchsorted(on, bounds[1:], side="left") - 1]  # every document has a trained token
+    missing = last & np.logical_or.reduceat(~np.isin(ids[ends], list(lengths.stop_ids)), firsts)
     report.rows_without_stop = int(missing.sum())
     _note(report, kinds.NO_STOP, np.flatnonzero(missing), row_ids)
 

@@ -41,9 +41,18 @@ class RowStatistics:
     lengths: Counter[int] = field(default_factory=Counter)
     """Samples of at most so many tokens, and more than half as many: powers of two."""
     longest: int = 0
+    answers_total: Counter[int] = field(default_factory=Counter)
+    """Of samples of several documents: trained tokens of the first one of each, of the second one, and so on, by its number from 0."""
+    answers_longest: Counter[int] = field(default_factory=Counter)
+    """The most in one sample, of the same."""
+    prompts_total: int = 0
+    """Of such samples: tokens before the first trained one, of their first documents."""
+    prompts_longest: int = 0
+    first_is_longest: int = 0
+    """Of such samples: those whose first document has more trained tokens than any other."""
     begin_tokens: Counter[int] = field(default_factory=Counter)
     """Samples that begin with none or one, and those that have two in a row; empty where the tokenizer puts none. Second and
-    further pieces do not count."""
+    further pieces do not count. Of several documents each is to begin with one."""
     rows_without_stop: int = 0
     highest_id: int = -1
     rows_spelling: int = 0
@@ -104,6 +113,7 @@ class RowStatistics:
                 setattr(whole, name, getattr(whole, name) + getattr(report, name))
             for name in _LARGEST:
                 setattr(whole, name, max(getattr(whole, name), getattr(report, name)))
+            whole.answers_longest |= report.answers_longest
             for kind, row_ids in report.places.items():
                 whole.note(kind, *row_ids)
             hashes.append(report.hashes)
@@ -126,7 +136,7 @@ class RowStatistics:
         """Build from what ``as_dict`` gave, also out of JSON."""
         report = cls(**stored)
         report.rows_dropped = Counter(report.rows_dropped)
-        for name in ("lengths", "begin_tokens"):
+        for name in ("lengths", "begin_tokens", "answers_total", "answers_longest"):
             setattr(report, name, Counter({int(key): count for key, count in stored.get(name, {}).items()}))
         return report
 
@@ -145,7 +155,7 @@ class RowStatistics:
         return f"{rows}{cut}{dropped}, {self.tokens_total:,} tokens, {100 * self.trained_share:.1f}% trained on"
 
 
-_LARGEST = ("longest", "highest_id", "is_prefix")
+_LARGEST = ("longest", "highest_id", "prompts_longest", "is_prefix")
 _NOT_STORED = ("hashes", "known")
-_APART = (*_LARGEST, *_NOT_STORED, "filled", "places")
+_APART = (*_LARGEST, *_NOT_STORED, "answers_longest", "filled", "places")
 _ADDED = tuple(each.name for each in fields(RowStatistics) if each.name not in _APART)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
-from typing import Any
+from itertools import accumulate, groupby
+from typing import Any, Protocol, runtime_checkable
 
 from mt_core.protocols import Tokenizer
 from mt_core.rows import Sample
@@ -22,21 +22,57 @@ _VISIBLE |= {code: f"<U+{code:04X}>" for code in (*range(0x80, 0xA0), *range(0x2
 
 @dataclass(frozen=True)
 class Part:
-    """A stretch of a sample, whether a loss is taken on it, and whether it is special tokens: text may look like them."""
+    """A stretch of a sample, whether a loss is taken on it, and whether it is special tokens: text may look like them.
+
+    ``document`` says which of several documents of the sample it is a part of.
+    """
 
     text: str
     trained: bool
     special: bool = False
+    document: str = ""
 
 
-def examples(samples: EncodedSamples, tokenizer: Tokenizer, count: int) -> Iterator[dict[str, Any]]:
+@runtime_checkable
+class NamesDocuments(Protocol):
+    """An objective whose samples have several documents, with a name for each, such as ``chosen`` and ``rejected``."""
+
+    document_names: Sequence[str]
+
+
+def names_of(objective: object, sample: Sample) -> Sequence[str]:
+    """Return the names of a sample's documents; numbers where the objective has none for them."""
+    names = objective.document_names if isinstance(objective, NamesDocuments) else ()
+    count = len(sample.documents)
+    return names if len(names) == count else [f"document {number}" for number in range(1, count + 1)]
+
+
+def examples(
+    samples: EncodedSamples, tokenizer: Tokenizer, count: int, objective: object = None
+) -> Iterator[dict[str, Any]]:
     """``count`` samples from all over the split, in order, as plain data."""
     count = min(count, len(samples))
     for number in (place * len(samples) // count for place in range(count)):
         sample = samples[number]
-        parts = [asdict(part) for part in excerpt(parts_of(sample, tokenizer))]
-        tokens = {"tokens": len(sample.ids), "tokens_trained": int(sum(map(bool, sample.trained[1:])))}
+        documents = _documents(sample, names_of(objective, sample))
+        parts = [
+            asdict(replace(part, document=name))
+            for name, document in documents
+            for part in excerpt(parts_of(document, tokenizer))
+        ]
+        trained = sum(sum(map(bool, document.trained[1:])) for _, document in documents)
+        tokens = {"tokens": len(sample.ids), "tokens_trained": int(trained)}
         yield {"row_id": sample.row_id, **tokens, "parts": parts}
+
+
+def _documents(sample: Sample, names: Sequence[str]) -> list[tuple[str, Sample]]:
+    """Each document as a sample, with its name; the sample itself where it is one document."""
+    if not sample.documents:
+        return [("", sample)]
+    ends = list(accumulate(sample.documents))
+    places = [slice(end - length, end) for end, length in zip(ends, sample.documents, strict=True)]
+    parts = [Sample(sample.ids[each], sample.trained[each], sample.row_id) for each in places]
+    return list(zip(names, parts, strict=True))
 
 
 def parts_of(sample: Sample, tokenizer: Tokenizer) -> Iterator[Part]:

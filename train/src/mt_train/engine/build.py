@@ -84,7 +84,7 @@ def fill_model(
     for name, layer in stored_layers(model):
         if only is None or f"{name}.weight" in only:
             shape = torch.Size((layer.out_features, layer.in_features))
-            layer.original = partial(_value, model, f"{name}.weight", shape, source, seed)
+            layer.original = partial(value_of, model, f"{name}.weight", shape, source, seed)
             value = layer.original()
             if value.shape == shape:
                 layer.put_dense_weight(value)
@@ -95,7 +95,7 @@ def fill_model(
             continue
         with gather_parameters([parameter], write=True):
             if process.is_main or not is_partitioned(parameter):
-                value = _value(model, name, parameter.shape, source, seed)
+                value = value_of(model, name, parameter.shape, source, seed)
                 if value.shape == parameter.shape:
                     with torch.no_grad():
                         parameter.copy_(value)
@@ -109,7 +109,8 @@ def _misfit(name: str, found: torch.Size, wanted: torch.Size) -> str:
     return f"{name} is {tuple(found)} in the weights and {tuple(wanted)} in the model"
 
 
-def _value(model: TrainModel, name: str, shape: torch.Size, source: TensorSource, seed: int) -> Tensor:
+def value_of(model: TrainModel, name: str, shape: torch.Size, source: TensorSource, seed: int) -> Tensor:
+    """Load the first value of a parameter, or draw it from (seed, name)."""
     if name in source:
         return source[name]()
     value = torch.empty(shape, dtype=torch.float32)

@@ -14,7 +14,7 @@ from mt_train.assemble.data import RunData
 from mt_train.assemble.parts import Parts
 from mt_train.config.run import RunConfig
 from mt_train.data.row_statistics import RowStatistics
-from mt_train.data.sample_text import examples
+from mt_train.data.sample_text import examples, names_of
 from mt_train.plugins.resolve import Resolved, resolve
 
 SCHEMA = 1
@@ -60,7 +60,8 @@ def describe_rows(config: RunConfig, data: RunData, *, count: int) -> dict[str, 
         "pad_multiple": config.data.pad_multiple,
         "sequence_len": config.train.sequence_len,
         "warnings": data.findings,
+        "document_names": list(names_of(data.objective, data.train[0])) if len(data.train) else [],
         **{key: value for key, value in whole.as_dict().items() if key != "filled"},
         "splits": {name: report.as_dict() for name, report in reports.items()},
-        "examples": list(examples(data.train, data.tokenizer, count)),
+        "examples": list(examples(data.train, data.tokenizer, count, data.objective)),
     }

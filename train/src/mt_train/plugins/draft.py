@@ -15,6 +15,7 @@ from mt_core.config.faults import faults_of
 from mt_core.errors import Fault
 from mt_core.plugins.host import Offer, PluginHost
 from mt_train.plugins.composition import Part, Uses
+from mt_train.plugins.saved_adapter import SavedAdapter
 
 Origins = dict[str, str]
 """Dotted key → where its value came from."""
@@ -34,6 +35,8 @@ class Draft:
     uses: dict[str, Uses] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     """Keys of kinds that a chosen component takes of the run."""
+    merged: list[SavedAdapter] = field(default_factory=list)
+    """The adapters of ``model.adapters``."""
     weights_path: Path | None = None
     weights_format: WeightsFormat | None = None
 

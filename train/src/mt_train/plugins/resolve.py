@@ -25,10 +25,12 @@ from mt_train.config.run import SECTIONS, RunConfig, SlotRef
 from mt_train.config.secrets import secret_keys
 from mt_train.config.sections import LEVEL_VARIABLE, Level
 from mt_train.kinds import KEYS
+from mt_train.plugins.adapter_slot import fill_adapter, find_merged, take_saved_options
 from mt_train.plugins.composition import Part, Uses, with_parts
 from mt_train.plugins.draft import Draft, Origins
 from mt_train.plugins.model_slot import fill_model, fit_vocabulary, locate_weights, tokenizer_beside_weights
 from mt_train.plugins.parts import parts_of, uses_of
+from mt_train.plugins.saved_adapter import SavedAdapter
 
 __all__ = ["Origins", "Resolved", "resolve"]
 
@@ -46,6 +48,8 @@ class Resolved:
     uses: Mapping[str, Uses] = field(default_factory=dict)
     chosen: Mapping[str, SlotRef] = field(default_factory=dict)
     """Each component that the run names, by its place among the offers: ``KIND``, or ``KIND:NAME`` where there may be several."""
+    merged: tuple[SavedAdapter, ...] = ()
+    """The adapters of ``model.adapters``, in order."""
 
     def build(self, kind: str, *arguments: Any, **keywords: Any) -> Any:
         """Return what the chosen component of a kind builds, its parts first."""
@@ -68,9 +72,12 @@ def resolve(raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = 
     _refuse_secrets(draft)
     _unknown_keys(draft)
     locate_weights(draft)
+    take_saved_options(draft)
     _pick_components(draft)
     _apply_run_defaults(draft)
     fill_model(draft)
+    fill_adapter(draft)
+    find_merged(draft)
     _fill_slots(draft)
     fit_vocabulary(draft)
     for kind in host.kinds.values():
@@ -94,6 +101,7 @@ def resolve(raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = 
         draft.parts,
         draft.uses,
         {"model": config.model, **chosen},
+        tuple(draft.merged),
     )
 
 
@@ -184,10 +192,14 @@ def _apply_run_defaults(draft: Draft) -> None:
             draft.origins[dotted] = source
 
 
+_FILLED = ("model", "adapter")
+"""Kinds whose slots have keys of the trainer's own, and are filled by themselves."""
+
+
 def _fill_slots(draft: Draft) -> None:
     for kind in draft.host.kinds.values():
         slot, offer = kind.key, draft.offers.get(kind.name)
-        if kind.slot != "one" or kind.name == "model" or offer is None:
+        if kind.slot != "one" or kind.name in _FILLED or offer is None:
             continue
         given = {key: value for key, value in draft.raw.get(slot, {}).items() if key != "name"}
         options = draft.validated(offer.component.config, given, slot)

@@ -17,6 +17,7 @@ from mt_core.nn import Batch, LossSums, TokenObjective, token_logprobs
 from ..modifications import answer_weights, weaken_tails, weigh
 from ..pairs import Pairs
 from .rows import encode_pair
+from .shapes import SIDES
 from .squares import log_squares
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class PreferenceObjective(TokenObjective):
     """Rows with ``chosen`` and ``rejected``. The loss is a mean over the pairs of the step, whatever divides it."""
 
     loss_unit = "per pair"
+    document_names = SIDES
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from mt_core.nn import Batch, LossSums, TokenObjective, objective_modules
 
 from ..rewards import bradley_terry, centring, scaled_bradley_terry, squared_error
 from .rows import encode_pair, encode_scored
+from .shapes import SIDES
 
 if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
@@ -69,6 +70,7 @@ class PairwiseReward(RewardObjective):
     """Bradley-Terry over pairs, perhaps with a margin that rows give."""
 
     loss_unit = "per pair"
+    document_names = SIDES
 
     def encode(self, row: Row) -> Sample | Rejected:
         """See ``encode_pair``. Raises ``DataError`` for a ``margin`` that is no number."""

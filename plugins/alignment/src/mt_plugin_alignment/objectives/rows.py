@@ -3,46 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mt_core import DataError, Rejected, Row, Sample, conversation, preference
 
+from .shapes import EQUAL, SIDES, is_empty, read_preference
+
 if TYPE_CHECKING:
     from mt_core import Encoded, Message, Template
 
-EQUAL = "'chosen' and 'rejected' are the same"
-SIDES = ("chosen", "rejected")
+SYSTEM = "data.system"
+"""Key of a system message that the template puts into every conversation, and that no turn of a row speaks for."""
 
 
 def encode_pair(row: Row, template: Template, *, places: bool = False) -> Sample | Rejected:
-    """The two sides of a row as one sample; only the tokens of answers are trained on.
+    """The two sides of a row as one sample; only the assistant's turns of answers are trained on, whatever ``data.train_on`` says.
 
-    ``places`` adds a token value ``place``: the number of a trained token in its answer, from 0. Rejected are rows whose sides are
-    equal, or one of them empty. Raises ``DataError`` for a row that is no preference, or whose sides answer different prompts.
+    ``places`` adds a token value ``place``: the number of a trained token in its answer, from 0. See ``read_preference`` for rows that are
+    rejected, or raise ``DataError``.
     """
-    if row.get("chosen") is not None and row.get("chosen") == row.get("rejected"):
-        return Rejected(EQUAL, row["id"])
-    prompt, *sides = preference(row)
-    for side, turns in zip(SIDES, sides, strict=True):
-        if not prompt and turns[0]["role"] != "assistant":
-            raise DataError(
-                f"{row['id']}: 'chosen' and 'rejected' begin with different turns, so they answer different prompts. Give the prompt once"
-                " ('prompt'), or the same first turns on both sides"
-            )
-        if any(_is_empty(turn) for turn in turns):
-            return Rejected(f"{side!r} is empty", row["id"])
-    before = [{**turn, "train": False} for turn in prompt]
-    encoded = [_encode(row, template, [*before, *turns]) for turns in sides]
+    found = read_preference(row)
+    if isinstance(found, Rejected):
+        return found
+    encoded = [_encode(row, template, found.prompt, turns) for turns in (found.chosen, found.rejected)]
     for side, each in zip(SIDES, encoded, strict=True):
         if not any(each.trained[1:]):
             return Rejected(f"{side!r} has no token of its own", row["id"])
+        if each.weights is not None:
+            raise DataError(
+                f"{row['id']}: a turn of {side!r} has a weight, and answers of a pair are compared whole. Take it out."
+            )
     if encoded[0].ids == encoded[1].ids:
         return Rejected(EQUAL, row["id"])
     prompts = [each.ids[: each.trained.index(True)] for each in encoded]
     if prompts[0] != prompts[1]:
         raise DataError(
             f"{row['id']}: the template writes the prompt of the two sides in different tokens ({len(prompts[0])} and {len(prompts[1])}),"
-            " so that they cannot be compared. Give prompt and answers apart ('prompt', 'chosen', 'rejected')"
+            " so that they cannot be compared. Choose another --data.template, or drop the row."
         )
     return item(encoded, row["id"], token_values=_places(encoded) if places else {})
 
@@ -56,9 +54,9 @@ def encode_scored(row: Row, template: Template) -> Sample | Rejected:
             " field with --data.columns '{score: NAME}'"
         )
     *before, answer = conversation(row)
-    if answer["role"] != "assistant" or _is_empty(answer):
+    if answer["role"] != "assistant" or is_empty(answer):
         return Rejected("'response' is empty", row["id"])
-    encoded = _encode(row, template, [*({**turn, "train": False} for turn in before), answer])
+    encoded = _encode(row, template, before, [answer])
     if not any(encoded.trained[1:]):
         return Rejected("'response' has no token of its own", row["id"])
     return item([encoded], row["id"], document_values={"score": [float(score)]})
@@ -106,15 +104,25 @@ def item(
     )
 
 
-def _encode(row: Row, template: Template, turns: Sequence[Message]) -> Encoded:
+def _encode(row: Row, template: Template, prompt: Sequence[Message], answer: Sequence[Message]) -> Encoded:
+    before, turns = [_untrained(turn) for turn in prompt], list(map(_answer, answer))
     try:
-        return template.encode(turns)
+        encoded = template.encode([*before, *turns])
+        if SYSTEM not in template.additions:
+            return encoded
+        added = template.encode([*before, *map(_untrained, turns)]).trained  # with data.train_on: all
     except DataError as error:
         raise DataError(f"{row['id']}: {error}") from error
+    return replace(encoded, trained=[on and not other for on, other in zip(encoded.trained, added, strict=True)])
 
 
-def _is_empty(turn: Message) -> bool:
-    return turn["role"] == "assistant" and not turn.get("tool_calls") and not str(turn["content"] or "").strip()
+def _answer(turn: Message) -> Message:
+    """A turn of an answer: what a tool or a user says in between is never trained on."""
+    return turn if turn["role"] == "assistant" else _untrained(turn)
+
+
+def _untrained(turn: Message) -> Message:
+    return {**turn, "train": False}
 
 
 def _places(documents: Sequence[Encoded]) -> dict[str, list[float]]:

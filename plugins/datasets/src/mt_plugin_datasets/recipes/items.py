@@ -59,6 +59,39 @@ def _turns(text: str) -> list[tuple[str, str]]:
     return [(role, content.strip()) for role, content in zip(parts[::2], parts[1::2], strict=True)]
 
 
+def ultrafeedback(row: Row) -> list[Item]:
+    """``{"chosen": [{"role", "content"}], "rejected": […], "score_chosen", "score_rejected"}``: both sides begin with the prompt."""
+    sides = {name: _said(row[name]) for name in ("chosen", "rejected")}
+    *prompt, chosen = sides["chosen"]
+    *other, rejected = sides["rejected"]
+    if prompt != other or {chosen["role"], rejected["role"]} != {"assistant"}:
+        raise ValueError("chosen and rejected are not one prompt and an answer each")
+    scores = {name: row[name] for name in ("score_chosen", "score_rejected") if row.get(name) is not None}
+    return [{"prompt": prompt, "chosen": [chosen], "rejected": [rejected], **scores}]
+
+
+def _said(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    return [{"role": _ROLES[each["role"]], "content": text_of(each, "content")} for each in turns]
+
+
+def safe_rlhf(row: Row) -> list[Item]:
+    """``{"prompt", "response_0", "response_1", "better_response_id"}`` (https://github.com/PKU-Alignment/safe-rlhf)."""
+    return [_compared(row, "prompt", ("response_0", "response_1"), row["better_response_id"])]
+
+
+def shp(row: Row) -> list[Item]:
+    """``{"history", "human_ref_A", "human_ref_B", "labels"}``; a label of 1 prefers A (https://huggingface.co/datasets/stanfordnlp/SHP)."""
+    return [_compared(row, "history", ("human_ref_B", "human_ref_A"), row["labels"])]
+
+
+def _compared(row: Row, prompt: str, names: tuple[str, str], better: Any) -> Item:
+    """A pair out of two columns; ``better`` is the place of the better one."""
+    if better not in (0, 1):
+        raise ValueError(f"{better!r} says of neither answer that it is the better one; it is 0 or 1")
+    chosen, rejected = text_of(row, names[int(better)]), text_of(row, names[1 - int(better)])
+    return {"prompt": text_of(row, prompt), "chosen": chosen, "rejected": rejected}
+
+
 def unnatural(row: Row) -> list[Item]:
     """``{"instruction", "instances": [{"instruction_with_input", "input", "constraints", "output"}], "reformulations"?}``.
 

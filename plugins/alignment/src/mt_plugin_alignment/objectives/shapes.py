@@ -1,0 +1,184 @@
+"""Rows of preferences in the shapes in which people write them: pairs, answers with a label, answers with scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mt_core import DataError, Rejected, Row, conversation, preference
+
+if TYPE_CHECKING:
+    from mt_core import Message
+
+SIDES = ("chosen", "rejected")
+EQUAL = "'chosen' and 'rejected' are the same"
+EQUAL_SCORES = "no answer has a higher score than another"
+
+_LABELS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+_TWO = ("output", "response")
+"""Fields that some sets give two texts, the better one first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preference:
+    """Turns that both answers follow, the two answers, and by how much one is better, where the row says so (``margin``)."""
+
+    prompt: list[Message]
+    chosen: list[Message]
+    rejected: list[Message]
+    margin: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledAnswer:
+    """The turns before an answer, the answer, and whether it is good."""
+
+    prompt: list[Message]
+    answer: Message
+    is_good: bool
+
+
+def read_preference(row: Row) -> Preference | Rejected:
+    """A row as a pair. Rejected are sides that are equal or empty, and answers of equal scores.
+
+    Raises ``DataError`` for a row that is no pair, or whose sides answer different prompts, or none.
+    """
+    with_sides = _with_sides(row)
+    if isinstance(with_sides, Rejected):
+        return with_sides
+    row = with_sides
+    prompt, chosen, rejected = preference(row)
+    if chosen == rejected:
+        return Rejected(EQUAL, row["id"])
+    for side, turns in zip(SIDES, (chosen, rejected), strict=True):
+        if any(is_empty(turn) for turn in turns):
+            return Rejected(f"{side!r} is empty", row["id"])
+    _refuse_prompts(row, prompt, chosen, rejected)
+    return Preference(prompt=prompt, chosen=chosen, rejected=rejected, margin=margin_of(row))
+
+
+def read_labelled(row: Row) -> LabelledAnswer | Rejected:
+    """A row with ``label`` beside a conversation of any shape, whose last turn it is about. Raises ``DataError``."""
+    is_good = label_of(row)
+    *prompt, answer = conversation({name: value for name, value in row.items() if name != "label"})
+    if answer["role"] != "assistant":
+        raise DataError(
+            f"{row['id']}: the last turn is no answer of the assistant, which 'label' is about. Drop the row."
+        )
+    return (
+        Rejected("the answer is empty", row["id"])
+        if is_empty(answer)
+        else LabelledAnswer(prompt=prompt, answer=answer, is_good=is_good)
+    )
+
+
+def label_of(row: Row) -> bool:
+    """Whether the answer of a row is good. Raises ``DataError`` for a ``label`` that is missing, or neither true nor false."""
+    found = _LABELS.get(str(row.get("label")).lower())
+    if found is None:
+        what = f"is {_shown(row['label'])}" if row.get("label") is not None else "is missing"
+        raise DataError(
+            f"{row['id']}: field 'label' {what}; it says whether the answer is good: true or false, 1 or 0. Repair the row, or name the"
+            " right field: --data.columns '{label: NAME}'."
+        )
+    return found
+
+
+def margin_of(row: Row) -> float | None:
+    """By how much the chosen answer is better; ``None`` where the row does not say. Raises ``DataError`` for what is no number."""
+    margin = row.get("margin")
+    if margin is None:
+        return None
+    if not _is_number(margin):
+        raise DataError(
+            f"{row['id']}: field 'margin' is {_shown(margin)}; it is a number, by how much the chosen answer is better. Where it means"
+            " something else, rename it: --data.columns '{other: margin}'."
+        )
+    return float(margin)
+
+
+def is_empty(turn: Message) -> bool:
+    """Return whether an answer says nothing and calls nothing."""
+    return turn["role"] == "assistant" and not turn.get("tool_calls") and not str(turn["content"] or "").strip()
+
+
+def _with_sides(row: Row) -> Row | Rejected:
+    """The row with ``chosen`` and ``rejected``. Raises ``DataError`` where it says neither in any way that is known."""
+    if any(row.get(side) is not None for side in SIDES):
+        return row
+    if row.get("preferred_output") is not None:
+        return _openai(row)
+    if row.get("answers") is not None:
+        return _scored(row)
+    for name in _TWO:
+        if isinstance(row.get(name), list) and len(row[name]) == len(SIDES):
+            return {**row, **dict(zip(SIDES, row[name], strict=True))}
+    if row.get("label") is not None:
+        raise DataError(
+            f"{row['id']}: one answer with a label is no pair; this objective reads 'chosen' and 'rejected'. Choose an objective for"
+            " labelled answers, or rows with both."
+        )
+    return row
+
+
+def _openai(row: Row) -> Row:
+    """https://platform.openai.com/docs/guides/direct-preference-optimization"""
+    asked = row.get("input")
+    if not isinstance(asked, Mapping):
+        raise DataError(
+            f"{row['id']}: field 'input' is {_shown(asked)}; beside 'preferred_output' it is {{\"messages\": […]}}."
+        )
+    sides = {"chosen": row["preferred_output"], "rejected": row.get("non_preferred_output")}
+    return {"id": row["id"], "messages": asked.get("messages"), "tools": asked.get("tools"), **sides}
+
+
+def _scored(row: Row) -> Row | Rejected:
+    """The answer with the highest score against that with the lowest, the first ones of equals."""
+    answers = row["answers"]
+    fine = isinstance(answers, list) and all(
+        isinstance(each, Mapping) and isinstance(each.get("text"), str) and _is_number(each.get("score"))
+        for each in answers
+    )
+    if not fine:
+        raise DataError(
+            f'{row["id"]}: field \'answers\' must be a list of {{"text": "…", "score": 1.0}}, got {_shown(answers)}.'
+        )
+    scores = [each["score"] for each in answers]
+    if len(set(scores)) < len(SIDES):
+        return Rejected(EQUAL_SCORES, row["id"])
+    chosen, rejected = (answers[scores.index(score)]["text"] for score in (max(scores), min(scores)))
+    return {**row, "chosen": chosen, "rejected": rejected}
+
+
+def _refuse_prompts(row: Row, prompt: list[Message], chosen: list[Message], rejected: list[Message]) -> None:
+    for turns in (chosen, rejected):
+        if turns[0]["role"] != "assistant":
+            raise DataError(
+                f"{row['id']}: 'chosen' and 'rejected' part at a turn of the {turns[0]['role']}, so they answer different prompts. Give the"
+                " prompt once ('prompt'), or the same first turns on both sides."
+            )
+    if not any(turn["role"] != "system" for turn in prompt):
+        raise DataError(
+            f"{row['id']}: no prompt; fields found: {_fields(row)}. Name it, for instance --data.columns '{{prompt: NAME}}',"
+            ' or read whole dialogues with --dataset hh-rlhf. Where answers have none, write "prompt": "".'
+        )
+    if prompt[-1]["role"] == "assistant":
+        raise DataError(
+            f"{row['id']}: the turns before 'chosen' and 'rejected' end with one of the assistant, which these would go on with. End them"
+            " with the user's, or put the turn into both answers."
+        )
+
+
+def _fields(row: Row) -> str:
+    return ", ".join(_shown(name) for name in row if name != "id")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
