@@ -20,7 +20,7 @@ OF_REWARDS = 4e-6
 """Of rewards and their margins, absolutely (nats): differences of sums of some hundred nats, of which fp32 keeps 2 ** -24."""
 OF_SCORES = 1e-7
 """Of scores and what they differ by, absolutely: scores of some tenths in fp32."""
-OF_MOVES = 5e-6
+OF_MOVES = 1e-5
 """Of all that a weight moved: three steps move one by some 1e-3, and fp32 rounds it at 1e-8."""
 Launch = Callable[[str, int, Path, Cases], dict[str, Any]]
 Results = dict[str, Any]

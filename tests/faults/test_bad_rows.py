@@ -249,7 +249,13 @@ SHAPES = [
     ("scores that are none", {"prompt": "q", "answers": [{"text": "r"}]}, "field 'answers' must be a list of", "", ()),
     ("one choice", {"prompt": "q", "choices": ["x"], "answer": 0}, "must be a list of 2 to 26 texts", "", ()),
     ("no such choice", {"prompt": "q", "choices": ["x", "y"], "answer": "C"}, "is 'C'", "a letter from A to B", ()),
-    ("nothing preferred", {"prompt": "q", "chosen": "r", "rejected": "r"}, "are the same", "Drop the row", ()),
+    (
+        "a side that is no text",
+        {"prompt": "q", "chosen": "r", "rejected": 3},
+        "'rejected' is of type int",
+        "a string",
+        (),
+    ),
     ("ids that are no numbers", {"input_ids": ["1", "2"]}, "input_ids is no list of int", "Write the row anew", ()),
     ("ids below zero", {"input_ids": [1, -2]}, "an id that is not from 0 to 2147483647", "Write the row anew", ()),
     (

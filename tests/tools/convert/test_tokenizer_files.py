@@ -71,7 +71,8 @@ def export(tokenizer: Any, stage: Path, data: DataConfig, base: dict[str, Any] |
     said: list[str] = []
     slot = SimpleNamespace(name="one", options=None)
     config = SimpleNamespace(tokenizer=slot, data=data, model=SimpleNamespace(options=None))
-    parts = SimpleNamespace(config=config, tokenizer=tokenizer)
+    objective = SimpleNamespace(head="language")
+    parts = SimpleNamespace(config=config, tokenizer=tokenizer, objective_component=objective)
     source: Any = SimpleNamespace(parts=parts, writer=SimpleNamespace(exported=lambda options: {}))
     ids, ends = _of_run(source, stage, said.append)
     _write_config(source, stage, ids, ends, "float32")
