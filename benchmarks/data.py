@@ -254,8 +254,8 @@ def opening(folder: Path) -> dict[str, float]:
 
     from mt_core.nn import TokenObjective
     from mt_train.data.cache import HASH, HASHES, KNOWN, META, open_samples
+    from mt_train.data.columns import COLUMNS, dtype_of
     from mt_train.data.loader import make_batch
-    from mt_train.data.samples import COLUMNS, dtype_of
 
     place = folder / "many"
     place.mkdir()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -36,6 +37,12 @@ class Sample:
     documents: Sequence[int] = ()
     document_values: Mapping[str, Sequence[float]] = field(default_factory=dict)
     token_values: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    @property
+    def spans(self) -> list[slice]:
+        """Places of each document; all of them where the sample is one document."""
+        ends = list(accumulate(tuple(self.documents) or (len(self.ids),), initial=0))
+        return [slice(start, end) for start, end in pairwise(ends)]
 
 
 @dataclass(frozen=True)

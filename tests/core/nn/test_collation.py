@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from mt_core import Sample
 from mt_core.nn import NOT_TRAINED, Batch, TokenObjective, document_lengths
 from mt_train.data.loader import make_batch
-from mt_train.data.samples import EncodedSamples, SampleRows
+from mt_train.data.sample_rows import SampleRows
+from mt_train.data.samples import EncodedSamples
 
 tokens = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.booleans(), st.floats(0, 10)), min_size=1, max_size=9)
 given_samples = st.lists(st.tuples(tokens, st.booleans()), min_size=1, max_size=12)

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from mt_core import DataError, Sample
 from mt_core.nn import TokenObjective
 from mt_train.data.cache import HASH, HASHES, KNOWN, META, open_samples, seal
+from mt_train.data.columns import COLUMNS, dtype_of
 from mt_train.data.loader import Loader
-from mt_train.data.samples import COLUMNS, EncodedSamples, dtype_of
+from mt_train.data.samples import EncodedSamples
 
 tokens = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.booleans(), st.floats(0, 10)), min_size=1, max_size=20)
 rows = st.lists(st.tuples(tokens, st.booleans(), st.text(max_size=10)), max_size=12)
@@ -97,3 +98,14 @@ def test_an_id_that_does_not_fit_is_refused_and_never_wraps(ids: Any) -> None:
         samples.add(Sample(ids, [True, True], "row-3", [1.0, 2.0]))
     samples.add(Sample([5, 6], [True, True], "row-4"))
     assert [(list(sample.ids), sample.weights) for sample in samples] == [([5, 6], None)], "and leaves no trace"
+
+
+def test_a_pair_whose_id_does_not_fit_leaves_no_documents_and_no_values() -> None:
+    samples = EncodedSamples()
+    with pytest.raises(DataError, match=r"row-3: a token id is below"):
+        samples.add(Sample([1, 1 << 31], [True, True], "row-3", None, [1, 1], {"margin": [2.0, 0.0]}))
+    pair = Sample([5, 6, 7], [True, True, True], "row-4", None, [2, 1], {"margin": [1.0, 0.0]})
+    samples.add(pair)
+    assert [(list(each.documents), dict(each.document_values)) for each in samples] == [
+        ([2, 1], {"margin": (1.0, 0.0)})
+    ]

@@ -19,7 +19,7 @@ NOT_TRAINED = -100
 
 
 def identity(value: Tensor) -> Tensor:
-    """Add up over one rank."""
+    """Return the value: the sum over one rank."""
     return value
 
 
@@ -104,14 +104,19 @@ class Batch:
             return self.trained_n
         return (self.labels.reshape(-1) != NOT_TRAINED).nonzero().reshape(-1)
 
+    def select_trained(self, hidden_BTD: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, T, width) -> (n, width), (n,): hidden states of the trained tokens, and their labels."""
+        index_n = self.index_n()
+        return hidden_BTD.flatten(0, 1)[index_n], self.labels.reshape(-1)[index_n]
+
     def document_sums(self, values_n: Tensor) -> Tensor:
-        """(n,) -> (D,): values of trained tokens added up over each document, on all ranks that share its row.
+        """(n,) -> (D,): values of trained tokens added up over each document, on all ranks that share its row; (n, k) -> (D, k).
 
         The gradient of what each of these ranks computes from the sums reaches the tokens that it has.
         """
         lengths = self.document_lengths or document_lengths(self.document_ids.cpu())
         count = sum(map(len, lengths))
-        return self.over_row(values_n.new_zeros(count).index_add(0, self.document_n(), values_n))
+        return self.over_row(values_n.new_zeros(count, *values_n.shape[1:]).index_add(0, self.document_n(), values_n))
 
     @property
     def counts_items(self) -> bool:

@@ -51,7 +51,7 @@ def _logprobs(
 
 
 class _LinearLogprobs(torch.autograd.Function):
-    """Those of a bias-free linear head. What is kept for the backward is the log of the normaliser, and the entropy, of each token."""
+    """Log-probabilities of a bias-free linear head. The backward keeps the log of the normaliser, and the entropy, of each token."""
 
     @staticmethod
     def forward(

@@ -21,6 +21,12 @@ OBJECTIVE = "objective"
 """Name below the model's head of what an objective trains beside it."""
 
 
+def split_objective_name(name: str) -> tuple[str, str] | None:
+    """Return the head's prefix and the parameter's own name, as ``score.weight``; ``None`` for a parameter of the model itself."""
+    head, found, own = name.rpartition(f".{OBJECTIVE}.")
+    return (head, own) if found else None
+
+
 def objective_modules(head: nn.Module) -> nn.Module | None:
     """Return what ``ObjectiveComponent.modules`` built for this head, under an adapter of the head, too; ``None`` for nothing."""
     return next((each.get_submodule(OBJECTIVE) for each in head.modules() if OBJECTIVE in each._modules), None)
@@ -54,11 +60,9 @@ class TokenObjective:
 
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
         """Sum of the losses of the trained tokens; (B, T, D) -> scalar. An evaluation has the plain cross-entropy."""
-        index_n = batch.index_n()
-        hidden_nD = hidden.flatten(0, 1)[index_n]
-        labels_n = batch.labels.reshape(-1)[index_n]
-        weights_n = None if batch.weights is None else batch.weights.reshape(-1)[index_n]
+        hidden_nD, labels_n = batch.select_trained(hidden)
+        weights_n = None if batch.weights is None else batch.weights.reshape(-1)[batch.index_n()]
         loss_sum = chunked_loss(head, hidden_nD, labels_n, weights_n, terms=self.terms if head.training else PLAIN)
-        count = torch.as_tensor(float(len(index_n)), device=hidden.device) if weights_n is None else weights_n.sum()
+        count = torch.as_tensor(float(len(labels_n)), device=hidden.device) if weights_n is None else weights_n.sum()
         metrics = {} if self.scores is None else self.scores.of(head, hidden_nD, labels_n, weights_n)
         return LossSums(loss_sum, count, metrics)

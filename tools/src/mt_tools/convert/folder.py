@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mt_core.errors import DataError, MtError
-from mt_core.nn.objective import OBJECTIVE
+from mt_core.nn.objective import split_objective_name
 from mt_core.weights import CONFIG, Loaders, read_json
 from mt_tools.convert.card import card
 from mt_tools.convert.chat_template import write_template
@@ -17,7 +17,6 @@ from mt_tools.convert.tokenizer_files import make_portable, open_written, tell_d
 from mt_tools.convert.writing import SHARD_BYTES, stage_folder, write_json, write_tensors
 from mt_train.config.sections import DataConfig
 from mt_train.data.templates import build_template
-from mt_train.engine.build import is_of_objective
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -85,12 +84,10 @@ T = TypeVar("T")
 
 def classifier_names(content: Mapping[str, T]) -> dict[str, T]:
     """Parameters without the language head, and the objective's own modules by their own names, as ``score.weight``."""
-    heads = {name.partition(f".{OBJECTIVE}.")[0] for name in content if is_of_objective(name)}
-    return {
-        name.rpartition(f".{OBJECTIVE}.")[2]: value
-        for name, value in content.items()
-        if is_of_objective(name) or not any(name.startswith(f"{head}.") for head in heads)
-    }
+    split = {name: split_objective_name(name) for name in content}
+    heads = tuple(f"{each[0]}." for each in split.values() if each)
+    named = {name: each[1] if each else name for name, each in split.items() if each or not name.startswith(heads)}
+    return {own: content[name] for name, own in named.items()}
 
 
 def classifier_config(content: Mapping[str, Any]) -> dict[str, Any]:

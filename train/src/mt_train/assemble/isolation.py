@@ -94,8 +94,7 @@ def _loss(engine: Engine, batch: Batch) -> float:
     device, total = engine.process.device, torch.zeros(1, dtype=torch.float64)
 
     def add(hidden_BTD: Tensor, head: nn.Module, shown: Batch) -> None:
-        index_n = shown.index_n()
-        logps_n, _ = token_logprobs(head, hidden_BTD.flatten(0, 1)[index_n], shown.labels.reshape(-1)[index_n])
+        logps_n, _ = token_logprobs(head, *shown.select_trained(hidden_BTD))
         total.sub_(logps_n.double().sum().cpu())
 
     with torch.random.fork_rng([device] if device.type == "cuda" else []):

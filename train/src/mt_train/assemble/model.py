@@ -13,11 +13,12 @@ from mt_core.errors import ComponentError, UsageError
 from mt_core.groups import matching, require_matches
 from mt_core.model_protocols import Objective
 from mt_core.nn import SdpaAttention, TrainModel
+from mt_core.nn.objective import split_objective_name
 from mt_train.assemble.injection import inject, start
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import Say, weights_of
 from mt_train.config.sections import TrainConfig
-from mt_train.engine.build import build_model, build_quantized, fill_model, is_of_objective, weight_names
+from mt_train.engine.build import build_model, build_quantized, fill_model, weight_names
 from mt_train.engine.compilation import disable_excluded
 from mt_train.engine.engine import Engine
 from mt_train.engine.fused import FusedEngine
@@ -132,11 +133,12 @@ def trained_names(
     require_matches("train.enable", train.enable, names)
     require_matches("train.disable", train.disable, names)
     offered = set(adapter.trainable_parameters(model)) | {name for name in names if matching(name, train.enable)}
-    offered |= {name for name in names if is_of_objective(name)}
+    of_objective = {name for name in names if split_objective_name(name)}
+    offered |= of_objective
     if head == "own":
         unused = {id(each) for each in model.head.parameters()}
         unused -= {id(each) for layer in model.layers()[:-1] for each in layer.module.parameters()}  # a tied embedding
-        offered -= {name for name, each in model.named_parameters() if id(each) in unused and not is_of_objective(name)}
+        offered -= {name for name, each in model.named_parameters() if id(each) in unused} - of_objective
     trained = {name for name in offered if not matching(name, train.disable)}
     if not trained:
         raise UsageError(f"train.disable={list(train.disable)} leaves no parameter to train; disable fewer")

@@ -36,8 +36,9 @@ from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.files import replace_bytes
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.data.cache_pruning import REFERENCES
+from mt_train.data.columns import OF_DOCUMENT
 from mt_train.data.loader import HeldOut
-from mt_train.data.samples import OF_DOCUMENT, EncodedSamples
+from mt_train.data.samples import EncodedSamples
 from mt_train.engine.engine import Engine
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process, agree, all_reduce, ranks_where, share_text
@@ -46,8 +47,8 @@ from mt_train.plugins.lock import code_hash
 FILE = "reference.safetensors"
 ROWS = "rows"
 """Name of the metadata that has the fingerprints of the rows of each split."""
-MAKERS = ("train_model", "objective", "adapter", "quantizer", "preference_loss")
-"""Places of the components whose code such a value follows from."""
+MAKERS = ("train_model", "objective", "adapter", "quantizer")
+"""Slots whose components, and parts of these, such a value follows from."""
 AT_ONCE = 8
 """Batches that are read without a pause, which fill the stages of a pipeline."""
 

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -134,11 +133,7 @@ def example(data: RunData) -> str:
     if not sample.documents:
         return render(batch, data.tokenizer)
     ids, trained = _row(batch)
-    ends = list(accumulate(sample.documents))
-    documents = [
-        (ids[end - length : end], trained[end - length : end])
-        for end, length in zip(ends, sample.documents, strict=True)
-    ]
+    documents = [(ids[each], trained[each]) for each in sample.spans]
     prompts = [ids[: trained.index(True) if True in trained else 0] for ids, trained in documents]
     shared = len(prompts[0]) if all(each == prompts[0] for each in prompts) else 0
     before = [f"prompt: {_marked(prompts[0], [False] * shared, data.tokenizer)}"] if shared else []

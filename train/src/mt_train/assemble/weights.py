@@ -12,7 +12,7 @@ from torch import Tensor
 from mt_core.adapters.base import Adapter
 from mt_core.errors import CheckpointError, WeightsError, shown
 from mt_core.nn import TrainModel
-from mt_core.nn.objective import OBJECTIVE
+from mt_core.nn.objective import split_objective_name
 from mt_train.adapters.folder import AdapterFolder
 from mt_train.assemble.base_files import adapter_folder, base_files, check_base_of, first_adapter, without_gone
 from mt_train.assemble.merging import Placed, merged_weights, other_weights
@@ -20,7 +20,7 @@ from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.tensors import open_model, open_overlay
 from mt_train.config.run import ModelRef
-from mt_train.engine.build import TensorSource, is_of_objective
+from mt_train.engine.build import TensorSource
 from mt_train.engine.meta import on_meta
 from mt_train.engine.new_rows import NewRows
 from mt_train.engine.snapshot import read_callback_tensors
@@ -130,8 +130,8 @@ def pretrained(parts: Parts, model: ModelRef, names: list[str], say: Say, *, ada
         assert parts.weights_format is not None, "resolve() finds the format"
         assert parts.weights_path is not None, "and the weights"
         found = _with_objective(parts.weights_format.tensors(parts.weights_path, model.options), names)
-        spared = {name for name in names if parts.objective_component.head == "own" and _is_head(name, names)}
-        wanted = [name for name in names if name in found or not (is_of_objective(name) or name in spared)]
+        drawn = {name for name in names if _may_lack(name, names, own_head=parts.objective_component.head == "own")}
+        wanted = [name for name in names if name in found or name not in drawn]
         source = check_names(found, wanted, model.source.allow_missing, model.source.allow_unexpected, say)
         source = _with_new_rows(parts, model, source, say)
     known, overlay = set(names), _overlay(model.source.overlay, None if adapted else names)
@@ -145,14 +145,15 @@ def pretrained(parts: Parts, model: ModelRef, names: list[str], say: Say, *, ada
 
 def _with_objective(found: TensorSource, names: list[str]) -> TensorSource:
     """The tensors, where those of the objective's modules may have the names that these have by themselves, as ``score.weight``."""
-    own = {name.rpartition(f".{OBJECTIVE}.")[2]: name for name in names if is_of_objective(name)}
+    own = {split[1]: name for name in names if (split := split_objective_name(name))}
     return {own.get(name, name): load for name, load in found.items()}
 
 
-def _is_head(name: str, names: list[str]) -> bool:
-    """Return whether a parameter is of the head that has the objective's modules."""
-    heads = {each.partition(f".{OBJECTIVE}.")[0] for each in names if is_of_objective(each)}
-    return any(name.startswith(f"{head}.") for head in heads)
+def _may_lack(name: str, names: list[str], *, own_head: bool) -> bool:
+    """Return whether weights need not have a parameter: one of the objective's, or of the language head where nothing calls that."""
+    heads = {split[0] for each in names if (split := split_objective_name(each))}
+    of_head = any(name.startswith(f"{head}.") for head in heads)
+    return split_objective_name(name) is not None or (own_head and of_head)
 
 
 def _overlay(path: str | None, known: list[str] | None) -> TensorSource:

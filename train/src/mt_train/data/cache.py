@@ -27,11 +27,12 @@ from mt_core.errors import ComponentError, DataError
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Dataset
 from mt_train.data.chunks import Progress, Work, encode_chunks, read_chunk
+from mt_train.data.columns import COLUMNS, ENDS, dtype_of, is_column
 from mt_train.data.encoding import Rules, refuse_bad_rows
 from mt_train.data.locks import folder_held, hold_lock, share
 from mt_train.data.measures import count_duplicates
 from mt_train.data.row_statistics import RowStatistics
-from mt_train.data.samples import COLUMNS, ENDS, EncodedSamples, dtype_of, is_column
+from mt_train.data.samples import EncodedSamples
 
 META = "meta.json"
 HASHES, KNOWN, HASH = "hashes", "known", np.dtype("<u8")

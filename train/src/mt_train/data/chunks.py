@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 from mt_core.errors import DataError, refuse_exit
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Dataset
+from mt_train.data.columns import is_column
 from mt_train.data.encoding import Rules, encode
 from mt_train.data.row_statistics import RowStatistics
-from mt_train.data.samples import EncodedSamples, is_column
+from mt_train.data.samples import EncodedSamples
 
 CHUNK_ROWS = 2048
 """Rows of a chunk: enough that writing it costs nothing, few enough that a kill loses little."""

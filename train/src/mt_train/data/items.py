@@ -6,7 +6,6 @@ The prompt of a document is what comes before its first trained token, its answe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 
 from mt_core.errors import DataError
 from mt_core.rows import Rejected, Sample
@@ -22,7 +21,7 @@ def fit_item(sample: Sample, lengths: Lengths) -> list[Sample] | Rejected:
     one length, so that these lose their stop token. ``data.max_len`` is for all documents together, ``data.max_source_len`` and
     ``data.max_target_len`` are for each. Raises ``DataError`` under ``truncation=error``, and under ``split``: an item stays one.
     """
-    documents = list(_documents(sample))
+    documents = [range(each.start, each.stop) for each in sample.spans]
     prompts = [_prompt_length(sample, places) for places in documents]
     answers = [len(places) - prompt for places, prompt in zip(documents, prompts, strict=True)]
     limits = {
@@ -63,12 +62,6 @@ def fit_item(sample: Sample, lengths: Lengths) -> list[Sample] | Rejected:
     if not all(any(sample.trained[place] for place in places[1:]) for places in kept):
         return Rejected(NOTHING_LEFT, sample.row_id)
     return [pick(sample, [place for places in kept for place in places], [len(places) for places in kept])]
-
-
-def _documents(sample: Sample) -> list[range]:
-    """The places of each document."""
-    ends = list(accumulate(sample.documents))
-    return [range(end - length, end) for end, length in zip(ends, sample.documents, strict=True)]
 
 
 def _prompt_length(sample: Sample, places: range) -> int:

@@ -17,7 +17,8 @@ from mt_train.config.sections import PAD_MULTIPLE, Packing
 from mt_train.data.epoch import EpochRows, Group
 from mt_train.data.order import as_written, permutation
 from mt_train.data.packing import WINDOW, group_by_length, pack_window, padded_size
-from mt_train.data.samples import EncodedSamples, SampleRows
+from mt_train.data.sample_rows import SampleRows
+from mt_train.data.samples import EncodedSamples
 
 if TYPE_CHECKING:
     from mt_core.nn import Batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import Any, Protocol, runtime_checkable
 
 from mt_core.protocols import Tokenizer
@@ -69,9 +69,7 @@ def _documents(sample: Sample, names: Sequence[str]) -> list[tuple[str, Sample]]
     """Each document as a sample, with its name; the sample itself where it is one document."""
     if not sample.documents:
         return [("", sample)]
-    ends = list(accumulate(sample.documents))
-    places = [slice(end - length, end) for end, length in zip(ends, sample.documents, strict=True)]
-    parts = [Sample(sample.ids[each], sample.trained[each], sample.row_id) for each in places]
+    parts = [Sample(sample.ids[each], sample.trained[each], sample.row_id) for each in sample.spans]
     return list(zip(names, parts, strict=True))
 
 

@@ -7,59 +7,20 @@ before the first step.
 from __future__ import annotations
 
 import hashlib
-import re
 import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
 from functools import lru_cache
-from itertools import accumulate, chain
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mt_core.errors import ComponentError, DataError
-from mt_core.rows import FlatRows, Sample
+from mt_core.rows import Sample
+from mt_train.data.columns import COLUMNS, ENDS, ITEM_COLUMNS, OF_DOCUMENT, OF_TOKEN, code_of, dtype_of, is_column
 from mt_train.data.order import as_written
 from mt_train.data.row_statistics import RowStatistics
-
-COLUMNS = {
-    "ids": "i",
-    "trained": "B",
-    "ends": "q",
-    "row_ids": "B",
-    "row_id_ends": "q",
-    "weighted": "q",
-    "weights": "d",
-    "weight_ends": "q",
-}
-"""Column → type code of ``array``: tokens of all samples, one after another, and where each sample ends (after a leading 0);
-ids of rows as UTF-8, and where each ends; the numbers of the samples that have weights, these, and where each sample's end."""
-
-ITEM_COLUMNS = {"documents": "q", "document_ends": "q"}
-"""Further columns where samples have several documents: tokens of each document, and where each sample's end."""
-
-OF_DOCUMENT, OF_TOKEN = "document.", "token."
-"""Begins of the names of columns of values, which are there where samples have any."""
-
-ENDS = {"ends": "ids", "row_id_ends": "row_ids", "weight_ends": "weights", "document_ends": "documents"}
-"""Column of offsets → the column that they point into."""
-
-
-def code_of(name: str) -> str:
-    """Return the type code of a column."""
-    return (COLUMNS | ITEM_COLUMNS).get(name, "f")
-
-
-def dtype_of(name: str) -> np.dtype[Any]:
-    """Return how a column's values lie in memory, and in little-endian files."""
-    return np.dtype(np.bool_) if name == "trained" else np.dtype(code_of(name)).newbyteorder("<")
-
-
-def is_column(name: str) -> bool:
-    """Return whether samples may have a column of this name, which is one of a file, too."""
-    return name in COLUMNS or name in ITEM_COLUMNS or _VALUES.fullmatch(name) is not None
 
 
 class EncodedSamples:
@@ -189,14 +150,14 @@ class EncodedSamples:
         """Keep one sample. Raises ``DataError`` for an id that no embedding could have, ``ComponentError`` where its documents or
         values are not such as those of the samples before it."""
         grown, report, (flags, count) = self._growing, self.report, _flags(sample.trained)
-        if sample.documents or sample.document_values or sample.token_values or len(grown) > len(COLUMNS):
-            self._add_item(sample)
         try:
             _extend(grown["ids"], sample.ids)
         except OverflowError as error:
             raise DataError(
                 f"{sample.row_id}: a token id is below {-(1 << 31)} or above {_LARGEST}. Encode the row again, or leave it out"
             ) from error
+        if sample.documents or sample.document_values or sample.token_values or len(grown) > len(COLUMNS):
+            self._add_item(sample)
         if sample.weights is not None:
             grown["weighted"].append(len(grown["ends"]) - 1)
             grown["weights"].fromlist(list(sample.weights))
@@ -207,8 +168,7 @@ class EncodedSamples:
         grown["row_id_ends"].append(len(grown["row_ids"]))
         report.samples += 1
         report.tokens_total += len(flags)
-        firsts = accumulate(sample.documents[:-1], initial=0)
-        report.tokens_trained += count - sum(flags[first : first + 1] == b"\1" for first in firsts)  # never predicted
+        report.tokens_trained += count - sum(flags[each][:1] == b"\1" for each in sample.spans)  # never predicted
 
     def _add_item(self, sample: Sample) -> None:
         """Keep documents and values. Raises ``ComponentError``."""
@@ -271,59 +231,6 @@ class EncodedSamples:
         return parts
 
 
-class SampleRows(Sequence[list[Sample]]):
-    """Rows of some samples: lists of samples for who looks at them, columns for who asks for those (``HasFlat``)."""
-
-    def __init__(self, samples: EncodedSamples, groups: Sequence[Sequence[int]]) -> None:
-        self._samples, self._groups = samples, groups
-        self._counts = np.fromiter(map(len, groups), np.int64, len(groups))
-        self._numbers = np.fromiter(chain.from_iterable(groups), np.int64, int(self._counts.sum()))
-        self._lengths = samples.lengths_of(self._numbers)
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    @overload
-    def __getitem__(self, number: int) -> list[Sample]: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[list[Sample]]: ...
-    def __getitem__(self, number: int | slice) -> list[Sample] | list[list[Sample]]:
-        if isinstance(number, slice):
-            return [self[each] for each in range(*number.indices(len(self)))]
-        return [self._samples[each] for each in self._groups[number]]
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest row."""
-        ends = np.append(0, self._lengths.cumsum())[np.append(0, self._counts.cumsum())]
-        return int(np.diff(ends).max(initial=0))
-
-    def flat(self) -> FlatRows:
-        """See ``HasFlat``."""
-        samples, numbers = self._samples, self._numbers
-        ids, trained, weights = samples.gather(numbers, self._lengths)
-        plain = FlatRows(ids, trained, weights, self._lengths, self._counts, samples.row_ids.of(numbers))
-        if len(samples.names) == len(COLUMNS):
-            return plain
-        firsts, sizes = numbers, np.ones(len(numbers), np.int64)
-        if "documents" in samples.names:
-            ends = samples.column("document_ends")
-            firsts, sizes = ends[numbers], ends[numbers + 1] - ends[numbers]
-            ends_S = np.append(0, sizes.cumsum())[np.append(0, self._counts.cumsum())]
-            lengths = _cut_out(samples.column("documents"), firsts, sizes)
-            plain = replace(plain, lengths=lengths, counts=np.diff(ends_S), sizes=sizes)
-        places = {OF_DOCUMENT: (firsts, sizes), OF_TOKEN: (samples.column("ends")[numbers], self._lengths)}
-        of_document, of_token = (
-            {
-                name.removeprefix(kind): _cut_out(samples.column(name), *places[kind])
-                for name in samples.names
-                if name.startswith(kind)
-            }
-            for kind in (OF_DOCUMENT, OF_TOKEN)
-        )
-        return replace(plain, document_values=of_document, token_values=of_token)
-
-
 class RowIds(Sequence[str]):
     """Ids of rows, one for each sample, out of one run of bytes; or those of some samples."""
 
@@ -349,15 +256,6 @@ class RowIds(Sequence[str]):
         number = range(len(self))[number]
         number = number if self._numbers is None else int(self._numbers[number])
         return self._content[self._ends[number] : self._ends[number + 1]].tobytes().decode("utf-8", "surrogateescape")
-
-
-_VALUES = re.compile(r"(document|token)\.[a-z0-9_]+")
-
-
-def _cut_out(column: NDArray[Any], starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[Any]:
-    """Runs of a column, one after another."""
-    spans = zip(starts.tolist(), (starts + counts).tolist(), strict=True)
-    return np.concatenate([column[:0], *(column[start:end] for start, end in spans)])
 
 
 def _shown(names: Iterable[str]) -> str:

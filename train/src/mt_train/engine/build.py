@@ -15,7 +15,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from mt_core.errors import WeightsError
 from mt_core.model_protocols import Quantizer
 from mt_core.nn import AdaptedLinear, StoredLinear, TrainModel, objective_modules, tensor_generator
-from mt_core.nn.objective import OBJECTIVE
+from mt_core.nn.objective import split_objective_name
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
 
@@ -114,15 +114,13 @@ def value_of(model: TrainModel, name: str, shape: torch.Size, source: TensorSour
     if name in source:
         return source[name]()
     value = torch.empty(shape, dtype=torch.float32)
-    generator, (_, _, own) = tensor_generator(seed, name), name.rpartition(f".{OBJECTIVE}.")
-    of_objective = None if own == name else getattr(objective_modules(model.head), "init_tensor", None)
-    (of_objective or model.init_tensor)(own, value, generator)
+    generator, of_objective = tensor_generator(seed, name), split_objective_name(name)
+    if of_objective is None:
+        model.init_tensor(name, value, generator)
+    else:
+        draw = getattr(objective_modules(model.head), "init_tensor", model.init_tensor)
+        draw(of_objective[1], value, generator)
     return value
-
-
-def is_of_objective(name: str) -> bool:
-    """Return whether this parameter is what the objective trains beside the model."""
-    return f".{OBJECTIVE}." in name
 
 
 def is_partitioned(parameter: nn.Parameter) -> bool:

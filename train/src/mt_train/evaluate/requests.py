@@ -53,10 +53,9 @@ class Requests:
         texts: list[Ids] = []
         spans: list[list[int]] = []
         for sample in samples:
-            ends = np.cumsum(sample.documents or [len(sample.ids)]).tolist()
-            for start, end in pairwise([0, *ends]):
-                span = np.flatnonzero(np.asarray(sample.trained[start:end], dtype=bool))
-                texts.append(tuple(map(int, sample.ids[start:end])))
+            for document in sample.spans:
+                span = np.flatnonzero(np.asarray(sample.trained[document], dtype=bool))
+                texts.append(tuple(map(int, sample.ids[document])))
                 spans.append(span[span > 0].tolist())
         found = cls._of(texts, spans, longest)
         last = np.cumsum([len(sample.documents) or 1 for sample in samples], dtype=np.int64) - 1

@@ -62,7 +62,7 @@ class AdapterCheckpoint(AdapterFolder):
 
         Raises ``WeightsError`` as the base does.
         """
-        from mt_core.nn.objective import OBJECTIVE
+        from mt_core.nn.objective import split_objective_name
 
         found = super().for_model(adapter, model, run=run, stated=stated)
         names = [name for name, _ in model.named_parameters()]
@@ -76,7 +76,7 @@ class AdapterCheckpoint(AdapterFolder):
             )
         if missing := sorted(saved - set(found)):
             raise WeightsError(f"{self.path} is an adapter of another model: it has no {', '.join(missing[:4])}")
-        beside = {name for name in names if f".{OBJECTIVE}." in name and name in found}
+        beside = {name for name in names if split_objective_name(name) and name in found}
         return {name: found[name] for name in sorted(saved | beside)}
 
 

@@ -1,0 +1,48 @@
+"""The columns in which encoded samples lie, in memory and in files: names, types, and what points where."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+COLUMNS = {
+    "ids": "i",
+    "trained": "B",
+    "ends": "q",
+    "row_ids": "B",
+    "row_id_ends": "q",
+    "weighted": "q",
+    "weights": "d",
+    "weight_ends": "q",
+}
+"""Column → type code of ``array``: tokens of all samples, one after another, and where each sample ends (after a leading 0);
+ids of rows as UTF-8, and where each ends; the numbers of the samples that have weights, these, and where each sample's end."""
+
+ITEM_COLUMNS = {"documents": "q", "document_ends": "q"}
+"""Further columns where samples have several documents: tokens of each document, and where each sample's end."""
+
+OF_DOCUMENT, OF_TOKEN = "document.", "token."
+"""Begins of the names of columns of values, which are there where samples have any."""
+
+ENDS = {"ends": "ids", "row_id_ends": "row_ids", "weight_ends": "weights", "document_ends": "documents"}
+"""Column of offsets → the column that they point into."""
+
+
+def code_of(name: str) -> str:
+    """Return the type code of a column."""
+    return (COLUMNS | ITEM_COLUMNS).get(name, "f")
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """Return how a column's values lie in memory, and in little-endian files."""
+    return np.dtype(np.bool_) if name == "trained" else np.dtype(code_of(name)).newbyteorder("<")
+
+
+def is_column(name: str) -> bool:
+    """Return whether samples may have a column of this name, which is one of a file, too."""
+    return name in COLUMNS or name in ITEM_COLUMNS or _VALUES.fullmatch(name) is not None
+
+
+_VALUES = re.compile(r"(document|token)\.[a-z0-9_]+")
