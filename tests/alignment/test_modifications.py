@@ -34,7 +34,7 @@ def test_tokens_behind_the_shorter_answers_length_are_its_tail() -> None:
     lengths = torch.tensor([2, 4, 3, 1])
     places = torch.tensor([0, 1, 0, 1, 2, 3, 0, 1, 2, 0])
     answers = torch.tensor([0, 0, 1, 1, 1, 1, 2, 2, 2, 3])
-    assert is_in_tail(places, answers, lengths).int().tolist() == [0, 0, 0, 0, 1, 1, 0, 1, 1, 0]
+    assert is_in_tail(places, answers, lengths, torch.tensor([0, 2])).int().tolist() == [0, 0, 0, 0, 1, 1, 0, 1, 1, 0]
 
 
 @pytest.mark.parametrize(("alpha", "reward"), [(1.0, 3.0), (0.5, 2.5), (0.0, 2.0)])

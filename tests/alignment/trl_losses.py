@@ -60,7 +60,7 @@ class Tokens:
         places = torch.arange(self.mask.shape[1]).expand(rows, -1)[order]
         answers = torch.arange(rows)[:, None].expand(places.shape)
         trained = self.mask[order].bool()
-        tail = is_in_tail(places[trained], answers[trained], self.mask[order].sum(1))
+        tail = is_in_tail(places[trained], answers[trained], self.mask[order].sum(1), torch.arange(0, rows, 2))
         sums = values.new_zeros(rows).index_add(0, answers[trained], values[order][trained] * tail)
         return sums[order.argsort()]
 

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def is_in_tail(places_N: Tensor, answers_N: Tensor, lengths_A: Tensor) -> Tensor:
+def is_in_tail(places_N: Tensor, answers_N: Tensor, lengths_A: Tensor, chosen_P: Tensor) -> Tensor:
     """Return which tokens stand behind the length of the shorter answer of their pair, (N,) bool.
 
-    ``places`` count the tokens of an answer from 0, ``answers`` are numbers of answers, ``lengths`` their tokens.
+    ``places`` count the tokens of an answer from 0, ``answers`` are numbers of answers, ``lengths`` their tokens, ``chosen`` the
+    numbers of chosen answers, each with the rejected one behind it.
     """
-    shared_A = lengths_A.view(-1, 2).amin(1).repeat_interleave(2)
+    shared_A = lengths_A.clone()
+    shared_A[chosen_P] = shared_A[chosen_P + 1] = lengths_A[chosen_P].minimum(lengths_A[chosen_P + 1])
     return places_N >= shared_A[answers_N]
 
 

@@ -8,11 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mt_core import Row, UsageError
 from mt_core.files import JsonRows, replace_file
+from mt_train import load_run, load_weights
 from mt_train.command import notice, parsed
+
+if TYPE_CHECKING:
+    from mt_train import LoadedModel
 
 AT_ONCE = 256
 """Rows whose answers are sorted by length together."""
@@ -49,10 +53,9 @@ def _parser() -> argparse.ArgumentParser:
 def _score(arguments: argparse.Namespace) -> int:
     _refuse(arguments)
     rows = JsonRows([arguments.rows])
-    from .scoring import best_row, score_rows
-    from .scoring_model import load_scorer
+    from .scoring import Scorer, best_row, score_rows
 
-    scorer = load_scorer(arguments)
+    scorer = Scorer(_load(arguments))
     found: list[dict[str, Any]] = []
     best: list[dict[str, Any]] = []
     for some in _slices(rows):
@@ -67,6 +70,14 @@ def _score(arguments: argparse.Namespace) -> int:
             _write(file, lines)
     _tell(found)
     return 0
+
+
+def _load(arguments: argparse.Namespace) -> LoadedModel:
+    """The model of a run, or of a folder that ``mt-export`` wrote of one."""
+    if arguments.run is not None:
+        step = arguments.checkpoint
+        return load_run(arguments.run, checkpoint=int(step) if step.isdigit() else step)
+    return load_weights(arguments.model, arguments.weights, objective="reward")
 
 
 def _refuse(arguments: argparse.Namespace) -> None:

@@ -6,17 +6,17 @@ Shapes: B rows, T tokens, D model width.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mt_core import DataError, Message, Row, Sample, UsageError
+from mt_core import DataError, Row, Sample, UsageError
 from mt_core.nn import TokenObjective, objective_modules
 
-from .objectives.rows import readable_answers
+from .objectives.shapes import read_answers
 
 if TYPE_CHECKING:
+    from mt_core import Message
     from mt_train import LoadedModel
 
 
@@ -65,38 +65,21 @@ class Scorer:
         return scores
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """The answers of one row to one prompt: their texts, as turns, and what is known of them."""
-
-    row_id: str
-    prompt: Sequence[Message]
-    answers: Sequence[Sequence[Message]]
-    pair: bool = False
-    """Whether these are the chosen answer and the rejected one."""
-
-
-def candidates(row: Row) -> Candidates:
-    """The answers of a row: ``response``, the list ``responses`` or ``answers``, or ``chosen`` and ``rejected``. Raises ``DataError``."""
-    prompt, answers, pair = readable_answers(row)
-    return Candidates(row["id"], prompt, answers, pair)
-
-
 def score_rows(scorer: Scorer, rows: Sequence[Row], *, batch_size: int = 8) -> Iterator[dict[str, Any]]:
     """For each row its id, the ``scores`` of its answers, the number of the ``best`` one, and of a pair whether that was chosen."""
-    asked = [candidates(row) for row in rows]
+    asked = [read_answers(row) for row in rows]
     flat = [[*each.prompt, *answer] for each in asked for answer in each.answers]
     scores = iter(scorer.score(flat, batch_size=batch_size))
     for each in asked:
         own = [next(scores) for _ in each.answers]
         best = max(range(len(own)), key=own.__getitem__)  # the first of equals
         found: dict[str, Any] = {"id": each.row_id, "scores": own, "best": best}
-        yield found | ({"correct": own[0] > own[1]} if each.pair else {})
+        yield found | ({"correct": own[0] > own[1]} if each.are_sides else {})
 
 
 def best_row(row: Row, found: Mapping[str, Any]) -> dict[str, Any]:
     """The prompt of a row with its best answer, in the form that ``sft`` reads."""
-    each = candidates(row)
+    each = read_answers(row)
     answer = each.answers[found["best"]]
     plain = all(set(turn) <= {"role", "content", "raw"} for turn in (*each.prompt, *answer))
     if plain and len(each.prompt) == 1 and each.prompt[0].get("raw") and len(answer) == 1:

@@ -1,4 +1,4 @@
-"""What a preference loss is."""
+"""Base class of preference losses."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ KIND = "preference_loss"
 
 
 class PairOptions(MtConfig):
-    """What goes with any loss of pairs."""
+    """Options of pairs that go with any loss."""
 
     sft: float = Field(
         0.0, ge=0, description="weight of the negative log-likelihood of chosen answers beside the loss (RPO's α)"

@@ -6,16 +6,17 @@ Shapes: B rows, T tokens, D model width, n trained tokens, A documents of the ba
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from mt_core import Rejected, Row, Sample, UsageError
-from mt_core.nn import Batch, LossSums, TokenObjective, token_logprobs
+from mt_core.nn import Batch, LossSums, token_logprobs
 
-from ..modifications import answer_weights, weaken_tails, weigh
+from ..modifications import answer_weights, is_in_tail, weaken_tails, weigh
 from ..pairs import Pairs
+from .items import ItemObjective, first_documents, report_once
 from .rows import encode_pair
 from .shapes import SIDES
 from .squares import log_squares
@@ -31,7 +32,7 @@ LIKELIHOOD = "sft"
 """Name of the term of likelihood, whose mean the record has."""
 
 
-class PreferenceObjective(TokenObjective):
+class PreferenceObjective(ItemObjective):
     """Rows with ``chosen`` and ``rejected``. The loss is a mean over the pairs of the step, whatever divides it."""
 
     loss_unit = "per pair"
@@ -67,41 +68,28 @@ class PreferenceObjective(TokenObjective):
         """See ``encode_pair``."""
         return encode_pair(row, self._template, places=self._has_tails)
 
-    def count(self, batch: Batch) -> float:
-        """Pairs of the batch; those of rows that ranks share are counted by the first of these."""
-        return float(len(_firsts(batch)) if batch.counts_items else 0)
-
     def count_terms(self, batch: Batch) -> Mapping[str, float]:
         """What the likelihood is divided by: answers, or the tokens of chosen answers that are here."""
         if not self._likelihood:
             return {}
         if self._options.sft_mean == "answers":
             return {LIKELIHOOD: self.count(batch)}
-        return {LIKELIHOOD: float(torch.isin(batch.document_n(), _firsts(batch)).sum())}
+        return {LIKELIHOOD: float(torch.isin(batch.document_n(), first_documents(batch)).sum())}
 
     def measure(self, hidden: Tensor, head: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """The sums of log-probabilities of each document, (A,), by the names of ``reference_values``."""
-        logps_n = _logps(hidden, head, batch)
-        sums = {REFERENCE: batch.document_sums(logps_n)}
-        if self._has_tails:
-            sums[TAIL] = batch.document_sums(logps_n * self._tail(batch))
-        return {name: sums[name] for name in self.reference_values}
+        hidden_nD, labels_n = batch.select_trained(hidden)
+        sums = self._document_sums(token_logprobs(head, hidden_nD, labels_n)[0], batch)
+        named = {REFERENCE: sums.logps_A, TAIL: sums.tails_A}
+        return {name: value for name in self.reference_values if (value := named[name]) is not None}
 
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
         """Sum over the pairs of the batch; see ``Objective``. Raises ``UsageError`` for an evaluation without a reference."""
-        logps_n = _logps(hidden, head, batch)
-        firsts = _firsts(batch)
-        lengths_A = batch.document_sums(torch.ones_like(logps_n))
-        pairs = self._pairs(hidden, head, batch, logps_n, lengths_A)
-        loss_P = self._loss_of(pairs)
-        counted = float(len(firsts) if batch.counts_items else 0)
-        count = torch.tensor(counted, device=hidden.device)
-        return LossSums(
-            _reported(loss_P.sum(), batch),
-            count,
-            {name: (_reported(value.detach().sum(), batch), count) for name, value in self._figures(pairs).items()},
-            self._terms(batch, logps_n, pairs, count),
-        )
+        hidden_nD, labels_n = batch.select_trained(hidden)
+        logps_n, _ = token_logprobs(head, hidden_nD, labels_n)
+        pairs = self._pairs(head, hidden_nD, batch, self._document_sums(logps_n, batch))
+        terms = self._terms(batch, logps_n, pairs)
+        return self.sums(batch, self._loss_of(pairs), self._figures(pairs), terms)
 
     def _loss_of(self, pairs: Pairs) -> Tensor:
         if self._has_tails:
@@ -111,24 +99,28 @@ class PreferenceObjective(TokenObjective):
             total = total + weight * loss(pairs)
         return weigh(total, pairs) if self._options.wpo else total
 
-    def _pairs(self, hidden: Tensor, head: nn.Module, batch: Batch, logps_n: Tensor, lengths_A: Tensor) -> Pairs:
-        firsts = _firsts(batch)
-        seconds = firsts + 1
-        columns = {"": batch.document_sums(logps_n)}
-        if self._has_tails:
-            columns["_tail"] = batch.document_sums(logps_n * self._tail(batch, lengths_A))
+    def _document_sums(self, logps_n: Tensor, batch: Batch) -> _Sums:
+        logps_A, lengths_A = batch.document_sums(torch.stack((logps_n, torch.ones_like(logps_n)), 1)).unbind(1)
+        if not self._has_tails:
+            return _Sums(logps_A, lengths_A)
+        places_n = batch.tokens["place"].reshape(-1)[batch.index_n()]
+        tail_n = is_in_tail(places_n, batch.document_n(), lengths_A, first_documents(batch))
+        return _Sums(logps_A, lengths_A, batch.document_sums(logps_n * tail_n))
+
+    def _pairs(self, head: nn.Module, hidden_nD: Tensor, batch: Batch, sums: _Sums) -> Pairs:
+        columns = {"": sums.logps_A, **({} if sums.tails_A is None else {"_tail": sums.tails_A})}
+        references = {
+            f"reference_{side}{end}": self._reference(batch, f"{REFERENCE}{end}", value_A)[documents]
+            for end, value_A in columns.items()
+            for side, documents in _sides(batch)
+            if self.reference_values
+        }
         if self._options.wpo:
-            squares_A = batch.document_sums(log_squares(head, _trained(hidden, batch)))
-            columns["_weights"] = answer_weights(columns[""].detach(), squares_A, lengths_A.clamp(min=1))
-        found = {}
-        for name, sums_A in columns.items():
-            found[f"chosen{name}"], found[f"rejected{name}"] = sums_A[firsts], sums_A[seconds]
-        for name, end in ((REFERENCE, ""), (TAIL, "_tail")) if self.reference_values else ():
-            if end in columns:
-                reference_A = self._reference(batch, name, columns[end])
-                found[f"reference_chosen{end}"] = reference_A[firsts]
-                found[f"reference_rejected{end}"] = reference_A[seconds]
-        return Pairs(chosen_lengths=lengths_A[firsts], rejected_lengths=lengths_A[seconds], **found)
+            squares_A = batch.document_sums(log_squares(head, hidden_nD))
+            columns["_weights"] = answer_weights(sums.logps_A.detach(), squares_A, sums.lengths_A.clamp(min=1))
+        columns["_lengths"] = sums.lengths_A
+        own = {f"{side}{end}": value[places] for end, value in columns.items() for side, places in _sides(batch)}
+        return Pairs(**own, **references)
 
     def _reference(self, batch: Batch, name: str, now_A: Tensor) -> Tensor:
         """What was measured; the model itself where nothing was yet, as in a probe before the first step."""
@@ -141,22 +133,13 @@ class PreferenceObjective(TokenObjective):
             )
         return now_A.detach()
 
-    def _tail(self, batch: Batch, lengths_A: Tensor | None = None) -> Tensor:
-        """(n,) 1 for tokens behind the length of the shorter answer of their pair, 0 for others."""
-        index_n = batch.index_n()
-        if lengths_A is None:
-            lengths_A = batch.document_sums(torch.ones(len(index_n), device=index_n.device))
-        firsts = _firsts(batch)
-        shared_A = lengths_A.clone()
-        shared_A[firsts] = shared_A[firsts + 1] = torch.minimum(lengths_A[firsts], lengths_A[firsts + 1])
-        return (batch.tokens["place"].reshape(-1)[index_n] >= shared_A[batch.document_n()]).to(torch.float32)
-
-    def _terms(self, batch: Batch, logps_n: Tensor, pairs: Pairs, count: Tensor) -> Mapping[str, tuple[Tensor, Tensor]]:
+    def _terms(self, batch: Batch, logps_n: Tensor, pairs: Pairs) -> Mapping[str, tuple[Tensor, Tensor]]:
         if not self._likelihood:
             return {}
         if self._options.sft_mean == "answers":
-            return {LIKELIHOOD: (_reported(-self._likelihood * pairs.chosen_mean.sum(), batch), count)}
-        is_chosen_n = torch.isin(batch.document_n(), _firsts(batch))
+            count = torch.tensor(self.count(batch), device=logps_n.device)
+            return {LIKELIHOOD: (report_once(-self._likelihood * pairs.chosen_mean.sum(), batch), count)}
+        is_chosen_n = torch.isin(batch.document_n(), first_documents(batch))
         return {LIKELIHOOD: (-self._likelihood * (logps_n * is_chosen_n).sum(), is_chosen_n.sum().float())}
 
     def _figures(self, pairs: Pairs) -> Mapping[str, Tensor]:
@@ -176,22 +159,16 @@ class PreferenceObjective(TokenObjective):
         }
 
 
-def _firsts(batch: Batch) -> Tensor:
-    """(P,) the number of the chosen document of each pair; the rejected one is the next."""
-    assert batch.items is not None, "collate() numbers the items"
-    return batch.items
+class _Sums(NamedTuple):
+    """Sums over the trained tokens of each document, (A,): log-probabilities, tokens, and log-probabilities of tokens behind the length
+    of the shorter answer."""
+
+    logps_A: Tensor
+    lengths_A: Tensor
+    tails_A: Tensor | None = None
 
 
-def _trained(hidden_BTD: Tensor, batch: Batch) -> Tensor:
-    return hidden_BTD.flatten(0, 1)[batch.index_n()]
-
-
-def _logps(hidden_BTD: Tensor, head: nn.Module, batch: Batch) -> Tensor:
-    """(n,) log-probabilities of the trained tokens."""
-    labels_n = batch.labels.reshape(-1)[batch.index_n()]
-    return token_logprobs(head, _trained(hidden_BTD, batch), labels_n)[0]
-
-
-def _reported(total: Tensor, batch: Batch) -> Tensor:
-    """A sum over pairs; of ranks that share rows all have its gradient, and the first one has its value."""
-    return total if batch.counts_items else total - total.detach()
+def _sides(batch: Batch) -> tuple[tuple[str, Tensor], tuple[str, Tensor]]:
+    """Return the numbers of the documents of each side, (P,)."""
+    chosen_P = first_documents(batch)
+    return (SIDES[0], chosen_P), (SIDES[1], chosen_P + 1)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from mt_core import DataError, Rejected, Row, Sample
-from mt_core.nn import Batch, LossSums, TokenObjective, objective_modules
+from mt_core import Rejected, Row, Sample
+from mt_core.nn import Batch, LossSums, objective_modules
 
 from ..rewards import bradley_terry, centring, scaled_bradley_terry, squared_error
+from .items import ItemObjective, first_documents
 from .rows import encode_pair, encode_scored
-from .shapes import SIDES
+from .shapes import SIDES, number_of
 
 if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from .config import RewardConfig
 
 
-class RewardObjective(TokenObjective):
+WHAT_A_MARGIN_IS = "with --objective.margin each row has a number there, by how much the chosen answer is better"
+
+
+class RewardObjective(ItemObjective):
     """What pairs and scored answers have in common: the score of a document is what the head says at its last token."""
 
     def __init__(self, tokenizer: Tokenizer, template: Template, config: RewardConfig) -> None:
@@ -44,22 +48,13 @@ class RewardObjective(TokenObjective):
         score_head = objective_modules(head)
         assert score_head is not None, "the component says which modules the trainer builds"
         assert batch.lengths is not None, "TokenObjective says how long documents are"
-        index_n = batch.index_n()
-        is_last_n = (batch.positions + 1 == batch.lengths).reshape(-1)[index_n]
-        scores_n = score_head(hidden.flatten(0, 1)[index_n])
-        return batch.document_sums(scores_n * is_last_n)
-
-    def count(self, batch: Batch) -> float:
-        """Items of the batch; those of rows that ranks share are counted by the first of these."""
-        return float(len(_items(batch)) if batch.counts_items else 0)
+        hidden_nD, _ = batch.select_trained(hidden)
+        is_last_n = (batch.positions + 1 == batch.lengths).reshape(-1)[batch.index_n()]
+        return batch.document_sums(score_head(hidden_nD) * is_last_n)
 
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
         """Sum over the items of the batch; see ``Objective``."""
-        loss_I, figures = self.loss_of(self.document_scores(hidden, head, batch), batch)
-        total = loss_I.sum()
-        count = torch.tensor(self.count(batch), device=hidden.device)
-        pairs = {name: (value.detach().sum() * batch.counts_items, count) for name, value in figures.items()}
-        return LossSums(total if batch.counts_items else total - total.detach(), count, pairs)
+        return self.sums(batch, *self.loss_of(self.document_scores(hidden, head, batch), batch))
 
     def loss_of(self, scores_A: Tensor, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Return the loss of each item and figures of each."""
@@ -77,11 +72,11 @@ class PairwiseReward(RewardObjective):
         sample = encode_pair(row, self._template)
         if isinstance(sample, Rejected) or self._config.margin == "none":
             return sample
-        return replace(sample, document_values={"margin": [_margin(row), 0.0]})
+        return replace(sample, document_values={"margin": [number_of(row, "margin", WHAT_A_MARGIN_IS), 0.0]})
 
     def loss_of(self, scores_A: Tensor, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
         """See ``RewardObjective``."""
-        firsts = _items(batch)
+        firsts = first_documents(batch)
         chosen, rejected = scores_A[firsts], scores_A[firsts + 1]
         if self._config.margin == "none":
             loss_P = bradley_terry(chosen, rejected)
@@ -110,21 +105,6 @@ class ScoredReward(RewardObjective):
 
     def loss_of(self, scores_A: Tensor, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
         """See ``RewardObjective``."""
-        firsts = _items(batch)
+        firsts = first_documents(batch)
         scores, targets = scores_A[firsts], batch.documents["score"][firsts]
         return squared_error(scores, targets), {"score": scores, "score_error": (scores - targets).abs()}
-
-
-def _items(batch: Batch) -> Tensor:
-    assert batch.items is not None, "collate() numbers the items"
-    return batch.items
-
-
-def _margin(row: Row) -> float:
-    value = row.get("margin")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
-        raise DataError(
-            f"{row['id']}: field 'margin' is {value!r}; with --objective.margin each row has a number there, by how much the chosen answer"
-            " is better. Name the right field with --data.columns '{margin: NAME}'"
-        )
-    return float(value)

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mt_core import DataError, Rejected, Row, Sample, conversation, preference
+from mt_core import DataError, Rejected, Row, Sample, conversation
 
-from .shapes import EQUAL, SIDES, is_empty, read_preference
+from .shapes import EQUAL, SIDES, is_empty, number_of, read_preference
 
 if TYPE_CHECKING:
     from mt_core import Encoded, Message, Template
 
+WHAT_A_SCORE_IS = "a row has prompt, response and a number that says how good that is"
 SYSTEM = "data.system"
 """Key of a system message that the template puts into every conversation, and that no turn of a row speaks for."""
 
@@ -47,42 +48,14 @@ def encode_pair(row: Row, template: Template, *, places: bool = False) -> Sample
 
 def encode_scored(row: Row, template: Template) -> Sample | Rejected:
     """A prompt with one answer and its ``score``, as a sample of one document. Raises ``DataError`` for a score that is no number."""
-    score = row.get("score")
-    if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) < float("inf"):
-        raise DataError(
-            f"{row['id']}: field 'score' is {score!r}; a row has prompt, response and a number that says how good that is. Name the right"
-            " field with --data.columns '{score: NAME}'"
-        )
+    score = number_of(row, "score", WHAT_A_SCORE_IS)
     *before, answer = conversation(row)
     if answer["role"] != "assistant" or is_empty(answer):
         return Rejected("'response' is empty", row["id"])
     encoded = _encode(row, template, before, [answer])
     if not any(encoded.trained[1:]):
         return Rejected("'response' has no token of its own", row["id"])
-    return item([encoded], row["id"], document_values={"score": [float(score)]})
-
-
-def readable_answers(row: Row) -> tuple[list[Message], list[list[Message]], bool]:
-    """The prompt of a row, its answers, and whether these are the two sides of a pair. Raises ``DataError``.
-
-    Answers are ``chosen`` and ``rejected``, the list ``responses`` or ``answers`` (texts, or objects with a ``text``), or the answer of a
-    conversation of any other shape.
-    """
-    if row.get("chosen") is not None:
-        prompt, *sides = preference(row)
-        return prompt, sides, True
-    name = next((each for each in ("responses", "answers") if isinstance(row.get(each), list)), None)
-    if name is None:
-        *prompt, answer = conversation(row)
-        return prompt, [[answer]], False
-    texts = [each.get("text") if isinstance(each, Mapping) else each for each in row[name]]
-    if not texts or not all(isinstance(text, str) for text in texts):
-        raise DataError(
-            f"{row['id']}: field {name!r} must be a list of at least one text, or of objects with a 'text'; got {row[name]!r:.80}"
-        )
-    rest = {key: value for key, value in row.items() if key != name}
-    turns = [conversation({**rest, "response": text}) for text in texts]
-    return turns[0][:-1], [each[-1:] for each in turns], False
+    return item([encoded], row["id"], document_values={"score": [score]})
 
 
 def item(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from mt_core import DataError, Rejected, Row, conversation, preference
 
@@ -40,6 +40,17 @@ class LabelledAnswer:
     is_good: bool
 
 
+@dataclass(frozen=True)
+class Answers:
+    """The answers of one row to one prompt, each a list of turns."""
+
+    row_id: str
+    prompt: Sequence[Message]
+    answers: Sequence[Sequence[Message]]
+    are_sides: bool = False
+    """Whether these are the chosen answer and the rejected one."""
+
+
 def read_preference(row: Row) -> Preference | Rejected:
     """A row as a pair. Rejected are sides that are equal or empty, and answers of equal scores.
 
@@ -57,6 +68,29 @@ def read_preference(row: Row) -> Preference | Rejected:
             return Rejected(f"{side!r} is empty", row["id"])
     _refuse_prompts(row, prompt, chosen, rejected)
     return Preference(prompt=prompt, chosen=chosen, rejected=rejected, margin=margin_of(row))
+
+
+def read_answers(row: Row) -> Answers:
+    """The answers of a row. Raises ``DataError``.
+
+    These are ``chosen`` and ``rejected``, the list ``responses`` or ``answers`` (texts, or objects with a ``text``), or the answer of a
+    conversation of any other shape.
+    """
+    if row.get("chosen") is not None:
+        prompt, *sides = preference(row)
+        return Answers(row["id"], prompt, sides, are_sides=True)
+    name = next((each for each in ("responses", "answers") if isinstance(row.get(each), list)), None)
+    if name is None:
+        *prompt, answer = conversation(row)
+        return Answers(row["id"], prompt, [[answer]])
+    texts = [each.get("text") if isinstance(each, Mapping) else each for each in row[name]]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise DataError(
+            f"{row['id']}: field {name!r} must be a list of at least one text, or of objects with a 'text'; got {_shown(row[name])}"
+        )
+    rest = {key: value for key, value in row.items() if key != name}
+    turns = [conversation({**rest, "response": text}) for text in texts]
+    return Answers(row["id"], turns[0][:-1], [each[-1:] for each in turns])
 
 
 def read_labelled(row: Row) -> LabelledAnswer | Rejected:
@@ -97,6 +131,16 @@ def margin_of(row: Row) -> float | None:
             " something else, rename it: --data.columns '{other: margin}'."
         )
     return float(margin)
+
+
+def number_of(row: Row, field: str, meaning: str) -> float:
+    """Return the number in a field that each row must have. Raises ``DataError``, which says what it means."""
+    value = row.get(field)
+    if not _is_number(value):
+        raise DataError(
+            f"{row['id']}: field {field!r} is {_shown(value)}; {meaning}. Name the right field with --data.columns '{{{field}: NAME}}'"
+        )
+    return float(value)
 
 
 def is_empty(turn: Message) -> bool:
@@ -180,5 +224,5 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
