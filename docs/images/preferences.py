@@ -22,7 +22,7 @@ SECOND = (
     f"{SMALL} --model.weights sft-hf --objective dpo --dataset.path pairs.jsonl --train.steps 60 --optimizer.lr 1e-4"
 )
 RUNS = {"DPO": SECOND + " --output dpo", "with --objective.sft 1": SECOND + " --objective.sft 1 --output anchored"}
-"""What a line of the picture is called, and the command that it is of."""
+"""Name of each line of the picture, and the command that it is of."""
 
 Records = Sequence[Mapping[str, Any]]
 

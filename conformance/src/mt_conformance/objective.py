@@ -273,7 +273,7 @@ def gradients(model: TrainModel, objective: Objective, batches: Sequence[Batch])
 
 
 def term_counts(objective: Objective, batch: Batch) -> dict[str, float]:
-    """What the terms of the loss are divided by; nothing where it has none."""
+    """Return the denominators of the loss's terms; none where it has no terms."""
     return dict(objective.count_terms(batch)) if isinstance(objective, HasTerms) else {}
 
 

@@ -40,7 +40,7 @@ class PreferenceLoss(Protocol):
 
 
 class BasePreferenceLossConformance(BasePluginConformance):
-    """What a pair of answers costs, one of which was chosen."""
+    """Checks of a loss over pairs of answers."""
 
     kind = "preference_loss"
     raises_chosen: bool = True
@@ -66,7 +66,7 @@ class BasePreferenceLossConformance(BasePluginConformance):
         return import_module(host.kinds[self.kind].returns.partition(":")[0]).Pairs
 
     def moved(self, pairs: Any, **by: float | Tensor) -> Any:
-        """The same pairs where the model gives answers other log-probabilities, as leaves; the reference stays."""
+        """Return the same pairs where the model gives answers other log-probabilities, as leaves; the reference stays."""
         values = dict(vars(pairs))
         for side in ("chosen", "rejected"):
             values[side] = (values[side].detach() + by.get(side, 0.0)).requires_grad_()
@@ -123,7 +123,7 @@ class BasePreferenceLossConformance(BasePluginConformance):
         )
 
     def test_each_pair_has_a_finite_loss(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Of pairs as they are at the start of a run, and of those that the model has learned or forgotten a little."""
+        """Check pairs as they are at the start of a run, and those that the model has learned or forgotten a little."""
         loss = self.loss(mt_host, tmp_path)
         for shift in (0.0, 1.0, -1.0):
             self.gradients(loss, self.pairs(mt_host, loss, shift), f"pairs moved by {shift:g}")
