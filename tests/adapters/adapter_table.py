@@ -15,7 +15,19 @@ from mt_core.nn import TrainModel
 PAGE = Path(__file__).parents[2] / "docs" / "adapters.md"
 BEGIN, END = "<!-- adapters: begin -->", "<!-- adapters: end -->"
 ZERO = tuple(f"zero{stage}" for stage in range(4))
-HEAD = ("adapter", "what it is", "trains", "needs", "ZeRO", "pipeline", "sequence", "quantized base", "merges", "file")
+HEAD = (
+    "adapter",
+    "what it is",
+    "trains",
+    "needs",
+    "ZeRO",
+    "pipeline",
+    "sequence",
+    "quantized base",
+    "merges",
+    "base view",
+    "file",
+)
 
 
 def table() -> str:
@@ -46,6 +58,7 @@ def _cells(component: AdapterComponent) -> list[str]:
         *("●" if layout in component.layouts else "" for layout in ("pipeline", "sequence")),
         "●" if component.on_quantized else "",
         "●" if component.mergeable else "",
+        "●" if adapter.base_is_reference else "",
         _file(adapter, model),
     ]
 

@@ -39,6 +39,9 @@ ADAPTERS: Cases = {
 }
 TWO_TERMS: dict[str, Any] = {"two_terms": "pairs"}
 PACKED: dict[str, Any] = {"data": {"batching": "packing"}}
+STREAM: dict[str, Any] = {"dataset": "stream"}
+IN_ORDER: dict[str, Any] = {"data": {"shuffle": False, "eval": None}, "eval_every": None}
+"""Rows of a file and of a stream come in the same order."""
 FEW: dict[str, Any] = {"data": {"read_rows": 8, "eval": None}, "eval_every": None}
 """All rows are those of one step, however they are packed."""
 
@@ -47,6 +50,7 @@ KINDS: Cases = {
     **{name: {"objective": each} for name, each in OBJECTIVES.items()},
     **{name: {"objective": "dpo", **each} for name, each in ADAPTERS.items()},
     "terms": {"objective": "simpo", **TWO_TERMS},
+    "stream": {"objective": "dpo", **ADAPTERS["lora"], **STREAM},
     "reward": {"objective": {"name": "reward", "centring": 0.01}},
     "reward lora": {"objective": "reward", "adapter": {"name": "lora", **LORA}},
     "reward tied": {"objective": "reward", "model": {"tie_embeddings": True}},
@@ -57,6 +61,8 @@ RESUMED: Cases = {
     "pipeline": LAYOUTS["pipeline"],
     "sequence": {**LAYOUTS["sequence3"], "adapter": ADAPTERS["pissa"]["adapter"]},
 }
+OF_STREAMS: Cases = {name: LAYOUTS[name] for name in ("zero3", "pipeline", "sequence1")}
+"""Layouts of streams that are stopped and resumed."""
 SAMPLED = {
     "everything": (
         "zero0",
@@ -78,6 +84,16 @@ SAMPLED = {
     "pissa": ("zero2", "sequence1"),
     "qlora": ("zero3", "sequence1"),
     "mixture": ("zero2/micro 1", "sequence1"),
+    "stream": (
+        "zero0/micro 1",
+        "zero1",
+        "zero2",
+        "zero3/packed",
+        "pipeline",
+        "pipeline/micro 1",
+        "sequence1",
+        "sequence3/packed",
+    ),
     "terms": ("zero1/micro 1", "zero3/packed", "pipeline", "sequence3"),
     "reward": ("zero0", "zero2/packed", "zero3/micro 1", "pipeline", "sequence1", "sequence3/packed"),
     "reward lora": ("zero3", "pipeline"),
@@ -123,7 +139,9 @@ def one_process() -> Cases:
         adapter = {"adapter": {**ADAPTERS["mixture"]["adapter"], "balance": balance}}
         cases[f"balance {balance} of pairs"] = {**step, "objective": "dpo", **adapter}
         cases[f"balance {balance} of tokens"] = {**step, "objective": "dpo", "two_terms": "tokens", **adapter}
-    return cases | {"resumed/one": {"stage": 0, "do": "resumed", "objective": "dpo", "micro": 2}}
+    cases |= {f"in order/{name}": {**case(name, WHOLE), **IN_ORDER} for name in ("lora", "stream")}
+    resumed = {"stage": 0, "do": "resumed", "objective": "dpo", "micro": 2}
+    return cases | {"resumed/one": resumed, "resumed/stream": {**KINDS["stream"], **resumed}}
 
 
 def two_processes(*, full: bool) -> Cases:
@@ -131,6 +149,9 @@ def two_processes(*, full: bool) -> Cases:
     cases = {f"{kind}/{how}": case(kind, how) for kind, how in hows(full=full)}
     cases["terms/few packed"] = {**KINDS["terms"], **FEW_PACKED, "stage": 2, "do": "trained"}
     resumed = {"do": "resumed", "objective": OBJECTIVES["tails"]}
+    cases |= {
+        f"resumed stream/{name}": {**KINDS["stream"], **each, "do": "resumed"} for name, each in OF_STREAMS.items()
+    }
     return cases | {f"resumed/{name}": {**each, **resumed} for name, each in RESUMED.items()}
 
 

@@ -246,12 +246,6 @@ def test_a_model_whose_documents_see_one_another_is_refused_for_pairs(
     assert "data.prove: other documents of the batch changed the loss of a document by" in capsys.readouterr().err
 
 
-def test_a_stream_is_refused_where_a_reference_is_needed(train: Command, capsys: pytest.CaptureFixture[str]) -> None:
-    assert train(dataset="stream") == 2
-    assert "objective: dpo measures every row with the weights of step 0" in capsys.readouterr().err
-    assert train(dataset="stream", objective="simpo", train__steps="1") == 0
-
-
 @pytest.mark.parametrize(
     "options",
     [

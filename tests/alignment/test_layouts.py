@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from pair_cases import RESUMED, WHOLE, Cases, hows, one_process, two_processes, write_pairs
+from pair_cases import OF_STREAMS, RESUMED, WHOLE, Cases, hows, one_process, two_processes, write_pairs
 
 WORKER = "alignment/layout_worker.py"
 TOLERANCE = 1e-6
@@ -186,3 +187,23 @@ def test_a_resumed_run_equals_one_that_was_not_stopped_and_measures_nothing(
     assert found["measured before and after"] == [4, 0]
     (said,) = set(found["refused"])
     assert "gone cannot be read (No such file or directory)" in said, "all ranks end where one of them cannot read"
+
+
+def test_a_stream_trains_as_a_file_of_the_same_rows_whose_reference_was_measured_at_step_0(one: Results) -> None:
+    """Each step asks the base under the adapter, which has long moved away from it."""
+    file, stream = one["in order/lora"], one["in order/stream"]
+    assert file["reference"]
+    assert not stream["reference"], "nobody has seen its rows"
+    assert_alike(file, stream)
+    assert abs(stream["records"][-1]["reward_margin"]) > 1e-3, "the model has left its reference"
+    assert stream["records"][0]["loss"] == pytest.approx(math.log(2), rel=1e-6)
+
+
+@pytest.mark.parametrize("layout", ["one", *OF_STREAMS])
+def test_a_resumed_stream_equals_one_that_was_not_stopped(one: Results, two: Results, layout: str) -> None:
+    """To the bit. What was measured once are the held-out rows; the others are asked for again."""
+    found = one["resumed/stream"] if layout == "one" else two[f"resumed stream/{layout}"]
+    assert found["steps"] == [2, 3]
+    assert found["records"]
+    assert found["weights"]
+    assert found["measured before and after"] == [2, 0]

@@ -19,7 +19,7 @@ from mt_conformance.host import hermetic_host
 from mt_conformance.layouts import LayoutConformance, small_run
 from mt_conformance.plain_training import PlainTraining
 from mt_conformance.weights import filled
-from mt_core.adapters import adapted_layers, merge, unmerge
+from mt_core.adapters import adapted_layers, merge, unmerge, viewing
 from mt_core.adapters.base import Adapter
 from mt_core.components import AdapterComponent
 from mt_core.errors import ConfigError, UsageError
@@ -132,6 +132,28 @@ class BaseAdapterConformance(LayoutConformance):
         )
         exact = self.declared(mt_host).exact_at_init
         assert exact or apart > EXACT, f"it begins as the base ({apart:.1e} away): declare exact_at_init=True"
+
+    def test_its_base_is_the_model_of_step_0_where_it_says_so(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """``base_is_reference``: after training, ``viewing(model, "base")`` is the model without it, to the bit; over fewer bits, too."""
+        for quantized in (False, True)[: 1 + self.declared(mt_host).on_quantized]:
+            parts = self.parts(mt_host, tmp_path, quantized=quantized)
+            model, adapter = self.trained(parts)
+            if not adapter.base_is_reference:
+                pytest.skip("base_is_reference=False: nothing asks for its base")
+            assert self.declared(mt_host).exact_at_init, (
+                "the component declares exact_at_init=False, so that its base is not the model of step 0: set base_is_reference = False"
+            )
+            own = {f"{name}.{each}" for name, layer in adapted_layers(model) for each, _ in layer.own_parameters()}
+            more = sorted(set(adapter.trainable_parameters(model)) - own)
+            assert not more, f"it trains {', '.join(more[:3])} beside its layers: set base_is_reference = False"
+            base = self.base(parts).eval()
+            batch = self.batches(base)[0]
+            with viewing(model, "base"):
+                shown = outputs(model, batch)
+            assert torch.equal(shown, outputs(base, batch)), (
+                "the base that viewing(model, 'base') shows after three steps is another model than the one without the adapter:"
+                " base_output(x) of its layers gives what the base gives, or base_is_reference = False"
+            )
 
     def test_its_first_values_follow_from_the_seed(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Whatever was drawn before, so that every layout begins alike."""

@@ -101,7 +101,7 @@ class Bench:
         shared = pipeline * min(case.get("sequence", 1), world // pipeline)  # ranks that have the same rows
         raw = {
             "model": case.get("family") or {**MODEL, **case.get("model", {})},
-            "dataset": {"name": "jsonl", "path": str(self.rows)},
+            "dataset": {"name": case.get("dataset", "jsonl"), "path": str(self.rows)},
             "objective": case.get("objective", "sft"),
             "optimizer": case.get("optimizer", {"name": "adamw", "lr": 1e-2}),
             "quantizer": case.get("quantizer", "none"),

@@ -9,6 +9,7 @@ from mt_core.adapters.linear import device_of as device_of
 from mt_core.adapters.linear import merge as merge
 from mt_core.adapters.linear import read_base as read_base
 from mt_core.adapters.linear import unmerge as unmerge
+from mt_core.adapters.linear import viewing as viewing
 from mt_core.adapters.linear import write_base as write_base
 from mt_core.adapters.lora import LoraLinear as LoraLinear
 from mt_core.adapters.lora import LowRankLinear as LowRankLinear

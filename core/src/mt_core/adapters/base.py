@@ -142,6 +142,12 @@ class Adapter:
         return None
 
     @property
+    def base_is_reference(self) -> bool:
+        """Return whether ``viewing(model, "base")`` is the model of step 0, however long it has been trained: its layers begin as their
+        base, leave that as it is, and have all that it trains."""
+        return False
+
+    @property
     def steps(self) -> bool:
         """Return whether ``after_backward`` or ``after_step`` has anything to do."""
         own, base = type(self), Adapter

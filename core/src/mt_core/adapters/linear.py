@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from mt_core.groups import block_number
 from mt_core.nn import AdaptedLinear, LossFactor, SharedParameters, TrainModel
 
 ConfigT = TypeVar("ConfigT", bound=TargetConfig)
+View = Literal["live", "base"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ class LinearAdapter(Adapter, Generic[ConfigT]):
         self.store = SharedParameters()
         """Parameters that several layers have, by key: what ``layer`` passes to ``AdaptedLinear.shared``. On a pipeline each stage
         has a copy of those that its layers use, and their gradients are added up."""
+
+    @property
+    def base_is_reference(self) -> bool:
+        """See ``Adapter``. One whose layers begin as another model than their base says ``base_is_reference = False``."""
+        return not self.rewrites_base
 
     def layer(self, base: nn.Module, place: Place) -> AdaptedLinear | None:
         """The layer that takes the place of ``base``; ``None`` leaves that one where it is."""
@@ -112,6 +119,29 @@ def device_of(module: nn.Module) -> torch.device:
 def adapted_layers(model: nn.Module) -> Iterator[tuple[str, AdaptedLinear]]:
     """The layers that an adapter has put into a model, by name."""
     return ((name, module) for name, module in model.named_modules() if isinstance(module, AdaptedLinear))
+
+
+@contextmanager
+def viewing(model: nn.Module, view: View) -> Iterator[None]:
+    """Show ``model`` as it is (``live``), or with every adapted layer as the layer that it stands for (``base``).
+
+    No weight is touched and no rank is asked: each rank enters it around the same forwards. A backward belongs inside, too. Whether
+    the base is the model of step 0 says ``Adapter.base_is_reference``. Raises ``UsageError`` for another view, and for the base of a
+    merged model.
+    """
+    if view not in get_args(View):
+        raise UsageError(f"a model has no view {view!r}; it has {', '.join(get_args(View))}")
+    layers = [layer for _, layer in adapted_layers(model)]
+    if view == "base" and any(layer.is_merged for layer in layers):
+        raise UsageError("the adapter is merged into the base, which cannot be viewed any more; unmerge(model) first")
+    before = [layer.shows_base for layer in layers]
+    try:
+        for layer in layers:
+            layer.shows_base = view == "base"
+        yield
+    finally:
+        for layer, shown in zip(layers, before, strict=True):
+            layer.shows_base = shown
 
 
 def read_base(context: AdapterContext, name: str, layer: AdaptedLinear) -> Tensor:

@@ -66,6 +66,7 @@ class AdaptedLinear(nn.Module):
         self._plain = isinstance(base, nn.Linear)
         self._of_base = frozenset(self._parameters)
         self._kept: dict[str, Tensor] = {}
+        self.shows_base = False  # mt_core.adapters.viewing
 
     # ------------------------------------------------------------------------------------------- for a variant to write
 
@@ -158,7 +159,7 @@ class AdaptedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F), in the dtype of the input."""
-        return self.base_output(x) if self._kept else self.adapted_output(x)
+        return self.base_output(x) if self._kept or self.shows_base else self.adapted_output(x)
 
     @torch.no_grad()
     def merge(self) -> None:

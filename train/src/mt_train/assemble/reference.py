@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 from torch import Tensor, nn
 
-from mt_core.errors import CheckpointError, ComponentError, ConfigError, Fault
+from mt_core.errors import CheckpointError, ComponentError
 from mt_core.files import cache_root
 from mt_core.model_protocols import HasReference, Objective
 from mt_core.nn import Batch
@@ -67,12 +67,17 @@ def with_reference(
 ) -> tuple[RunData, str | None]:
     """The rows with the values of the reference, and their SHA-256; as they are where the objective has none. Collective.
 
+    Of a stream those that are held out: see ``window_reference`` for the others.
+
     Raises ``CheckpointError`` for a resumed run whose values are gone.
     """
     objective = data.objective
-    if not isinstance(objective, HasReference) or not objective.reference_values:
+    if not measures(objective):
         return data, None
-    splits = {"train": data.train, "held_out": data.held_out}
+    both = {"train": data.train, "held_out": data.held_out}
+    splits = both if data.stream is None else {"held_out": data.held_out}
+    if not any(map(len, splits.values())):
+        return data, None
     process = engine.process
     if checkpoint is not None and manifest is not None:
         refuse_other_data(manifest.get("data"), data.fingerprint)
@@ -88,33 +93,22 @@ def with_reference(
         )
     if output is not None and process.is_main and checkpoint is None:
         replace_bytes(output / FILE, content)
-    train, held_out = (_with_values(samples, split, values) for split, samples in splits.items())
+    train, held_out = (_with_values(samples, split, values) for split, samples in both.items())
     return replace(data, train=train, held_out=held_out), hashlib.sha256(content).hexdigest()
 
 
 def held_out_with_reference(objective: Objective, samples: EncodedSamples, checkpoint: Path) -> EncodedSamples:
     """The held-out rows of a run with the values that it measured, where its objective has any. Raises ``CheckpointError``."""
-    if not isinstance(objective, HasReference) or not objective.reference_values:
+    if not measures(objective):
         return samples
     file = checkpoint.parent.parent / FILE
     content = _resumed(file, read_manifest(checkpoint))
     return _with_values(samples, "held_out", _of_splits(content, {"held_out": samples}, file))
 
 
-def refuse_stream(parts: Parts, data: RunData) -> None:
-    """Raise ``ConfigError`` for an objective with a reference over a stream, whose rows nobody has seen yet."""
-    objective = data.objective
-    if data.stream is not None and isinstance(objective, HasReference) and objective.reference_values:
-        name = parts.config.objective.name
-        raise ConfigError(
-            [
-                Fault(
-                    key="objective",
-                    problem=f"{name} measures every row with the weights of step 0, and the rows of a stream are not known then.",
-                    fix="Take a dataset of files, or an objective or a loss without a reference (simpo, cpo, orpo).",
-                )
-            ]
-        )
+def measures(objective: Objective) -> TypeGuard[HasReference]:
+    """Return whether an objective has values that the model of step 0 gives documents."""
+    return isinstance(objective, HasReference) and bool(objective.reference_values)
 
 
 def _resumed(file: Path, manifest: Mapping[str, Any], process: Process | None = None) -> bytes:
@@ -248,17 +242,23 @@ def measure_documents(engine: Engine, objective: HasReference, source: HeldOut) 
 
         def reader(hidden: Tensor, head: nn.Module, batch: Batch, waiting: Iterator[Any] = waiting) -> None:
             rows, _ = next(waiting)
-            given = objective.measure(hidden, head, batch)
-            if given.keys() != set(names):
-                raise ComponentError(
-                    f"the objective measures {sorted(given)}, and names {sorted(names)} (reference_values)"
-                )
+            given = measure_batch(objective, hidden, head, batch)
             if batch.counts_items:
                 _take(found, given, rows, ends)
 
         engine.read([batch for _, batch in window], reader)
     whole = all_reduce(torch.from_numpy(np.stack([found[name] for name in names])).to(engine.process.device))
     return dict(zip(names, whole.cpu().numpy().astype(np.float32), strict=True))
+
+
+def measure_batch(objective: HasReference, hidden: Tensor, head: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+    """For each name a number for every document of a batch. Raises ``ComponentError`` for other names than the objective gives."""
+    given = objective.measure(hidden, head, batch)
+    if given.keys() != set(objective.reference_values):
+        raise ComponentError(
+            f"the objective measures {sorted(given)}, and names {sorted(objective.reference_values)} (reference_values)"
+        )
+    return given
 
 
 def _take(

@@ -35,6 +35,7 @@ from mt_train.assemble.saving import Saver
 from mt_train.assemble.stopping import Stopper
 from mt_train.assemble.subjects import live_subject
 from mt_train.assemble.summary import show_summary
+from mt_train.assemble.window_reference import stepper_of
 from mt_train.checkpoint.folder import COMPLETED
 from mt_train.checkpoint.manifest import MANIFEST
 from mt_train.data.loader import Window
@@ -205,7 +206,7 @@ class Session:
             on_skip=lambda text: notice(f"warning: skipped {text}") if self.process.is_main else None,
         )
         finished = train(
-            self.engine,
+            stepper_of(self.engine, self.data),
             self.loader.windows(progress.position, self._wants_to_stop),
             self.parts.schedule(self.total_steps),
             progress,

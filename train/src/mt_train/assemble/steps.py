@@ -23,9 +23,10 @@ from mt_train.assemble.matmul import matmul_precision
 from mt_train.assemble.model import build_engine
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.probe import probe_of
-from mt_train.assemble.reference import refuse_stream, with_reference
+from mt_train.assemble.reference import with_reference
 from mt_train.assemble.session import Session
 from mt_train.assemble.stopping import Stopper
+from mt_train.assemble.window_reference import refuse_stream
 from mt_train.config.sections import TrainConfig
 from mt_train.engine.plan import Plan, make_plan
 from mt_train.engine.processes import Process, barrier, join_group, share_text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torch import Generator, Tensor, nn
+from torch.nn import functional
 
 from mt_core import Adapter, UsageError
 from mt_core.adapters import device_of, linear_layers, targets_of
@@ -24,9 +25,13 @@ class BiasedLinear(AdaptedLinear):
         """Zero."""
         self.bias.data.zero_()
 
+    def base_output(self, x: Tensor) -> Tensor:
+        """(…, E) -> (…, F), without the bias, unless the model is merged."""
+        return functional.linear(x, self.weight) if self.is_plain and not self.is_merged else super().base_output(x)
+
     def adapted_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F)."""
-        out = self.base_output(x)
+        out = super().base_output(x)
         return out if self.is_plain else out + self.bias.to(out.dtype)
 
     def merged_weight(self) -> Tensor:

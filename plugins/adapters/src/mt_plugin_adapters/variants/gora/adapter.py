@@ -28,6 +28,8 @@ class Sketch(NamedTuple):
 class Gora(ProbedAdapter[GoraConfig]):
     """Trains A and B."""
 
+    base_is_reference = False
+
     def peft_form(self, model: TrainModel) -> PeftForm:
         """LORA."""
         return self.as_lora(model)

@@ -28,6 +28,8 @@ class LoftqLinear(LoraLinear):
 class Loftq(LinearAdapter[LowRankConfig]):
     """Trains A and B."""
 
+    base_is_reference = False  # over a quantized one
+
     def layer(self, base: nn.Module, place: Place) -> LoftqLinear:
         """See ``LinearAdapter``."""
         return LoftqLinear.of(base, place, self.config)

@@ -16,6 +16,8 @@ from .config import LoraDaConfig
 class LoraDa(ProbedAdapter[LoraDaConfig]):
     """Trains A and B."""
 
+    base_is_reference = False
+
     def peft_form(self, model: TrainModel) -> PeftForm:
         """LORA."""
         return self.as_lora(model)

@@ -13,6 +13,8 @@ from .config import LoraOneConfig
 class LoraOne(ProbedAdapter[LoraOneConfig]):
     """Trains A and B."""
 
+    base_is_reference = False
+
     def peft_form(self, model: TrainModel) -> PeftForm:
         """LORA."""
         return self.as_lora(model)

@@ -47,6 +47,8 @@ class SquareLinear(FoundLinear):
 class LoraSb(ProbedAdapter[LoraSbConfig]):
     """Trains the square alone."""
 
+    base_is_reference = False
+
     kind = SquareLinear
 
     def prepare(self, model: TrainModel, probe: Probe) -> None:

@@ -39,6 +39,8 @@ class SquareLinear(LoraLinear):
 class LoraXs(LinearAdapter[LoraXsConfig]):
     """Trains the square alone."""
 
+    base_is_reference = False
+
     def layer(self, base: nn.Module, place: Place) -> SquareLinear:
         """See ``LinearAdapter``."""
         config = self.config

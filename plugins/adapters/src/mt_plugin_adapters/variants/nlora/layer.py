@@ -24,6 +24,8 @@ class NystromLinear(MixedLinear):
 class Nlora(LinearAdapter[LowRankConfig]):
     """Trains A, N and B."""
 
+    base_is_reference = False
+
     def layer(self, base: nn.Module, place: Place) -> NystromLinear:
         """See ``LinearAdapter``."""
         return NystromLinear.of(base, place, self.config)

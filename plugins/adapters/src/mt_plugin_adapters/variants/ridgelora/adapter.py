@@ -14,6 +14,8 @@ from .layer import PARTS, RidgeLinear, squashing_gradients
 class RidgeLora(LinearAdapter[RidgeLoraConfig]):
     """Trains ridge, intensity, A and B."""
 
+    base_is_reference = False
+
     def layer(self, base: nn.Module, place: Place) -> RidgeLinear:
         """See ``LinearAdapter``."""
         return RidgeLinear(base, place, self.config)
