@@ -465,6 +465,17 @@ CAUGHT = [
             ),
             ("test_it_begins_as_the_base", "coy", "declare exact_at_init=True"),
             (
+                "test_its_base_is_the_model_of_step_0_where_it_says_so",
+                "coy",
+                "declares exact_at_init=False, so that its base",
+            ),
+            (
+                "test_its_base_is_the_model_of_step_0_where_it_says_so",
+                "thawing",
+                r"it trains .*o_proj\.weight.* beside its layers",
+            ),
+            ("test_its_base_is_the_model_of_step_0_where_it_says_so", "greedy", "after three steps is another model"),
+            (
                 "test_its_first_values_follow_from_the_seed",
                 "moody",
                 r"lora_A.* begin with other values in the same run",

@@ -48,8 +48,9 @@ class HasReference(Protocol):
     """An objective that compares the model with what it was before the first step, its reference.
 
     ``reference_values`` names numbers that the reference gives each document. They are measured once, with the weights of step 0 and
-    without dropout; every sample has them as ``document_values`` then, in a resumed run the same. Nothing is measured for no names.
-    What tries the model before (an adapter's probe, the search for a micro-batch) shows batches without them.
+    without dropout; every sample has them as ``document_values`` then, in a resumed run the same. Those of a stream are measured
+    step by step, with the base under the adapter. Nothing is measured for no names. What tries the model before (an adapter's probe,
+    the search for a micro-batch) shows batches without them.
     """
 
     reference_values: tuple[str, ...]
