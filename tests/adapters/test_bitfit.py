@@ -14,7 +14,8 @@ from peft_layers import close, linear, started
 from tiny_model import SHAPE, injected, tiny_model
 
 from mt_core import UsageError
-from mt_core.adapters import adapted_layers
+from mt_core.adapters import adapted_layers, viewing
+from mt_core.nn import Batch
 from mt_plugin_adapters.variants.bitfit import COMPONENT
 from mt_plugin_adapters.variants.bitfit.config import BitFitConfig
 from mt_plugin_adapters.variants.bitfit.layer import BiasedLinear
@@ -65,3 +66,17 @@ def test_a_family_without_biases_is_refused_with_the_way_out() -> None:
     adapter = COMPONENT.build(BitFitConfig())
     with pytest.raises(UsageError, match=r"Llama has no bias among its 14 linear layers; --adapter\.add true"):
         adapter.trainable_parameters(tiny_model())
+
+
+def test_the_base_is_without_the_biases_that_it_has_brought() -> None:
+    """And with those that were there."""
+    model, _ = injected(COMPONENT.build(BitFitConfig(add=True, targets=("q_proj", "o_proj"))), qwen())
+    ids = torch.arange(12)[None]
+    rows = Batch(ids, ids, ids, torch.zeros_like(ids)).with_index()
+    with torch.no_grad():
+        expected = model.head(model(rows))
+        for _, layer in adapted_layers(model):
+            layer.bias.fill_(1.0)
+        assert not torch.allclose(model.head(model(rows)), expected)
+        with viewing(model, "base"):
+            assert torch.equal(model.head(model(rows)), expected)

@@ -51,6 +51,7 @@ KINDS: Cases = {
     **{name: {"objective": "dpo", **each} for name, each in ADAPTERS.items()},
     "terms": {"objective": "simpo", **TWO_TERMS},
     "stream": {"objective": "dpo", **ADAPTERS["lora"], **STREAM},
+    **{f"stream {name}": {"objective": OBJECTIVES["tails"], **ADAPTERS[name], **STREAM} for name in ("dora", "qlora")},
     "reward": {"objective": {"name": "reward", "centring": 0.01}},
     "reward lora": {"objective": "reward", "adapter": {"name": "lora", **LORA}},
     "reward tied": {"objective": "reward", "model": {"tie_embeddings": True}},
@@ -94,6 +95,8 @@ SAMPLED = {
         "sequence1",
         "sequence3/packed",
     ),
+    "stream dora": ("zero3", "pipeline"),
+    "stream qlora": ("zero3/packed", "sequence1"),
     "terms": ("zero1/micro 1", "zero3/packed", "pipeline", "sequence3"),
     "reward": ("zero0", "zero2/packed", "zero3/micro 1", "pipeline", "sequence1", "sequence3/packed"),
     "reward lora": ("zero3", "pipeline"),
@@ -120,7 +123,7 @@ def hows(*, full: bool) -> list[tuple[str, str]]:
         (kind, f"{layout}{end}")
         for kind in KINDS
         for layout in LAYOUTS
-        if (kind, layout) != ("qlora", "pipeline")  # four bits are in no pipeline
+        if not (kind.endswith("qlora") and layout == "pipeline")  # four bits are in no pipeline
         for end in ends
     ]
 

@@ -324,3 +324,23 @@ def test_rows_that_are_waited_for_end_with_the_wish_to_stop_and_none_is_lost(
     place = got[-1].after if got else start
     rest = islice(loader(Numbered(LENGTHS)).windows(place), 4 - len(got) - resumed)
     assert [window.row_ids for window in (*got, *rest)] == [window.row_ids for window in whole[resumed:]]
+
+
+class Valued(Words):
+    """Rows of two documents, whose tokens have a value."""
+
+    def encode(self, row: Any) -> Sample | Rejected:
+        ids = [row["number"]] * row["n"]
+        return Sample(ids, [True] * row["n"], row["id"], None, [1, row["n"] - 1], {}, {"place": [1.0] * row["n"]})
+
+
+def test_a_micro_batch_without_rows_has_the_columns_of_the_others() -> None:
+    """Whatever reads them on one rank does so on all: the last step of three has one row."""
+    reader = StreamReader(Numbered([4, 5, 6, 4, 5, 6, 7], once=True), "dataset 'numbered'", seed=5, say=print)
+    source = Blocks(reader, Valued(), Rules(max_len=32, truncation="error"), size=5, held_out=0)
+    options = {"sequence_len": 32, "packing": False, "micro_batch_size": 2, "global_batch_size": 3, "seed": 5}
+    windows = all_windows(StreamLoader(source, Valued(), rank=1, world=2, **options))
+    assert [[int(batch.trained_tokens > 0) for batch in window.batches] for window in windows] == [[1], [1], [0]]
+    for window in windows:
+        assert set(window.batches[0].tokens) == {"place"}
+        assert window.batches[0].items is not None

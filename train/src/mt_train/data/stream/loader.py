@@ -83,7 +83,9 @@ class StreamLoader(Loader):
         return Loader(block.samples, self.objective, **{**self._options, "seed": seed}).rows(block.begin.epoch)
 
     def _join(self, rows: Sequence[_StreamRow]) -> Batch:
-        """A micro-batch of rows that may come from several blocks."""
+        """A micro-batch of rows that may come from several blocks; without any, with the columns of the first block."""
+        if not rows:
+            return self._batch([])
         samples, groups = EncodedSamples(), []
         for row in rows:
             first = len(samples)
