@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mt_core import __version__
 from mt_core.cli.guard import guarded
 from mt_core.config.secrets import redact_values
 from mt_core.errors import DataError, UsageError, did_you_mean, shown
@@ -22,6 +21,7 @@ from mt_train.config.files import read_config
 from mt_train.config.names import expand
 from mt_train.config.run import SECTIONS
 from mt_train.plugins.resolve import resolve
+from mt_train.version import describe_version
 
 HEAD = """usage: mt-data inspect|build [--dataset NAME --dataset.path PATH] [--config FILE] [--key value …]
        mt-data clean [--older-than DAYS] [--yes] [--data.cache FOLDER]
@@ -62,7 +62,7 @@ def _data(words: list[str]) -> int:
     name = words.pop(0) if words and not words[0].startswith("-") else ""
     line = parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED)
     if "version" in line.flags:
-        print(f"mt-core {__version__}")
+        print(describe_version("mt-tools"))
         return 0
     if not name and "help" not in line.flags:
         raise UsageError(f"mt-data needs one of its commands: {', '.join(COMMANDS)}; `mt-data --help` shows them")
