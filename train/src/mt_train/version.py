@@ -1,4 +1,4 @@
-"""What a command says for ``--version``."""
+"""Versions, as commands say them with ``--version``."""
 
 from __future__ import annotations
 
