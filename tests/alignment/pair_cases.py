@@ -30,6 +30,9 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "wpo": {"name": "dpo", "wpo": True},
     "simpo": {"name": "simpo"},
     "orpo": {"name": "orpo"},
+    "kto": {"name": "kto", "beta": 0.3, "undesirable_weight": 1.2},
+    "aot": {"name": "aot"},
+    "aot unpaired": {"name": "aot", "rows": "unpaired", "ld_alpha": 0.5, "sft": 0.1},
 }
 LORA: dict[str, Any] = {"rank": 4, "alpha": 32}
 ADAPTERS: Cases = {
@@ -37,6 +40,8 @@ ADAPTERS: Cases = {
     "qlora": {"adapter": {"name": "lora", **LORA}, "quantizer": "nf4"},
     "mixture": {"adapter": {"name": "lora-moe", "rank": 2, "balance": 0.3}},
 }
+COUPLED = ("everything", "kto", "aot")
+"""Shown with micro-batches of each size, and packed: a pair by itself, and objectives whose step belongs together."""
 TWO_TERMS: dict[str, Any] = {"two_terms": "pairs"}
 PACKED: dict[str, Any] = {"data": {"batching": "packing"}}
 STREAM: dict[str, Any] = {"dataset": "stream"}
@@ -52,14 +57,15 @@ KINDS: Cases = {
     "terms": {"objective": "simpo", **TWO_TERMS},
     "stream": {"objective": "dpo", **ADAPTERS["lora"], **STREAM},
     **{f"stream {name}": {"objective": OBJECTIVES["tails"], **ADAPTERS[name], **STREAM} for name in ("dora", "qlora")},
+    **{f"stream {name}": {"objective": OBJECTIVES[name], **ADAPTERS["lora"], **STREAM} for name in ("kto", "aot")},
     "reward": {"objective": {"name": "reward", "centring": 0.01}},
     "reward lora": {"objective": "reward", "adapter": {"name": "lora", **LORA}},
     "reward tied": {"objective": "reward", "model": {"tie_embeddings": True}},
 }
 RESUMED: Cases = {
     "zero1": {"stage": 1, "micro": 2},
-    "zero3": {"stage": 3},
-    "pipeline": LAYOUTS["pipeline"],
+    "zero3": {"stage": 3, "objective": OBJECTIVES["aot"]},
+    "pipeline": {**LAYOUTS["pipeline"], "objective": OBJECTIVES["kto"]},
     "sequence": {**LAYOUTS["sequence3"], "adapter": ADAPTERS["pissa"]["adapter"]},
 }
 OF_STREAMS: Cases = {name: LAYOUTS[name] for name in ("zero3", "pipeline", "sequence1")}
@@ -80,6 +86,9 @@ SAMPLED = {
     "wpo": ("zero1", "pipeline/packed"),
     "simpo": ("zero0/packed", "sequence3"),
     "orpo": ("zero3/micro 2", "pipeline"),
+    "kto": ("zero0/packed", "zero1/micro 1", "zero3", "pipeline", "sequence1/packed", "sequence3"),
+    "aot": ("zero2/micro 1", "zero3/packed", "pipeline/micro 1", "sequence1"),
+    "aot unpaired": ("zero1/packed", "pipeline", "sequence3"),
     "lora": ("zero3", "pipeline"),
     "dora": ("zero1", "sequence3"),
     "pissa": ("zero2", "sequence1"),
@@ -97,6 +106,8 @@ SAMPLED = {
     ),
     "stream dora": ("zero3", "pipeline"),
     "stream qlora": ("zero3/packed", "sequence1"),
+    "stream kto": ("zero1", "pipeline"),
+    "stream aot": ("zero3", "sequence1/packed"),
     "terms": ("zero1/micro 1", "zero3/packed", "pipeline", "sequence3"),
     "reward": ("zero0", "zero2/packed", "zero3/micro 1", "pipeline", "sequence1", "sequence3/packed"),
     "reward lora": ("zero3", "pipeline"),
@@ -131,9 +142,11 @@ def hows(*, full: bool) -> list[tuple[str, str]]:
 def one_process() -> Cases:
     """Those that others are compared with, and what one process tries by itself."""
     cases = {f"{kind}/{WHOLE}{end}": case(kind, f"{WHOLE}{end}") for kind in KINDS for end in ("", "/packed")}
-    cases |= {f"everything/one/micro {size}": case("everything", f"one/micro {size}") for size in (1, 2, 4)}
-    cases |= {f"{kind}/few": {**cases[f"{kind}/one"], **FEW} for kind in ("everything", "terms")}
-    cases |= {f"{kind}/few packed": {**cases[f"{kind}/one"], **FEW_PACKED} for kind in ("everything", "terms")}
+    cases |= {f"{kind}/one/micro {size}": case(kind, f"one/micro {size}") for kind in COUPLED for size in (1, 2, 4)}
+    for kind in (*COUPLED, "terms"):
+        cases |= {
+            f"{kind}/few{end}": {**cases[f"{kind}/one"], **rows} for end, rows in (("", FEW), (" packed", FEW_PACKED))
+        }
     for name in ("everything/one", "qlora/one", "pissa/one", "terms/few"):
         cases[name]["plain"] = True
     cases["dropped"] = {**case("sft", WHOLE), "model": {"dropout": 0.3}, "steps": 1, "plain": True}
@@ -155,7 +168,7 @@ def two_processes(*, full: bool) -> Cases:
     cases |= {
         f"resumed stream/{name}": {**KINDS["stream"], **each, "do": "resumed"} for name, each in OF_STREAMS.items()
     }
-    return cases | {f"resumed/{name}": {**each, **resumed} for name, each in RESUMED.items()}
+    return cases | {f"resumed/{name}": {**resumed, **each} for name, each in RESUMED.items()}
 
 
 def write_pairs(path: Path) -> Path:

@@ -85,19 +85,29 @@ class PreferenceObjective(ItemObjective):
 
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
         """Sum over the pairs of the batch; see ``Objective``. Raises ``UsageError`` for an evaluation without a reference."""
+        refuse_without_reference(batch, self.reference_values)
+        pairs, logps_n = self.read_pairs(hidden, head, batch)
+        loss_P = self.loss_of(self.modify(pairs), batch)
+        if self._options.wpo:
+            loss_P = weigh(loss_P, pairs)
+        return self.sums(batch, loss_P, self._figures(pairs), self._terms(batch, logps_n, pairs))
+
+    def read_pairs(self, hidden: Tensor, head: nn.Module, batch: Batch) -> tuple[Pairs, Tensor]:
+        """Return the pairs of the batch, and the log-probability of each trained token, (n,)."""
         hidden_nD, labels_n = batch.select_trained(hidden)
         logps_n, _ = token_logprobs(head, hidden_nD, labels_n)
-        pairs = self._pairs(head, hidden_nD, batch, self._document_sums(logps_n, batch))
-        terms = self._terms(batch, logps_n, pairs)
-        return self.sums(batch, self._loss_of(pairs), self._figures(pairs), terms)
+        return self._pairs(head, hidden_nD, batch, self._document_sums(logps_n, batch)), logps_n
 
-    def _loss_of(self, pairs: Pairs) -> Tensor:
-        if self._has_tails:
-            pairs = weaken_tails(pairs, self._options.ld_alpha)
+    def modify(self, pairs: Pairs) -> Pairs:
+        """Return the pairs as the loss sees them."""
+        return weaken_tails(pairs, self._options.ld_alpha) if self._has_tails else pairs
+
+    def loss_of(self, pairs: Pairs, batch: Batch) -> Tensor:
+        """Return the loss of each pair, (P,)."""
         total = torch.zeros_like(pairs.chosen)
         for loss, weight in self._losses:
             total = total + weight * loss(pairs)
-        return weigh(total, pairs) if self._options.wpo else total
+        return total
 
     def _document_sums(self, logps_n: Tensor, batch: Batch) -> _Sums:
         logps_A, lengths_A = batch.document_sums(torch.stack((logps_n, torch.ones_like(logps_n)), 1)).unbind(1)
@@ -110,7 +120,7 @@ class PreferenceObjective(ItemObjective):
     def _pairs(self, head: nn.Module, hidden_nD: Tensor, batch: Batch, sums: _Sums) -> Pairs:
         columns = {"": sums.logps_A, **({} if sums.tails_A is None else {"_tail": sums.tails_A})}
         references = {
-            f"reference_{side}{end}": self._reference(batch, f"{REFERENCE}{end}", value_A)[documents]
+            f"reference_{side}{end}": reference_of(batch, f"{REFERENCE}{end}", value_A)[documents]
             for end, value_A in columns.items()
             for side, documents in _sides(batch)
             if self.reference_values
@@ -121,17 +131,6 @@ class PreferenceObjective(ItemObjective):
         columns["_lengths"] = sums.lengths_A
         own = {f"{side}{end}": value[places] for end, value in columns.items() for side, places in _sides(batch)}
         return Pairs(**own, **references)
-
-    def _reference(self, batch: Batch, name: str, now_A: Tensor) -> Tensor:
-        """What was measured; the model itself where nothing was yet, as in a probe before the first step."""
-        if name in batch.documents:
-            return batch.documents[name]
-        if not torch.is_grad_enabled():
-            raise UsageError(
-                "these rows have no reference: it is measured when a training begins. Evaluate with --objective sft, or with a loss"
-                " without a reference (simpo, orpo)"
-            )
-        return now_A.detach()
 
     def _terms(self, batch: Batch, logps_n: Tensor, pairs: Pairs) -> Mapping[str, tuple[Tensor, Tensor]]:
         if not self._likelihood:
@@ -157,6 +156,20 @@ class PreferenceObjective(ItemObjective):
             "logp_chosen": pairs.chosen,
             "logp_rejected": pairs.rejected,
         }
+
+
+def reference_of(batch: Batch, name: str, now_A: Tensor) -> Tensor:
+    """Return what was measured; the model itself where nothing was yet, as in a probe before the first step."""
+    return batch.documents[name] if name in batch.documents else now_A.detach()
+
+
+def refuse_without_reference(batch: Batch, names: Sequence[str]) -> None:
+    """Raise ``UsageError`` for an evaluation of rows that have no reference."""
+    if not torch.is_grad_enabled() and not batch.documents.keys() >= set(names):
+        raise UsageError(
+            "these rows have no reference: it is measured when a training begins. Evaluate with --objective sft, or with a loss"
+            " without a reference (simpo, orpo)"
+        )
 
 
 class _Sums(NamedTuple):
