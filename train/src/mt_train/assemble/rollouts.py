@@ -30,7 +30,6 @@ from mt_train.data.order import permutation
 from mt_train.data.samples import EncodedSamples
 from mt_train.engine.compilation import uncompiled
 from mt_train.engine.engine import Engine
-from mt_train.engine.plan import Plan
 from mt_train.engine.processes import share_text
 from mt_train.engine.random_state import preserve_random_state
 from mt_train.evaluate.subject import EvaluationStopped, LiveSubject
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
     from mt_core.nn import Batch
 
 FILE = "rollouts.jsonl"
+AT_ONCE = 64
+"""Answers that each rank writes at once where ``eval.batch_size`` does not say: a token costs about the same for one and for many."""
 ALL_ROWS = 1 << 62
 """Rows of a step: all that there are."""
 
@@ -176,38 +177,29 @@ class RolloutLoader(Loader):
         return records
 
 
-def make_rollouts(parts: Parts, data: RunData, engine: Engine, folder: Path | None, plan: Plan) -> RolloutLoader | None:
-    """Return the loader of a run whose objective learns from answers of its own; ``None`` for others. Raises ``ConfigError``."""
+def make_rollouts(parts: Parts, data: RunData, engine: Engine, folder: Path | None) -> RolloutLoader | None:
+    """Return the loader of a run whose objective learns from answers of its own; ``None`` for others."""
     if not isinstance(data.objective, CollectsAnswers):
         return None
-    _refuse(parts, data, engine)
-    rows = _RowsById(parts)
 
     def subject(stop: Callable[[], bool]) -> LiveSubject:
-        return live_subject(parts, data, engine, stop=stop)
+        return live_subject(parts, data, engine, stop=stop, batch_size=AT_ONCE)
 
-    return RolloutLoader(data, engine, rows, subject, folder, **loader_options(parts.config, plan, engine.process))
+    options = loader_options(parts.config, engine.plan, engine.process)
+    return RolloutLoader(data, engine, _RowsById(parts), subject, folder, **options)
 
 
-def _refuse(parts: Parts, data: RunData, engine: Engine) -> None:
-    """Raise ``ConfigError`` for what cannot write answers."""
+def refuse_for_rollouts(parts: Parts, data: RunData) -> None:
+    """Raise ``ConfigError`` for what needs rows of the dataset where these are prompts."""
+    if not isinstance(data.objective, CollectsAnswers):
+        return
     name, faults = parts.config.objective.name, []
-    if not engine.plan.writes_texts:
-        faults.append(
-            Fault(
-                key="parallel",
-                problem=f"{name} learns from texts that the model writes, and none are written in a pipeline or where ranks share rows.",
-                fix="Use --parallel.zero-stage 0 to 3 without --parallel.pipeline and --parallel.sequence.",
-            )
-        )
     if data.stream is not None:
-        faults.append(
-            Fault(
-                key="dataset",
-                problem=f"{name} reads prompts in order and again, and a stream has none.",
-                fix="Take a file.",
-            )
-        )
+        problem = f"{name} reads prompts in an order of its own, and rows of a stream come in theirs."
+        faults.append(Fault(key="dataset", problem=problem, fix="Take a dataset of files."))
+    if parts.config.train.micro_batch_size == "auto":
+        problem = f"{name} learns from answers, and how long these are is not known before they are written."
+        faults.append(Fault(key="train.micro-batch-size", problem=problem, fix="Give a number."))
     if faults:
         raise ConfigError(faults)
 

@@ -72,7 +72,7 @@ class Session:
         self.parts, self.data, self.engine, self.output = parts, data, engine, output
         self.stopper, self.found, self.reference = stopper, dict(found or {}), reference
         self.config, self.plan, self.process = parts.config, engine.plan, engine.process
-        self.rollouts = make_rollouts(parts, data, engine, output, self.plan)
+        self.rollouts = make_rollouts(parts, data, engine, output)
         self.loader = self.rollouts or make_loader(self.config, data, self.plan, self.process)
         self.held_out = make_held_out(self.config, data, self.plan, self.process)
         self.events = Events(Callbacks(parts.callbacks()), self._context)

@@ -164,7 +164,7 @@ def read_prompt(row: Row) -> list[Message]:
 
     Raises ``DataError`` for a row without any.
     """
-    turns = conversation({**row, _answer_field(row): ""}) if _answer_field(row) else conversation(row)
+    turns, _, _ = preference({**row, "chosen": "one", "rejected": "another"})
     while turns and turns[-1]["role"] == "assistant":
         turns = turns[:-1]
     if not turns:
@@ -172,13 +172,6 @@ def read_prompt(row: Row) -> list[Message]:
             f"{row['id']}: no prompt; fields found: {_fields(row)}. Name it: --data.columns '{{prompt: NAME}}'."
         )
     return turns
-
-
-def _answer_field(row: Row) -> str:
-    """The field that a row of a prompt alone lacks; nothing where it has turns."""
-    if row.get("messages") is not None or row.get("conversations") is not None:
-        return ""
-    return "output" if row.get("instruction") is not None else "response"
 
 
 def _has_sides(row: Row) -> bool:
