@@ -62,14 +62,16 @@ class BaseRewardConformance(BasePluginConformance):
             found = list(reward.score(answers))
         except Exception as error:
             raise AssertionError(
-                f"{said}: score() raised {type(error).__name__}: {error}. A model writes anything: give a number, or None where there is none"
+                f"{said}: score() raised {type(error).__name__}: {error}. A model writes anything: give a number, or None"
             ) from error
         assert len(found) == len(answers), f"{said}: score() gives {len(found)} scores; give one for each"
         for answer, score in zip(answers, found, strict=True):
             is_score = score is None or (
                 isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score)
             )
-            assert is_score, f"the score of {answer.text[:60]!r} is {score!r}; give a finite number, or None where there is none"
+            assert is_score, (
+                f"the score of {answer.text[:60]!r} is {score!r}; give a finite number, or None where there is none"
+            )
         return found
 
     def test_whatever_a_model_writes_has_a_score_or_none(self, mt_host: PluginHost, tmp_path: Path) -> None:
@@ -86,7 +88,9 @@ class BaseRewardConformance(BasePluginConformance):
         """Who stands beside it has no part in it, and nothing changes between two calls."""
         reward, answers = self.reward(mt_host, tmp_path), self.answers()
         together = self.scores(reward, answers)
-        assert self.scores(reward, answers) == together, "the second call gives other scores; keep no state, draw nothing"
+        assert self.scores(reward, answers) == together, (
+            "the second call gives other scores; keep no state, draw nothing"
+        )
         alone = [self.scores(reward, [each])[0] for each in answers]
         apart = [each.text[:60] for each, one, other in zip(answers, together, alone, strict=True) if one != other]
         assert not apart, f"alone the score of {apart[0]!r} is another; score each answer by itself"

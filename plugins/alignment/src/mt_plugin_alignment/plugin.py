@@ -28,6 +28,8 @@ def mt_kinds() -> list[Kind]:
             slot="many",
             key="rewards",
             returns="mt_plugin_alignment:Reward",
+            template="mt_plugin_alignment:templates/reward",
+            conformance="mt_conformance:BaseRewardConformance",
             summary="scores answers that the model writes",
         ),
     ]
