@@ -105,7 +105,7 @@ class RolloutLoader(Loader):
 
     def evaluate(self, held_out: Sequence[Sample], stop: Callable[[], bool]) -> dict[str, float]:
         """Return figures of answers to held-out prompts, drawn by the run's seed in each evaluation alike. Raises ``EvaluationStopped``."""
-        records = self._online.collect(self._prompts(held_out), self._make_subject(stop), seed=self.seed)
+        records = self._collect(held_out, stop, seed=self.seed)
         _, figures = self._online.learn(records)
         return {f"eval_{name}": value for name, value in figures.items()}
 
@@ -140,8 +140,12 @@ class RolloutLoader(Loader):
         step = Loader(chosen, self.objective, **{**self._options, "global_batch_size": ALL_ROWS, "shuffle": False})
         return next(step.windows(Position())).batches
 
-    def _prompts(self, samples: Sequence[Sample]) -> list[Prompt]:
-        return [Prompt(self._rows(sample.row_id), [int(token) for token in sample.ids]) for sample in samples]
+    def _collect(self, samples: Sequence[Sample], stop: Callable[[], bool], *, seed: int) -> list[Record]:
+        """Return answers to prompts, those of rank 0 on every rank: a reward may say something else elsewhere. Collective."""
+        prompts = [Prompt(self._rows(sample.row_id), [int(token) for token in sample.ids]) for sample in samples]
+        records = self._online.collect(prompts, self._make_subject(stop), seed=seed)
+        shared: list[Record] = json.loads(share_text(json.dumps(list(records))))
+        return shared
 
     def _records(self, position: Position, stop: Callable[[], bool]) -> tuple[Sequence[Record], float]:
         """Return the answers of an iteration, and the seconds that they took. Collective."""
@@ -154,7 +158,7 @@ class RolloutLoader(Loader):
         seed = int(np.random.SeedSequence([self.seed, iteration]).generate_state(1)[0])
         try:
             with preserve_random_state(), uncompiled():
-                records = self._online.collect(self._prompts(chosen), self._make_subject(stop), seed=seed)
+                records = self._collect(chosen, stop, seed=seed)
         except EvaluationStopped as error:
             raise NoMoreWaiting from error
         if self._file is not None:
@@ -166,7 +170,7 @@ class RolloutLoader(Loader):
         """Read what was written down. Raises ``CheckpointError`` on every rank where it is gone. Collective."""
         found: list[Record] = []
         if self._path is not None and self._engine.process.is_main and self._path.exists():
-            lines = map(json.loads, self._path.read_text("utf-8", "surrogateescape").splitlines())
+            lines = map(json.loads, self._path.read_text("utf-8", "surrogateescape").split("\n")[:-1])
             found = [line for line in lines if line.get("iteration") == iteration]
         records: list[Record] = json.loads(share_text(json.dumps(found)))
         if not records:
