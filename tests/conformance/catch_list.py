@@ -26,6 +26,7 @@ from mt_conformance import (
     BaseOptimizerConformance,
     BasePluginConformance,
     BasePreferenceLossConformance,
+    BaseRewardConformance,
     BaseScheduleConformance,
     BaseTaskPrintConformance,
     BaseTokenizerConformance,
@@ -57,7 +58,7 @@ SCHEDULE, PRINT, TOKENIZER = BaseScheduleConformance, BaseTaskPrintConformance, 
 OBJECTIVE, OPTIMIZER, MODEL = BaseObjectiveConformance, BaseOptimizerConformance, BaseModelConformance
 DATASET, CALLBACK, ADAPTER = BaseDatasetConformance, BaseCallbackConformance, BaseAdapterConformance
 EVALUATION, METRIC = BaseEvaluationConformance, BaseMetricConformance
-PREFERENCE = BasePreferenceLossConformance
+PREFERENCE, REWARD = BasePreferenceLossConformance, BaseRewardConformance
 SMALL = {"options": {"rank": 4}}
 
 
@@ -606,6 +607,23 @@ CAUGHT = [
             ("test_it_changes_nothing", "sorts", "total changed the scores"),
         ]
     ),
+    # -------------------------------------------------------------------------------------------------------- rewards
+    *(
+        Bad(REWARD, check, name, says)
+        for check, name, says in [
+            ("test_whatever_a_model_writes_has_a_score_or_none", "fragile", r"score\(\) raised IndexError"),
+            (
+                "test_whatever_a_model_writes_has_a_score_or_none",
+                "lossy",
+                r"score\(\) gives \d+ scores; give one for each",
+            ),
+            ("test_whatever_a_model_writes_has_a_score_or_none", "boundless", "is inf; give a finite number"),
+            ("test_whatever_a_model_writes_has_a_score_or_none", "unweighed", "its weight is 'much'; it is a number"),
+            ("test_an_answer_scores_the_same_alone_and_again", "tiring", "the second call gives other scores"),
+            ("test_an_answer_scores_the_same_alone_and_again", "ranking", "alone the score of .* is another"),
+            ("test_scoring_changes_no_answer", "writing", r"score\(\) changed an answer or its row"),
+        ]
+    ),
     # ---------------------------------------------------------------------------------------------- preference losses
     *(
         Bad(PREFERENCE, check, name, says)
@@ -664,7 +682,13 @@ EQUAL = [
     ),
     *(
         Bad(base, name, fine, "")
-        for base, fine in ((EVALUATION, "sober"), (METRIC, "same"), (PREFERENCE, "plain"), (OBJECTIVE, "pairs"))
+        for base, fine in (
+            (EVALUATION, "sober"),
+            (METRIC, "same"),
+            (PREFERENCE, "plain"),
+            (REWARD, "just"),
+            (OBJECTIVE, "pairs"),
+        )
         for name in vars(base)
         if is_check(base, name)
     ),

@@ -28,6 +28,7 @@ _PUBLIC = {
     "BaseOptimizerConformance": "optimizer",
     "BasePluginConformance": "base",
     "BasePreferenceLossConformance": "preference_loss",
+    "BaseRewardConformance": "reward",
     "BaseScheduleConformance": "schedule",
     "BaseTaskPrintConformance": "task_print",
     "BaseTokenizerConformance": "tokenizer",
@@ -45,6 +46,7 @@ __all__ = [
     "BaseOptimizerConformance",
     "BasePluginConformance",
     "BasePreferenceLossConformance",
+    "BaseRewardConformance",
     "BaseScheduleConformance",
     "BaseTaskPrintConformance",
     "BaseTokenizerConformance",
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from mt_conformance.objective import BaseObjectiveConformance
     from mt_conformance.optimizer import BaseOptimizerConformance
     from mt_conformance.preference_loss import BasePreferenceLossConformance
+    from mt_conformance.reward import BaseRewardConformance
     from mt_conformance.schedule import BaseScheduleConformance
     from mt_conformance.task_print import BaseTaskPrintConformance
     from mt_conformance.tokenizer import BaseTokenizerConformance

@@ -276,6 +276,12 @@ def mt_kinds() -> list[Kind]:
 
 
 @hookimpl
+def mt_rewards() -> list[Component]:
+    names = ("just", "fragile", "lossy", "boundless", "unweighed", "tiring", "ranking", "writing")
+    return [Component(name=name, summary="spoiled", build=_build("rewards", name.title())) for name in names]
+
+
+@hookimpl
 def mt_preference_losses() -> list[Component]:
     names = ("plain", "reticent", "secretive", "greedy", "averaged", "naive", "branching", "misstated", "turned")
     names += ("centred", "lengthening", "moving")

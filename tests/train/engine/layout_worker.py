@@ -127,6 +127,7 @@ class Bench:
             },
             "eval": {"every_steps": case.get("eval_every", 2)},
             "checkpoint": {"keep_last": 50, **case.get("checkpoint", {})},
+            **case.get("more", {}),
         }
         resolved = resolve(raw, self.host)
         if case.get("offered"):

@@ -213,7 +213,7 @@ def _step(
         tokens_per_second=result.tokens / max(time.perf_counter() - began, 1e-9),
         memory_gib=hooks.memory_gib(),
         data_wait_seconds=waited,
-        metrics={**result.metrics, **asked.metrics},
+        metrics={**result.metrics, **window.figures, **asked.metrics},
         counts_tokens=hooks.counts_tokens,
     )
     return record, result.stop, asked

@@ -6,11 +6,12 @@ from mt_core import Component, Kind, ObjectiveComponent, hookimpl
 
 from .offers.losses import LOSSES
 from .offers.objectives import OBJECTIVES
+from .offers.rewards import REWARDS
 
 
 @hookimpl
 def mt_kinds() -> list[Kind]:
-    """Losses of pairs, of which objectives are made."""
+    """Losses of pairs, of which objectives are made, and rewards, which a run names."""
     return [
         Kind(
             name="preference_loss",
@@ -20,8 +21,23 @@ def mt_kinds() -> list[Kind]:
             template="mt_plugin_alignment:templates/preference-loss",
             conformance="mt_conformance:BasePreferenceLossConformance",
             summary="what a pair of answers costs, one of which was chosen",
-        )
+        ),
+        Kind(
+            name="reward",
+            hook="mt_rewards",
+            slot="many",
+            key="rewards",
+            returns="mt_plugin_alignment:Reward",
+            template="mt_plugin_alignment:templates/reward",
+            conformance="mt_conformance:BaseRewardConformance",
+            summary="scores answers that the model writes",
+        ),
     ]
+
+
+@hookimpl
+def mt_rewards() -> list[Component]:
+    return list(REWARDS)
 
 
 @hookimpl

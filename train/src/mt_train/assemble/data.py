@@ -241,21 +241,25 @@ def _check_ids(config: RunConfig, *splits: EncodedSamples) -> None:
 def make_loader(config: RunConfig, data: RunData, plan: Plan, process: Process) -> Loader:
     """The training rows as optimizer steps."""
     make = partial(Loader, data.train) if data.stream is None else partial(StreamLoader, data.stream)
-    return make(
-        data.objective,
-        sequence_len=config.train.sequence_len,
-        packing=config.data.batching == "packing",
-        fit=config.data.packing,
-        pad_multiple=config.data.pad_multiple,
-        micro_batch_size=plan.micro_batch_size,
-        global_batch_size=plan.global_batch_size,
-        rank=plan.data_rank(process.rank),
-        world=plan.data_ranks,
-        part=plan.part(process.rank),
-        seed=config.train.seed,
-        shuffle=config.data.shuffle,
-        group_by_length=config.data.group_by_length,
-    )
+    return make(data.objective, **loader_options(config, plan, process))
+
+
+def loader_options(config: RunConfig, plan: Plan, process: Process) -> dict[str, Any]:
+    """Return how the rows of a run become batches of this rank."""
+    return {
+        "sequence_len": config.train.sequence_len,
+        "packing": config.data.batching == "packing",
+        "fit": config.data.packing,
+        "pad_multiple": config.data.pad_multiple,
+        "micro_batch_size": plan.micro_batch_size,
+        "global_batch_size": plan.global_batch_size,
+        "rank": plan.data_rank(process.rank),
+        "world": plan.data_ranks,
+        "part": plan.part(process.rank),
+        "seed": config.train.seed,
+        "shuffle": config.data.shuffle,
+        "group_by_length": config.data.group_by_length,
+    }
 
 
 def make_held_out(config: RunConfig, data: RunData, plan: Plan, process: Process) -> HeldOut | None:

@@ -9,7 +9,6 @@ from mt_core.errors import CallbackError
 from mt_train.assemble.callbacks import Events
 from mt_train.assemble.evaluations import Evaluations, refuse_twice, share_figures
 from mt_train.assemble.samples import SampleWriter
-from mt_train.data.loader import HeldOut
 from mt_train.engine.compilation import uncompiled
 from mt_train.engine.engine import Engine
 from mt_train.engine.random_state import preserve_random_state
@@ -19,6 +18,7 @@ from mt_train.evaluate.subject import EvaluationStopped
 class Evaluation:
     """Evaluates a model on held-out rows, where there are any, and by evaluations.
 
+    ``measure_held_out`` gives figures of these rows, ``None`` where a wish to stop came first.
     ``samples`` writes texts on rank 0, prompt and new tokens up to ``longest`` tokens. Training goes on as if nothing had been: random
     generators are as they were, whatever an evaluation did.
     """
@@ -26,16 +26,15 @@ class Evaluation:
     def __init__(
         self,
         engine: Engine,
-        held_out: HeldOut | None,
+        measure_held_out: Callable[[], dict[str, float] | None] | None,
         samples: SampleWriter | None,
         evaluations: Evaluations,
         events: Events,
         *,
         longest: int,
-        stop: Callable[[], bool],
     ) -> None:
-        self._engine, self._held_out, self._samples, self._events = engine, held_out, samples, events
-        self._longest, self._stop, self._evaluations = longest, stop, evaluations
+        self._engine, self._measure_held_out, self._samples, self._events = engine, measure_held_out, samples, events
+        self._longest, self._evaluations = longest, evaluations
 
     def figures(self, step: int, number: int) -> dict[str, float] | None:
         """Return the figures after this step; ``None`` when a wish to stop came first. Collective.
@@ -53,8 +52,8 @@ class Evaluation:
     def _figures(self, step: int, number: int) -> dict[str, float] | None:
         figures: dict[str, float] | None = {}
         with self._events.around_evaluation(step):
-            if self._held_out is not None:
-                figures = self._engine.evaluate(self._held_out.batches(), self._stop)
+            if self._measure_held_out is not None:
+                figures = self._measure_held_out()
             if figures is None:
                 return None
             texts: Sequence[Mapping[str, Any]] = ()

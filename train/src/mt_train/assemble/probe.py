@@ -21,6 +21,7 @@ from mt_core.nn.batch import mean_of
 from mt_train.assemble.data import RunData, make_loader
 from mt_train.config.run import RunConfig
 from mt_train.data.loader import Loader, Position
+from mt_train.data.online import CollectsAnswers
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process, all_reduce
 from mt_train.engine.random_state import preserve_random_state
@@ -160,11 +161,16 @@ def _at(name: str, value: Tensor, trained_N: Tensor) -> Tensor:
 
 
 def probe_of(config: RunConfig, data: RunData, plan: Plan, process: Process, model: TrainModel) -> ModelProbe:
-    """Return the probe of this model. Raises ``UsageError`` for a stream, whose rows can be read only once."""
+    """Return the probe of this model. Raises ``UsageError`` for a stream, whose rows can be read only once, and for prompts."""
     if data.stream is not None:
         raise UsageError(
             f"--adapter {config.adapter.name} looks at rows before training, and --dataset {config.dataset.name} is a stream, which is"
             " read once; use a dataset of files, or another adapter"
+        )
+    if isinstance(data.objective, CollectsAnswers):
+        raise UsageError(
+            f"--adapter {config.adapter.name} looks at rows before training, and --objective {config.objective.name} learns from answers"
+            " that are not written yet; use another adapter"
         )
     return ModelProbe(model, data.objective, make_loader(config, data, plan, process), process)
 

@@ -30,6 +30,7 @@ from mt_train.assemble.parts import Parts
 from mt_train.assemble.progress import progress_content, saved_progress
 from mt_train.assemble.recording import open_recorder
 from mt_train.assemble.report import about_run, describe_run
+from mt_train.assemble.rollouts import make_rollouts
 from mt_train.assemble.samples import sample_writer
 from mt_train.assemble.saving import Saver
 from mt_train.assemble.stopping import Stopper
@@ -72,7 +73,8 @@ class Session:
         self.parts, self.data, self.engine, self.output = parts, data, engine, output
         self.stopper, self.found, self.reference = stopper, dict(found or {}), reference
         self.config, self.plan, self.process = parts.config, engine.plan, engine.process
-        self.loader = make_loader(self.config, data, self.plan, self.process)
+        self.rollouts = make_rollouts(parts, data, engine, output)
+        self.loader = self.rollouts or make_loader(self.config, data, self.plan, self.process)
         self.held_out = make_held_out(self.config, data, self.plan, self.process)
         self.events = Events(Callbacks(parts.callbacks()), self._context)
         self.saver = self._saver(output) if output else None
@@ -110,7 +112,7 @@ class Session:
             self.parts,
             self.output,
             progress,
-            [file for file in (self.samples, self.evaluations) if file is not None],
+            [file for file in (self.samples, self.evaluations, self.rollouts) if file is not None],
             total_steps=self.total_steps,
             is_main=self.process.is_main,
             checkpoint=checkpoint,
@@ -159,6 +161,8 @@ class Session:
             if self.samples is not None:
                 self.samples.close()
             self.evaluations.close()
+            if self.rollouts is not None:
+                self.rollouts.close()
             self.description.write_end(COMPLETED if finished else "stopped", progress.step, outcome.stopped)
             show_summary(outcome, self.parts, self.data, self.total_steps)
         return outcome
@@ -232,10 +236,15 @@ class Session:
         """Return the evaluation; ``None`` where no rows are held out, and nothing else is asked."""
         if not self._evaluates:
             return None
-        longest, stop = self.config.model.options.max_seq_len, self.stopper.wanted
-        return Evaluation(
-            self.engine, self.held_out, self.samples, self.evaluations, self.events, longest=longest, stop=stop
-        )
+        longest = self.config.model.options.max_seq_len
+        measure = None if self.held_out is None else self._measure_held_out
+        return Evaluation(self.engine, measure, self.samples, self.evaluations, self.events, longest=longest)
+
+    def _measure_held_out(self) -> dict[str, float] | None:
+        assert self.held_out is not None, "there are rows to be measured on"
+        if self.rollouts is not None:
+            return self.rollouts.evaluate(list(self.held_out.samples), self.stopper.wanted)
+        return self.engine.evaluate(self.held_out.batches(), self.stopper.wanted)
 
     @property
     def _evaluates(self) -> bool:

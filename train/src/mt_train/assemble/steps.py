@@ -24,6 +24,7 @@ from mt_train.assemble.model import build_engine
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.probe import probe_of
 from mt_train.assemble.reference import with_reference
+from mt_train.assemble.rollouts import refuse_for_rollouts
 from mt_train.assemble.session import Session
 from mt_train.assemble.stopping import Stopper
 from mt_train.assemble.window_reference import refuse_stream
@@ -55,6 +56,7 @@ def take_steps(
     # Rows: each process by itself, since encoding forks, and may take longer than processes wait for each other.
     data = build_data(parts)
     refuse_stream(parts, data)
+    refuse_for_rollouts(parts, data)
     # Layout: known before anything is connected, so that what cannot be is refused by every process alike.
     process = Process.from_environment()
     plan = _lay_out(parts, process)

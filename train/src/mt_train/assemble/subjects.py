@@ -27,13 +27,15 @@ def loaded_subject(parts: Parts, loaded: LoadedModel, *, batch_size: int | None 
     return LoadedSubject(loaded, template, encoder(parts, loaded.tokenizer), batch_size=size)
 
 
-def live_subject(parts: Parts, data: RunData, engine: Engine, *, stop: Callable[[], bool]) -> LiveSubject:
-    """Return the subject of a run; it says ``EvaluationStopped`` after a wish to ``stop``."""
+def live_subject(
+    parts: Parts, data: RunData, engine: Engine, *, stop: Callable[[], bool], batch_size: int | None = None
+) -> LiveSubject:
+    """Return the subject of a run; it says ``EvaluationStopped`` after a wish to ``stop``. ``batch_size`` defaults to a micro-batch."""
     config, tokenizer = parts.config, data.tokenizer
     options, template = config.model.options, build_template(tokenizer, config.data)
     eos_ids = end_tokens(tokenizer, parts.weights_path, options.vocab_size)
     loaded = LoadedModel(engine.module.model, tokenizer, options.max_seq_len, eos_ids, template)
-    size = config.eval.batch_size or engine.plan.micro_batch_size
+    size = config.eval.batch_size or batch_size or engine.plan.micro_batch_size
     return LiveSubject(engine, loaded, template, encoder(parts, tokenizer), batch_size=size, stop=stop)
 
 

@@ -15,6 +15,7 @@ from mt_core.rows import Rejected, Row, Sample
 from mt_train.data.items import fit_item
 from mt_train.data.lengths import Lengths, fit
 from mt_train.data.measures import measure
+from mt_train.data.online import CollectsAnswers
 from mt_train.data.outcomes import Outcome, encode_rows
 from mt_train.data.row_statistics import NO_TRAINED_TOKEN, RowStatistics
 from mt_train.data.samples import EncodedSamples
@@ -35,6 +36,7 @@ class Rules(Lengths):
 def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules: Rules) -> EncodedSamples:
     """Encode the rows at ``indices``; a pure function, whose reports add up. Raises ``DataError`` for a bad row, or too many."""
     samples, spells = EncodedSamples(), special_token_finder(rules.special_texts)
+    learns = not isinstance(objective, CollectsAnswers)
 
     def read(index: int) -> Row:
         row = rename_columns(dataset.row(index), rules.columns)
@@ -45,7 +47,7 @@ def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules
     for outcome in encode_rows(read, indices, objective):
         samples.report.rows_read += 1
         try:
-            _add(samples, outcome, rules)
+            _add(samples, outcome, rules, learns=learns)
         except DataError as error:
             if rules.on_bad_row == "error":
                 raise
@@ -68,11 +70,12 @@ def refuse_bad_rows(report: RowStatistics, rules: Rules) -> None:
         )
 
 
-def _add(samples: EncodedSamples, encoded: Outcome, rules: Rules) -> None:
-    """Keep what becomes of one row, and count it. Raises ``DataError`` for one that cannot be used."""
+def _add(samples: EncodedSamples, encoded: Outcome, rules: Rules, *, learns: bool) -> None:
+    """Keep what becomes of one row, and count it; one that is learned from has a trained token. Raises ``DataError`` for one that
+    cannot be used."""
     if isinstance(encoded, DataError):
         raise encoded
-    if isinstance(encoded, Sample) and not any(islice(encoded.trained, 1, None)):
+    if learns and isinstance(encoded, Sample) and not any(islice(encoded.trained, 1, None)):
         encoded = Rejected(NO_TRAINED_TOKEN, encoded.row_id)
     pieces = encoded if isinstance(encoded, Rejected) else (fit_item if encoded.documents else fit)(encoded, rules)
     report = samples.report

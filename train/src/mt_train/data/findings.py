@@ -126,7 +126,7 @@ LEAST_TRAINED = 0.01
 def findings(report: RowStatistics, split: str) -> list[str]:
     """One line for each threshold that a split breaks."""
     found = [_line(threshold, report) for threshold in THRESHOLDS if _breaks(threshold, report)]
-    if report.samples and report.trained_share < LEAST_TRAINED:
+    if report.samples and 0 < report.trained_share < LEAST_TRAINED:  # prompts alone have none
         share = f"{report.tokens_trained:,} of {report.tokens_total:,} tokens ({100 * report.trained_share:.2g}%) are trained on"
         found.append(f"{share}, less than {100 * LEAST_TRAINED:g}%; shorten the prompts with --data.max-source-len")
     return [f"{split}: {line}" for line in found]

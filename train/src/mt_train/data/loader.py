@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -50,6 +50,8 @@ class Window:
     batches: list[Batch]
     names: Sequence[str]
     after: Position
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """What the record of the step has beside its own."""
 
     @property
     def row_ids(self) -> tuple[str, ...]:

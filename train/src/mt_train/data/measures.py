@@ -49,7 +49,8 @@ def measure(samples: EncodedSamples, lengths: Lengths, *, begins: bool = True, e
     report.hashes = _row_hashes(sample_hashes(ids, trained, bounds), first)
     documents = _documents(samples)
     _count_begins(report, ids, documents, first, samples.row_ids, lengths)
-    _count_stops(report, ids, trained, documents, last, samples.row_ids, lengths)
+    if trained.any():  # prompts alone have no answer, which could stop
+        _count_stops(report, ids, trained, documents, last, samples.row_ids, lengths)
     if "documents" in samples.names:
         _count_answers(report, trained, documents)
 

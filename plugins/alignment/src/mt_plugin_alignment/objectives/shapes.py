@@ -159,6 +159,21 @@ def is_empty(turn: Message) -> bool:
     return turn["role"] == "assistant" and not turn.get("tool_calls") and not str(turn["content"] or "").strip()
 
 
+def read_prompt(row: Row) -> list[Message]:
+    """The turns that are to be answered: ``prompt``, ``messages``, ``conversations`` or ``instruction``. An answer at the end is not read.
+
+    Raises ``DataError`` for a row without any.
+    """
+    turns, _, _ = preference({**row, "chosen": "one", "rejected": "another"})
+    while turns and turns[-1]["role"] == "assistant":
+        turns = turns[:-1]
+    if not turns:
+        raise DataError(
+            f"{row['id']}: no prompt; fields found: {_fields(row)}. Name it: --data.columns '{{prompt: NAME}}'."
+        )
+    return turns
+
+
 def _has_sides(row: Row) -> bool:
     """Return whether a row has two answers in any way that ``_with_sides`` knows."""
     named = any(row.get(name) is not None for name in (*SIDES, "preferred_output", "answers"))

@@ -92,4 +92,5 @@ class DefaultTemplate:
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """See ``Template``."""
-        return self._own.prompt(messages)
+        is_plain = all(message.get("raw") for message in self._given.put(messages))
+        return self._plain.prompt(messages) if is_plain else self._own.prompt(messages)

@@ -1,0 +1,103 @@
+"""Conformance of a reward: a score for whatever a model writes, the same each time, whoever stands beside it."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from mt_conformance.base import BasePluginConformance
+from mt_conformance.tokenizer import NASTY
+from mt_core.plugins.host import PluginHost
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer as the kit makes it: that of mt-plugin-alignment, which the kit does not import."""
+
+    text: str
+    ids: Sequence[int]
+    finish: str
+    row: Mapping[str, Any]
+    group: int
+
+
+class Reward(Protocol):
+    """A reward as the kit calls it."""
+
+    def score(self, answers: Sequence[Answer]) -> Sequence[float | None]:
+        """Return a score for each answer."""
+        ...
+
+
+TEXTS = ("the sea", "The Sea.", "an old man, who was 12 years old", "", " ", "12", "no " * 200, *NASTY)
+
+
+class BaseRewardConformance(BasePluginConformance):
+    """Scores of answers."""
+
+    kind = "reward"
+    row: Mapping[str, Any] = {"id": "rows.jsonl:1", "prompt": "What is wide?", "answer": "the sea"}
+    """The row of the prompt; a reward that reads other fields names its own."""
+
+    def reward(self, host: PluginHost, folder: Path) -> Reward:
+        """Build the reward as an objective does."""
+        built: Reward = self.part(host, folder).build()
+        return built
+
+    def answers(self) -> list[Answer]:
+        """Answers of every kind: right, wrong, empty, cut, odd."""
+        return [
+            Answer(text, [1] * (len(text) + 1), "length" if number % 3 == 2 else "eos", dict(self.row), number // 2)
+            for number, text in enumerate(TEXTS)
+        ]
+
+    def scores(self, reward: Reward, answers: Sequence[Answer]) -> list[float | None]:
+        """Score answers. Raises ``AssertionError`` for whatever is raised, and for what are no scores."""
+        said = f"{len(answers)} answers, the first {answers[0].text[:60]!r}" if answers else "no answers"
+        try:
+            found = list(reward.score(answers))
+        except Exception as error:
+            raise AssertionError(
+                f"{said}: score() raised {type(error).__name__}: {error}. A model writes anything: give a number, or None"
+            ) from error
+        assert len(found) == len(answers), f"{said}: score() gives {len(found)} scores; give one for each"
+        for answer, score in zip(answers, found, strict=True):
+            is_score = score is None or (
+                isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score)
+            )
+            assert is_score, (
+                f"the score of {answer.text[:60]!r} is {score!r}; give a finite number, or None where there is none"
+            )
+        return found
+
+    def test_whatever_a_model_writes_has_a_score_or_none(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Each a finite number or ``None``, for no answers as for many; it says what it counts in the sum, if it says it."""
+        reward = self.reward(mt_host, tmp_path)
+        assert self.scores(reward, []) == []
+        self.scores(reward, self.answers())
+        weight = getattr(reward, "weight", 1.0)
+        assert isinstance(weight, int | float) and math.isfinite(weight), (  # noqa: PT018
+            f"its weight is {weight!r}; it is a number, what the reward counts in the sum"
+        )
+
+    def test_an_answer_scores_the_same_alone_and_again(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Who stands beside it has no part in it, and nothing changes between two calls."""
+        reward, answers = self.reward(mt_host, tmp_path), self.answers()
+        together = self.scores(reward, answers)
+        assert self.scores(reward, answers) == together, (
+            "the second call gives other scores; keep no state, draw nothing"
+        )
+        alone = [self.scores(reward, [each])[0] for each in answers]
+        apart = [each.text[:60] for each, one, other in zip(answers, together, alone, strict=True) if one != other]
+        assert not apart, f"alone the score of {apart[0]!r} is another; score each answer by itself"
+
+    def test_scoring_changes_no_answer(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """The row of a prompt belongs to all its answers, and to every reward."""
+        reward, answers = self.reward(mt_host, tmp_path), self.answers()
+        before = copy.deepcopy(answers)
+        self.scores(reward, answers)
+        assert answers == before, "score() changed an answer or its row; copy what you change"

@@ -1,0 +1,36 @@
+"""Rewards."""
+
+from __future__ import annotations
+
+from mt_core import ANY, Component
+
+from ..reward_functions.python_file import PythonConfig, PythonReward
+from ..reward_functions.texts import Exact, ExactConfig, Length, LengthConfig, Pattern, PatternConfig
+
+REWARDS: tuple[Component, ...] = (
+    Component(
+        name="pattern",
+        config=PatternConfig,
+        build=Pattern,
+        summary="a regular expression that answers have, or how much of them it covers",
+        layouts=ANY,
+    ),
+    Component(
+        name="exact", config=ExactConfig, build=Exact, summary="the answer of the row, to the letter", layouts=ANY
+    ),
+    Component(
+        name="length",
+        config=LengthConfig,
+        build=Length,
+        summary="less for answers that are too long",
+        source="https://arxiv.org/abs/2503.14476",
+        layouts=ANY,
+    ),
+    Component(
+        name="python",
+        config=PythonConfig,
+        build=PythonReward,
+        summary="a function in a Python file of yours, which is run",
+        layouts=ANY,
+    ),
+)

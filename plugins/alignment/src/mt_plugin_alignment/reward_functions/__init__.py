@@ -1,0 +1,1 @@
+"""Rewards of answers that a model writes."""

@@ -1,0 +1,45 @@
+"""A reward in a Python file of the user's, which runs because the run names it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from mt_core import UsageError, first_line
+
+from .base import Answer, RewardOptions
+
+
+class PythonConfig(RewardOptions):
+    """Which function of which file."""
+
+    path: Path = Field(description="Python file; it is run with the rights of this command")
+    function: str = Field("score", description="function that gets the answers, and returns a score for each")
+
+
+class PythonReward:
+    """Calls the function."""
+
+    def __init__(self, config: PythonConfig) -> None:
+        """Raise ``UsageError`` for a file or a function that is not there, or does not run."""
+        path = config.path.expanduser()
+        spec = importlib.util.spec_from_file_location("mt_reward_of_user", path)
+        if not path.is_file() or spec is None or spec.loader is None:
+            raise UsageError(f"--rewards.python.path {path} is no Python file")
+        module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:  # the user's code may raise anything; whose it is has to be said
+            raise UsageError(f"{path} does not run: {type(error).__name__}: {first_line(error)}") from error
+        function = getattr(module, config.function, None)
+        if not callable(function):
+            raise UsageError(f"{path} has no function {config.function!r}; name it with --rewards.python.function")
+        self._function, self.weight = function, config.weight
+
+    def score(self, answers: Sequence[Answer]) -> Sequence[float | None]:
+        """See ``Reward``."""
+        scores: Sequence[float | None] = self._function(answers)
+        return scores

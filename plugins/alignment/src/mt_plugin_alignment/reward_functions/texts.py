@@ -1,0 +1,110 @@
+"""Rewards that look at the text: a pattern, the answer of the row, how long it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from .base import Answer, RewardOptions
+
+
+class PatternConfig(RewardOptions):
+    """What is looked for."""
+
+    pattern: str = Field(description="regular expression of Python; 1 for an answer that has it, else 0")
+    whole: bool = Field(False, description="the whole answer has to match")
+    count: bool = Field(False, description="share of the answer's characters that matches cover, instead of 1 or 0")
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"pattern {value!r} is no regular expression: {error}") from error
+        return value
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.whole and self.count:
+            raise ValueError("whole and count say two things; leave one out")
+        return self
+
+
+class Pattern:
+    """A regular expression."""
+
+    def __init__(self, config: PatternConfig) -> None:
+        self.weight = config.weight
+        self._pattern, self._config = re.compile(config.pattern, re.DOTALL), config
+
+    def score(self, answers: Sequence[Answer]) -> list[float | None]:
+        """See ``Reward``."""
+        return [self._score(each.text) for each in answers]
+
+    def _score(self, text: str) -> float:
+        if self._config.count:
+            return sum(len(found.group()) for found in self._pattern.finditer(text)) / max(len(text), 1)
+        return float(bool(self._pattern.fullmatch(text) if self._config.whole else self._pattern.search(text)))
+
+
+class ExactConfig(RewardOptions):
+    """Where the right answer is, and how it is compared."""
+
+    field: str = Field("answer", description="field of the row with the right answer")
+    pattern: str | None = Field(
+        None, description="regular expression whose first group (or whole match) is the answer; its last match counts"
+    )
+    ignore: Literal["nothing", "space", "case"] = Field(
+        "space", description="nothing; space at both ends; or that and capital letters"
+    )
+
+
+class Exact:
+    """1 for the answer of the row, 0 for another; none where the row has no answer."""
+
+    def __init__(self, config: ExactConfig) -> None:
+        self._config, self.weight = config, config.weight
+        self._pattern = None if config.pattern is None else re.compile(config.pattern, re.DOTALL)
+
+    def score(self, answers: Sequence[Answer]) -> list[float | None]:
+        """See ``Reward``."""
+        return [self._score(each) for each in answers]
+
+    def _score(self, answer: Answer) -> float | None:
+        wanted = answer.row.get(self._config.field)
+        if wanted is None:
+            return None
+        return float(self._plain(self._found(answer.text)) == self._plain(str(wanted)))
+
+    def _found(self, text: str) -> str:
+        if self._pattern is None:
+            return text
+        matches = list(self._pattern.finditer(text))
+        return "" if not matches else matches[-1].group(min(1, self._pattern.groups))
+
+    def _plain(self, text: str) -> str:
+        stripped = text if self._config.ignore == "nothing" else text.strip()
+        return stripped.casefold() if self._config.ignore == "case" else stripped
+
+
+class LengthConfig(RewardOptions):
+    """From when on an answer is too long."""
+
+    most: int = Field(gt=0, description="tokens that an answer may have without a loss")
+    ramp: int = Field(gt=0, description="tokens over which the score falls from 0 to -1 behind that")
+
+
+class Length:
+    """0 up to a length, then falling to -1: the overlong penalty of DAPO (https://arxiv.org/abs/2503.14476, equation 13)."""
+
+    def __init__(self, config: LengthConfig) -> None:
+        self._config, self.weight = config, config.weight
+
+    def score(self, answers: Sequence[Answer]) -> list[float | None]:
+        """See ``Reward``."""
+        most, ramp = self._config.most, self._config.ramp
+        return [-min(1.0, max(0, len(each.ids) - most) / ramp) for each in answers]

@@ -1,0 +1,110 @@
+"""Collects answers and learns from them on many layouts in one launch. Run by test_grpo_layouts.py."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.train.engine.layout_worker import Bench, Losses, StopAfter, main, manifest_to_go_on
+
+from mt_train.assemble.callbacks import Callbacks
+from mt_train.assemble.session import Session
+from mt_train.checkpoint.store import find
+
+REWARDS = [
+    {"name": "pattern", "pattern": "[a-z]", "count": True},
+    {"name": "length", "most": 4, "ramp": 4, "weight": 0.5},
+]
+
+
+class RolloutBench(Bench):
+    """Sessions whose rows are prompts."""
+
+    def session(
+        self, case: dict[str, Any], output: Path | None = None, checkpoint: Path | None = None, seed: int = 3
+    ) -> Session:
+        self.rows = Path(case["rows"])
+        objective = {"name": "grpo", "prompts": 4, "group": 4, "max_new_tokens": 8, **case.get("objective", {})}
+        data = {"cache": "none", "eval": 4}
+        case = {"steps": 4, "eval_every": 4, **case, "objective": objective, "data": data}
+        return super().session({**case, "more": {"rewards": REWARDS}}, output, checkpoint, seed)
+
+    def trained(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Answers, figures of each step, and weights."""
+        with SharedFolder() as output:
+            session, losses = self.session(case, output), Losses()
+            session.loop(session.restore(None, None), losses)
+            assert session.rollouts is not None
+            session.rollouts.close()
+            dist.barrier()
+            return {"answers": answers(output), "records": records(losses), "weights": weights(session)}
+
+    def resumed(self, case: dict[str, Any]) -> dict[str, Any]:
+        """A run that is stopped after each step, and one that is not."""
+        whole = self.trained(case)
+        found: dict[str, Any] = {"whole": whole, "stopped": {}}
+        for step in (1, 2, 3):
+            with SharedFolder() as output:
+                first, begun = self.again(case, output), Losses()
+                first.events.callbacks = Callbacks({"stop": StopAfter(step)})
+                first.loop(first.restore(None, None), begun)
+                first.rollouts.close()
+                checkpoint = find(output)
+                second, ended = self.again(case, output, checkpoint), Losses()
+                second.rollouts.cut_back(step)
+                second.loop(second.restore(checkpoint, manifest_to_go_on(checkpoint)), ended)
+                second.rollouts.close()
+                dist.barrier()
+                found["stopped"][str(step)] = {
+                    "answers": answers(output),
+                    "records": [*records(begun), *records(ended)],
+                    "weights": weights(second),
+                }
+        return found
+
+    def again(self, *given: Any) -> Session:
+        """Another session in this process."""
+        self.deepspeed.utils.groups.mpu = None
+        return self.session(*given)
+
+
+class SharedFolder(tempfile.TemporaryDirectory[str]):
+    """A folder of rank 0, on all ranks."""
+
+    def __enter__(self) -> Path:  # type: ignore[override]
+        shared = [super().__enter__()]
+        dist.broadcast_object_list(shared)
+        return Path(shared[0])
+
+
+def answers(folder: Path) -> list[str]:
+    """Lines of the file."""
+    return (folder / "rollouts.jsonl").read_text("utf-8", "surrogateescape").splitlines()
+
+
+def records(losses: Losses) -> list[dict[str, float]]:
+    """All that a step says but times and memory."""
+    names = ("step", "loss", "grad_norm", "lr", "tokens")
+    return [
+        {
+            **{name: getattr(each, name) for name in names},
+            **{name: value for name, value in each.metrics.items() if "seconds" not in name},
+            **each.evaluation,
+        }
+        for each in losses.records
+    ]
+
+
+def weights(session: Session) -> dict[str, list[float]]:
+    """Every weight of the model."""
+    return {name: weight.double().flatten().tolist() for name, weight in session.engine.whole_weights()}
+
+
+if __name__ == "__main__":
+    main(RolloutBench)

@@ -1,0 +1,260 @@
+"""GRPO and its kin: advantages, the loss of tokens, rewards; the whole objective beside TRL's."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from test_trl_objectives import EOS, PAD, VOCABULARY, _Pad, gradient, save, tokenizer
+
+from mt_core import ComponentError, DataError
+from mt_plugin_alignment import Answer
+from mt_plugin_alignment.advantages import SMALLEST, advantages
+from mt_plugin_alignment.objectives.config import GrpoConfig
+from mt_plugin_alignment.objectives.grpo import GrpoObjective
+from mt_plugin_alignment.objectives.shapes import read_prompt
+from mt_plugin_alignment.reward_functions.texts import Exact, ExactConfig, Length, LengthConfig, Pattern, PatternConfig
+from mt_plugin_alignment.scores import score_answers
+from mt_train import load_weights
+from mt_train.cli.train import main
+
+NAN = float("nan")
+
+
+def test_advantages_are_those_of_the_papers() -> None:
+    rewards = np.array([[1.0, 2.0, 4.0, 1.0], [3.0, 3.0, 3.0, 3.0]])
+    group = torch.tensor(rewards[0])
+    expected = ((group - group.mean()) / (group.std() + SMALLEST)).tolist()
+    assert advantages(rewards, baseline="group", scale="group")[0].tolist() == pytest.approx(expected, rel=1e-12)
+    assert advantages(rewards, baseline="group", scale="none")[0].tolist() == [-1.0, 0.0, 2.0, -1.0]
+    others = [value - (8.0 - value) / 3 for value in rewards[0]]
+    assert advantages(rewards, baseline="others", scale="none")[0].tolist() == pytest.approx(others, rel=1e-12)
+    whole = torch.tensor(rewards).std().item()
+    by_batch = advantages(rewards, baseline="group", scale="batch")[0, 2]
+    assert by_batch == pytest.approx(2.0 / (whole + SMALLEST), rel=1e-12)
+    for scale in ("group", "batch", "none"):
+        assert advantages(rewards, baseline="group", scale=scale)[1].tolist() == [0.0] * 4
+
+
+def test_answers_without_a_score_count_for_nobody() -> None:
+    found = advantages(np.array([[1.0, NAN, 3.0], [2.0, NAN, NAN], [NAN] * 3]), baseline="others", scale="none")
+    assert found.tolist() == [[-2.0, 0.0, 2.0], [0.0] * 3, [0.0] * 3]
+
+
+# ------------------------------------------------------------------------------------------------------------- beside TRL
+
+PROMPTS = [[5, 9, 3, 8]] * 4
+ANSWERS = [[7, 3, 8, 20, 4, 9, 61, EOS], [44, 2, 71, 5, EOS], [30, 31, EOS], [8, 8, 17, 50, 2, EOS]]
+GAINED = [1.2, -0.7, 0.3, -0.8]
+LOW, HIGH = 0.1, 0.15
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("kind", "mean"), [("dapo", "token"), ("grpo", "answer"), ("dr_grpo", "constant")])
+def test_a_step_is_that_of_trl(kind: str, mean: str, packed: bool, tmp_path: Path) -> None:
+    """Value and gradient, 1e-5: tokens that were drawn by another policy, some of them beyond the clip on both sides."""
+    trl = pytest.importorskip("trl")
+    from datasets import Dataset
+
+    theirs = save(tmp_path / "policy", 1)
+    generator = torch.Generator().manual_seed(3)
+    old = [(torch.rand(len(each), generator=generator) * -8).tolist() for each in ANSWERS]
+    model = load_weights("llama", tmp_path / "policy").model
+    own = GrpoObjective(
+        _Pad(),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        GrpoConfig(mean=mean, clip_low=LOW, clip_high=HIGH, max_new_tokens=8, group=4),
+        {"one": Length(LengthConfig(most=1, ramp=1))},
+    )
+    records = [
+        {"row_id": "row", "prompt": prompt, "ids": answer, "finish": "eos", "rewards": {"one": 0.0}, "old": each}
+        for prompt, answer, each in zip(PROMPTS, ANSWERS, old, strict=True)
+    ]
+    samples, _ = own.learn(records)
+    for sample, gained in zip(samples, GAINED, strict=True):
+        sample.document_values["advantage"][0] = gained  # type: ignore[index]
+    rows = [samples] if packed else [[each] for each in samples]
+    batch = own.collate(rows, length=max(sum(len(each.ids) for each in row) for row in rows) + 2).with_index()
+    sums = own.loss(model(batch), model.head, batch)
+    ours = sums.loss_sum / own.count(batch)
+    arguments = trl.GRPOConfig(
+        output_dir=str(tmp_path),
+        bf16=False,
+        gradient_checkpointing=False,
+        report_to="none",
+        use_cpu=True,
+        per_device_train_batch_size=4,
+        num_generations=4,
+        max_completion_length=8,
+        beta=0.0,
+        epsilon=LOW,
+        epsilon_high=HIGH,
+        loss_type=kind,
+    )
+    trainer = trl.GRPOTrainer(
+        model=theirs,
+        reward_funcs=lambda completions, **more: [0.0] * len(completions),
+        args=arguments,
+        train_dataset=Dataset.from_list([{"prompt": "abc"}] * 8),
+        processing_class=tokenizer(),
+    )
+    trainer.current_gradient_accumulation_steps = trainer.args.steps_per_generation = 1
+    longest = max(map(len, ANSWERS))
+
+    def padded(values: Sequence[Sequence[float]], fill: float) -> torch.Tensor:
+        return torch.tensor([[*each, *[fill] * (longest - len(each))] for each in values])
+
+    given = {
+        "prompt_ids": torch.tensor(PROMPTS),
+        "prompt_mask": torch.ones(4, 4, dtype=torch.long),
+        "completion_ids": padded(ANSWERS, PAD).long(),
+        "completion_mask": padded([[1] * len(each) for each in ANSWERS], 0).long(),
+        "advantages": torch.tensor(GAINED),
+        "num_items_in_batch": torch.tensor(float(sum(map(len, ANSWERS)))),
+        "old_per_token_logps": padded(old, 0.0),
+    }
+    trainer.model.train()
+    their_loss = trainer._compute_loss(trainer.model, given)
+    assert float(ours.detach()) == pytest.approx(float(their_loss.detach()), rel=1e-5)
+    one, other = gradient(ours, model), gradient(their_loss, theirs)
+    apart = torch.stack([(one[name] - other[name]).norm() for name in one]).norm()
+    assert apart <= 1e-5 * torch.stack([each.norm() for each in other.values()]).norm()
+    assert max(token for row in ANSWERS for token in row) < VOCABULARY
+    assert float(sums.metrics["clipped_low"][0]) + float(sums.metrics["clipped_high"][0]) > 0
+
+
+# --------------------------------------------------------------------------------------------------------------- rewards
+
+
+def answer(text: str, **row: Any) -> Answer:
+    return Answer(text, [1] * len(text), "eos", {"id": "row 1", **row}, 0)
+
+
+def test_rewards_look_at_texts() -> None:
+    has = Pattern(PatternConfig(pattern="[0-9]+"))
+    assert has.score([answer("a 12"), answer("none")]) == [1.0, 0.0]
+    covers = Pattern(PatternConfig(pattern="[0-9]+", count=True))
+    assert covers.score([answer("a 12"), answer("")]) == [0.5, 0.0]
+    whole = Pattern(PatternConfig(pattern="<a>.*</a>", whole=True))
+    assert whole.score([answer("<a>\n</a>"), answer("<a></a>.")]) == [1.0, 0.0]
+    exact = Exact(ExactConfig(pattern=r"is (\w+)", ignore="case"))
+    told = [answer("is 3, is Four", answer="four"), answer("is 3", answer=4), answer("four")]
+    assert exact.score(told) == [1.0, 0.0, None]
+    overlong = Length(LengthConfig(most=4, ramp=4))
+    assert overlong.score([answer("abcd"), answer("abcdef"), answer("a" * 40)]) == [0.0, -0.5, -1.0]
+
+
+class _Says:
+    def __init__(self, scores: Any) -> None:
+        self._scores = scores
+
+    def score(self, answers: Sequence[Answer]) -> Any:
+        return self._scores() if callable(self._scores) else self._scores
+
+
+FAULTS: dict[str, tuple[Any, str]] = {
+    "raises": (lambda: 1 / 0, "reward mine failed: ZeroDivisionError: division by zero"),
+    "too few": ([1.0], "reward mine gives 1 scores for 2 answers; give one for each"),
+    "nan": ([0.0, NAN], "reward mine gives nan for an answer to row 1; a score is a finite number, or None"),
+    "a text": ([0.0, "good"], "reward mine gives 'good' for an answer to row 1"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_reward_that_cannot_be_used_is_named_with_the_row(fault: str) -> None:
+    scores, says = FAULTS[fault]
+    with pytest.raises(ComponentError, match=says):
+        score_answers({"mine": _Says(scores)}, [answer("a"), answer("b")])
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"prompt": "Go"}, ["Go"]),
+        ({"prompt": "Go", "response": "no"}, ["Go"]),
+        ({"instruction": "Go", "input": "there"}, ["Go\nthere"]),
+        ({"messages": [{"role": "user", "content": "Go"}]}, ["Go"]),
+        ({"messages": [{"role": "user", "content": "Go"}, {"role": "assistant", "content": "no"}]}, ["Go"]),
+    ],
+)
+def test_a_row_is_a_prompt_whatever_answer_it_has(row: Mapping[str, Any], said: list[str]) -> None:
+    assert [turn["content"] for turn in read_prompt({"id": "rows:1", **row})] == said
+
+
+def test_a_row_without_a_prompt_is_refused_by_its_place() -> None:
+    with pytest.raises(DataError, match="rows:1: no prompt; fields found: 'question'"):
+        read_prompt({"id": "rows:1", "question": "Go"})
+
+
+# ------------------------------------------------------------------------------------------------------------- as a user
+
+Train = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Train:
+    """``mt-train`` on prompts: the exit code, and all that was printed."""
+    monkeypatch.chdir(tmp_path)
+    Path("prompts.jsonl").write_text("".join(json.dumps({"prompt": f"{n}: "}) + "\n" for n in range(12)))
+    sizes = ["--model.dim", "16", "--model.n-layers", "1", "--model.n-heads", "2", "--model.n-kv-heads", "2"]
+    asked = ["--objective.prompts", "2", "--objective.group", "2", "--objective.max-new-tokens", "4"]
+    given = ["--model", "llama", "--objective", "grpo", "--dataset", "jsonl", "--dataset.path", "prompts.jsonl"]
+
+    def run(*words: str) -> tuple[int, str]:
+        code = main([*given, *sizes, *asked, "--train.steps", "2", "--data.eval", "none", "--output", "run", *words])
+        written = capsys.readouterr()
+        return code, " ".join((written.out + written.err).split())
+
+    return run
+
+
+def test_a_reward_of_ones_own_is_a_function_in_a_file(train: Train) -> None:
+    Path("mine.py").write_text("def score(answers):\n    return [float(len(each.text)) for each in answers]\n")
+    code, said = train("--rewards", "python", "--rewards.python.path", "mine.py")
+    assert code == 0, said
+    lines = list(map(json.loads, Path("run/rollouts.jsonl").read_text().splitlines()))
+    assert len(lines) == 2 * 4
+    assert all(each["rewards"]["python"] == len(each["text"]) for each in lines)
+    assert {each["step"] for each in lines} == {1, 2}
+
+
+def test_without_a_reward_and_on_a_layout_without_texts_nothing_begins(train: Train) -> None:
+    code, said = train()
+    assert code != 0
+    assert "grpo learns from rewards: name one or more with --rewards NAME" in said
+    assert not Path("run/rollouts.jsonl").exists()
+
+
+def test_a_reward_that_fails_ends_the_run_by_its_name(train: Train) -> None:
+    Path("mine.py").write_text("def score(answers):\n    return [None for each in answers][1:]\n")
+    code, said = train("--rewards", "python", "--rewards.python.path", "mine.py")
+    assert code == 2
+    assert "reward python gives 3 scores for 4 answers" in said
+
+
+def test_answers_that_nobody_can_score_are_counted_and_change_nothing(train: Train) -> None:
+    Path("mine.py").write_text("def score(answers):\n    return [None for each in answers]\n")
+    code, said = train("--rewards", "python", "--rewards.python.path", "mine.py")
+    assert code == 0, said
+    last = json.loads(Path("run/metrics.jsonl").read_text().splitlines()[-1])
+    assert (last["answers_unscored"], last["reward"], last["grad_norm"]) == (1.0, 0.0, 0.0)
+
+
+@pytest.mark.long
+def test_a_tiny_model_learns_to_write_a_letter(train: Train) -> None:
+    """With the defaults but for a rate of 3e-3: at least 0.2 more of the answers' characters."""
+    words = ["--rewards", "pattern", "--rewards.pattern.pattern", "e", "--rewards.pattern.count", "true"]
+    asked = ["--objective.prompts", "8", "--objective.group", "8", "--objective.max-new-tokens", "16"]
+    code, said = train(*words, *asked, "--optimizer.lr", "3e-3", "--train.steps", "60")
+    assert code == 0, said
+    rewards = [json.loads(line)["reward"] for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    assert sum(rewards[-5:]) / 5 >= sum(rewards[:5]) / 5 + 0.2

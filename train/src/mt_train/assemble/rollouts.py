@@ -1,0 +1,225 @@
+"""Iterations of a run whose objective learns from answers of its own model: collected, written down, learned from.
+
+An iteration is a small data set. Its answers are the same on every layout, and lie in ``rollouts.jsonl``: a run that was stopped
+between two steps of an iteration reads them there, and one that was stopped while they were collected collects them again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mt_core.data.shapes import rename_columns
+from mt_core.errors import CheckpointError, ConfigError, Fault
+from mt_core.protocols import Dataset
+from mt_core.rows import Row, Sample
+from mt_core.tracking.step_lines import StepLines
+from mt_train.assemble.data import RunData, loader_options
+from mt_train.assemble.parts import Parts
+from mt_train.assemble.sources import rows_of
+from mt_train.assemble.subjects import live_subject
+from mt_train.data.loader import Loader, NoMoreWaiting, Position, Window
+from mt_train.data.online import CollectsAnswers, Prompt, Record
+from mt_train.data.order import permutation
+from mt_train.data.samples import EncodedSamples
+from mt_train.engine.compilation import uncompiled
+from mt_train.engine.engine import Engine
+from mt_train.engine.processes import share_text
+from mt_train.engine.random_state import preserve_random_state
+from mt_train.evaluate.subject import EvaluationStopped, LiveSubject
+
+if TYPE_CHECKING:
+    from mt_core.nn import Batch
+
+FILE = "rollouts.jsonl"
+AT_ONCE = 64
+"""Answers that each rank writes at once where ``eval.batch_size`` does not say: a token costs about the same for one and for many."""
+ALL_ROWS = 1 << 62
+"""Rows of a step: all that there are."""
+
+
+class RolloutLoader(Loader):
+    """Loader of iterations. A position is an epoch of prompts, the first prompt of an iteration, and a step of it (``block``)."""
+
+    def __init__(
+        self,
+        data: RunData,
+        engine: Engine,
+        rows: Callable[[str], Row],
+        subject: Callable[[Callable[[], bool]], LiveSubject],
+        folder: Path | None,
+        **options: Any,
+    ) -> None:
+        objective = data.objective
+        assert isinstance(objective, CollectsAnswers), "make_rollouts() is asked for no other"
+        super().__init__(data.train, objective, **options)
+        self._options, self._online, self._engine, self._rows, self._make_subject = (
+            options,
+            objective,
+            engine,
+            rows,
+            subject,
+        )
+        self._path = None if folder is None else folder / FILE
+        self._file = StepLines(self._path) if self._path is not None and engine.process.is_main else None
+
+    @property
+    def _steps(self) -> int:
+        """Optimizer steps of an iteration."""
+        return self._online.updates * self._online.passes
+
+    @property
+    def _iterations(self) -> int:
+        """Iterations of an epoch; its last one may have fewer prompts."""
+        return -(-len(self.samples) // self._online.prompts)
+
+    def steps_in(self, epochs: float) -> int:
+        """See ``Loader``: so many passes over the prompts."""
+        return max(1, round(epochs * self._iterations)) * self._steps
+
+    def has(self, position: Position) -> bool:
+        """See ``Loader``."""
+        return (
+            position.row % self._online.prompts == 0
+            and position.row < len(self.samples)
+            and position.block < self._steps
+        )
+
+    def windows(self, position: Position, stop: Callable[[], bool] = lambda: False) -> Iterator[Window]:
+        """Optimizer steps from ``position`` on. Raises ``NoMoreWaiting`` for a wish to ``stop`` while answers are collected."""
+        while True:
+            records, seconds = self._records(position, stop)
+            samples, figures = self._online.learn(records)
+            figures = {**figures, "rollout_seconds": seconds}
+            names = [sample.row_id for sample in samples]
+            iteration = self._iteration(position)
+            for number in range(position.block, self._steps):
+                position = self._after(position, number)
+                yield Window(self._batches(samples, iteration, number), names, position, figures)
+
+    def evaluate(self, held_out: Sequence[Sample], stop: Callable[[], bool]) -> dict[str, float]:
+        """Return figures of answers to held-out prompts, drawn by the run's seed in each evaluation alike. Raises ``EvaluationStopped``."""
+        records = self._collect(held_out, stop, seed=self.seed)
+        _, figures = self._online.learn(records)
+        return {f"eval_{name}": value for name, value in figures.items()}
+
+    def cut_back(self, step: int) -> None:
+        """Drop answers of iterations that begin after ``step``."""
+        if self._file is not None:
+            self._file.cut_back(step)
+
+    def close(self) -> None:
+        """Write what could not be written so far."""
+        if self._file is not None:
+            self._file.close()
+
+    def _iteration(self, position: Position) -> int:
+        """Return the number of the iteration, from 0."""
+        return position.epoch * self._iterations + position.row // self._online.prompts
+
+    def _after(self, position: Position, number: int) -> Position:
+        """Return where the step behind step ``number`` of an iteration begins."""
+        if number + 1 < self._steps:
+            return Position(position.epoch, position.row, number + 1)
+        row = position.row + self._online.prompts
+        return Position(position.epoch, row) if row < len(self.samples) else Position(position.epoch + 1)
+
+    def _batches(self, samples: Sequence[Sample], iteration: int, number: int) -> list[Batch]:
+        """This rank's micro-batches of one step: its share of the samples, in an order of its own in each pass."""
+        pass_, update = divmod(number, self._online.updates)
+        order = permutation(len(samples), seed=self.seed, epoch=iteration * self._online.passes + pass_, shuffle=True)
+        chosen = EncodedSamples()
+        for place in np.array_split(np.asarray(order), self._online.updates)[update].tolist():
+            chosen.add(samples[place])
+        step = Loader(chosen, self.objective, **{**self._options, "global_batch_size": ALL_ROWS, "shuffle": False})
+        return next(step.windows(Position())).batches
+
+    def _collect(self, samples: Sequence[Sample], stop: Callable[[], bool], *, seed: int) -> list[Record]:
+        """Return answers to prompts, those of rank 0 on every rank: a reward may say something else elsewhere. Collective."""
+        prompts = [Prompt(self._rows(sample.row_id), [int(token) for token in sample.ids]) for sample in samples]
+        records = self._online.collect(prompts, self._make_subject(stop), seed=seed)
+        shared: list[Record] = json.loads(share_text(json.dumps(list(records))))
+        return shared
+
+    def _records(self, position: Position, stop: Callable[[], bool]) -> tuple[Sequence[Record], float]:
+        """Return the answers of an iteration, and the seconds that they took. Collective."""
+        iteration = self._iteration(position)
+        if position.block:
+            return self._read(iteration), 0.0
+        began = time.perf_counter()
+        order = permutation(len(self.samples), seed=self.seed, epoch=position.epoch, shuffle=self.shuffle)
+        chosen = [self.samples[int(n)] for n in order[position.row : position.row + self._online.prompts]]
+        seed = int(np.random.SeedSequence([self.seed, iteration]).generate_state(1)[0])
+        try:
+            with preserve_random_state(), uncompiled():
+                records = self._collect(chosen, stop, seed=seed)
+        except EvaluationStopped as error:
+            raise NoMoreWaiting from error
+        if self._file is not None:
+            step = iteration * self._steps + 1
+            self._file.append({"step": step, "iteration": iteration, **record} for record in records)
+        return records, time.perf_counter() - began
+
+    def _read(self, iteration: int) -> Sequence[Record]:
+        """Read what was written down. Raises ``CheckpointError`` on every rank where it is gone. Collective."""
+        found: list[Record] = []
+        if self._path is not None and self._engine.process.is_main and self._path.exists():
+            lines = map(json.loads, self._path.read_text("utf-8", "surrogateescape").split("\n")[:-1])
+            found = [line for line in lines if line.get("iteration") == iteration]
+        records: list[Record] = json.loads(share_text(json.dumps(found)))
+        if not records:
+            raise CheckpointError(
+                f"{self._path} has no answers of iteration {iteration}, in the middle of which the checkpoint was saved. Put the file"
+                " back, or go on from a checkpoint between two iterations"
+            )
+        return records
+
+
+def make_rollouts(parts: Parts, data: RunData, engine: Engine, folder: Path | None) -> RolloutLoader | None:
+    """Return the loader of a run whose objective learns from answers of its own; ``None`` for others."""
+    if not isinstance(data.objective, CollectsAnswers):
+        return None
+
+    def subject(stop: Callable[[], bool]) -> LiveSubject:
+        return live_subject(parts, data, engine, stop=stop, batch_size=AT_ONCE)
+
+    options = loader_options(parts.config, engine.plan, engine.process)
+    return RolloutLoader(data, engine, _RowsById(parts), subject, folder, **options)
+
+
+def refuse_for_rollouts(parts: Parts, data: RunData) -> None:
+    """Raise ``ConfigError`` for what needs rows of the dataset where these are prompts."""
+    if not isinstance(data.objective, CollectsAnswers):
+        return
+    name, faults = parts.config.objective.name, []
+    if data.stream is not None:
+        problem = f"{name} reads prompts in an order of its own, and rows of a stream come in theirs."
+        faults.append(Fault(key="dataset", problem=problem, fix="Take a dataset of files."))
+    if parts.config.train.micro_batch_size == "auto":
+        problem = f"{name} learns from answers, and how long these are is not known before they are written."
+        faults.append(Fault(key="train.micro-batch-size", problem=problem, fix="Give a number."))
+    if faults:
+        raise ConfigError(faults)
+
+
+class _RowsById:
+    """Rows of the dataset by the id that their samples have."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    @cached_property
+    def _places(self) -> Mapping[str, tuple[Dataset, int]]:
+        rows = rows_of(self._parts, None)
+        sources = ((rows.train, rows.kept), (rows.evaluation, rows.held_out))
+        return {source.row(int(n))["id"]: (source, int(n)) for source, numbers in sources for n in numbers}
+
+    def __call__(self, row_id: str) -> Row:
+        source, number = self._places[row_id]
+        return rename_columns(source.row(number), self._parts.config.data.columns)
