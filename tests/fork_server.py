@@ -120,6 +120,10 @@ def run(request: Mapping[str, Any], own_paths: list[str]) -> None:
     sys.orig_argv[:] = request["words"]
     main = sys.modules["__main__"] = ModuleType("__main__")
     sys.argv[:] = request["argv"]
+    if (
+        request.get("module") == "pytest"
+    ):  # it warns of anyio, which brings it a plugin and has been imported with others
+        sys.argv[1:1] = ["-W", "ignore:Module already imported so cannot be rewritten"]
     if "module" in request:
         sys.modules.pop(request["module"], None)  # it is run once more, as __main__
         runpy._run_module_as_main(request["module"])  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
 """Starts of processes that are forked: ``subprocess.Popen`` asks a server (``fork_server.py``) for what it can start.
 
-These are Python modules and scripts of ours, and our commands. What is forked is a child of the process that asks, as a real start's
-would be: its pipes, signals, groups and exit codes are those of ``Popen`` itself. A process that asks has one server, which
+These are Python modules and scripts of ours, our commands, and pytest. What is forked is a child of the process that asks, as a real
+start's would be: its pipes, signals, groups and exit codes are those of ``Popen`` itself. A process that asks has one server, which
 its first start brings up; a command has one too, so that the ranks that it launches are forked.
 
 A real start differs in four ways. What libraries print when they are imported is not seen, and importing takes no time; all
@@ -26,6 +26,7 @@ import sysconfig
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ PRELOADED = (
 )
 """What commands import, beside plugins; one that is not installed is left out."""
 
-FORKED = ("mt_train.", "mt_tools.", "mt_plugin_search.", "mt_conformance.worker")
+FORKED = ("mt_core.cli.", "mt_train.", "mt_tools.", "mt_plugin_search.", "mt_conformance.worker", "pytest")
 """Where the names of modules begin that ``python -m`` is forked with."""
 
 READ_AT_IMPORT = (
@@ -104,8 +105,19 @@ USUAL = {
 }
 """Arguments of ``Popen`` that a forked start has as they are by default."""
 
+MUST_BE_REAL = sys.platform != "linux" or os.path.exists("/dev/nvidiactl")
 PR_SET_CHILD_SUBREAPER = 36
 LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """Whose starts are forked: a Python, what ``-m`` may name, and what its server has imported, plugins that are found apart."""
+
+    python: str = sys.executable
+    modules: tuple[str, ...] = FORKED
+    imported: tuple[str, ...] = PRELOADED
+
 
 _popen_signature = inspect.signature(subprocess.Popen._execute_child)  # type: ignore[attr-defined]
 _really_execute: Callable[..., None] = subprocess.Popen._execute_child  # type: ignore[attr-defined]
@@ -131,13 +143,13 @@ class Client:
         self._owner, self._lock = os.getpid(), threading.Lock()
 
     @classmethod
-    def started(cls, environment: Mapping[str, str]) -> Client:
-        """The client of a new server. It is in a group of its own: the Ctrl-C of a terminal is not for it."""
+    def started(cls, environment: Mapping[str, str], python: str = sys.executable) -> Client:
+        """The client of a new server of this Python. It is in a group of its own: the Ctrl-C of a terminal is not for it."""
         ours, its = socket.socketpair()
         with its:
             # Nothing that could be sought in: Python asks but once what its streams are.
             quiet: dict[str, Any] = {"stdin": its, "stdout": its, "stderr": subprocess.PIPE}
-            server = subprocess.Popen([sys.executable, str(SERVER)], env=environment, process_group=0, **quiet)
+            server = subprocess.Popen([python, str(SERVER)], env=environment, process_group=0, **quiet)
         return cls(ours, server)
 
     def is_mine(self) -> bool:
@@ -177,19 +189,21 @@ def adopting() -> Iterator[None]:
 class Starts:
     """Decides for each ``Popen`` of this process whether it is forked. ``real``: none is."""
 
-    def __init__(self, client: Client | None = None, *, real: bool = False) -> None:
+    def __init__(
+        self, client: Client | None = None, *, real: bool = False, interpreter: Interpreter | None = None
+    ) -> None:
         self._client, self.real = client, real
+        self._interpreter = interpreter or Interpreter(imported=(*PRELOADED, *_plugins()))
         self._began = import_time_environment(os.environ)
         self._environment = {**OF_THE_SERVER, **os.environ}
         self.fixed = import_time_environment(self._environment)
-        _plugins()  # before tests put others on the path
         self._own_paths = {os.path.realpath(path) for path in sys.path}
         self.count = {"forked": 0, "real": 0}
 
     def execute(self, process: Any, *arguments: Any) -> None:
         """``Popen._execute_child``."""
         given = _popen_signature.bind(process, *arguments).arguments
-        request = None if self.real else describe(given)
+        request = None if self.real else describe(given, self._interpreter)
         if request is None or not self._is_served(request):
             self.count["real"] += 1
             _really_execute(process, *arguments)
@@ -227,23 +241,24 @@ class Starts:
         if import_time_environment(environment) != self.fixed or (self._client and not self._client.is_mine()):
             return False
         folders = [request["first_path"], *paths_of(environment, request["folder"])]
-        return not any(shadows(folder) for folder in folders if os.path.realpath(folder) not in self._own_paths)
+        foreign = [folder for folder in folders if os.path.realpath(folder) not in self._own_paths]
+        return not any(shadows(folder, self._interpreter.imported) for folder in foreign)
 
     def _server(self) -> Client:
         if self._client is None:
             with self.all_real(True):
-                self._client = Client.started(self._environment)
+                self._client = Client.started(self._environment, self._interpreter.python)
         return self._client
 
 
-def describe(given: Mapping[str, Any]) -> dict[str, Any] | None:
+def describe(given: Mapping[str, Any], interpreter: Interpreter) -> dict[str, Any] | None:
     """The request for a start that ``Popen`` was asked for; nothing for one that has to be real."""
     if any(given[name] != usual for name, usual in USUAL.items()) or isinstance(given["args"], str | bytes):
         return None
     words = [os.fsdecode(word) for word in given["args"]]
     environment = {os.fsdecode(k): os.fsdecode(v) for k, v in (given["env"] or os.environ).items()}
     folder = os.path.abspath(os.fsdecode(given["cwd"] or os.getcwd()))
-    what = program(words, environment, folder)
+    what = program(words, environment, folder, interpreter)
     if what is None or not os.path.isdir(folder) or not all(map(is_open, range(3))):
         return None
     return {
@@ -263,16 +278,19 @@ def describe(given: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def program(words: list[str], environment: Mapping[str, str], folder: str) -> dict[str, Any] | None:
+def program(
+    words: list[str], environment: Mapping[str, str], folder: str, interpreter: Interpreter
+) -> dict[str, Any] | None:
     """The module or the script that a command runs, and its ``sys.argv``; nothing where it is not one of ours."""
-    if words[0] != sys.executable:
+    if words[0] != interpreter.python:
         name = os.path.basename(words[0])
         script = os.path.join(sysconfig.get_path("scripts"), name)
         found = words[0] if os.sep in words[0] else _found(name, environment)
         ours = name.startswith("mt-") and found == script and os.path.exists(script)
         return {"script": script, "argv": [script, *words[1:]]} if ours else None
     if words[1:2] == ["-m"] and words[2:]:
-        return {"module": words[2], "argv": ["-m", *words[3:]]} if words[2].startswith(FORKED) else None
+        ours = words[2].startswith(interpreter.modules)
+        return {"module": words[2], "argv": ["-m", *words[3:]]} if ours else None
     script = os.path.join(folder, words[1]) if words[1:] else ""
     ours = script.endswith(".py") and Path(script).is_relative_to(Path(__file__).parent) and os.path.exists(script)
     return {"script": script, "argv": words[1:]} if ours else None
@@ -284,9 +302,9 @@ def _found(name: str, environment: Mapping[str, str]) -> str | None:
     return next((place for place in places if os.path.exists(place)), None)
 
 
-def shadows(folder: str) -> bool:
+def shadows(folder: str, imported: tuple[str, ...]) -> bool:
     """Whether something there stands before a module that the server has imported, or is run when Python starts."""
-    names = (*PRELOADED, *_plugins(), "mt_core", "sitecustomize", "usercustomize")
+    names = (*imported, "mt_core", "sitecustomize", "usercustomize")
     with suppress(OSError):
         found = {name.removesuffix(".py") for name in os.listdir(folder)}
         return not found.isdisjoint(name.partition(".")[0] for name in names)
@@ -309,10 +327,24 @@ def is_open(handle: int) -> bool:
 
 def install(client: Client | None = None) -> Starts:
     """From now on, ``subprocess.Popen`` of this process has the server start what it can."""
-    starts = Starts(client, real=sys.platform != "linux" or os.path.exists("/dev/nvidiactl"))
+    starts = Starts(client, real=MUST_BE_REAL)
+    _use(starts)
+    return starts
 
+
+@contextmanager
+def asking(starts: Starts) -> Iterator[Starts]:
+    """Inside, these are asked instead."""
+    before = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+    _use(starts)
+    try:
+        yield starts
+    finally:
+        subprocess.Popen._execute_child = before  # type: ignore[attr-defined]
+
+
+def _use(starts: Starts) -> None:
     def execute(process: Any, *arguments: Any) -> None:
         starts.execute(process, *arguments)
 
     subprocess.Popen._execute_child = execute  # type: ignore[attr-defined]
-    return starts

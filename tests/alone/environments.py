@@ -1,4 +1,4 @@
-"""Environments with the core and one plugin of ours, from wheels, on top of the packages of others that are installed here.
+"""Environments with the core and one plugin of ours, from wheels, beside the packages of others that are installed here.
 
 With it come the plugins that it declares."""
 
@@ -12,22 +12,30 @@ import sys
 import sysconfig
 import tomllib
 import venv
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from zipfile import ZipFile
+
+import forked_starts
+from build_wheels import build_wheels
 
 ROOT = Path(__file__).parents[2]
 OURS = ("mt_", "__editable__.mt_", "__editable___mt_")
 """How everything begins that an installation of ours leaves in a folder of packages."""
 BESIDE = ("core", "train", "tools", "conformance", "plugins/standard")
 """Beside which every plugin is tested."""
+FORKED = ("pytest", "pip", "mt_core.cli.")
+"""What is asked of an environment, and is forked from its server, which has imported no plugin but the standard one."""
+OTHERS = tuple(name for name in forked_starts.PRELOADED if not name.startswith("mt_plugin_"))
 PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
 
 
 def said(*command: str | Path, cwd: Path | None = None, timeout: int, **variables: str) -> str:
     """What a command printed, without what this process has on its path. Raises ``AssertionError`` with all of it when it fails."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
-    environment.pop("PYTHONPATH", None)
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = {**inherited, "OMP_NUM_THREADS": "1", **variables}
     done = subprocess.run(
         list(map(str, command)), env=environment, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False
     )
@@ -35,13 +43,12 @@ def said(*command: str | Path, cwd: Path | None = None, timeout: int, **variable
     return done.stdout
 
 
-def wheel(source: Path, folder: Path) -> Path:
-    """Built from a copy: in place, setuptools would pack what an earlier build left behind."""
+def wheels(folder: Path, *parts: str) -> list[Path]:
+    """Built from copies: in place, setuptools would pack what an earlier build left behind."""
     left = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
-    copy = shutil.copytree(source, folder / "sources" / source.name, ignore=left)
-    made = folder / "wheels" / source.name
-    said(*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", made, copy, timeout=600)
-    return next(made.glob("*.whl"))
+    copies = [shutil.copytree(ROOT / part, folder / "sources" / part, ignore=left) for part in parts]
+    build_wheels(folder / "wheels", *copies)
+    return sorted((folder / "wheels").glob("*.whl"))
 
 
 def link_packages(into: Path) -> None:
@@ -76,29 +83,36 @@ def plugins_below(plugin: str) -> list[str]:
 
 def core_from_wheel(folder: Path) -> Path:
     """The folder of packages that all environments share: the core, and what trains and tests."""
-    built = [wheel(ROOT / part, folder) for part in BESIDE]
-    said(*PIP, "install", "--no-deps", "--no-index", "--no-compile", "--target", folder / "core", *built, timeout=600)
+    install = [*PIP, "install", "--no-deps", "--no-index", "--no-compile", "--target", folder / "core"]
+    said(*install, *wheels(folder, *BESIDE), timeout=600)
     return folder / "core"
 
 
 @dataclass(frozen=True)
 class Environment:
-    """One that has a Python of its own."""
+    """One that has a Python of its own, and maybe a folder of packages beside those. ``starts``: what its programs are forked by."""
 
     folder: Path
+    site: Path | None = None
+    starts: forked_starts.Starts | None = None
 
     @classmethod
-    def made(cls, core: Path, plugin: str, folder: Path) -> Environment:
-        """The core, this plugin and what it declares of ours from their wheels, and what is installed here of others."""
+    def bare(cls, folder: Path) -> Environment:
+        """The core from its wheels and what is installed here of others: what torch and DeepSpeed take to import, they take once."""
         made = cls(folder / "environment")
         venv.create(made.folder, symlinks=True)
         packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(made.folder)}))
         link_packages(packages)
-        (packages / "core.pth").write_text(str(core))
-        built = [wheel(ROOT / "plugins" / name, folder) for name in (plugin, *plugins_below(plugin))]
-        install = [*PIP, "--python", str(made.python), "install", "--no-deps", "--no-index", "--no-compile"]
-        said(*install, *built, timeout=600)
-        return made
+        (packages / "core.pth").write_text(str(core_from_wheel(folder)))
+        interpreter = forked_starts.Interpreter(str(made.python), FORKED, (*OTHERS, "mt_plugin_standard"))
+        return replace(made, starts=forked_starts.Starts(real=forked_starts.MUST_BE_REAL, interpreter=interpreter))
+
+    def beside(self, plugin: str) -> Environment:
+        """This one with a plugin and what that declares of ours, from their wheels, in a folder that others of it do not see."""
+        folder = self.folder / f"with-{plugin}"
+        for wheel in wheels(folder, *(f"plugins/{name}" for name in (plugin, *plugins_below(plugin)))):
+            ZipFile(wheel).extractall(folder / "site")  # what pip does with a wheel of pure Python
+        return replace(self, site=folder / "site")
 
     @classmethod
     def clean(cls, plugin: str, folder: Path, *tools: str) -> Environment:
@@ -106,9 +120,9 @@ class Environment:
         made = cls(folder / "environment")
         venv.create(made.folder, symlinks=True)
         parts = [*BESIDE, *(f"plugins/{name}" for name in (plugin, *plugins_below(plugin)))]
-        wheels = [str(wheel(ROOT / part, folder)) for part in parts]
         torch = f"torch=={version('torch').partition('+')[0]}"
-        said(*PIP, "--python", str(made.python), "install", "pip", torch, *wheels, *tools, timeout=1500)
+        install = [*PIP, "--python", str(made.python), "install", "pip", torch]
+        said(*install, *wheels(folder, *parts), *tools, timeout=1500)
         return made
 
     @property
@@ -117,4 +131,7 @@ class Environment:
 
     def said(self, *words: str | Path, timeout: int = 280, **variables: str) -> str:
         """What ``python -m`` says there, in a folder of its own."""
-        return said(self.python, "-m", *words, cwd=self.folder, timeout=timeout, **variables)
+        if self.site is not None:
+            variables["PYTHONPATH"] = str(self.site)
+        with forked_starts.asking(self.starts) if self.starts else nullcontext():
+            return said(self.python, "-m", *words, cwd=self.folder, timeout=timeout, **variables)

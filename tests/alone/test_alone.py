@@ -12,11 +12,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from environments import ROOT, Environment, core_from_wheel, plugins_below
+from environments import ROOT, Environment, plugins_below
 
 PART = {
     "adapters": ["test_added.py", "test_dora.py", "test_lora.py", "test_pissa.py"],
-    "alignment": ["test_conformance.py", "test_losses.py", "test_modifications.py", "test_optima.py"],
+    "alignment": ["test_conformance.py", "test_losses.py", "test_modifications.py"],
     "callbacks": ["."],
     "datasets": ["test_hub.py", "test_plugin.py"],
     "evals": ["choices", "test_held_out.py", "test_perplexity.py", "test_plugin.py"],
@@ -38,17 +38,19 @@ PLUGINS = sorted({path.parent.name for path in ROOT.glob("plugins/*/pyproject.to
 
 
 @pytest.fixture(scope="session")
-def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return core_from_wheel(tmp_path_factory.mktemp("core"))
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    """Without a plugin; its programs are forked, and bring in no more than a start of it would."""
+    environment = Environment.bare(tmp_path_factory.mktemp("bare"))
+    yield environment
+    assert environment.starts is not None
+    environment.starts.close()
 
 
 @pytest.fixture(scope="session", params=PLUGINS)
-def alone(
-    request: pytest.FixtureRequest, core: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, Environment]:
+def alone(request: pytest.FixtureRequest, bare: Environment) -> tuple[str, Environment]:
     """A plugin, and the environment with the core and it."""
     plugin: str = request.param
-    return plugin, Environment.made(core, plugin, tmp_path_factory.mktemp(plugin))
+    return plugin, bare.beside(plugin)
 
 
 def test_its_requirements_are_met_and_it_is_all_that_is_listed(alone: tuple[str, Environment]) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from build_wheels import build_wheels
 
 from mt_core.cli.plugins import main
 from mt_core.plugins.host import PluginHost
@@ -56,12 +57,10 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def installed(written: Path) -> Installed:
     """Return where all of them are installed from their wheels, and the environment in which they are."""
-    pip, site = [sys.executable, "-m", "pip", "-q"], written / "site"
-    sources = [str(written / kind) for kind in KINDS]
-    run(*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(written / "wheels"), *sources)
-    run(
-        *pip, "install", "--no-deps", "--no-index", "--target", str(site), *map(str, (written / "wheels").glob("*.whl"))
-    )
+    site, wheels = written / "site", written / "wheels"
+    build_wheels(wheels, *(written / kind for kind in KINDS))
+    install = [sys.executable, "-m", "pip", "-q", "install", "--no-deps", "--no-index", "--target", str(site)]
+    run(*install, *map(str, wheels.glob("*.whl")))
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
     return site, {**os.environ, "PYTHONPATH": path}
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from build_wheels import build_wheels
 
 HERE = Path(__file__).parent / "distributions"
 ROWS = ["short", "a text that is long enough", "tiny", "a text of middling length", "brief", "mini", "one more"]
@@ -27,8 +28,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an installation of each."""
     base = tmp_path_factory.mktemp("kinds")
     sources = [shutil.copytree(path, base / "sources" / path.name) for path in sorted(HERE.iterdir())]
-    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "wheel", "--no-deps", "--no-index"]
-    subprocess.run([*pip, "--no-build-isolation", "-w", base / "wheels", *sources], check=True, timeout=600)
+    build_wheels(base / "wheels", *sources)
     for wheel in (base / "wheels").glob("*.whl"):
         zipfile.ZipFile(wheel).extractall(base / wheel.name.partition("-")[0])
     return base

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from build_wheels import build_wheels
 
 from mt_conformance.host import named_host
 from mt_core.plugins.host import PluginHost
@@ -134,10 +135,9 @@ def installed_plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (source / f"{module}.py").write_text(content)
         text = PROJECT.format(dist=dist, number=number, entry=dist.partition("-")[2], module=module)
         (source / "pyproject.toml").write_text(text)
-        sources.append(str(source))
+        sources.append(source)
     pip = [sys.executable, "-m", "pip", "-q"]
-    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(base / "wheels"), *sources]
-    subprocess.run(build, check=True, timeout=1500)
+    build_wheels(base / "wheels", *sources)
     wheels = {dist: next((base / "wheels").glob(f"{dist.replace('-', '_')}-*.whl")) for dist in PLUGINS}
     install = [*pip, "install", "--no-deps", "--no-index", "--target", str(base / "installed" / "all")]
     subprocess.run([*install, *map(str, wheels.values())], check=True, timeout=1500)
