@@ -30,6 +30,8 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "wpo": {"name": "dpo", "wpo": True},
     "simpo": {"name": "simpo"},
     "orpo": {"name": "orpo"},
+    "orpo all": {"name": "orpo", "nll_on": "all", "sft_mean": "tokens"},
+    "everything all": {"name": "dpo", "nll_on": "all", "sft": 0.5, "ld_alpha": 0.5, "wpo": True},
 }
 LORA: dict[str, Any] = {"rank": 4, "alpha": 32}
 ADAPTERS: Cases = {
@@ -73,6 +75,8 @@ SAMPLED = {
     "wpo": ("zero1", "pipeline/packed"),
     "simpo": ("zero0/packed", "sequence3"),
     "orpo": ("zero3/micro 2", "pipeline"),
+    "orpo all": ("zero2/packed", "zero1/micro 1", "pipeline/micro 1", "sequence3"),
+    "everything all": ("zero3/micro 2", "pipeline", "sequence1/packed"),
     "lora": ("zero3", "pipeline"),
     "dora": ("zero1", "sequence3"),
     "pissa": ("zero2", "sequence1"),

@@ -40,6 +40,8 @@ OBJECTIVES: list[tuple[str, dict[str, Any]]] = [
     ("simpo", {}),
     ("simpo", {"wpo": True, "sft": 0.1}),
     ("orpo", {}),
+    ("orpo", {"nll_on": "all"}),
+    ("orpo", {"nll_on": "all", "sft_mean": "tokens", "ld_alpha": 0.5, "wpo": True}),
     ("reward", {"centring": 0.1}),
     ("reward", {"margin": "add"}),
 ]

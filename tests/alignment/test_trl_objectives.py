@@ -7,6 +7,7 @@ measured, denominators. The losses themselves are compared in float64 in ``test_
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,16 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification, PreTrainedTokenizerFast
 
 from mt_core import Sample
-from mt_core.nn import TrainModel
+from mt_core.nn import Batch, LossSums, TrainModel
 from mt_core.plugins.host import PluginHost
 from mt_plugin_alignment.objectives.config import RewardConfig
 from mt_plugin_alignment.objectives.preference import PreferenceObjective
 from mt_plugin_alignment.objectives.reward import PairwiseReward
 from mt_train import load_weights
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from trl_losses import orpo_step
 
 BETA, VOCABULARY, PAD, EOS = 0.3, 96, 90, 91
 SHAPE = {
@@ -147,10 +152,10 @@ def same(ours: Tensor, theirs: Tensor, model: TrainModel, their_model: torch.nn.
     assert apart <= TOLERANCE * torch.stack([each.norm() for each in other.values()]).norm()
 
 
-def objective(**options: Any) -> PreferenceObjective:
-    """``dpo`` as the plugin builds it, of its component and its parts."""
+def objective(name: str = "dpo", **options: Any) -> PreferenceObjective:
+    """An objective as the plugin builds it, of its component and its parts."""
     host = PluginHost.discover()
-    component = host.get("objective", "dpo").component
+    component = host.get("objective", name).component
     config = component.config(**options)
     assert component.parts is not None
     losses = []
@@ -161,8 +166,8 @@ def objective(**options: Any) -> PreferenceObjective:
     return built
 
 
-def our_loss(made: PreferenceObjective, models: dict[str, Any], *, packed: bool) -> Tensor:
-    """The loss of a step of all pairs, after the reference was measured as a run does it; in one row, or a row each."""
+def our_sums(made: PreferenceObjective, models: dict[str, Any], *, packed: bool) -> tuple[LossSums, Batch]:
+    """A step of all pairs, after the reference was measured as a run does it; in one row, or a row each."""
     places = bool(made._has_tails)
     samples = [sample(each, places=places) for each in PAIRS]
     rows = [samples] if packed else [[each] for each in samples]
@@ -172,7 +177,12 @@ def our_loss(made: PreferenceObjective, models: dict[str, Any], *, packed: bool)
     with torch.no_grad():
         values = made.measure(reference(batch), reference.head, batch)
     batch = replace(batch, documents={**batch.documents, **values})
-    sums = made.loss(policy(batch), policy.head, batch)
+    return made.loss(policy(batch), policy.head, batch), batch
+
+
+def our_loss(made: PreferenceObjective, models: dict[str, Any], *, packed: bool) -> Tensor:
+    """The loss of that step."""
+    sums, batch = our_sums(made, models, packed=packed)
     total = sums.loss_sum / made.count(batch)
     for name, (value, _) in sums.terms.items():
         total = total + value / made.count_terms(batch)[name]
@@ -229,6 +239,35 @@ def test_pairs_that_are_weighed_by_how_likely_they_are_are_trls(models: dict[str
     theirs = weighing.compute_loss(models["policy"], weighing.data_collator(PAIRS))
     ours = our_loss(objective(beta=BETA, wpo=True), models, packed=True)
     same(ours, theirs, models["our policy"], models["policy"])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_step_of_orpo_with_likelihood_of_all_tokens_is_trls(packed: bool, models: dict[str, Any]) -> None:
+    pytest.importorskip("trl")
+    theirs = orpo_step(models["policy"], PAIRS, beta=BETA, pad=PAD)
+    made = objective("orpo", beta=BETA, nll_on="all", sft_mean="tokens")
+    same(our_loss(made, models, packed=packed), theirs, models["our policy"], models["policy"])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_labels_of_prompts_change_nothing_but_the_likelihood(packed: bool, models: dict[str, Any]) -> None:
+    """The reference, tails, weights and figures stay those of answers; the likelihood is that of the whole chosen side."""
+    options = {"beta": BETA, "ld_alpha": 0.4, "wpo": True, "sft": 0.5}
+    of_answers, _ = our_sums(objective(**options), models, packed=packed)
+    of_all, batch = our_sums(objective(**options, nll_on="all"), models, packed=packed)
+    assert float(of_all.loss_sum) == pytest.approx(float(of_answers.loss_sum), rel=1e-6)
+    for name, (total, count) in of_answers.metrics.items():
+        found, number = of_all.metrics[name]
+        assert (float(found), float(number)) == pytest.approx((float(total), float(count)), rel=1e-6), name
+    policy, expected = models["our policy"], 0.0
+    logps_BTV = policy.head(policy(batch)).float().log_softmax(-1)
+    of_chosen_BT = (batch.document_ids % 2 == 0) & (batch.positions + 1 < batch.lengths)
+    for row, pair in enumerate(PAIRS):
+        ids = [*pair["prompt_ids"], *pair["chosen_ids"]]
+        own = of_chosen_BT[0] & (batch.document_ids[0] == 2 * row) if packed else of_chosen_BT[row]
+        logps_TV = logps_BTV[0 if packed else row][own]
+        expected -= 0.5 * float(logps_TV.gather(1, torch.tensor(ids[1:])[:, None]).mean())
+    assert float(of_all.terms["sft"][0]) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("packed", [False, True])
