@@ -10,11 +10,11 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from pydoc_data.topics import topics
 from statistics import mean
 from typing import Any
 
 import pytest
-from pydoc_data.topics import topics
 
 from mt_tools.cli.convert import main as mt_convert
 from mt_tools.cli.generate import main as mt_generate
