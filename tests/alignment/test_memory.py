@@ -31,10 +31,10 @@ def model() -> nn.Module:
     return built
 
 
-def dpo() -> PreferenceObjective:
+def dpo(**options: Any) -> PreferenceObjective:
     tokenizer: Any = SimpleNamespace(pad_id=0)
     template: Any = None
-    return PreferenceObjective(tokenizer, template, DpoConfig(), [Sigmoid(SigmoidConfig())], [1.0])
+    return PreferenceObjective(tokenizer, template, DpoConfig(**options), [Sigmoid(SigmoidConfig())], [1.0])
 
 
 def batch_of(objective: TokenObjective) -> Batch:
@@ -65,9 +65,10 @@ def step(objective: TokenObjective, model: Any, batch: Batch) -> None:
     objective.loss(model(batch), model.head, batch).loss_sum.backward()  # type: ignore[no-untyped-call]
 
 
-def test_a_step_holds_what_fine_tuning_on_the_same_tokens_does(model: nn.Module) -> None:
-    """5 % more at most; the loss may be of any kind, as long as it knows the gradient of a token in the backward alone."""
-    tuning, pairs = TokenObjective(), dpo()
+@pytest.mark.parametrize("options", [{}, {"wpo": True}, {"sft": 1.0, "nll_on": "all"}], ids=str)
+def test_a_step_holds_what_fine_tuning_on_the_same_tokens_does(model: nn.Module, options: dict[str, Any]) -> None:
+    """5 % more at most."""
+    tuning, pairs = TokenObjective(), dpo(**options)
     of_pairs = batch_of(pairs)
     with_reference = replace(of_pairs, documents={"reference": torch.zeros(2 * PAIRS)})
     found = {
