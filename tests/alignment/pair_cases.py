@@ -32,6 +32,9 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "orpo": {"name": "orpo"},
     "orpo all": {"name": "orpo", "nll_on": "all", "sft_mean": "tokens"},
     "everything all": {"name": "dpo", "nll_on": "all", "sft": 0.5, "ld_alpha": 0.5, "wpo": True},
+    "kto": {"name": "kto", "beta": 0.3, "undesirable_weight": 1.2},
+    "aot": {"name": "aot"},
+    "aot unpaired": {"name": "aot", "rows": "unpaired", "ld_alpha": 0.5, "sft": 0.1},
 }
 LORA: dict[str, Any] = {"rank": 4, "alpha": 32}
 ADAPTERS: Cases = {
@@ -39,6 +42,8 @@ ADAPTERS: Cases = {
     "qlora": {"adapter": {"name": "lora", **LORA}, "quantizer": "nf4"},
     "mixture": {"adapter": {"name": "lora-moe", "rank": 2, "balance": 0.3}},
 }
+COUPLED = ("everything", "kto", "aot")
+"""Shown with micro-batches of each size, and packed: a pair by itself, and objectives whose step belongs together."""
 TWO_TERMS: dict[str, Any] = {"two_terms": "pairs"}
 PACKED: dict[str, Any] = {"data": {"batching": "packing"}}
 FEW: dict[str, Any] = {"data": {"read_rows": 8, "eval": None}, "eval_every": None}
@@ -55,8 +60,8 @@ KINDS: Cases = {
 }
 RESUMED: Cases = {
     "zero1": {"stage": 1, "micro": 2},
-    "zero3": {"stage": 3},
-    "pipeline": LAYOUTS["pipeline"],
+    "zero3": {"stage": 3, "objective": OBJECTIVES["aot"]},
+    "pipeline": {**LAYOUTS["pipeline"], "objective": OBJECTIVES["kto"]},
     "sequence": {**LAYOUTS["sequence3"], "adapter": ADAPTERS["pissa"]["adapter"]},
 }
 SAMPLED = {
@@ -77,6 +82,9 @@ SAMPLED = {
     "orpo": ("zero3/micro 2", "pipeline"),
     "orpo all": ("zero2/packed", "zero1/micro 1", "pipeline/micro 1", "sequence3"),
     "everything all": ("zero3/micro 2", "pipeline", "sequence1/packed"),
+    "kto": ("zero0/packed", "zero1/micro 1", "zero3", "pipeline", "sequence1/packed", "sequence3"),
+    "aot": ("zero2/micro 1", "zero3/packed", "pipeline/micro 1", "sequence1"),
+    "aot unpaired": ("zero1/packed", "pipeline", "sequence3"),
     "lora": ("zero3", "pipeline"),
     "dora": ("zero1", "sequence3"),
     "pissa": ("zero2", "sequence1"),
@@ -116,9 +124,11 @@ def hows(*, full: bool) -> list[tuple[str, str]]:
 def one_process() -> Cases:
     """Those that others are compared with, and what one process tries by itself."""
     cases = {f"{kind}/{WHOLE}{end}": case(kind, f"{WHOLE}{end}") for kind in KINDS for end in ("", "/packed")}
-    cases |= {f"everything/one/micro {size}": case("everything", f"one/micro {size}") for size in (1, 2, 4)}
-    cases |= {f"{kind}/few": {**cases[f"{kind}/one"], **FEW} for kind in ("everything", "terms")}
-    cases |= {f"{kind}/few packed": {**cases[f"{kind}/one"], **FEW_PACKED} for kind in ("everything", "terms")}
+    cases |= {f"{kind}/one/micro {size}": case(kind, f"one/micro {size}") for kind in COUPLED for size in (1, 2, 4)}
+    for kind in (*COUPLED, "terms"):
+        cases |= {
+            f"{kind}/few{end}": {**cases[f"{kind}/one"], **rows} for end, rows in (("", FEW), (" packed", FEW_PACKED))
+        }
     for name in ("everything/one", "qlora/one", "pissa/one", "terms/few"):
         cases[name]["plain"] = True
     cases["dropped"] = {**case("sft", WHOLE), "model": {"dropout": 0.3}, "steps": 1, "plain": True}
@@ -135,7 +145,7 @@ def two_processes(*, full: bool) -> Cases:
     cases = {f"{kind}/{how}": case(kind, how) for kind, how in hows(full=full)}
     cases["terms/few packed"] = {**KINDS["terms"], **FEW_PACKED, "stage": 2, "do": "trained"}
     resumed = {"do": "resumed", "objective": OBJECTIVES["tails"]}
-    return cases | {f"resumed/{name}": {**each, **resumed} for name, each in RESUMED.items()}
+    return cases | {f"resumed/{name}": {**resumed, **each} for name, each in RESUMED.items()}
 
 
 def write_pairs(path: Path) -> Path:

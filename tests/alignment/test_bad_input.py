@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mt_tools.cli.eval import main as mt_eval
 from mt_train.cli.train import main
 
 GOOD = [{"prompt": f"{number} + 1 = ", "chosen": str(number + 1), "rejected": "?"} for number in range(12)]
@@ -27,8 +28,10 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         Path("rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in [*GOOD, row]))
         given = ["--model", "llama", "--objective", objective, "--dataset", "jsonl", "--dataset.path", "rows.jsonl"]
         sizes = ["--model.dim", "16", "--model.n-layers", "1", "--model.n-heads", "2", "--model.n-kv-heads", "2"]
-        more = ["--train.steps", "1", "--train.sequence-len", "64", "--data.eval", "none", "--output", "run"]
-        code = main([*given, *sizes, *more, *words])
+        more = ["--train.sequence-len", "64", "--output", "run"]
+        usual = {"--train.steps": "1", "--data.eval": "none"}
+        unsaid = [word for option, value in usual.items() if option not in words for word in (option, value)]
+        code = main([*given, *sizes, *more, *unsaid, *words])
         written = capsys.readouterr()
         return code, " ".join((written.out + written.err).split())
 
@@ -92,6 +95,38 @@ def test_a_row_that_is_no_pair_ends_the_run_before_the_first_step(train: Train, 
     assert code == 1
     assert says in said
     assert "step 1/1" not in said
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        (
+            {"prompt": "q", "response": "a"},
+            "rows.jsonl:13: field 'label' is missing; it says whether the answer is good",
+        ),
+        ({"prompt": "q", "response": "a", "label": 0.5}, "rows.jsonl:13: field 'label' is 0.5"),
+        ({"prompt": "q", "chosen": "a"}, "rows.jsonl:13: no field 'rejected'"),
+        ({"prompt": "q", "label": True}, "rows.jsonl:13: no field 'response'"),
+    ],
+)
+def test_a_row_without_an_answer_and_its_label_ends_a_run_of_kto(train: Train, row: dict[str, Any], says: str) -> None:
+    code, said = train(row, objective="kto")
+    assert code == 1
+    assert says in said
+
+
+def test_labelled_answers_and_pairs_are_trained_on_together_and_evaluated(train: Train) -> None:
+    """The held-out rows have a baseline of their own, which mt-eval finds again."""
+    words = ["--data.eval", "4", "--eval.every-steps", "1", "--train.micro-batch-size", "2", "--train.steps", "2"]
+    code, said = train({"prompt": "q", "response": "a", "label": True}, *words, objective="kto")
+    assert code == 0, said
+    assert "loss 0.5000" in said
+    last = json.loads(Path("run/metrics.jsonl").read_text().splitlines()[-1])
+    assert last["eval_kl"] >= 0
+    assert mt_eval(["--run", "run"]) == 0
+    (found,) = json.loads(Path("run/eval/001/metrics.json").read_text())["results"]
+    for name in ("loss", "kl", "reward_desirable"):
+        assert found[name] == pytest.approx(last[f"eval_{name}"], rel=1e-4, abs=1e-6), name
 
 
 def test_bad_rows_that_are_passed_over_are_counted(train: Train) -> None:

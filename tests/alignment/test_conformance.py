@@ -42,6 +42,10 @@ OBJECTIVES: list[tuple[str, dict[str, Any]]] = [
     ("orpo", {}),
     ("orpo", {"nll_on": "all"}),
     ("orpo", {"nll_on": "all", "sft_mean": "tokens", "ld_alpha": 0.5, "wpo": True}),
+    ("kto", {"desirable_weight": 1.3}),
+    ("kto", {"loss": "apo-zero"}),
+    ("aot", {"label_smoothing": 0.1}),
+    ("aot", {"rows": "unpaired", "ld_alpha": 0.5, "sft": 0.1}),
     ("reward", {"centring": 0.1}),
     ("reward", {"margin": "add"}),
 ]

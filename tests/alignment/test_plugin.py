@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from mt_plugin_alignment.objectives.config import PairOptions
 from mt_plugin_alignment.offers.losses import LOSSES
+from mt_plugin_alignment.offers.objectives import OBJECTIVES
 
 README = Path(__file__).parents[2] / "plugins/alignment/README.md"
 ROW = re.compile(r"^\| `([a-z-]+)` \| .* \| (`.*) \|$", re.MULTILINE)
@@ -25,8 +27,14 @@ def test_the_readme_has_every_loss_with_its_options_and_defaults() -> None:
         name: dict(re.findall(r"`(\w+)` ([^,]+)", options))
         for name, options in ROW.findall(README.read_text(encoding="utf-8"))
     }
+    coupled = [each for each in OBJECTIVES if each.name in ("kto", "aot")]
     found = {
-        each.name: {name: str(field.default) for name, field in each.config.model_fields.items()} for each in LOSSES
+        each.name: {
+            name: str(field.default)
+            for name, field in each.config.model_fields.items()
+            if name not in PairOptions.model_fields
+        }
+        for each in (*LOSSES, *coupled)
     }
     assert {name: options.keys() for name, options in said.items()} == {
         name: options.keys() for name, options in found.items()

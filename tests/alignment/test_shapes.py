@@ -220,7 +220,17 @@ def test_a_labelled_row_is_a_prompt_an_answer_and_whether_it_is_good(form: str, 
     found = read_labelled({"id": "rows:1", **LABELLED[form], "label": label})
     assert not isinstance(found, Rejected)
     assert [turn["content"] for turn in found.prompt] == [ASKED]
-    assert (found.answer["content"], found.is_good) == (GOOD, is_good)
+    assert ([turns[0]["content"] for turns in found.answers], found.labels) == ([GOOD], [is_good])
+
+
+def test_a_pair_is_a_good_answer_and_a_bad_one() -> None:
+    found = read_labelled({"id": "rows:1", "prompt": ASKED, "chosen": GOOD, "rejected": BAD})
+    assert not isinstance(found, Rejected)
+    assert [turn["content"] for turn in found.prompt] == [ASKED]
+    assert ([turns[0]["content"] for turns in found.answers], found.labels) == ([GOOD, BAD], [True, False])
+    assert read_labelled({"id": "rows:1", "prompt": ASKED, "chosen": GOOD, "rejected": GOOD}) == Rejected(
+        "'chosen' and 'rejected' are the same", "rows:1"
+    )
 
 
 def test_an_empty_labelled_answer_is_dropped_with_a_reason() -> None:

@@ -84,9 +84,13 @@ def of_sums(
     )
 
 
-def transported(ours: Callable[..., Tensor], kind: str) -> Measured:
+def transported(values_of: Callable[[Pairs], tuple[Tensor, Tensor]], kind: str) -> Measured:
+    def ours(answers: Tokens) -> Tensor:
+        values = values_of(answers.pairs())
+        return transport.transport_loss(values, transport.counterparts(*values), beta=0.3, label_smoothing=0.1).mean()
+
     return compare(
-        lambda answers: ours(answers.pairs(), beta=0.3, label_smoothing=0.1).mean(),
+        ours,
         lambda answers: trl.dpo(answers, kind, beta=0.3, label_smoothing=0.1),
     )
 
@@ -185,8 +189,8 @@ CASES: dict[str, Callable[[], Measured]] = {
         {"beta": 2.5, "gamma": 1.4, "label_smoothing": 0.1},
         of_means("simpo", beta=2.5, simpo_gamma=1.4, label_smoothing=0.1),
     ),
-    "aot_paired": partial(transported, transport.aot_paired, "aot"),
-    "aot_unpaired": partial(transported, transport.aot_unpaired, "aot_unpaired"),
+    "aot_paired": partial(transported, transport.paired_values, "aot"),
+    "aot_unpaired": partial(transported, transport.unpaired_values, "aot_unpaired"),
     "kto, z0 above 0": partial(labels, 1.0, "kto"),
     "kto, z0 cut at 0": partial(labels, -1.0, "kto"),
     "kto without z0 (apo_zero_unpaired)": partial(labels, 0.0, "apo_zero_unpaired"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,14 @@ from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassifi
 from mt_core import Sample
 from mt_core.nn import Batch, LossSums, TrainModel
 from mt_core.plugins.host import PluginHost
-from mt_plugin_alignment.objectives.config import RewardConfig
+from mt_plugin_alignment.objectives.aot import AotObjective
+from mt_plugin_alignment.objectives.config import AotConfig, KtoConfig, RewardConfig
+from mt_plugin_alignment.objectives.kto import KtoObjective
 from mt_plugin_alignment.objectives.preference import PreferenceObjective
 from mt_plugin_alignment.objectives.reward import PairwiseReward
 from mt_train import load_weights
+from mt_train.engine.coupling import couple
+from mt_train.engine.step import Reader
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -166,23 +170,42 @@ def objective(name: str = "dpo", **options: Any) -> PreferenceObjective:
     return built
 
 
-def our_sums(made: PreferenceObjective, models: dict[str, Any], *, packed: bool) -> tuple[LossSums, Batch]:
+def our_sums(
+    made: PreferenceObjective | KtoObjective,
+    models: dict[str, Any],
+    *,
+    packed: bool,
+    samples: Sequence[Sample] | None = None,
+) -> tuple[LossSums, Batch]:
     """A step of all pairs, after the reference was measured as a run does it; in one row, or a row each."""
-    places = bool(made._has_tails)
-    samples = [sample(each, places=places) for each in PAIRS]
-    rows = [samples] if packed else [[each] for each in samples]
+    if samples is None:
+        samples = [sample(each, places=getattr(made, "_has_tails", False)) for each in PAIRS]
+    rows = [list(samples)] if packed else [[each] for each in samples]
     length = max(sum(len(each.ids) for each in row) for row in rows) + 3
     batch = made.collate(rows, length=length).with_index()
     reference, policy = models["our reference"], models["our policy"]
     with torch.no_grad():
         values = made.measure(reference(batch), reference.head, batch)
     batch = replace(batch, documents={**batch.documents, **values})
+
+    def read(batches: Sequence[Batch], reader: Reader) -> None:
+        with torch.no_grad():
+            for each in batches:
+                reader(policy(each), policy.head, each)
+
+    (batch,) = couple(made, [batch], read)
     return made.loss(policy(batch), policy.head, batch), batch
 
 
-def our_loss(made: PreferenceObjective, models: dict[str, Any], *, packed: bool) -> Tensor:
+def our_loss(
+    made: PreferenceObjective | KtoObjective,
+    models: dict[str, Any],
+    *,
+    packed: bool,
+    samples: Sequence[Sample] | None = None,
+) -> Tensor:
     """The loss of that step."""
-    sums, batch = our_sums(made, models, packed=packed)
+    sums, batch = our_sums(made, models, packed=packed, samples=samples)
     total = sums.loss_sum / made.count(batch)
     for name, (value, _) in sums.terms.items():
         total = total + value / made.count_terms(batch)[name]
@@ -268,6 +291,58 @@ def test_labels_of_prompts_change_nothing_but_the_likelihood(packed: bool, model
         logps_TV = logps_BTV[0 if packed else row][own]
         expected -= 0.5 * float(logps_TV.gather(1, torch.tensor(ids[1:])[:, None]).mean())
     assert float(of_all.terms["sft"][0]) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("name", "rows"), [("aot", "paired"), ("aot_unpaired", "unpaired")])
+def test_a_step_of_aot_is_trls(name: str, rows: str, packed: bool, trainer: Any, models: dict[str, Any]) -> None:
+    trainer.loss_types, trainer.loss_weights = [name], [1.0]
+    theirs = trainer.compute_loss(models["policy"], trainer.data_collator(PAIRS))
+    own = AotObjective(_Pad(), None, AotConfig(beta=BETA, rows=rows, label_smoothing=trainer.label_smoothing))  # type: ignore[arg-type]
+    same(our_loss(own, models, packed=packed), theirs, models["our policy"], models["policy"])
+
+
+ANSWERS = [
+    {"prompt_ids": pair["prompt_ids"], "completion_ids": pair[side], "label": side == "chosen_ids"}
+    for pair, side in zip(PAIRS, ("chosen_ids", "rejected_ids", "chosen_ids", "chosen_ids"), strict=True)
+]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("name", "loss"), [("kto", "kto"), ("apo_zero_unpaired", "apo-zero")])
+def test_a_step_of_kto_is_trls(name: str, loss: str, packed: bool, models: dict[str, Any]) -> None:
+    """The baseline of their one micro-batch is that of our step, of the same answers of other rows; it is above 0."""
+    trl = pytest.importorskip("trl")
+    from datasets import Dataset
+
+    plain = {"bf16": False, "gradient_checkpointing": False, "report_to": "none", "use_cpu": True, "max_length": None}
+    weights = {"beta": BETA, "desirable_weight": 1.2, "undesirable_weight": 0.7}
+    arguments = trl.KTOConfig(output_dir=str(models["folder"] / "kto"), loss_type=name, **weights, **plain)
+    unused = Dataset.from_list([{"prompt": "abc", "completion": "defg", "label": n % 2 == 0} for n in range(8)])
+    made = trl.KTOTrainer(
+        model=models["policy"],
+        ref_model=models["reference"],
+        args=arguments,
+        train_dataset=unused,
+        processing_class=tokenizer(),
+    )
+    others = [ANSWERS[-1], *ANSWERS[:-1]]
+    rows = [{**row, "KL_completion_ids": other["completion_ids"]} for row, other in zip(ANSWERS, others, strict=True)]
+    theirs = made.compute_loss(models["policy"], made.data_collator(rows))
+    own = KtoObjective(_Pad(), None, KtoConfig(loss=loss, **weights))  # type: ignore[arg-type]
+    samples = [labelled_sample(row) for row in rows]
+    same(our_loss(own, models, packed=packed, samples=samples), theirs, models["our policy"], models["policy"])
+    if loss == "kto":
+        assert made._metrics["train"]["kl"][0] > 0.01
+
+
+def labelled_sample(row: Mapping[str, Any]) -> Sample:
+    """An answer, and the prompt with that of another row, as the objective encodes them, from ids."""
+    documents = [[*row["prompt_ids"], *row[name]] for name in ("completion_ids", "KL_completion_ids")]
+    prompt = len(row["prompt_ids"])
+    trained = [place >= prompt for each in documents for place in range(len(each))]
+    values = {"label": [1.0 if row["label"] else -1.0, 0.0], "mismatch": [0.0, 1.0]}
+    return Sample([*documents[0], *documents[1]], trained, "row", None, [len(each) for each in documents], values)
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -43,7 +43,6 @@ ELSEWHERE = {
     "nn/context.py": "tests/core/nn/test_attention.py",
     "nn/flex.py": "tests/core/nn/test_attention.py",
     "nn/low_rank.py": "tests/adapters/test_lora.py",
-    "nn/model.py": "tests/families/test_families.py",
     "nn/objective.py": "tests/core/nn/test_collation.py",
     "nn/scores.py": "tests/callbacks/test_printers.py",
     "plugins/compatibility.py": "tests/core/plugins/test_deprecation.py",

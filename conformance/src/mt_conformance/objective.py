@@ -28,6 +28,9 @@ from mt_core.nn import NOT_TRAINED, Batch, TrainModel
 from mt_core.nn.objective import OBJECTIVE
 from mt_core.plugins.host import PluginHost
 from mt_core.rows import Rejected, Sample
+from mt_train.data.outcomes import encode_rows
+from mt_train.engine.coupling import couple
+from mt_train.engine.step import Reader
 
 ROWS: tuple[Mapping[str, Any], ...] = tuple(
     {"prompt": prompt, "response": chosen, "chosen": chosen, "rejected": rejected, "text": prompt + chosen}
@@ -92,7 +95,8 @@ class BaseObjectiveConformance(LayoutConformance):
 
     def samples(self, objective: Objective) -> list[Sample]:
         """The encoded rows. Raises ``AssertionError`` when there are fewer than two."""
-        encoded = [objective.encode({"id": f"row {number}", **row}) for number, row in enumerate(self.rows)]
+        rows = [{"id": f"row {number}", **row} for number, row in enumerate(self.rows)]
+        encoded = [*encode_rows(rows.__getitem__, range(len(rows)), objective)]
         for each in encoded:
             assert isinstance(each, Sample | Rejected), (
                 f"encode returned {each!r}; it must return a Sample, or Rejected(reason, row_id) for a row that it cannot use"
@@ -258,6 +262,13 @@ def batch_of(objective: Objective, rows: Sequence[Sequence[Sample]], more: int =
 
 def gradients(model: TrainModel, objective: Objective, batches: Sequence[Batch]) -> Gradients:
     """Return the gradients of the mean loss over what the batches count, and of the means of its terms, as the engine makes it."""
+
+    def read(some: Sequence[Batch], reader: Reader) -> None:
+        with torch.no_grad():
+            for batch in some:
+                reader(model(batch), model.head, batch)
+
+    batches = couple(objective, batches, read)
     model.zero_grad()
     total = sum(objective.count(batch) for batch in batches)
     totals: Counter[str] = Counter()

@@ -60,6 +60,26 @@ class HasReference(Protocol):
 
 
 @runtime_checkable
+class CouplesStep(Protocol):
+    """An objective whose loss of a document depends on others of the step, as the baseline of KTO and the order of AOT do.
+
+    ``step_values`` names numbers of documents that are measured before the first backward of a step, without gradient and dropout;
+    nothing is measured for no names. ``couple`` sees those of the whole step, in an evaluation those of all its rows. What tries the
+    model before shows batches without what it gives.
+    """
+
+    step_values: tuple[str, ...]
+
+    def measure_step(self, hidden: Tensor, head: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        """(B, T, D) -> for each name (documents,); those of padding have any number."""
+        ...
+
+    def couple(self, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """(documents of the step,) -> as many for each name that ``loss`` finds in ``Batch.documents``."""
+        ...
+
+
+@runtime_checkable
 class HasFirstLoss(Protocol):
     """An objective that may know the loss of a run's first step, whatever the rows are; one with another loss is ended."""
 

@@ -9,6 +9,7 @@ import pytest
 
 from mt_core.errors import ConfigError
 from mt_core.plugins.host import PluginHost
+from mt_train.assemble.parts import Parts
 from mt_train.plugins.resolve import resolve
 
 Hosts = Callable[..., PluginHost]
@@ -63,7 +64,7 @@ def takes(name: str, fields: str = 'uses=("reward",)') -> str:
 
 def run(host: PluginHost, **raw: Any) -> Any:
     resolved = resolve({"model": "kit-tiny", **raw}, host)
-    return resolved, resolved.build("schedule", resolved.config.schedule.options, total_steps=3)
+    return resolved, Parts.of(resolved).schedule(3)
 
 
 @pytest.fixture

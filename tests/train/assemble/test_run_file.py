@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
 
 from mt_core.errors import ConfigError
 from mt_core.plugins.host import PluginHost
+from mt_train.assemble import resume as module
 from mt_train.assemble.discovery import discovered
 from mt_train.assemble.resume import resolve_resumed
 from mt_train.assemble.run_file import run_config
@@ -114,6 +116,35 @@ def test_what_only_run_yaml_says_is_refused_and_what_the_message_says_to_type_is
     file, checkpoint = (shlex.split(way) for way in re.findall(r"`(.*?)`", fault.fix))
     assert picked(resume(run, *checkpoint), key) == picked(config, key)
     assert holds(picked(resume(run, *file), key), OTHER[key])
+
+
+def test_options_that_may_change_are_resolved_once_with_the_config_that_they_change(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolutions = Mock(wraps=resolve)
+    monkeypatch.setattr(module, "resolve", resolutions)
+    assert resume(run, "--train.steps", "9", "--callbacks", "none")["train"]["steps"] == 9
+    resolutions.assert_called_once()
+
+
+def test_an_option_that_is_younger_than_the_run_is_no_change_and_keeps_its_default(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    train = {key: value for key, value in config["train"].items() if key != "seed"}
+    run = made(tmp_path / "run", config | {"train": train})
+    assert resume(run, "--train.steps", "9", "--train.seed", "0")["train"]["seed"] == 0
+    with pytest.raises(ConfigError, match=r"train\.seed: is 3, and 0 in the run"):
+        resume(run, "--train.seed", "3")
+
+
+@pytest.mark.needs("mt-plugin-callbacks")
+def test_a_callback_whose_option_is_gone_stops_no_resume_that_leaves_it_out(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    run = made(tmp_path / "run", config | {"callbacks": [{"name": "early-stopping", "gone": 1}]})
+    with pytest.raises(ConfigError, match=r"callbacks\.early-stopping\.gone: no such key"):
+        resume(run)
+    assert "callbacks" not in resume(run, "--callbacks", "none")
 
 
 def picked(config: Mapping[str, Any], key: str) -> Any:

@@ -13,11 +13,13 @@ from mt_train.config.commandline import CommandLine, merge, parse
 from mt_train.config.files import read_config, write_yaml
 from mt_train.config.names import expand
 from mt_train.tracking.console import duration
+from mt_train.version import describe_version
 
 __all__ = [
     "CORE_KINDS",
     "SIGNALS",
     "CommandLine",
+    "describe_version",
     "drawing_stream",
     "duration",
     "expand",

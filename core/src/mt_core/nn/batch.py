@@ -109,14 +109,19 @@ class Batch:
         index_n = self.index_n()
         return hidden_BTD.flatten(0, 1)[index_n], self.labels.reshape(-1)[index_n]
 
+    @property
+    def document_count(self) -> int:
+        """Return the number of documents of all rows, those of padding included."""
+        return sum(map(len, self.document_lengths or document_lengths(self.document_ids.cpu())))
+
     def document_sums(self, values_n: Tensor) -> Tensor:
         """(n,) -> (D,): values of trained tokens added up over each document, on all ranks that share its row; (n, k) -> (D, k).
 
         The gradient of what each of these ranks computes from the sums reaches the tokens that it has.
         """
-        lengths = self.document_lengths or document_lengths(self.document_ids.cpu())
-        count = sum(map(len, lengths))
-        return self.over_row(values_n.new_zeros(count, *values_n.shape[1:]).index_add(0, self.document_n(), values_n))
+        return self.over_row(
+            values_n.new_zeros(self.document_count, *values_n.shape[1:]).index_add(0, self.document_n(), values_n)
+        )
 
     @property
     def counts_items(self) -> bool:

@@ -44,7 +44,7 @@ class LayerSpec:
 
 
 class TrainModel(nn.Module):
-    """A decoder-only model. A family builds its modules in ``__init__`` and lists them in ``layers``."""
+    """A decoder-only model. A family builds its modules in ``__init__``; ``layers`` lists them."""
 
     config: ModelConfig
     default_targets: tuple[str, ...] = ()
@@ -62,9 +62,17 @@ class TrainModel(nn.Module):
         """Embed, blocks, final norm, head, in order.
 
         They are called ``embed(input_ids_BT)``, ``block(hidden_BTD, context)``, ``norm(hidden_BTD)`` and
-        ``head(hidden_ND)``; the head is pure per token.
+        ``head(hidden_ND)``; the head is pure per token. A model that has other names than Hugging Face's decoders, as in
+        ``model.layers.0``, gives its own.
         """
-        raise NotImplementedError
+        blocks = self.get_submodule("model.layers")
+        assert isinstance(blocks, nn.ModuleList), f"{type(self).__name__}.model.layers is no ModuleList; write layers()"
+        return [
+            Layer("model.embed_tokens", self.get_submodule("model.embed_tokens")),
+            *(Layer(f"model.layers.{index}", block) for index, block in enumerate(blocks)),
+            Layer("model.norm", self.get_submodule("model.norm")),
+            Layer("lm_head", self.get_submodule("lm_head")),
+        ]
 
     @property
     def head(self) -> nn.Module:

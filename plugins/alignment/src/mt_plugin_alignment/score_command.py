@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core import Row, UsageError
 from mt_core.files import JsonRows, replace_file
 from mt_train import load_run, load_weights
-from mt_train.command import notice, parsed
+from mt_train.command import describe_version, notice, parsed
 
 if TYPE_CHECKING:
     from mt_train import LoadedModel
@@ -45,8 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--batch-size", type=int, default=8, metavar="N", help="answers at a time (default: 8)")
     parser.add_argument("--overwrite", action="store_true", help="replace --out and --best where they are")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    own = version("mt-plugin-alignment")
-    parser.add_argument("--version", action="version", version=f"mt-plugin-alignment {own}")
+    parser.add_argument("--version", action="version", version=describe_version("mt-plugin-alignment"))
     return parser
 
 

@@ -1,7 +1,7 @@
 """Alignment by optimal transport (AOT, https://arxiv.org/abs/2406.05882): distributions of log-ratios, not single pairs.
 
-Shapes: (pairs,). Both sort over all pairs that they are given, which are those of a step: a part of it gives another loss. What is
-returned belongs to places in the order, not to pairs, and is divided by the pairs.
+Shapes: P pairs, S pairs of the whole step. What is compared has the same place in two orders, which are those of a step: a part of it
+gives another loss.
 """
 
 from __future__ import annotations
@@ -15,23 +15,37 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def aot_paired(pairs: Pairs, *, beta: float, label_smoothing: float = 0.0) -> Tensor:
-    """Return -log σ(β(sorted differences of the model - sorted differences of the reference)).
-
-    A difference is that of chosen and rejected log-probability of a pair. Raises ``UsageError`` where there is no reference.
-    """
+def paired_values(pairs: Pairs) -> tuple[Tensor, Tensor]:
+    """Return differences of chosen and rejected log-probability of the model and of the reference, (P,) each. Raises ``UsageError``."""
     reference = known(pairs.reference_chosen, "reference_chosen") - known(
         pairs.reference_rejected, "reference_rejected"
     )
-    ahead = (pairs.chosen - pairs.rejected).sort().values - reference.sort().values
-    return log_loss(beta * ahead, label_smoothing)
+    return pairs.chosen - pairs.rejected, reference
 
 
-def aot_unpaired(pairs: Pairs, *, beta: float, label_smoothing: float = 0.0) -> Tensor:
-    """Return -log σ(β(sorted log-ratios of chosen answers - sorted ones of rejected answers)).
+def unpaired_values(pairs: Pairs) -> tuple[Tensor, Tensor]:
+    """Return log-ratios of chosen and of rejected answers, (P,) each; they need not answer the same prompts. Raises ``UsageError``."""
+    return pairs.chosen_reward, pairs.rejected_reward
 
-    There must be as many chosen as rejected answers; they need not answer the same prompts. Raises ``UsageError`` where there is no
-    reference.
+
+def counterparts(first_S: Tensor, second_S: Tensor) -> tuple[Tensor, Tensor]:
+    """Return for each of the first what has its place in the order of the second, and the other way round, without gradient."""
+    first, second = first_S.detach().sort(), second_S.detach().sort()
+    of_first, of_second = first_S.new_empty(len(first_S)), second_S.new_empty(len(second_S))
+    of_first[first.indices], of_second[second.indices] = second.values, first.values
+    return of_first.detach(), of_second.detach()
+
+
+def transport_loss(
+    values: tuple[Tensor, Tensor], others: tuple[Tensor, Tensor], *, beta: float, label_smoothing: float = 0.0
+) -> Tensor:
+    """Return -log σ(β(first - its counterpart)) and -log σ(β(counterpart of the second - second)), half of each, (P,).
+
+    Added up over the step both are the sum over places of -log σ(β(first - second)). Since counterparts are held, each has the
+    gradient of its own side, and together they have that of the sum.
     """
-    ahead = pairs.chosen_reward.sort().values - pairs.rejected_reward.sort().values
-    return log_loss(beta * ahead, label_smoothing)
+    (first_P, second_P), (of_first_P, of_second_P) = values, others
+    both = log_loss(beta * (first_P - of_first_P), label_smoothing) + log_loss(
+        beta * (of_second_P - second_P), label_smoothing
+    )
+    return both - both.detach() / 2

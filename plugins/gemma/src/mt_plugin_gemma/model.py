@@ -9,12 +9,11 @@ H head width, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Generator, Tensor, nn
 
-from mt_core.nn import BlockContext, Layer, RMSNorm, Rotary, TrainModel, geglu, rotate
+from mt_core.nn import BlockContext, RMSNorm, Rotary, TrainModel, geglu, rotate
 
 from .config import GemmaConfig
 
@@ -34,16 +33,6 @@ class Gemma(TrainModel):
         self.model = Decoder(config)
         self.lm_head = Head(config)
         self.lm_head.weight = self.model.embed_tokens.weight
-
-    def layers(self) -> Sequence[Layer]:
-        """See ``TrainModel``; the prefixes are those of Hugging Face's checkpoints."""
-        blocks = [Layer(f"model.layers.{index}", block) for index, block in enumerate(self.model.layers)]
-        return [
-            Layer("model.embed_tokens", self.model.embed_tokens),
-            *blocks,
-            Layer("model.norm", self.model.norm),
-            Layer("lm_head", self.lm_head),
-        ]
 
     def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
         """Norms 0, which scales by 1; the rest normal with deviation 0.02, smaller where it adds to the residual stream.
@@ -75,7 +64,7 @@ def seen_on_average(length: int, window: int | None) -> float:
 
 
 class Decoder(nn.Module):
-    """Holds the parts under the names that checkpoints use; ``Gemma.layers`` says how they run."""
+    """Holds the parts under the names that checkpoints use; ``TrainModel.layers`` says how they run."""
 
     def __init__(self, config: GemmaConfig) -> None:
         super().__init__()

@@ -9,11 +9,10 @@ width, M hidden width of the MLP.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from torch import Generator, Tensor, nn
 
-from mt_core.nn import BlockContext, Layer, RMSNorm, Rotary, TrainModel, rotate, swiglu
+from mt_core.nn import BlockContext, RMSNorm, Rotary, TrainModel, rotate, swiglu
 
 from .config import LlamaConfig
 
@@ -36,16 +35,6 @@ class Llama(TrainModel):
         self.lm_head = nn.Linear(config.dim, config.vocab_size, bias=False)
         if config.tie_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
-
-    def layers(self) -> Sequence[Layer]:
-        """See ``TrainModel``; the prefixes are those of Hugging Face's checkpoints."""
-        blocks = [Layer(f"model.layers.{index}", block) for index, block in enumerate(self.model.layers)]
-        return [
-            Layer("model.embed_tokens", self.model.embed_tokens),
-            *blocks,
-            Layer("model.norm", self.model.norm),
-            Layer("lm_head", self.lm_head),
-        ]
 
     def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
         """Normal with deviation 0.02; what adds to the residual stream is divided by sqrt(2 * n_layers).
@@ -70,7 +59,7 @@ class Llama(TrainModel):
 
 
 class Decoder(nn.Module):
-    """Holds the parts under the names that checkpoints use; ``Llama.layers`` says how they run."""
+    """Holds the parts under the names that checkpoints use; ``TrainModel.layers`` says how they run."""
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()

@@ -6,11 +6,9 @@ D model width, E width of all heads, N query heads, K key/value heads, H head wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor, nn
 
-from mt_core.nn import BlockContext, Layer, RMSNorm, Rotary, TrainModel, rotate, swiglu
+from mt_core.nn import BlockContext, RMSNorm, Rotary, TrainModel, rotate, swiglu
 
 from .config import QwenConfig
 
@@ -29,16 +27,6 @@ class Qwen(TrainModel):
         if config.tie_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
 
-    def layers(self) -> Sequence[Layer]:
-        """Return the layers in the order in which they run."""
-        blocks = [Layer(f"model.layers.{index}", block) for index, block in enumerate(self.model.layers)]
-        return [
-            Layer("model.embed_tokens", self.model.embed_tokens),
-            *blocks,
-            Layer("model.norm", self.model.norm),
-            Layer("lm_head", self.lm_head),
-        ]
-
     def flops_per_token(self, length: int) -> float:
         """The weights' share, and 12 per channel of a head and token seen: scores and sums, forward and backward."""
         config = self.config
@@ -53,7 +41,7 @@ def seen_on_average(length: int, window: int | None) -> float:
 
 
 class Decoder(nn.Module):
-    """Holds the parts under their names; ``Qwen.layers`` says how they run."""
+    """Holds the parts under their names; ``TrainModel.layers`` says how they run."""
 
     def __init__(self, config: QwenConfig) -> None:
         super().__init__()

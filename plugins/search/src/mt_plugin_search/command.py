@@ -6,12 +6,21 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from mt_core import MtError, UsageError
-from mt_train.command import CORE_KINDS, CommandLine, expand, guarded, merge, notice, parse, read_config
+from mt_train.command import (
+    CORE_KINDS,
+    CommandLine,
+    describe_version,
+    expand,
+    guarded,
+    merge,
+    notice,
+    parse,
+    read_config,
+)
 
 from .folder import BEST, Folder
 from .process import STOPPED
@@ -77,7 +86,7 @@ def _spell(word: str) -> str:
 def _main(words: list[str]) -> int:
     line = parse(words, switches=SWITCHES, values=VALUES)
     if "help" in line.flags or "version" in line.flags:
-        print(HELP if "help" in line.flags else f"mt-plugin-search {version('mt-plugin-search')}")
+        print(HELP if "help" in line.flags else describe_version("mt-plugin-search"))
         return 0
     if "WORLD_SIZE" in os.environ:
         raise UsageError(

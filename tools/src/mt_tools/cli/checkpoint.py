@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mt_core import __version__
+from mt_core import __version__ as core_version
 from mt_core.cli.guard import parsed
 from mt_core.config.faults import faults_of
 from mt_core.errors import CheckpointError, ConfigError, UsageError
@@ -23,6 +23,7 @@ from mt_train.checkpoint.store import LATEST, CheckpointStore, Retention, Saved,
 from mt_train.config.files import section_of
 from mt_train.config.names import expand
 from mt_train.config.sections import CheckpointConfig
+from mt_train.version import describe_version
 
 SCHEMA = 1
 
@@ -41,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mt-checkpoint", description="List, verify and prune the checkpoints of a run."
     )
-    parser.add_argument("--version", action="version", version=f"mt-core {__version__}")
+    parser.add_argument("--version", action="version", version=describe_version("mt-tools"))
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("run", metavar="RUN", help="a run's folder")
@@ -176,7 +177,7 @@ def _settings(arguments: argparse.Namespace) -> CheckpointConfig:
 
 def _say(arguments: argparse.Namespace, entries: Sequence[dict[str, Any]], lines: Sequence[str]) -> None:
     if arguments.json:
-        print(json.dumps({"schema": SCHEMA, "core": __version__, "checkpoints": list(entries)}, indent=2))
+        print(json.dumps({"schema": SCHEMA, "core": core_version, "checkpoints": list(entries)}, indent=2))
     else:
         print("\n".join(lines))
 

@@ -6,10 +6,10 @@ import argparse
 import re
 from pathlib import Path
 
-from mt_core import __version__
 from mt_core.errors import UsageError
 from mt_tools.convert.writing import SHARD_BYTES, check_free
 from mt_train.config.names import expand
+from mt_train.version import describe_version
 
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -37,7 +37,7 @@ def size_option(parser: argparse.ArgumentParser) -> None:
 def common_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of every command."""
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    parser.add_argument("--version", action="version", version=f"mt-core {__version__}")
+    parser.add_argument("--version", action="version", version=describe_version("mt-tools"))
 
 
 def unused_path(given: str) -> Path:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mt_core import __version__
 from mt_core.cli.guard import guarded
 from mt_core.config.secrets import redact_values
 from mt_core.errors import DataError, UsageError, did_you_mean, shown
@@ -22,6 +21,8 @@ from mt_train.config.files import read_config
 from mt_train.config.names import expand
 from mt_train.config.run import SECTIONS
 from mt_train.plugins.resolve import resolve
+from mt_train.tracking.logs import show
+from mt_train.version import describe_version
 
 HEAD = """usage: mt-data inspect|build [--dataset NAME --dataset.path PATH] [--config FILE] [--key value …]
        mt-data clean [--older-than DAYS] [--yes] [--data.cache FOLDER]
@@ -62,7 +63,7 @@ def _data(words: list[str]) -> int:
     name = words.pop(0) if words and not words[0].startswith("-") else ""
     line = parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED)
     if "version" in line.flags:
-        print(f"mt-core {__version__}")
+        print(describe_version("mt-tools"))
         return 0
     if not name and "help" not in line.flags:
         raise UsageError(f"mt-data needs one of its commands: {', '.join(COMMANDS)}; `mt-data --help` shows them")
@@ -128,11 +129,31 @@ def _inspect(line: CommandLine) -> int:
 
 
 def _build(line: CommandLine) -> int:
-    """Make the token cache of a run. Raises ``MtError``."""
-    from mt_tools.cli.data_build import build_cache
+    """Encode the rows of a run into its token cache. Raises ``UsageError`` when it would have none."""
+    from mt_train.assemble.encoder import cache_folder
+    from mt_train.assemble.identity import AUTO_BYTES, source_files
 
     host = discovered(line.flags.get("block_plugin", []))
-    return build_cache(Parts.of(resolve(raw_of(line), host)))
+    parts = Parts.of(resolve(raw_of(line), host))
+    config, files = parts.config, source_files(parts)
+    if files is None:
+        raise UsageError(
+            f"dataset {config.dataset.name!r} names no files, so that nobody could tell when its rows change: its tokens are not"
+            " cached. Choose a dataset of files, such as jsonl"
+        )
+    folder = cache_folder(config.data, files)
+    if folder is None:
+        raise UsageError(
+            f"this run would keep its tokens in memory: data.cache is {config.data.cache or 'none'}, and auto caches"
+            f" files of {AUTO_BYTES / 1e6:.0f} MB or more; name a folder with --data.cache FOLDER, here and for mt-train"
+        )
+    from mt_train.assemble.data import build_data  # torch loads from here on
+
+    data = build_data(parts)
+    show(f"training   {data.train.report.describe()}")
+    show(f"held out   {data.held_out.report.describe()}")
+    show(f"cache      {folder.absolute()}")
+    return 0
 
 
 def _clean(line: CommandLine) -> int:

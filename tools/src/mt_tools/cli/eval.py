@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core import __version__
+from mt_core import __version__ as core_version
 from mt_core.cli.guard import guarded
 from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
@@ -31,6 +31,7 @@ from mt_train.config.commandline import CommandLine, merge, parse, parse_flags
 from mt_train.config.names import expand
 from mt_train.plugins.resolve import resolve
 from mt_train.tracking.logs import show
+from mt_train.version import describe_version
 
 if TYPE_CHECKING:
     from mt_core.model_protocols import Objective
@@ -95,7 +96,7 @@ def _eval(words: list[str]) -> int:
     words = ["--help" if word == "-h" else word for word in words]
     flags = parse_flags(words, switches=SWITCHES, values=VALUES, repeated=REPEATED)
     if "version" in flags or "help" in flags:
-        print(f"mt-core {__version__}" if "version" in flags else HEAD)
+        print(describe_version("mt-tools") if "version" in flags else HEAD)
         return 0
     host = discovered(flags.get("block_plugin", []))
     line = parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED, kinds=host.kinds)
@@ -271,7 +272,7 @@ def _output(line: CommandLine) -> Path | None:
 
 def _write(output: Path, results: list[dict[str, Any]], predictions: list[dict[str, Any]], *, wanted: bool) -> None:
     output.mkdir(parents=True, exist_ok=True)
-    content = json.dumps({"schema": 1, "core": __version__, "results": results}, indent=1)
+    content = json.dumps({"schema": 1, "core": core_version, "results": results}, indent=1)
     replace_text(output / "metrics.json", content + "\n")
     if wanted:
         lines = [json.dumps(each, ensure_ascii=False) + "\n" for each in predictions]

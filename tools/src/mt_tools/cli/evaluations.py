@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mt_core.evaluation import Findings
 from mt_tools.cli.tables import align
 from mt_train.assemble.parts import Parts
-from mt_train.generation.loaded_model import LoadedModel
+
+if TYPE_CHECKING:
+    from mt_train.generation.loaded_model import LoadedModel
 
 MOST_GROUPS = 70
 """Lines of a table by groups that are printed; MMLU has 57 subjects and 4 categories."""

@@ -10,7 +10,6 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core import __version__
 from mt_core.cli.guard import parsed
 from mt_core.errors import DataError, UsageError
 from mt_core.generation import MOST_CHOICES, GenerationConfig, SamplingRules, find_faults, raise_faults
@@ -25,6 +24,7 @@ from mt_train.config.reading import read_small_text
 from mt_train.config.run import RunConfig
 from mt_train.config.texts import template_source
 from mt_train.plugins.resolve import resolve
+from mt_train.version import describe_version
 
 if TYPE_CHECKING:
     from mt_train.generation.loaded_model import LoadedModel
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     _choice_options(parser.add_argument_group("how a token is chosen"))
     parser.add_argument("--block-plugin", action="append", default=[], metavar="NAME", help="do not import this plugin")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    parser.add_argument("--version", action="version", version=f"mt-core {__version__}")
+    parser.add_argument("--version", action="version", version=describe_version("mt-tools"))
     return parser
 
 

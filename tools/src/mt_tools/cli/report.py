@@ -7,13 +7,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mt_core import __version__
 from mt_core.cli.guard import parsed
 from mt_core.tracking.logs import notice
 from mt_tools.report.output import check_output, default_output, write_page
 from mt_tools.report.page import page
 from mt_tools.report.run import check, distinct, read_run, short_names
 from mt_train.config.names import expand
+from mt_train.version import describe_version
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an HTML file that is no such page, too")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    parser.add_argument("--version", action="version", version=f"mt-core {__version__}")
+    parser.add_argument("--version", action="version", version=describe_version("mt-tools"))
     return parser
 
 

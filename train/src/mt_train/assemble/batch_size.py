@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import cycle, islice
+
+import numpy as np
 
 from mt_core.errors import UsageError
 from mt_core.nn import Batch
@@ -17,7 +20,8 @@ from mt_core.tracking.logs import notice
 from mt_train.assemble.data import RunData, make_loader, with_measures
 from mt_train.assemble.parts import Parts
 from mt_train.config.sections import TrainConfig
-from mt_train.data.longest import LongestRows
+from mt_train.data.epoch import Group
+from mt_train.data.loader import Loader, make_batch, row_length
 from mt_train.engine.engine import Engine
 from mt_train.engine.memory_probe import LocalCollectives, fits, release_memory, reserve_memory
 from mt_train.engine.plan import Plan, make_plan
@@ -61,6 +65,24 @@ def with_batch_size(
 def found_sizes(asked: TrainConfig, used: TrainConfig) -> dict[str, int]:
     """Return what was found for a run rather than given, by its key."""
     return {} if asked.micro_batch_size != "auto" else {"train.micro_batch_size": used.rows_at_a_time}
+
+
+@dataclass(frozen=True)
+class LongestRows:
+    """The longest rows of a run, which need the most memory; of a stream those of its first block, at full length."""
+
+    loader: Loader
+    full_length: bool
+
+    def batches(self, size: int, count: int) -> list[Batch]:
+        """Return batches of so many rows, twice where a step has several micro-batches: gradients are then kept meanwhile."""
+        samples, loader = self.loader.samples, self.loader
+        groups: list[Group] = [(int(number),) for number in np.argsort(samples.lengths)[::-1][:size]]
+        if loader.packing:
+            groups = list(loader.rows(0).cut(0, size))
+        groups = list(islice(cycle(groups), size))
+        length = loader.sequence_len if self.full_length else row_length(loader, samples, groups)
+        return [make_batch(samples, loader.objective, groups, length, loader.part)] * min(2, count)
 
 
 def _divisors(number: int) -> list[int]:

@@ -67,7 +67,7 @@ Files = Mapping[str, Sequence[Path] | None]
 def source_files(parts: Parts) -> Files | None:
     """The files that rows come from; ``None`` when the dataset, or one that it is made of, does not say."""
     component, config = parts.offers["dataset"].component, parts.config
-    named = partial(_files, component, parts=parts.dataset_parts)
+    named = partial(_files, component, parts=parts.made_of.get("dataset"))
     files = {"train": named(config.dataset.options, split="train")}
     if isinstance(config.data.eval, str):
         with naming_eval(config):

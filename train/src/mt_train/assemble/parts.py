@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +20,7 @@ from mt_core.config.base import ModelConfig, MtConfig
 from mt_core.groups import whole_shape
 from mt_core.plugins.host import Offer
 from mt_train.config.run import RunConfig, SlotRef
-from mt_train.plugins.composition import Part
+from mt_train.plugins.composition import Part, Uses, with_parts
 from mt_train.plugins.resolve import Resolved
 from mt_train.plugins.saved_adapter import SavedAdapter
 
@@ -57,10 +57,10 @@ class Parts:
     """The adapters of ``model.adapters``, which are merged into the weights in this order."""
     stem: str
     """The name that a run's folder has by default: the model and its size."""
-    dataset_parts: tuple[Part, ...] | None
-    """The datasets that the dataset is made of; ``None`` where it is made of nothing."""
-    _build: Callable[..., Any] = field(repr=False)
-    """Kind, options and keywords → what the chosen component of the kind builds."""
+    made_of: Mapping[str, tuple[Part, ...] | None]
+    """What each is made of, by the same places; ``None`` where that is nothing."""
+    uses: Mapping[str, Uses]
+    """What each takes of the run, by the same places."""
 
     @classmethod
     def of(cls, resolved: Resolved) -> Parts:
@@ -73,8 +73,8 @@ class Parts:
             weights_format=resolved.weights_format,
             merged=resolved.merged,
             stem=resolved.stem,
-            dataset_parts=resolved.parts.get("dataset"),
-            _build=resolved.build,
+            made_of=resolved.parts,
+            uses=resolved.uses,
         )
 
     # ------------------------------------------------------------------------------------------------- what is built
@@ -169,6 +169,11 @@ class Parts:
             each.name: self._build(f"evaluation:{each.name}", each.options, split="train")
             for each in self.named_evaluations
         }
+
+    def _build(self, place: str, *arguments: Any, **keywords: Any) -> Any:
+        """Build a component, its parts first. What that is, its kind says: whoever calls this gives it its type."""
+        made = with_parts(self.made_of.get(place), self.uses.get(place, {}), keywords)
+        return self.offers[place].component.build(*arguments, **made)
 
     # ------------------------------------------------------------------------------------------ what components declare
 

@@ -12,6 +12,7 @@ from typing import Any
 from mt_core.errors import CheckpointError
 from mt_core.plugins.host import PluginHost
 from mt_train.assemble.run_file import (
+    changed_keys,
     places_outside,
     read_stored,
     refuse_differences,
@@ -49,17 +50,16 @@ def resolve_resumed(
     stored, manifest = read_stored(run_folder), read_manifest(checkpoint)
     # The rows of a step stay those of the run, also where they followed from micro-batch and processes that may change.
     rows = _rows_of_a_step(manifest, checkpoint)
-    before = manifest["config"]
-    refuse_other_run(_with_rows(before, rows), _with_rows(stored, rows), run_folder)
-    before = merge(before, {"train": {"global_batch_size": rows}}, host.kinds)
+    saved = _with_rows(manifest["config"], rows)
+    refuse_other_run(saved, _with_rows(stored, rows), run_folder)
+    before = merge(manifest["config"], {"train": {"global_batch_size": rows}}, host.kinds)
     raw = _as_found(raw)
     known = dict.fromkeys(dotted_keys(before), f"the run {run_folder}") | (origins or {})
-    resolved = resolve(before, host, known)
-    kept = resolved.config.as_raw()
-    refuse_unsaid(before, stored, raw, run_folder, kept)
-    if raw:  # where nothing is asked, the run goes on as it was
-        resolved = resolve(merge(before, raw, host.kinds), host, known)
-        _refuse_changes(kept, resolved.config.as_raw(), run_folder)
+    resolved = resolve(merge(before, raw, host.kinds), host, known)
+    after = resolved.config.as_raw()
+    refuse_unsaid(before, stored, raw, run_folder, after)
+    if raw and changed_keys(dotted_keys(saved), dotted_keys(after)):
+        _refuse_changes(_with_todays_defaults(before, host), after, run_folder)
     if places := places_outside(before, raw):
         first_notice(f"notice: beside its folder the run writes to what its checkpoint names: {', '.join(places)}")
     return resolved, _place_to_go_on(checkpoint, folder, resolved.config)
@@ -114,6 +114,11 @@ def _describe_newer(checkpoint: Path, newest: Path) -> str:
         f"notice: {checkpoint.parent / LATEST} names {checkpoint.name}, and {newest.name} was saved after it (a save that"
         f" was interrupted, or a file that was changed). {go_on}"
     )
+
+
+def _with_todays_defaults(before: Mapping[str, Any], host: PluginHost) -> Mapping[str, Any]:
+    """Return the config of a run as the plugins installed now resolve it: what they have gained or moved since, nobody asked for."""
+    return resolve(before, host).config.as_raw()
 
 
 def _refuse_changes(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> None:

@@ -84,11 +84,16 @@ def refuse_differences(
             problem=f"is {after.get(key)!r}{where_after}, and {before.get(key)!r} {where_before}.",
             fix=fix,
         )
-        for key in sorted(before.keys() | after.keys())
-        if before.get(key) != after.get(key) and not key.startswith(MAY_CHANGE)
+        for key in changed_keys(before, after)
     ]
     if faults:
         raise ConfigError(faults)
+
+
+def changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return the dotted keys, sorted, that differ and define a run."""
+    differ = [key for key in before.keys() | after.keys() if before.get(key) != after.get(key)]
+    return sorted(key for key in differ if not key.startswith(MAY_CHANGE))
 
 
 def refuse_unsaid(
@@ -101,7 +106,7 @@ def refuse_unsaid(
     """Raise ``ConfigError`` for each key that may change and differs in ``run.yaml``, unless ``asked`` settles it.
 
     A run that was gone on with in another way, and ended before it saved, leaves such keys; so does whoever edits the file.
-    ``known`` is the checkpoint's config with the defaults of the plugins as they are now.
+    ``known`` is the config that the run would go on with, from which keys that one of the two lacks have their default.
     """
     before, after = dotted_keys(_settled(saved, asked)), dotted_keys(_settled(stored, asked))
     defaults = dotted_keys(merge({}, known))

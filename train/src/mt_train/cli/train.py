@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core import __version__ as core_version
 from mt_core.cli.guard import guarded
 from mt_core.config.secrets import redact
 from mt_core.errors import STOPPED, UsageError
@@ -18,7 +17,6 @@ from mt_core.plugins.host import PluginHost
 from mt_core.plugins.lock_file import RUN_FILE
 from mt_core.plugins.metadata import Selection
 from mt_core.tracking.logs import notice
-from mt_train import __version__
 from mt_train.assemble.discovery import show_notices
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.resume import resolve_resumed
@@ -34,6 +32,7 @@ from mt_train.engine.plan import check_layout
 from mt_train.plugins.lock import check_lock
 from mt_train.plugins.resolve import Origins, Resolved, resolve
 from mt_train.tracking.logs import first_notice, is_first, show
+from mt_train.version import describe_version
 
 if TYPE_CHECKING:
     from mt_train.assemble.run import RunOptions
@@ -64,7 +63,7 @@ def _train(words: list[str]) -> int:
     words = ["--help" if word == "-h" else word for word in words]
     flags = parse_flags(words, switches=SWITCHES, values=VALUES, repeated=REPEATED)
     if "version" in flags:
-        print(f"mt-train {__version__} (mt-core {core_version})")
+        print(describe_version("mt-train"))
         return 0
     ranks(planned="dry_run" in flags)  # before anything is said, which the first process does for all
     host = PluginHost.discover(Selection.from_environment(flags.get("block_plugin", [])))

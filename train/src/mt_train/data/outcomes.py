@@ -26,6 +26,14 @@ class EncodesMany(Protocol):
     def encode_many(self, rows: Sequence[Row]) -> list[Sample | Rejected]: ...
 
 
+@runtime_checkable
+class EncodesTogether(Protocol):
+    """An objective whose sample of a row has something of the rows beside it, up to 64 of them. Which these are depends on the
+    dataset alone. ``encode`` gives a sample of a row by itself."""
+
+    def encode_together(self, rows: Sequence[Row]) -> list[Sample | Rejected | DataError]: ...
+
+
 def encode_rows(read: Callable[[int], Row], indices: Iterable[int], objective: Objective) -> Iterator[Outcome]:
     """Encode each row, in order, and yield what becomes of it. ``read`` gives the row at an index, or raises ``DataError``."""
     waiting = iter(indices)
@@ -37,6 +45,8 @@ def encode_rows(read: Callable[[int], Row], indices: Iterable[int], objective: O
 
 
 def _encode(rows: Sequence[Row], objective: Objective) -> Sequence[Outcome]:
+    if isinstance(objective, EncodesTogether):
+        return [_name_row(row, each) for row, each in zip(rows, objective.encode_together(rows), strict=True)]
     if isinstance(objective, EncodesMany):
         try:
             return objective.encode_many(rows)

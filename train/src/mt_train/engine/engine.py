@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from mt_core.nn.batch import mean_of
 from mt_core.protocols import GradientTransform
 from mt_train.engine.averaging import Averaging, use_averaged_weights
 from mt_train.engine.build import gather_parameters
+from mt_train.engine.coupling import couple, couples, share_documents
 from mt_train.engine.gathering import forget_modules, gather_around_loss
 from mt_train.engine.group_sizes import group_sizes
 from mt_train.engine.norms import settle_norm
@@ -143,7 +145,7 @@ class Engine:
         all gradients are there, and nothing is updated yet.
         """
         size = self._size(window)
-        scales = self._scales(size)
+        window, scales = self._couple(window), self._scales(size)
         sums: Tensor | None = None
         for index, batch in enumerate(window):
             last = index == len(window) - 1
@@ -158,6 +160,10 @@ class Engine:
         before_update()
         wish = torch.full((1,), float(stop()), device=sums.device)
         return self._update(all_reduce(torch.cat([sums, wish])), size)
+
+    def _couple(self, batches: Sequence[Batch]) -> Sequence[Batch]:
+        """Give documents what follows from all of these on all ranks, where the objective has such values. Collective."""
+        return couple(self.objective, batches, self.read, partial(share_documents, self.plan, self.process))
 
     def _scales(self, size: StepSize) -> list[float]:
         """W/N of the loss and of its further terms. Terms that a layer adds by itself are sums over tokens without weights, and are
@@ -252,6 +258,8 @@ class Engine:
             return self._evaluate(batches, stop)
 
     def _evaluate(self, batches: Iterable[Batch], stop: Callable[[], bool]) -> dict[str, float] | None:
+        if couples(self.objective):
+            batches = self._couple(list(batches))
         self._engine.eval()
         sums: Tensor | None = None
         for batch in batches:

@@ -6,7 +6,7 @@ Shapes: B rows, T tokens, D model width, n trained tokens of a batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -21,6 +21,8 @@ from mt_core.protocols import Tokenizer
 from mt_core.rows import Sample
 from mt_train.data.loader import make_batch
 from mt_train.data.samples import EncodedSamples
+from mt_train.engine.coupling import couple, couples
+from mt_train.engine.step import Reader
 from mt_train.tracking.loss_units import counts_tokens
 
 SumsByName = Mapping[str, tuple[Tensor, Tensor]]
@@ -102,8 +104,15 @@ def evaluate(
     is_plain = has_tokens and type(objective).loss is TokenObjective.loss
     if is_plain:
         figures.bytes = text_bytes(samples, tokenizer)
-    for numbers in _batches(samples, batch_size):
-        batch = make_batch(samples, objective, [(number,) for number in numbers], None).to(device)
+
+    def read(batches: Iterable[Batch], reader: Reader) -> None:
+        for batch in batches:
+            reader(model(batch), model.head, batch)
+
+    parts = list(_batches(samples, batch_size))
+    made = (make_batch(samples, objective, [(number,) for number in numbers], None).to(device) for numbers in parts)
+    batches = couple(objective, [*made], read) if couples(objective) else made
+    for numbers, batch in zip(parts, batches, strict=True):
         hidden_BTD = model(batch)
         figures.tokens += batch.trained_tokens
         if not is_plain:

@@ -26,7 +26,7 @@ from mt_train.config.secrets import secret_keys
 from mt_train.config.sections import LEVEL_VARIABLE, Level
 from mt_train.kinds import KEYS
 from mt_train.plugins.adapter_slot import fill_adapter, find_merged, take_saved_options
-from mt_train.plugins.composition import Part, Uses, with_parts
+from mt_train.plugins.composition import Part, Uses
 from mt_train.plugins.draft import Draft, Origins
 from mt_train.plugins.model_slot import fill_model, fit_vocabulary, locate_weights, tokenizer_beside_weights
 from mt_train.plugins.parts import parts_of, uses_of
@@ -50,11 +50,6 @@ class Resolved:
     """Each component that the run names, by its place among the offers: ``KIND``, or ``KIND:NAME`` where there may be several."""
     merged: tuple[SavedAdapter, ...] = ()
     """The adapters of ``model.adapters``, in order."""
-
-    def build(self, kind: str, *arguments: Any, **keywords: Any) -> Any:
-        """Return what the chosen component of a kind builds, its parts first."""
-        made = with_parts(self.parts.get(kind), self.uses.get(kind, {}), keywords)
-        return self.offers[kind].component.build(*arguments, **made)
 
     @property
     def stem(self) -> str:

@@ -12,6 +12,7 @@ from mt_core import MtConfig, PartChoice
 from ..losses.cpo import CpoConfig
 from ..losses.orpo import OrpoConfig
 from ..losses.simpo import SimpoConfig
+from ..options import BetaOptions
 
 Choice = dict[str, Any]
 """Name and options of a component: ``{name: ipo, beta: 0.2}``."""
@@ -90,6 +91,30 @@ class SimpoObjectiveConfig(SimpoConfig, PairOptions):
 
 class OrpoObjectiveConfig(OrpoConfig, PairOptions):
     """ORPO as an objective."""
+
+
+class AotConfig(BetaOptions, PairOptions):
+    """AOT: options of pairs, and what is put in order."""
+
+    rows: Literal["paired", "unpaired"] = Field(
+        "paired", description="compare differences within pairs with the reference's, or chosen with rejected answers"
+    )
+    label_smoothing: float = Field(0.0, ge=0, lt=0.5, description="ε: probability that a label is wrong")
+
+
+class KtoConfig(BetaOptions):
+    """KTO: what desirable and undesirable answers count."""
+
+    loss: Literal["kto", "apo-zero"] = Field(
+        "kto", description="against a baseline that the step has (kto), or against 0 (APO-zero for labels)"
+    )
+    desirable_weight: float = Field(
+        1.0, gt=0, description="weight of an answer that is desirable; weight × number of both kinds should be alike"
+    )
+    undesirable_weight: float = Field(1.0, gt=0, description="weight of an answer that is not")
+    prove: bool = Field(
+        True, description="end the run where the first step does not give the loss that it must have (½)"
+    )
 
 
 class RewardConfig(MtConfig):

@@ -94,38 +94,43 @@ class PreferenceObjective(ItemObjective):
 
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
         """Sum over the pairs of the batch; see ``Objective``. Raises ``UsageError`` for an evaluation without a reference."""
+        refuse_without_reference(batch, self.reference_values)
+        pairs, logps_n = self.read_pairs(hidden, head, batch)
+        loss_P = self.loss_of(self.modify(pairs), batch)
+        if self._options.wpo:
+            loss_P = weigh(loss_P, pairs)
+        return self.sums(batch, loss_P, self._figures(pairs), self._terms(batch, logps_n, pairs))
+
+    def read_pairs(self, hidden: Tensor, head: nn.Module, batch: Batch) -> tuple[Pairs, Tensor]:
+        """Return the pairs of the batch, and the log-probability of each trained token, (n,)."""
         hidden_nD, labels_n = batch.select_trained(hidden)
         logps_n, _ = token_logprobs(head, hidden_nD, labels_n)
-        sums = self._document_sums(logps_n, batch)
-        pairs = self._pairs(head, hidden_nD, batch, sums)
-        return self.sums(batch, self._loss_of(pairs), self._figures(pairs), self._terms(batch, logps_n, sums))
+        return self._pairs(head, hidden_nD, batch, self._document_sums(logps_n, batch)), logps_n
 
-    def _loss_of(self, pairs: Pairs) -> Tensor:
-        if self._has_tails:
-            pairs = weaken_tails(pairs, self._options.ld_alpha)
+    def modify(self, pairs: Pairs) -> Pairs:
+        """Return the pairs as the loss sees them."""
+        return weaken_tails(pairs, self._options.ld_alpha) if self._has_tails else pairs
+
+    def loss_of(self, pairs: Pairs, batch: Batch) -> Tensor:
+        """Return the loss of each pair, (P,)."""
         total = torch.zeros_like(pairs.chosen)
         for loss, weight in self._losses:
             total = total + weight * loss(pairs)
-        return weigh(total, pairs) if self._options.wpo else total
+        return total
 
     def _document_sums(self, logps_n: Tensor, batch: Batch) -> _Sums:
-        ones_n = torch.ones_like(logps_n)
-        answer_n = _token_values(batch, ANSWER) if self._has_prompts else ones_n
-        of_answers_n = logps_n * answer_n
-        logps_A, lengths_A = batch.document_sums(torch.stack((of_answers_n, answer_n), 1)).unbind(1)
-        likelihoods_A, labels_A = logps_A, lengths_A
-        if self._has_prompts:
-            likelihoods_A, labels_A = batch.document_sums(torch.stack((logps_n, ones_n), 1)).unbind(1)
-        sums = _Sums(logps_A, lengths_A, likelihoods_A / labels_A.clamp(min=1))
+        answer_n = _token_values(batch, ANSWER) if self._has_prompts else torch.ones_like(logps_n)
+        logps_n = logps_n * answer_n
+        logps_A, lengths_A = batch.document_sums(torch.stack((logps_n, answer_n), 1)).unbind(1)
         if not self._has_tails:
-            return sums
+            return _Sums(logps_A, lengths_A)
         tail_n = is_in_tail(_token_values(batch, "place"), batch.document_n(), lengths_A, first_documents(batch))
-        return sums._replace(tails_A=batch.document_sums(of_answers_n * tail_n))
+        return _Sums(logps_A, lengths_A, batch.document_sums(logps_n * tail_n))
 
     def _pairs(self, head: nn.Module, hidden_nD: Tensor, batch: Batch, sums: _Sums) -> Pairs:
         columns = {"": sums.logps_A, **({} if sums.tails_A is None else {"_tail": sums.tails_A})}
         references = {
-            f"reference_{side}{end}": self._reference(batch, f"{REFERENCE}{end}", value_A)[documents]
+            f"reference_{side}{end}": reference_of(batch, f"{REFERENCE}{end}", value_A)[documents]
             for end, value_A in columns.items()
             for side, documents in _sides(batch)
             if self.reference_values
@@ -140,26 +145,21 @@ class PreferenceObjective(ItemObjective):
         own = {f"{side}{end}": value[places] for end, value in columns.items() for side, places in _sides(batch)}
         return Pairs(**own, **references)
 
-    def _reference(self, batch: Batch, name: str, now_A: Tensor) -> Tensor:
-        """What was measured; the model itself where nothing was yet, as in a probe before the first step."""
-        if name in batch.documents:
-            return batch.documents[name]
-        if not torch.is_grad_enabled():
-            raise UsageError(
-                "these rows have no reference: it is measured when a training begins. Evaluate with --objective sft, or with a loss"
-                " without a reference (simpo, orpo)"
-            )
-        return now_A.detach()
-
-    def _terms(self, batch: Batch, logps_n: Tensor, sums: _Sums) -> Mapping[str, tuple[Tensor, Tensor]]:
+    def _terms(self, batch: Batch, logps_n: Tensor, pairs: Pairs) -> Mapping[str, tuple[Tensor, Tensor]]:
         if not self._likelihood:
             return {}
         if self._options.sft_mean == "answers":
             count = torch.tensor(self.count(batch), device=logps_n.device)
-            mean_P = sums.means_A[first_documents(batch)]
+            mean_P = self._whole_means(logps_n, batch) if self._has_prompts else pairs.chosen_mean
             return {LIKELIHOOD: (report_once(-self._likelihood * mean_P.sum(), batch), count)}
         is_chosen_n = torch.isin(batch.document_n(), first_documents(batch))
         return {LIKELIHOOD: (-self._likelihood * (logps_n * is_chosen_n).sum(), is_chosen_n.sum().float())}
+
+    def _whole_means(self, logps_n: Tensor, batch: Batch) -> Tensor:
+        """Return the mean log-probability of all tokens of each chosen side, (P,)."""
+        sums_A2 = batch.document_sums(torch.stack((logps_n, torch.ones_like(logps_n)), 1))
+        totals_P, labels_P = sums_A2[first_documents(batch)].unbind(1)
+        return totals_P / labels_P
 
     def _figures(self, pairs: Pairs) -> Mapping[str, Tensor]:
         """Of each pair. Rewards are β times the log-ratio to the reference, or the log-probability where there is none."""
@@ -178,13 +178,26 @@ class PreferenceObjective(ItemObjective):
         }
 
 
+def reference_of(batch: Batch, name: str, now_A: Tensor) -> Tensor:
+    """Return what was measured; the model itself where nothing was yet, as in a probe before the first step."""
+    return batch.documents[name] if name in batch.documents else now_A.detach()
+
+
+def refuse_without_reference(batch: Batch, names: Sequence[str]) -> None:
+    """Raise ``UsageError`` for an evaluation of rows that have no reference."""
+    if not torch.is_grad_enabled() and not batch.documents.keys() >= set(names):
+        raise UsageError(
+            "these rows have no reference: it is measured when a training begins. Evaluate with --objective sft, or with a loss"
+            " without a reference (simpo, orpo)"
+        )
+
+
 class _Sums(NamedTuple):
-    """What tokens of each document give, (A,): the sum of log-probabilities of its answer, the tokens of this, the mean log-probability
-    of all tokens that the likelihood counts, and the sum over tokens of the answer behind the length of the shorter one."""
+    """Sums over the tokens of each document's answer, (A,): log-probabilities, tokens, and log-probabilities of tokens behind the
+    length of the shorter answer."""
 
     logps_A: Tensor
     lengths_A: Tensor
-    means_A: Tensor
     tails_A: Tensor | None = None
 
 

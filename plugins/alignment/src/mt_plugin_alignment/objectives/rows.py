@@ -27,7 +27,7 @@ def encode_pair(row: Row, template: Template, *, places: bool = False) -> Sample
     found = read_preference(row)
     if isinstance(found, Rejected):
         return found
-    encoded = [_encode(row, template, found.prompt, turns) for turns in (found.chosen, found.rejected)]
+    encoded = [_encode(row["id"], template, found.prompt, turns) for turns in (found.chosen, found.rejected)]
     for side, each in zip(SIDES, encoded, strict=True):
         if not any(each.trained[1:]):
             return Rejected(f"{side!r} has no token of its own", row["id"])
@@ -52,10 +52,26 @@ def encode_scored(row: Row, template: Template) -> Sample | Rejected:
     *before, answer = conversation(row)
     if answer["role"] != "assistant" or is_empty(answer):
         return Rejected("'response' is empty", row["id"])
-    encoded = _encode(row, template, before, [answer])
-    if not any(encoded.trained[1:]):
-        return Rejected("'response' has no token of its own", row["id"])
-    return item([encoded], row["id"], document_values={"score": [score]})
+    return encode_answers(row["id"], template, before, [[answer]], {"score": [score]})
+
+
+def encode_answers(
+    row_id: str,
+    template: Template,
+    prompt: Sequence[Message],
+    answers: Sequence[Sequence[Message]],
+    document_values: Mapping[str, Sequence[float]],
+) -> Sample | Rejected:
+    """A prompt with each of some answers as one sample, of which only the assistant's turns of answers are trained on.
+
+    Raises ``DataError`` for a turn with a weight: answers are read whole.
+    """
+    encoded = [_encode(row_id, template, prompt, turns) for turns in answers]
+    if not all(any(each.trained[1:]) for each in encoded):
+        return Rejected("an answer has no token of its own", row_id)
+    if any(each.weights is not None for each in encoded):
+        raise DataError(f"{row_id}: a turn of the answer has a weight, and answers are read whole. Take it out.")
+    return item(encoded, row_id, document_values=document_values)
 
 
 def item(
@@ -77,7 +93,7 @@ def item(
     )
 
 
-def _encode(row: Row, template: Template, prompt: Sequence[Message], answer: Sequence[Message]) -> Encoded:
+def _encode(row_id: str, template: Template, prompt: Sequence[Message], answer: Sequence[Message]) -> Encoded:
     before, turns = [_untrained(turn) for turn in prompt], list(map(_answer, answer))
     try:
         encoded = template.encode([*before, *turns])
@@ -85,7 +101,7 @@ def _encode(row: Row, template: Template, prompt: Sequence[Message], answer: Seq
             return encoded
         added = template.encode([*before, *map(_untrained, turns)]).trained  # with data.train_on: all
     except DataError as error:
-        raise DataError(f"{row['id']}: {error}") from error
+        raise DataError(f"{row_id}: {error}") from error
     return replace(encoded, trained=[on and not other for on, other in zip(encoded.trained, added, strict=True)])
 
 

@@ -32,12 +32,13 @@ class Preference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledAnswer:
-    """The turns before an answer, the answer, and whether it is good."""
+class Labelled:
+    """The turns before the answers of a row, the answers, and whether each of them is good."""
 
+    row_id: str
     prompt: list[Message]
-    answer: Message
-    is_good: bool
+    answers: list[list[Message]]
+    labels: list[bool]
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,18 @@ def read_answers(row: Row) -> Answers:
     return Answers(row["id"], turns[0][:-1], [each[-1:] for each in turns])
 
 
-def read_labelled(row: Row) -> LabelledAnswer | Rejected:
-    """A row with ``label`` beside a conversation of any shape, whose last turn it is about. Raises ``DataError``."""
+def read_labelled(row: Row) -> Labelled | Rejected:
+    """A row with ``label`` beside a conversation of any shape, whose last turn it is about; a pair as a good answer and a bad one.
+
+    Raises ``DataError`` for a row that is neither.
+    """
+    if row.get("label") is None and _has_sides(row):
+        pair = read_preference(row)
+        if isinstance(pair, Rejected):
+            return pair
+        return Labelled(
+            row_id=row["id"], prompt=pair.prompt, answers=[pair.chosen, pair.rejected], labels=[True, False]
+        )
     is_good = label_of(row)
     *prompt, answer = conversation({name: value for name, value in row.items() if name != "label"})
     if answer["role"] != "assistant":
@@ -104,7 +115,7 @@ def read_labelled(row: Row) -> LabelledAnswer | Rejected:
     return (
         Rejected("the answer is empty", row["id"])
         if is_empty(answer)
-        else LabelledAnswer(prompt=prompt, answer=answer, is_good=is_good)
+        else Labelled(row_id=row["id"], prompt=prompt, answers=[[answer]], labels=[is_good])
     )
 
 
@@ -146,6 +157,12 @@ def number_of(row: Row, field: str, meaning: str) -> float:
 def is_empty(turn: Message) -> bool:
     """Return whether an answer says nothing and calls nothing."""
     return turn["role"] == "assistant" and not turn.get("tool_calls") and not str(turn["content"] or "").strip()
+
+
+def _has_sides(row: Row) -> bool:
+    """Return whether a row has two answers in any way that ``_with_sides`` knows."""
+    named = any(row.get(name) is not None for name in (*SIDES, "preferred_output", "answers"))
+    return named or any(isinstance(row.get(name), list) for name in _TWO)
 
 
 def _with_sides(row: Row) -> Row | Rejected:

@@ -12,8 +12,10 @@ from ..losses.cpo import CpoConfig
 from ..losses.orpo import OrpoConfig
 from ..losses.simpo import SimpoConfig
 from ..objectives.config import (
+    AotConfig,
     CpoObjectiveConfig,
     DpoConfig,
+    KtoConfig,
     OrpoObjectiveConfig,
     PairOptions,
     RewardConfig,
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
     from mt_core import Template, Tokenizer
 
+    from ..objectives.aot import AotObjective
+    from ..objectives.kto import KtoObjective
     from ..objectives.preference import PreferenceObjective
     from ..objectives.reward import RewardObjective
 
@@ -55,6 +59,18 @@ def _alone(
     )
 
 
+def _kto(config: KtoConfig, *, tokenizer: Tokenizer, template: Template) -> KtoObjective:
+    from ..objectives.kto import KtoObjective
+
+    return KtoObjective(tokenizer, template, config)
+
+
+def _aot(config: AotConfig, *, tokenizer: Tokenizer, template: Template) -> AotObjective:
+    from ..objectives.aot import AotObjective
+
+    return AotObjective(tokenizer, template, config)
+
+
 def _reward(config: RewardConfig, *, tokenizer: Tokenizer, template: Template) -> RewardObjective:
     from ..objectives.reward import PairwiseReward, ScoredReward
 
@@ -75,6 +91,22 @@ OBJECTIVES: tuple[ObjectiveComponent, ...] = (
         parts=dpo_parts,
         summary="pairs against the model of step 0: DPO, and with --objective.loss its family",
         source="https://arxiv.org/abs/2305.18290",
+        layouts=ANY,
+    ),
+    ObjectiveComponent(
+        name="kto",
+        config=KtoConfig,
+        build=_kto,
+        summary="single answers, each desirable or not, against a baseline of the step; pairs as two answers",
+        source="https://arxiv.org/abs/2402.01306",
+        layouts=ANY,
+    ),
+    ObjectiveComponent(
+        name="aot",
+        config=AotConfig,
+        build=_aot,
+        summary="pairs as distributions: what stands at one place of two orders is compared",
+        source="https://arxiv.org/abs/2406.05882",
         layouts=ANY,
     ),
     ObjectiveComponent(
