@@ -63,6 +63,17 @@ def write_model(folder: Path, layers: int, width: int, vocabulary: int) -> None:
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<pad>").save_pretrained(folder)
 
 
+def write_adapter(folder: Path) -> None:
+    """Write a LoRA with which both sides begin: each would draw another one."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(1)
+    config = LoraConfig(r=8, lora_alpha=16, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    get_peft_model(AutoModelForCausalLM.from_pretrained(folder / "model"), config).save_pretrained(folder / "lora")
+
+
 def write_pairs(file: Path, vocabulary: int) -> int:
     """Write the pairs of all steps; returns the tokens of both sides with their end tokens.
 
@@ -113,7 +124,7 @@ def our_config(folder: Path, *, lora: bool = False) -> dict[str, Any]:
         "log": {"every_steps": 10_000},
     }
     if lora:
-        raw["adapter"] = {"name": "lora", "rank": 8, "alpha": 16, "targets": ["q_proj", "v_proj"]}
+        raw["adapter"] = {"weights": str(folder / "lora")}
     return raw
 
 
@@ -137,7 +148,7 @@ def train_ours(folder: Path, lora: bool, packed: bool) -> Callable[[], list[floa
 def train_theirs(folder: Path, lora: bool, packed: bool) -> Callable[[], list[float]]:
     """Return what trains through TRL, and gives the losses."""
     from datasets import load_dataset
-    from peft import LoraConfig
+    from peft import PeftModel
     from torch.utils.data import SequentialSampler
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import DPOConfig, DPOTrainer
@@ -162,18 +173,17 @@ def train_theirs(folder: Path, lora: bool, packed: bool) -> Callable[[], list[fl
         disable_tqdm=True,
     )
     rows = load_dataset("json", data_files=str(folder / "pairs.jsonl"), split="train", cache_dir=str(folder / "hf"))
-    adapter = LoraConfig(r=8, lora_alpha=16, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype="float32")
 
     class InOrder(DPOTrainer):
         def _get_train_sampler(self, *given: Any) -> Any:
             return SequentialSampler(self.train_dataset)
 
     trainer = InOrder(
-        model=AutoModelForCausalLM.from_pretrained(folder / "model", dtype="float32"),
+        model=PeftModel.from_pretrained(model, folder / "lora", is_trainable=True) if lora else model,
         args=arguments,
         train_dataset=rows,
         processing_class=AutoTokenizer.from_pretrained(folder / "model"),
-        peft_config=adapter if lora else None,
     )
 
     def run() -> list[float]:
@@ -302,6 +312,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
             write_model(folder / "model", layers, width, vocabulary)
+            write_adapter(folder)
             write = (
                 write_documents if arguments.what != "trl" else lambda to, words: write_pairs(to / "pairs.jsonl", words)
             )
