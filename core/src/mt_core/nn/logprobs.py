@@ -65,7 +65,7 @@ class _LinearLogprobs(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         logps_n = hidden_nD.new_empty(len(hidden_nD), dtype=torch.float32)
         log_z_n, entropy_n = torch.empty_like(logps_n), logps_n.new_empty(len(logps_n) if entropy else 0)
-        room_CV = _room(hidden_nD, weight_VD, chunk)
+        room_CV = hidden_nD.new_empty(min(chunk, len(hidden_nD)), len(weight_VD))  # one for all chunks
         for start in range(0, len(hidden_nD), chunk):
             piece = slice(start, start + chunk)
             logits_CV = _logits(hidden_nD[piece], weight_VD, temperature, room_CV)
@@ -89,7 +89,7 @@ class _LinearLogprobs(torch.autograd.Function):
         need_hidden, need_weight = ctx.needs_input_grad[:2]
         grad_nD = torch.empty_like(hidden_nD) if need_hidden else None
         grad_VD = torch.zeros(weight_VD.shape, dtype=torch.float32, device=weight_VD.device) if need_weight else None
-        room_CV = _room(hidden_nD, weight_VD, ctx.chunk)
+        room_CV = hidden_nD.new_empty(min(ctx.chunk, len(hidden_nD)), len(weight_VD))
         for start in range(0, len(hidden_nD), ctx.chunk):
             piece = slice(start, start + ctx.chunk)
             hidden_CD, scale_C1 = hidden_nD[piece], grad_n[piece].float().unsqueeze(1)
@@ -107,11 +107,6 @@ class _LinearLogprobs(torch.autograd.Function):
             if grad_VD is not None:
                 add_outer(grad_VD, delta_CV, hidden_CD)
         return grad_nD, None if grad_VD is None else grad_VD.to(weight_VD.dtype), None, None, None, None
-
-
-def _room(hidden_nD: Tensor, weight_VD: Tensor, chunk: int) -> Tensor:
-    """Memory for the logits of a chunk, one for all chunks: those of the last would still be there while the next ones are made."""
-    return hidden_nD.new_empty(min(chunk, len(hidden_nD)), len(weight_VD))
 
 
 def _logits(hidden_CD: Tensor, weight_VD: Tensor, temperature: float, room_CV: Tensor) -> Tensor:
