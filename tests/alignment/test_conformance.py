@@ -40,6 +40,8 @@ OBJECTIVES: list[tuple[str, dict[str, Any]]] = [
     ("simpo", {}),
     ("simpo", {"wpo": True, "sft": 0.1}),
     ("orpo", {}),
+    ("orpo", {"nll_on": "all"}),
+    ("orpo", {"nll_on": "all", "sft_mean": "tokens", "ld_alpha": 0.5, "wpo": True}),
     ("kto", {"desirable_weight": 1.3}),
     ("kto", {"loss": "apo-zero"}),
     ("aot", {"label_smoothing": 0.1}),

@@ -7,6 +7,7 @@ measured, denominators. The losses themselves are compared in float64 in ``test_
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification, PreTrainedTokenizerFast
 
 from mt_core import Sample
-from mt_core.nn import Batch, TrainModel
+from mt_core.nn import Batch, LossSums, TrainModel
 from mt_core.plugins.host import PluginHost
 from mt_plugin_alignment.objectives.aot import AotObjective
 from mt_plugin_alignment.objectives.config import AotConfig, KtoConfig, RewardConfig
@@ -28,6 +29,10 @@ from mt_plugin_alignment.objectives.reward import PairwiseReward
 from mt_train import load_weights
 from mt_train.engine.coupling import couple
 from mt_train.engine.step import Reader
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from trl_losses import orpo_step
 
 BETA, VOCABULARY, PAD, EOS = 0.3, 96, 90, 91
 SHAPE = {
@@ -151,10 +156,10 @@ def same(ours: Tensor, theirs: Tensor, model: TrainModel, their_model: torch.nn.
     assert apart <= TOLERANCE * torch.stack([each.norm() for each in other.values()]).norm()
 
 
-def objective(**options: Any) -> PreferenceObjective:
-    """``dpo`` as the plugin builds it, of its component and its parts."""
+def objective(name: str = "dpo", **options: Any) -> PreferenceObjective:
+    """An objective as the plugin builds it, of its component and its parts."""
     host = PluginHost.discover()
-    component = host.get("objective", "dpo").component
+    component = host.get("objective", name).component
     config = component.config(**options)
     assert component.parts is not None
     losses = []
@@ -165,14 +170,14 @@ def objective(**options: Any) -> PreferenceObjective:
     return built
 
 
-def our_loss(
+def our_sums(
     made: PreferenceObjective | KtoObjective,
     models: dict[str, Any],
     *,
     packed: bool,
     samples: Sequence[Sample] | None = None,
-) -> Tensor:
-    """The loss of a step of all pairs, after the reference was measured as a run does it; in one row, or a row each."""
+) -> tuple[LossSums, Batch]:
+    """A step of all pairs, after the reference was measured as a run does it; in one row, or a row each."""
     if samples is None:
         samples = [sample(each, places=getattr(made, "_has_tails", False)) for each in PAIRS]
     rows = [list(samples)] if packed else [[each] for each in samples]
@@ -189,7 +194,18 @@ def our_loss(
                 reader(policy(each), policy.head, each)
 
     (batch,) = couple(made, [batch], read)
-    sums = made.loss(policy(batch), policy.head, batch)
+    return made.loss(policy(batch), policy.head, batch), batch
+
+
+def our_loss(
+    made: PreferenceObjective | KtoObjective,
+    models: dict[str, Any],
+    *,
+    packed: bool,
+    samples: Sequence[Sample] | None = None,
+) -> Tensor:
+    """The loss of that step."""
+    sums, batch = our_sums(made, models, packed=packed, samples=samples)
     total = sums.loss_sum / made.count(batch)
     for name, (value, _) in sums.terms.items():
         total = total + value / made.count_terms(batch)[name]
@@ -246,6 +262,35 @@ def test_pairs_that_are_weighed_by_how_likely_they_are_are_trls(models: dict[str
     theirs = weighing.compute_loss(models["policy"], weighing.data_collator(PAIRS))
     ours = our_loss(objective(beta=BETA, wpo=True), models, packed=True)
     same(ours, theirs, models["our policy"], models["policy"])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_step_of_orpo_with_likelihood_of_all_tokens_is_trls(packed: bool, models: dict[str, Any]) -> None:
+    pytest.importorskip("trl")
+    theirs = orpo_step(models["policy"], PAIRS, beta=BETA, pad=PAD)
+    made = objective("orpo", beta=BETA, nll_on="all", sft_mean="tokens")
+    same(our_loss(made, models, packed=packed), theirs, models["our policy"], models["policy"])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_labels_of_prompts_change_nothing_but_the_likelihood(packed: bool, models: dict[str, Any]) -> None:
+    """The reference, tails, weights and figures stay those of answers; the likelihood is that of the whole chosen side."""
+    options = {"beta": BETA, "ld_alpha": 0.4, "wpo": True, "sft": 0.5}
+    of_answers, _ = our_sums(objective(**options), models, packed=packed)
+    of_all, batch = our_sums(objective(**options, nll_on="all"), models, packed=packed)
+    assert float(of_all.loss_sum) == pytest.approx(float(of_answers.loss_sum), rel=1e-6)
+    for name, (total, count) in of_answers.metrics.items():
+        found, number = of_all.metrics[name]
+        assert (float(found), float(number)) == pytest.approx((float(total), float(count)), rel=1e-6), name
+    policy, expected = models["our policy"], 0.0
+    logps_BTV = policy.head(policy(batch)).float().log_softmax(-1)
+    of_chosen_BT = (batch.document_ids % 2 == 0) & (batch.positions + 1 < batch.lengths)
+    for row, pair in enumerate(PAIRS):
+        ids = [*pair["prompt_ids"], *pair["chosen_ids"]]
+        own = of_chosen_BT[0] & (batch.document_ids[0] == 2 * row) if packed else of_chosen_BT[row]
+        logps_TV = logps_BTV[0 if packed else row][own]
+        expected -= 0.5 * float(logps_TV.gather(1, torch.tensor(ids[1:])[:, None]).mean())
+    assert float(of_all.terms["sft"][0]) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("packed", [False, True])

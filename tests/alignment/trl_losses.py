@@ -183,6 +183,29 @@ def orpo(chosen: Tensor, rejected: Tensor, beta: float) -> Tensor:
     return loss
 
 
+def orpo_step(model: torch.nn.Module, pairs: list[dict[str, list[int]]], *, beta: float, pad: int) -> Tensor:
+    """Loss of a micro-batch by ``ORPOTrainer.get_batch_loss_metrics``: odds of answers, likelihood of prompts and answers."""
+    from trl.experimental.orpo import ORPOTrainer
+
+    trainer = ORPOTrainer.__new__(ORPOTrainer)
+    trainer.accelerator = SimpleNamespace(device=CPU, gather_for_metrics=identity)
+    trainer.beta, trainer.padding_value, trainer.is_encoder_decoder = beta, pad, False
+    trainer.aux_loss_enabled = False
+    batch: dict[str, Tensor] = {}
+    for side in ("chosen", "rejected"):
+        rows = [(each["prompt_ids"], each[f"{side}_ids"]) for each in pairs]
+        longest = max(len(prompt) + len(answer) for prompt, answer in rows)
+        behind = [longest - len(prompt) - len(answer) for prompt, answer in rows]
+        columns = {
+            "input_ids": [[*p, *a, *[pad] * n] for (p, a), n in zip(rows, behind, strict=True)],
+            "attention_mask": [[1] * (longest - n) + [0] * n for n in behind],
+            "labels": [[-100] * len(p) + a + [-100] * n for (p, a), n in zip(rows, behind, strict=True)],
+        }
+        batch |= {f"{side}_{name}": torch.tensor(values) for name, values in columns.items()}
+    loss: Tensor = trainer.get_batch_loss_metrics(model, batch)[0]
+    return loss
+
+
 def kto(answers: Tokens, desirable: Tensor, others: Tensor, kind: str = "kto", **options: Any) -> Tensor:
     """Mean loss of answers by ``KTOTrainer._compute_loss``; ``others`` are r of the answers of other rows, as they come."""
     from trl import KTOTrainer

@@ -119,3 +119,27 @@ def test_logits_exist_for_one_chunk_at_a_time(kind: type[nn.Linear]) -> None:
         assert spread is not None
         (logps.square().sum() + spread.sum()).backward()
     assert seen.numbers <= max(640 * WIDTH, 16 * VOCABULARY)
+
+
+class Logits(TorchDispatchMode):
+    """The memory of every tensor of a chunk's logits, none of which is freed in here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.storages: dict[int, torch.UntypedStorage] = {}
+
+    def __torch_dispatch__(self, func: object, types: object, args: tuple = (), kwargs: dict | None = None) -> object:  # type: ignore[type-arg]
+        out = func(*args, **(kwargs or {}))  # type: ignore[operator]
+        if isinstance(out, Tensor) and out.shape == (16, VOCABULARY):
+            self.storages[out.untyped_storage().data_ptr()] = out.untyped_storage()
+        return out
+
+
+def test_logits_of_all_chunks_are_made_in_one_memory() -> None:
+    """As those of ``chunked_loss``: otherwise a loss of pairs holds twice as many as fine-tuning on the same tokens."""
+    head, hidden, labels = make(nn.Linear, tokens=64)
+    with Logits() as forward:
+        logps, _ = token_logprobs(head, hidden, labels, chunk=16)
+    with Logits() as backward:
+        logps.square().sum().backward()
+    assert (len(forward.storages), len(backward.storages)) == (1, 1)

@@ -65,14 +65,19 @@ class _LinearLogprobs(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         logps_n = hidden_nD.new_empty(len(hidden_nD), dtype=torch.float32)
         log_z_n, entropy_n = torch.empty_like(logps_n), logps_n.new_empty(len(logps_n) if entropy else 0)
+        room_CV = hidden_nD.new_empty(min(chunk, len(hidden_nD)), len(weight_VD))  # one for all chunks
         for start in range(0, len(hidden_nD), chunk):
             piece = slice(start, start + chunk)
-            logits_CV = _logits(hidden_nD[piece], weight_VD, temperature)
-            log_z_n[piece] = log_z_C = logits_CV.logsumexp(1)
-            logps_n[piece] = logits_CV.gather(1, labels_n[piece].unsqueeze(1)).squeeze(1) - log_z_C
+            logits_CV = _logits(hidden_nD[piece], weight_VD, temperature, room_CV)
+            picked_C = logits_CV.gather(1, labels_n[piece].unsqueeze(1)).squeeze(1)
             if entropy:
+                log_z_C = logits_CV.logsumexp(1)
                 logps_CV = logits_CV.sub_(log_z_C.unsqueeze(1))
                 entropy_n[piece] = -(logps_CV.exp() * logps_CV).sum(1)
+            else:  # logsumexp has a copy of the logits
+                high_C1 = logits_CV.amax(1, keepdim=True)
+                log_z_C = logits_CV.sub_(high_C1).exp_().sum(1).log_().add_(high_C1.squeeze(1))
+            log_z_n[piece], logps_n[piece] = log_z_C, picked_C - log_z_C
         ctx.save_for_backward(hidden_nD, weight_VD, labels_n, log_z_n, entropy_n)
         ctx.temperature, ctx.entropy, ctx.chunk = temperature, entropy, chunk
         return logps_n, entropy_n
@@ -84,10 +89,11 @@ class _LinearLogprobs(torch.autograd.Function):
         need_hidden, need_weight = ctx.needs_input_grad[:2]
         grad_nD = torch.empty_like(hidden_nD) if need_hidden else None
         grad_VD = torch.zeros(weight_VD.shape, dtype=torch.float32, device=weight_VD.device) if need_weight else None
+        room_CV = hidden_nD.new_empty(min(ctx.chunk, len(hidden_nD)), len(weight_VD))
         for start in range(0, len(hidden_nD), ctx.chunk):
             piece = slice(start, start + ctx.chunk)
             hidden_CD, scale_C1 = hidden_nD[piece], grad_n[piece].float().unsqueeze(1)
-            logps_CV = _logits(hidden_CD, weight_VD, ctx.temperature).sub_(log_z_n[piece].unsqueeze(1))
+            logps_CV = _logits(hidden_CD, weight_VD, ctx.temperature, room_CV).sub_(log_z_n[piece].unsqueeze(1))
             if ctx.entropy:
                 of_entropy_C1 = grad_entropy_n[piece].float().unsqueeze(1)
                 inner_CV = of_entropy_C1 * (logps_CV + entropy_n[piece].unsqueeze(1)) + scale_C1
@@ -103,6 +109,6 @@ class _LinearLogprobs(torch.autograd.Function):
         return grad_nD, None if grad_VD is None else grad_VD.to(weight_VD.dtype), None, None, None, None
 
 
-def _logits(hidden_CD: Tensor, weight_VD: Tensor, temperature: float) -> Tensor:
-    logits_CV = torch.mm(hidden_CD, weight_VD.T).float()
+def _logits(hidden_CD: Tensor, weight_VD: Tensor, temperature: float, room_CV: Tensor) -> Tensor:
+    logits_CV = torch.mm(hidden_CD, weight_VD.T, out=room_CV[: len(hidden_CD)]).float()
     return logits_CV if temperature == 1 else logits_CV.div_(temperature)

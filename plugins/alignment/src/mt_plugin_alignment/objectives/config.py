@@ -29,6 +29,10 @@ class PairOptions(MtConfig):
     sft_mean: Literal["answers", "tokens"] = Field(
         "answers", description="its mean: over answers, each by its tokens, or over all tokens of the step"
     )
+    nll_on: Literal["answer", "all"] = Field(
+        "answer",
+        description="its tokens: those of the chosen answer, or those of its prompt, too, as TRL's ORPO has it",
+    )
     ld_alpha: float = Field(
         1.0, ge=0, le=1, description="LD-DPO: what tokens behind the shorter answer's length count; 1 is off"
     )

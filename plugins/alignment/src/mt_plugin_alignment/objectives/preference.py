@@ -6,13 +6,14 @@ Shapes: B rows, T tokens, D model width, n trained tokens, A documents of the ba
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from mt_core import Rejected, Row, Sample, UsageError
-from mt_core.nn import Batch, LossSums, token_logprobs
+from mt_core.nn import NOT_TRAINED, Batch, LossSums, token_logprobs
 
 from ..modifications import answer_weights, is_in_tail, weaken_tails, weigh
 from ..pairs import Pairs
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 REFERENCE, TAIL = "reference", "reference_tail"
 LIKELIHOOD = "sft"
 """Name of the term of likelihood, whose mean the record has."""
+ANSWER = "answer"
+"""Token value that is 1 where a token of an answer is predicted: there where prompts have labels, too."""
 
 
 class PreferenceObjective(ItemObjective):
@@ -51,6 +54,7 @@ class PreferenceObjective(ItemObjective):
         self._losses = tuple(zip(losses, weights, strict=True))
         self._likelihood = options.sft + sum(weight * loss.nll for loss, weight in self._losses)
         self._has_tails = options.ld_alpha < 1
+        self._has_prompts = bool(self._likelihood) and options.nll_on == "all"
         needs = any(loss.needs_reference for loss in losses)
         self.reference_values: tuple[str, ...] = (
             ((REFERENCE, TAIL) if self._has_tails else (REFERENCE,)) if needs else ()
@@ -68,8 +72,13 @@ class PreferenceObjective(ItemObjective):
         """See ``encode_pair``."""
         return encode_pair(row, self._template, places=self._has_tails)
 
+    def collate(self, rows: Sequence[Sequence[Sample]], *, length: int) -> Batch:
+        """See ``TokenObjective``. With ``nll_on: all`` every token of a chosen side has a label."""
+        batch = super().collate(rows, length=length)
+        return _label_prompts(batch) if self._has_prompts else batch
+
     def count_terms(self, batch: Batch) -> Mapping[str, float]:
-        """What the likelihood is divided by: answers, or the tokens of chosen answers that are here."""
+        """What the likelihood is divided by: answers, or the tokens of chosen sides that are here and have a label."""
         if not self._likelihood:
             return {}
         if self._options.sft_mean == "answers":
@@ -110,11 +119,12 @@ class PreferenceObjective(ItemObjective):
         return total
 
     def _document_sums(self, logps_n: Tensor, batch: Batch) -> _Sums:
-        logps_A, lengths_A = batch.document_sums(torch.stack((logps_n, torch.ones_like(logps_n)), 1)).unbind(1)
+        answer_n = _token_values(batch, ANSWER) if self._has_prompts else torch.ones_like(logps_n)
+        logps_n = logps_n * answer_n
+        logps_A, lengths_A = batch.document_sums(torch.stack((logps_n, answer_n), 1)).unbind(1)
         if not self._has_tails:
             return _Sums(logps_A, lengths_A)
-        places_n = batch.tokens["place"].reshape(-1)[batch.index_n()]
-        tail_n = is_in_tail(places_n, batch.document_n(), lengths_A, first_documents(batch))
+        tail_n = is_in_tail(_token_values(batch, "place"), batch.document_n(), lengths_A, first_documents(batch))
         return _Sums(logps_A, lengths_A, batch.document_sums(logps_n * tail_n))
 
     def _pairs(self, head: nn.Module, hidden_nD: Tensor, batch: Batch, sums: _Sums) -> Pairs:
@@ -126,7 +136,10 @@ class PreferenceObjective(ItemObjective):
             if self.reference_values
         }
         if self._options.wpo:
-            squares_A = batch.document_sums(log_squares(head, hidden_nD))
+            squares_n = log_squares(head, hidden_nD)
+            squares_A = batch.document_sums(
+                squares_n * _token_values(batch, ANSWER) if self._has_prompts else squares_n
+            )
             columns["_weights"] = answer_weights(sums.logps_A.detach(), squares_A, sums.lengths_A.clamp(min=1))
         columns["_lengths"] = sums.lengths_A
         own = {f"{side}{end}": value[places] for end, value in columns.items() for side, places in _sides(batch)}
@@ -137,9 +150,16 @@ class PreferenceObjective(ItemObjective):
             return {}
         if self._options.sft_mean == "answers":
             count = torch.tensor(self.count(batch), device=logps_n.device)
-            return {LIKELIHOOD: (report_once(-self._likelihood * pairs.chosen_mean.sum(), batch), count)}
+            mean_P = self._whole_means(logps_n, batch) if self._has_prompts else pairs.chosen_mean
+            return {LIKELIHOOD: (report_once(-self._likelihood * mean_P.sum(), batch), count)}
         is_chosen_n = torch.isin(batch.document_n(), first_documents(batch))
         return {LIKELIHOOD: (-self._likelihood * (logps_n * is_chosen_n).sum(), is_chosen_n.sum().float())}
+
+    def _whole_means(self, logps_n: Tensor, batch: Batch) -> Tensor:
+        """Return the mean log-probability of all tokens of each chosen side, (P,)."""
+        sums_A2 = batch.document_sums(torch.stack((logps_n, torch.ones_like(logps_n)), 1))
+        totals_P, labels_P = sums_A2[first_documents(batch)].unbind(1)
+        return totals_P / labels_P
 
     def _figures(self, pairs: Pairs) -> Mapping[str, Tensor]:
         """Of each pair. Rewards are β times the log-ratio to the reference, or the log-probability where there is none."""
@@ -173,12 +193,29 @@ def refuse_without_reference(batch: Batch, names: Sequence[str]) -> None:
 
 
 class _Sums(NamedTuple):
-    """Sums over the trained tokens of each document, (A,): log-probabilities, tokens, and log-probabilities of tokens behind the length
-    of the shorter answer."""
+    """Sums over the tokens of each document's answer, (A,): log-probabilities, tokens, and log-probabilities of tokens behind the
+    length of the shorter answer."""
 
     logps_A: Tensor
     lengths_A: Tensor
     tails_A: Tensor | None = None
+
+
+def _label_prompts(batch: Batch) -> Batch:
+    """Give every token of a first document the next one as its label, and say by ``ANSWER`` which labels were there before."""
+    assert batch.lengths is not None, "TokenObjective says how long documents are"
+    is_answer_BT = batch.labels != NOT_TRAINED
+    next_BT = batch.input_ids.roll(-1, 1).where(batch.positions + 1 < batch.lengths, NOT_TRAINED)
+    whole = replace(batch, labels=next_BT)
+    index_n = whole.index_n()[torch.isin(whole.document_n(), first_documents(batch))]
+    labels_BT = batch.labels.clone()
+    labels_BT.view(-1)[index_n] = next_BT.view(-1)[index_n]
+    return replace(batch, labels=labels_BT, tokens={**batch.tokens, ANSWER: is_answer_BT.float()})
+
+
+def _token_values(batch: Batch, name: str) -> Tensor:
+    """(n,) a value of each token that has a label."""
+    return batch.tokens[name].reshape(-1)[batch.index_n()]
 
 
 def _sides(batch: Batch) -> tuple[tuple[str, Tensor], tuple[str, Tensor]]:

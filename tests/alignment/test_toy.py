@@ -1,0 +1,102 @@
+"""A toy that DPO must win, with the commands that a user has: answers with more of one letter are better, and the model learns to write it.
+
+A tiny Llama reads the demo corpus; it answers each prompt four times, and the share of the letter in an answer is its score. Of prompts
+that DPO has not seen, the model then knows which answer has more of it, and what it writes itself has several times as much.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from pydoc_data.topics import topics
+from statistics import mean
+from typing import Any
+
+import pytest
+
+from mt_tools.cli.convert import main as mt_convert
+from mt_tools.cli.generate import main as mt_generate
+from mt_train.cli.train import main as mt_train
+
+LETTER, TOKENS = b"e", 24
+"""What is rewarded, and how many bytes an answer has. One in twelve bytes is this one before."""
+PROMPTS, HELD_OUT, ANSWERS = 240, 48, 4
+SEEDS = [pytest.param(0, marks=pytest.mark.long), *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 2))]
+
+
+def share(answer: str) -> float:
+    """Return how much of an answer is the letter."""
+    text = answer.encode()[:TOKENS]
+    return text.count(LETTER) / max(len(text), 1)
+
+
+def write_prompts(file: Path, seed: int) -> list[str]:
+    """Write pieces of the corpus, some twenty characters each."""
+    draw, texts = random.Random(seed), [text for _, text in sorted(topics.items()) if len(text) > 400]
+
+    def piece() -> str:
+        text = draw.choice(texts)
+        begin = draw.randrange(len(text) - 40)
+        return text[begin : begin + draw.randint(12, 24)]
+
+    prompts = [piece() for _ in range(PROMPTS)]
+    write(file, [{"prompt": prompt} for prompt in prompts for _ in range(ANSWERS)])
+    return prompts
+
+
+def write(file: Path, rows: list[dict[str, Any]]) -> None:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own for all that the commands read and write."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MT_CACHE", "cache")
+    return tmp_path
+
+
+def run(command: Callable[[list[str]], int], words: str) -> None:
+    assert command(words.split()) == 0, words
+
+
+def generate(model: str, prompts: str, seed: int) -> list[str]:
+    """The answers of a model to a file of prompts, as long as the others."""
+    words = f"{model} --prompts {prompts} --out answers.jsonl --overwrite --batch-size 64 --seed {seed}"
+    run(mt_generate, f"{words} --max-new-tokens {TOKENS}")
+    return [row["text"] for row in read(Path("answers.jsonl"))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_dpo_learns_which_answers_are_better_and_to_write_such_answers(in_folder: Path, seed: int) -> None:
+    few = f"--train.seed {seed} --train.sequence-len 128 --eval.samples 0"
+    run(mt_train, f"--model llama --train.steps 200 --train.micro-batch-size 4 {few} --output base")
+    run(mt_convert, "base my-llama")
+    prompts = write_prompts(in_folder / "prompts.jsonl", seed)
+    texts = generate("--model llama --weights my-llama", "prompts.jsonl", seed)
+    scored = [
+        {"prompt": prompt, "answers": [{"text": text, "score": share(text)} for text in texts[first : first + ANSWERS]]}
+        for prompt, first in zip(prompts, range(0, len(texts), ANSWERS), strict=True)
+    ]
+    write(in_folder / "pairs.jsonl", scored[HELD_OUT:])
+    write(in_folder / "held-out.jsonl", scored[:HELD_OUT])
+
+    run(
+        mt_train,
+        f"--model llama --model.weights my-llama --objective dpo --dataset jsonl --dataset.path pairs.jsonl {few}"
+        " --data.eval held-out.jsonl --optimizer.lr 1e-3 --train.steps 36 --train.micro-batch-size 16 --output dpo",
+    )
+    records = read(in_folder / "dpo/metrics.jsonl")
+    assert records[0]["loss"] == pytest.approx(0.693147, abs=1e-6)
+    assert records[-1]["eval_reward_accuracy"] >= 0.95
+
+    write(in_folder / "unseen.jsonl", [{"prompt": prompt} for prompt in prompts[:HELD_OUT] for _ in range(ANSWERS)])
+    before, after = mean(map(share, texts)), mean(map(share, generate("--run dpo", "unseen.jsonl", seed + 10)))
+    assert before < 0.12
+    assert after > 3 * before, "three seeds had 4 to 5 times as much"
