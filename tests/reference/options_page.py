@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from mt_conformance.host import named_host
-from mt_core.cli.plugins_report import Report, described, options
+from mt_core.cli.plugins_report import Report, component_report, options
 from mt_core.cli.plugins_text import kind_of_value, value, words
 from mt_core.config.base import ModelConfig, MtConfig
 from mt_core.kinds import CORE_KINDS, Kinds
@@ -117,7 +117,7 @@ def added(prefix: str, config: type[MtConfig], above: Sequence[type[MtConfig]]) 
 
 
 def _component(offer: Offer, shared: Sequence[type[MtConfig]]) -> str:
-    report = described(offer, kinds())
+    report = component_report(offer, kinds())
     config = offer.component.config
     lines = [
         f"### {words(offer.kind)} {offer.component.name}",

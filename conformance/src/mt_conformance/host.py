@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, requires, versi
 from types import ModuleType
 
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.metadata import BUILT_IN, GROUP, TRAINING, Installed, Selection, canonical, installed
+from mt_core.plugins.metadata import BUILT_IN, GROUP, TRAINING, InstalledPlugin, Selection, canonical, installed_plugins
 
 OWN = {BUILT_IN: ("standard", "mt_plugin_standard.plugin"), TRAINING: ("train", "mt_train.plugin")}
 """Distributions that are built in → name and module of their plugin; mt-train brings the kind of evaluations."""
@@ -34,12 +34,12 @@ def named_host(*modules: str) -> PluginHost:
 
 
 @cache
-def required(*modules: str) -> tuple[Installed, ...]:
+def required(*modules: str) -> tuple[InstalledPlugin, ...]:
     """Describe what stands beside these modules: what is built in, and the plugins that their distributions require."""
     given = {_distribution_of(module) for module in modules}
-    found: dict[str, Installed] = {}
+    found: dict[str, InstalledPlugin] = {}
     waiting = [name for distribution in given for name in _requirements(distribution)]
-    plugins = {canonical(each.distribution): each for each in installed(Selection())} if waiting else {}
+    plugins = {canonical(each.distribution): each for each in installed_plugins(Selection())} if waiting else {}
     while waiting:
         name = waiting.pop()
         if name in plugins and name not in {*OWN, *given, *found}:
@@ -48,7 +48,7 @@ def required(*modules: str) -> tuple[Installed, ...]:
     return (*_built_in(), *(found[name] for name in sorted(found)))
 
 
-def _built_in() -> Iterator[Installed]:
+def _built_in() -> Iterator[InstalledPlugin]:
     for distribution, (name, module) in OWN.items():
         try:
             yield _describe(name, distribution, version(distribution), module)
@@ -71,14 +71,14 @@ def _distribution_of(module: str) -> str:
     return canonical(module.partition(".")[0])
 
 
-def _describe_module(module: str) -> Installed:
+def _describe_module(module: str) -> InstalledPlugin:
     distribution = _distribution_of(module)
     return _describe(distribution.removeprefix("mt-plugin-"), distribution, "under test", module)
 
 
-def _describe(name: str, distribution: str, version: str, module: str) -> Installed:
+def _describe(name: str, distribution: str, version: str, module: str) -> InstalledPlugin:
     point = EntryPoint(name=name, value=module, group=GROUP)
-    return Installed(
+    return InstalledPlugin(
         name=name,
         distribution=distribution,
         version=version,

@@ -87,7 +87,7 @@ def main(module: str) -> None:
 
 def _help(host: PluginHost, offer: Offer) -> str:
     """The page as a user asks for it; empty for what is no choice of a run, such as pipeline layers, and without mt-train."""
-    name = offer.qualified if offer.component.replaces else offer.component.name
+    name = offer.qualified_name if offer.component.replaces else offer.component.name
     keys = host.kinds.keys_of_kinds
     if offer.kind not in keys or not trainer.is_installed():
         return ""

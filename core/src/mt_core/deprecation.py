@@ -18,20 +18,22 @@ class MtDeprecationWarning(FutureWarning):
 
 
 @dataclass(frozen=True)
-class Replaced:
+class Replacement:
     """``now`` is what to write instead, ``gone_in`` the release that is without it, or was the first one."""
 
     now: str
     gone_in: str
 
 
-DEPRECATED: Mapping[str, Replaced] = {
-    "adapters.typed_form": Replaced("form_of_type", "0.2"),
-    "renamed": Replaced("rename_columns", "0.2"),
+DEPRECATED: Mapping[str, Replacement] = {
+    "adapters.typed_form": Replacement("form_of_type", "0.2"),
+    "matching": Replacement("matching_pattern", "0.2"),
+    "renamed": Replacement("rename_columns", "0.2"),
+    "warmed": Replacement("warmup_schedule", "0.2"),
 }
 """Old public name → the public name that it is now."""
 
-REMOVED: Mapping[str, Replaced] = {}
+REMOVED: Mapping[str, Replacement] = {}
 
 MOVED: Mapping[str, str] = {
     **dict.fromkeys(

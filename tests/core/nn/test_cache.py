@@ -107,7 +107,7 @@ def test_rows_join_leave_and_grow_in_any_order_and_keep_what_they_hold(seed: int
             cache.length += new.shape[1]
             rows = [torch.cat(pair) for pair in zip(rows, new, strict=True)]
         assert same(rows_of(cache), rows), deed
-        assert places is None or cache.held <= places
+        assert places is None or cache.allocated_places <= places
 
 
 def test_tokens_are_written_into_room_that_is_there_already() -> None:
@@ -118,17 +118,17 @@ def test_tokens_are_written_into_room_that_is_there_already() -> None:
         places.add(keys.data_ptr())
         cache.length += 1
     assert len(places) <= 2, "all tokens are copied once in so many, not for each"
-    assert cache.held <= 2 * (cache.length + AHEAD)
+    assert cache.allocated_places <= 2 * (cache.length + AHEAD)
 
 
 def test_a_limit_gives_back_what_is_ahead() -> None:
     cache, rows = filled([5, 3], torch.Generator())
-    assert cache.held > 12
+    assert cache.allocated_places > 12
     cache.limit(12)
-    assert cache.held == 10
+    assert cache.allocated_places == 10
     assert same(rows_of(cache), rows)
     cache.append(0, torch.zeros(2, 1, 2, 3), torch.zeros(2, 1, 2, 3))
-    assert cache.held == 12
+    assert cache.allocated_places == 12
 
 
 @pytest.mark.parametrize("padding", [[0, 0, 0], [2, 0, 5]])

@@ -12,7 +12,7 @@ import pytest
 import mt_core
 from mt_core import deprecation, hookspecs
 from mt_core.cli.plugins import main
-from mt_core.deprecation import MtDeprecationWarning, Replaced
+from mt_core.deprecation import MtDeprecationWarning, Replacement
 from mt_core.kinds import CORE_KINDS
 from mt_core.plugins.host import PluginHost
 from mt_train.assemble.discovery import discovered
@@ -33,7 +33,7 @@ def mt_schedules():
 @pytest.fixture
 def renamed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if ``Component`` had been called ``OldComponent`` before."""
-    monkeypatch.setattr(deprecation, "DEPRECATED", {"OldComponent": Replaced("Component", "0.3")})
+    monkeypatch.setattr(deprecation, "DEPRECATED", {"OldComponent": Replacement("Component", "0.3")})
 
 
 @pytest.mark.usefixtures("renamed")
@@ -86,7 +86,7 @@ def test_a_hook_that_will_go_warns_of_its_end(hosts: Hosts, monkeypatch: pytest.
 
 
 def test_a_name_that_is_gone_says_what_to_write(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deprecation, "REMOVED", {"OldComponent": Replaced("Component", "0.3")})
+    monkeypatch.setattr(deprecation, "REMOVED", {"OldComponent": Replacement("Component", "0.3")})
     host = hosts(acme_old=OLD)
     assert host.plugins[-1].error == ("ImportError: mt_core.OldComponent went in mt-core 0.3; write mt_core.Component")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mt_core.cli.plugins_report import described
+from mt_core.cli.plugins_report import component_report
 from mt_core.cli.plugins_text import component_page
 from mt_core.errors import ConfigError, UnknownComponentError
 from mt_core.plugins.host import PluginHost
@@ -83,7 +83,7 @@ def schedule(name: str, **fields: Any) -> str:
 def test_info_shows_the_sizes_that_a_plugin_adds_and_whose_family_they_are_of(hosts: Hosts) -> None:
     host = hosts(acme_family=FAMILY, acme_sizes=SIZES.replace("SIZE", "large"))
     (sizes,) = host.offers("model_sizes")
-    page = "\n".join(component_page(described(sizes, host.kinds), 0))
+    page = "\n".join(component_page(component_report(sizes, host.kinds), 0))
     assert "more sizes of the family of: acme-family" in page
     assert "large  vocab_size 300, max_seq_len 512, dim 16" in page
 

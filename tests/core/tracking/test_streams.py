@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from mt_core.cli.guard import guarded
+from mt_core.cli.guard import run_command
 from mt_core.tracking.streams import make_printable
 from mt_train.tracking import logs
 
@@ -87,4 +87,4 @@ def test_json_on_a_console_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_stream_of_another_kind_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert guarded(lambda: 0, debug=False) == 0
+    assert run_command(lambda: 0, debug=False) == 0

@@ -24,11 +24,11 @@ class RefusedValueError(ValueError):
 def parse_json(text: str) -> Any:
     """The value. Raises ``ValueError`` (a ``JSONDecodeError`` with the place where the text is no JSON at all)."""
     return json.loads(
-        text, object_pairs_hook=unique, parse_constant=no_constant, parse_int=_integer, parse_float=finite
+        text, object_pairs_hook=unique_object, parse_constant=no_constant, parse_int=_integer, parse_float=finite
     )
 
 
-def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The object of these pairs, where no key stands twice."""
     value = dict(pairs)
     if len(value) != len(pairs):

@@ -42,7 +42,7 @@ def files_of(path: str, *suffixes: str) -> list[Path]:
         if start.exists():
             return [_regular(start)]
         if glob.has_magic(path):
-            return _matching(start)
+            return _match(start)
     except OSError as error:
         raise DataError(f"{start.absolute()} cannot be read: {error.strerror}. Check its permissions.") from error
     raise DataError(
@@ -80,7 +80,7 @@ def _warn_once(message: str) -> None:
     logging.getLogger("mt_core").warning(message)
 
 
-def _matching(pattern: Path) -> list[Path]:
+def _match(pattern: Path) -> list[Path]:
     found = [Path(name) for name in glob.glob(str(pattern), recursive=True)]
     files = [_regular(path) for path in found if not path.is_dir()]
     if not files:

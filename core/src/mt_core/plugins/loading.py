@@ -20,7 +20,7 @@ from mt_core.errors import ComponentError, MtError, did_you_mean
 from mt_core.hookspecs import PROJECT
 from mt_core.kinds import Kind, Kinds
 from mt_core.plugins.compatibility import out_of_range
-from mt_core.plugins.metadata import BUILT_IN, Installed, canonical, missing_requirements
+from mt_core.plugins.metadata import BUILT_IN, InstalledPlugin, canonical, missing_requirements
 
 SIZES = "model_sizes"
 """Kind of what ``mt_model_configs`` adds to another plugin's family: no slot, so no name that a run could choose."""
@@ -32,12 +32,12 @@ class Offer:
 
     kind: str
     component: Component
-    plugin: Installed
-    bringer: Installed | None = None
+    plugin: InstalledPlugin
+    bringer: InstalledPlugin | None = None
     """Who brings the kind; ``None`` for the core's own."""
 
     @property
-    def qualified(self) -> str:
+    def qualified_name(self) -> str:
         """``DISTRIBUTION/NAME``, which is never ambiguous."""
         return f"{self.plugin.distribution}/{self.component.name}"
 
@@ -46,7 +46,7 @@ class Offer:
 class Plugin:
     """An installed plugin and what came of loading it."""
 
-    info: Installed
+    info: InstalledPlugin
     offers: list[Offer] = field(default_factory=list)
     error: str = ""
     load_ms: float = 0.0
@@ -70,7 +70,7 @@ def words(kind: str) -> str:
     return kind.replace("_", " ")
 
 
-def import_plugin(info: Installed) -> Plugin:
+def import_plugin(info: InstalledPlugin) -> Plugin:
     """Import a plugin's module and ask for the kinds that it brings; a blocked one stays unimported."""
     plugin = Plugin(info)
     with _faults_of(plugin):
@@ -266,6 +266,6 @@ def _trespass(offer: Offer, reserved: set[tuple[str, str]]) -> str:
     if (kind, canonical(name)) in reserved and replaces != canonical(name):
         return (
             f"{words(kind)} {name!r} is a built-in name; choose another, or set replaces={name!r} and have it chosen"
-            f" as {offer.qualified}"
+            f" as {offer.qualified_name}"
         )
     return ""

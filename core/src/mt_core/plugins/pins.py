@@ -66,11 +66,11 @@ def _is_origin(text: str) -> bool:
 
 
 def pins(versions: Mapping[str, str]) -> list[str]:
-    """``name==version`` of each; what has no known version cannot be pinned and has none (``unpinned``)."""
+    """``name==version`` of each; what has no known version cannot be pinned and has none (``unpinned_names``)."""
     return [f"{name}=={version}" for name, version in versions.items() if version != UNKNOWN]
 
 
-def unpinned(versions: Mapping[str, str]) -> list[str]:
+def unpinned_names(versions: Mapping[str, str]) -> list[str]:
     """The names without a known version."""
     return [name for name, version in versions.items() if version == UNKNOWN]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core import Row, UsageError
 from mt_core.files import JsonRows, replace_file
 from mt_train import load_run, load_weights
-from mt_train.command import notice, parsed
+from mt_train.command import notice, parse_and_run
 
 if TYPE_CHECKING:
     from mt_train import LoadedModel
@@ -24,7 +24,7 @@ AT_ONCE = 256
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return parsed(_parser(), _score, argv)
+    return parse_and_run(_parser(), _score, argv)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core import MtError, UsageError
-from mt_train.command import CORE_KINDS, CommandLine, expand, guarded, merge, notice, parse, read_config
+from mt_train.command import CORE_KINDS, CommandLine, expand, merge, notice, parse, read_config, run_command
 
 from .folder import BEST, Folder
 from .process import STOPPED
@@ -62,7 +62,7 @@ KEPT = ("trials", "nproc_per_node")
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     words = [_spell(word) for word in (sys.argv[1:] if argv is None else argv)]
-    return guarded(lambda: _main(words), debug="--debug" in words)
+    return run_command(lambda: _main(words), debug="--debug" in words)
 
 
 def _spell(word: str) -> str:

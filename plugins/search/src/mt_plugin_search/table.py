@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from mt_train.command import drawing_stream, duration, visible
+from mt_train.command import drawing_stream, duration, escape_controls
 
 from .searching import Found
 from .space import shown
@@ -39,7 +39,7 @@ def _table(found: Found) -> Table:
         "steps",
         "time",
     ):
-        table.add_column(visible(name), justify="left" if name == "" else "right", overflow="fold")
+        table.add_column(escape_controls(name), justify="left" if name == "" else "right", overflow="fold")
     for trial in found.trials:
         best = found.best is not None and trial.number == found.best.number
         style = "bold green" if best else _STYLES.get(trial.state, "")
@@ -62,7 +62,7 @@ def _cells(trial: Trial, keys: list[str], best: bool) -> list[str]:
 
 
 def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else visible(shown(value))
+    return f"{value:.4g}" if isinstance(value, float) else escape_controls(shown(value))
 
 
 def as_json(found: Found) -> str:

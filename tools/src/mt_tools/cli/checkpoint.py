@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mt_core import __version__
-from mt_core.cli.guard import parsed
+from mt_core.cli.guard import parse_and_run
 from mt_core.config.faults import faults_of
 from mt_core.errors import CheckpointError, ConfigError, UsageError
 from mt_train.checkpoint.files import amount
@@ -29,7 +29,7 @@ SCHEMA = 1
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return parsed(_parser(), _run, argv)
+    return parse_and_run(_parser(), _run, argv)
 
 
 def _run(arguments: argparse.Namespace) -> int:

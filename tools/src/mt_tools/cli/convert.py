@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from mt_core.cli.guard import parsed
+from mt_core.cli.guard import parse_and_run
 from mt_core.tracking.logs import notice
 from mt_tools.cli.convert_delta import delta_parser
 from mt_tools.cli.convert_options import chosen_dtype, describe_files, shard_bytes, unused_path, writing_options
@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     parser = COMMANDS[words.pop(0)]() if words and words[0] in COMMANDS else _folder_parser()
-    return parsed(parser, lambda arguments: int(arguments.command(arguments)), words)
+    return parse_and_run(parser, lambda arguments: int(arguments.command(arguments)), words)
 
 
 def _folder_parser() -> argparse.ArgumentParser:

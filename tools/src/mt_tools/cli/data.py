@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from mt_core import __version__
-from mt_core.cli.guard import guarded
+from mt_core.cli.guard import run_command
 from mt_core.config.secrets import redact_values
-from mt_core.errors import DataError, UsageError, did_you_mean, shown
+from mt_core.errors import DataError, UsageError, did_you_mean, show_value
 from mt_core.tracking.logs import notice
 from mt_tools.report.output import check_output, write_page
 from mt_train.assemble.discovery import discovered
@@ -54,7 +54,7 @@ EXAMPLES, MOST_EXAMPLES = 3, 10_000
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    return guarded(lambda: _data(words), debug="--debug" in words)
+    return run_command(lambda: _data(words), debug="--debug" in words)
 
 
 def _data(words: list[str]) -> int:
@@ -149,7 +149,7 @@ def _clean(line: CommandLine) -> int:
 def _count(text: str) -> int:
     count = parse_whole_number(text)
     if count is None or count > MOST_EXAMPLES:
-        raise UsageError(f"--examples takes a number of samples from 0 to {MOST_EXAMPLES:,}, got {shown(text)}")
+        raise UsageError(f"--examples takes a number of samples from 0 to {MOST_EXAMPLES:,}, got {show_value(text)}")
     return count
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core import __version__
-from mt_core.cli.guard import guarded
+from mt_core.cli.guard import run_command
 from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
@@ -88,7 +88,7 @@ class Job:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    return guarded(lambda: _eval(words), debug="--debug" in words)
+    return run_command(lambda: _eval(words), debug="--debug" in words)
 
 
 def _eval(words: list[str]) -> int:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mt_core.cli.guard import parsed
+from mt_core.cli.guard import parse_and_run
 from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
@@ -20,7 +20,7 @@ from mt_train.config.names import expand
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return parsed(_parser(), _export, argv)
+    return parse_and_run(_parser(), _export, argv)
 
 
 def _parser() -> argparse.ArgumentParser:

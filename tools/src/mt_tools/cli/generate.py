@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core import __version__
-from mt_core.cli.guard import parsed
+from mt_core.cli.guard import parse_and_run
 from mt_core.errors import DataError, UsageError
 from mt_core.generation import MOST_CHOICES, GenerationConfig, SamplingRules, find_faults, raise_faults
 from mt_core.tracking.logs import notice
@@ -37,7 +37,7 @@ _PATHS = ("run", "checkpoint", "weights", "adapter_folder", "prompts", "out")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return parsed(_parser(), _generate, argv)
+    return parse_and_run(_parser(), _generate, argv)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mt_core import __version__
-from mt_core.cli.guard import parsed
+from mt_core.cli.guard import parse_and_run
 from mt_core.tracking.logs import notice
 from mt_tools.report.output import check_output, default_output, write_page
 from mt_tools.report.page import page
@@ -18,7 +18,7 @@ from mt_train.config.names import expand
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return parsed(_parser(), _report, argv)
+    return parse_and_run(_parser(), _report, argv)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -67,7 +67,7 @@ def export_as_lora(
         del model
         merged = source.parts.config.model.source.adapters
         raw: dict[str, Any] = {
-            "model": {"name": source.parts.offers["model"].qualified, "weights": str(source.weights)}
+            "model": {"name": source.parts.offers["model"].qualified_name, "weights": str(source.weights)}
         }
         raw["model"]["adapters"] = list(merged)
         written = Parts.of(resolve(with_adapter(raw | {"train": {"sequence_len": 2}}, stage, host), host))

@@ -70,7 +70,7 @@ def merge(
         del model, loaders
         gc.collect()
         objective = first.parts.config.objective.as_raw() if scores else None
-        written = open_source(str(stage), host, first.parts.offers["model"].qualified, objective=objective)
+        written = open_source(str(stage), host, first.parts.offers["model"].qualified_name, objective=objective)
         than = "the quantized run" if quantized else "the run" if len(sources) == 1 else "the runs together"
         after = logits(load_model(written.parts, None, say), rows, scores=scores)
         found = replace(difference(before, after), text=text, than=than)

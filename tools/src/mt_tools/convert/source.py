@@ -117,9 +117,9 @@ def _family_of(path: Path, host: PluginHost) -> str:
             f"{config} describes {stated}; the installed families read {known or 'none'}. Install the plugin of its family"
         )
     if len(fitting) > 1:
-        names = " or ".join(offer.qualified for offer in fitting)
+        names = " or ".join(offer.qualified_name for offer in fitting)
         raise UsageError(f"several families read {path}; say which one with --model {names}")
-    return fitting[0].qualified
+    return fitting[0].qualified_name
 
 
 def _formats(offer: Offer) -> tuple[WeightsFormat, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from mt_core.adapters.base import Adapter
-from mt_core.errors import CheckpointError, WeightsError, shown
+from mt_core.errors import CheckpointError, WeightsError, show_value
 from mt_core.nn import TrainModel
 from mt_core.nn.objective import split_objective_name
 from mt_train.adapters.folder import AdapterFolder
@@ -103,7 +103,7 @@ def averaged_of(checkpoint: Path | None, name: str) -> TensorSource:
     if not kept.get(name):
         known = ", ".join(key for key, tensors in kept.items() if tensors) or "none"
         raise CheckpointError(
-            f"{checkpoint or 'weights that are no checkpoint'} has no averaged weights named {shown(name)}; there are: {known}."
+            f"{checkpoint or 'weights that are no checkpoint'} has no averaged weights named {show_value(name)}; there are: {known}."
             " Train with --callbacks ema or swa"
         )
     return kept[name]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core import __version__ as core_version
-from mt_core.cli.guard import guarded
+from mt_core.cli.guard import run_command
 from mt_core.config.secrets import redact
 from mt_core.errors import STOPPED, UsageError
 from mt_core.kinds import Kinds
@@ -48,7 +48,7 @@ PATHS = ("config", "output", "resume", "plot")
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    return guarded(lambda: _train(words), debug="--debug" in words)
+    return run_command(lambda: _train(words), debug="--debug" in words)
 
 
 @dataclass(frozen=True)

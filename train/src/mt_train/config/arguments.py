@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any
 
-from mt_core.errors import UsageError, shown
+from mt_core.errors import UsageError, show_value
 
 
 def refuse(call: str, parameter: str, value: object, allowed: str) -> UsageError:
     """The error of a wrong argument, to be raised."""
-    return UsageError(f"{call}(): {parameter} is {allowed}; got {shown(value)}")
+    return UsageError(f"{call}(): {parameter} is {allowed}; got {show_value(value)}")
 
 
 def flag(call: str, parameter: str, value: object) -> bool:

@@ -70,7 +70,7 @@ class Decoder:
     @property
     def held_tokens(self) -> int:
         """Places of the cache that are allocated, of ``max_tokens``."""
-        return self._cache.held + sum(intake.cache.held for intake in self._intakes)
+        return self._cache.allocated_places + sum(intake.cache.allocated_places for intake in self._intakes)
 
     def add(self, request: Request) -> int:
         """Queue a request, and return its number. Raises ``UsageError`` for one that can never run."""

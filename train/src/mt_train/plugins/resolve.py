@@ -14,7 +14,7 @@ from typing import Any, get_args
 from mt_core.components import AdapterComponent, ModelFamily, ObjectiveComponent, WeightsFormat
 from mt_core.config.base import NOTHING
 from mt_core.config.faults import HINTED
-from mt_core.errors import ComponentError, ConfigError, did_you_mean, shown
+from mt_core.errors import ComponentError, ConfigError, did_you_mean, show_value
 from mt_core.kinds import CORE_KINDS, Kind
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.plugins.metadata import canonical
@@ -128,7 +128,7 @@ def _unknown_keys(draft: Draft) -> None:
     for key, value in draft.raw.items():
         if key not in kinds.lists and not isinstance(value, dict):
             what = "a name or a mapping of keys" if key in kinds.slots else "a mapping of keys"
-            draft.fault(key, f"must be {what}, got {shown(value)}.")
+            draft.fault(key, f"must be {what}, got {show_value(value)}.")
             draft.raw[key] = {}
 
 
@@ -158,13 +158,13 @@ def _pick_components(draft: Draft) -> None:
         except ComponentError as error:
             draft.fault(slot, str(error))
     if "model" in draft.offers:
-        family = draft.offers["model"].qualified
+        family = draft.offers["model"].qualified_name
         try:
             draft.offers["train_model"] = draft.host.get("train_model", family)
         except ComponentError as error:
             draft.fault("model", f"{family} offers a config but nothing to train: {error}")
         for offer in draft.host.offers("pipeline_layers"):
-            if offer.qualified == family:
+            if offer.qualified_name == family:
                 draft.offers["pipeline_layers"] = offer
         size = str(draft.raw.get("model", {}).get("variant", ""))
         if adding := draft.host.adder(draft.offers["model"], size):
@@ -259,7 +259,7 @@ def _fill_list(draft: Draft, key: str, kind: str) -> None:
         except ComponentError as error:
             draft.fault(key, str(error))
             continue
-        name = offer.qualified if "/" in name else offer.component.name  # DISTRIBUTION/NAME stays unambiguous
+        name = offer.qualified_name if "/" in name else offer.component.name  # DISTRIBUTION/NAME stays unambiguous
         if f"{kind}:{name}" in draft.offers:
             draft.fault(key, f"{name} is named twice.", "Name it once.")
             continue
@@ -281,7 +281,9 @@ def _entries(draft: Draft, key: str) -> Iterator[dict[str, Any]]:
                 yield {**options, "name": name}
             else:
                 draft.fault(
-                    f"{key}.{name}", f"must be a mapping of its options, got {shown(options)}.", _SEVERAL.format(key)
+                    f"{key}.{name}",
+                    f"must be a mapping of its options, got {show_value(options)}.",
+                    _SEVERAL.format(key),
                 )
         return
     for item in given if isinstance(given, list | tuple) else [given]:
@@ -290,7 +292,7 @@ def _entries(draft: Draft, key: str) -> Iterator[dict[str, Any]]:
         elif isinstance(item, dict) and isinstance(item.get("name"), str):
             yield dict(item)
         else:
-            draft.fault(key, f"must be names, or mappings with a name, got {shown(item)}.", _SEVERAL.format(key))
+            draft.fault(key, f"must be names, or mappings with a name, got {show_value(item)}.", _SEVERAL.format(key))
 
 
 _SEVERAL = "Write {0}: [NAME, NAME], or {0}: {{NAME: {{OPTION: VALUE}}}}."
@@ -361,7 +363,7 @@ def _cross_checks(draft: Draft) -> None:
     chosen = {
         f"{canonical(offer.kind)}:{canonical(name)}"
         for offer in draft.offers.values()
-        for name in (offer.component.name, offer.qualified)
+        for name in (offer.component.name, offer.qualified_name)
     }
     for offer in draft.offers.values():
         here = f"{offer.kind} {offer.component.name}"

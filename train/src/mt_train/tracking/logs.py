@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mt_core import notice
 from mt_core.config.secrets import redact
-from mt_core.config.terminal import visible
+from mt_core.config.terminal import escape_controls
 from mt_core.files import make_folder, open_regular
 from mt_core.tracking.logs import CONSOLE, LOGGER, for_the_file, print_text
 
@@ -95,7 +95,7 @@ def log_to_file(rank: int, *, console: str, file: str) -> Iterator[RunLog]:
 
 class _Redacted(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return visible(redact(super().format(record)))
+        return escape_controls(redact(super().format(record)))
 
 
 class _File(logging.FileHandler):
