@@ -18,7 +18,7 @@ from dataset_files import FORMATS, ROWS
 
 from mt_core import DataError
 from mt_train.assemble.data import read_data
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
 from mt_train.planning.inspection import resolve_rows
 
@@ -71,7 +71,7 @@ def damage(form: str, count: int, folder: Path) -> Counter[str]:
     chance, whole, path = random.Random(form), content(), folder / file
     objective = "pretrain" if name == "text" else "sft"
     source = {"dataset": {"name": name, "path": str(path), **options}, "objective": objective}
-    parts, found = Parts.of(resolve_rows({**source, "data": SKIPPING}, discovered([]))), Counter[str]()
+    parts, found = Parts.of(resolve_rows({**source, "data": SKIPPING}, discover_plugins([]))), Counter[str]()
     for number in range(count + 1):
         path.unlink(missing_ok=True)  # not into a file that is still mapped
         path.write_bytes(damaged(whole, chance) if number else whole)

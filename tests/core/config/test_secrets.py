@@ -16,7 +16,7 @@ import pytest
 from mt_core.config.secrets import HIDDEN, is_secret, redact, redact_values
 from mt_core.errors import ConfigError
 from mt_core.plugins.host import PluginHost
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.config.secrets import redact_config, secret_keys
 from mt_train.plugins.resolve import resolve
 
@@ -200,7 +200,7 @@ def test_what_is_random_under_the_name_of_a_key_is_a_secret(key: str) -> None:
 
 @cache
 def host() -> PluginHost:
-    return discovered()
+    return discover_plugins()
 
 
 PLACES: dict[str, Callable[[str], dict[str, Any]]] = {

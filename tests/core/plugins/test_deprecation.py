@@ -15,7 +15,7 @@ from mt_core.cli.plugins import main
 from mt_core.deprecation import MtDeprecationWarning, Replacement
 from mt_core.kinds import CORE_KINDS
 from mt_core.plugins.host import PluginHost
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 
 Hosts = Callable[..., PluginHost]
 API = Path(__file__).parents[2] / "golden" / "api-1.json"
@@ -67,7 +67,7 @@ def test_the_warning_is_seen_in_every_run_and_fails_a_strict_check(
 ) -> None:
     install(OLD, ">=0.1,<0.2")
     text = "mt_core.OldComponent goes in mt-core 0.3; write mt_core.Component"
-    discovered()
+    discover_plugins()
     assert f"warning: plugin 'old' (acme-old 1.0): {text}" in capsys.readouterr().err
     sys.modules.pop("acme_old")
     assert main(["check", "old"]) == 0

@@ -11,7 +11,7 @@ from mt_core.cli.plugins_report import component_report
 from mt_core.cli.plugins_text import component_page
 from mt_core.errors import ConfigError, UnknownComponentError
 from mt_core.plugins.host import PluginHost
-from mt_train.plugins.lock import locked
+from mt_train.plugins.lock import lock_content
 from mt_train.plugins.resolve import resolve
 
 Hosts = Callable[..., PluginHost]
@@ -95,10 +95,10 @@ def test_a_plugin_adds_sizes_to_the_family_of_another_and_takes_part_where_one_i
     large = resolve({"model": {"name": "verse", "variant": "large"}}, host)
     assert large.config.model.options.dim == 16
     assert large.config.optimizer.options.lr == 0.5
-    assert locked(large.offers.values())["plugins"].keys() == {"acme-family", "acme-sizes", *OURS}
+    assert lock_content(large.offers.values())["plugins"].keys() == {"acme-family", "acme-sizes", *OURS}
     small = resolve({"model": "verse"}, host)
     assert small.config.model.options.dim == 8
-    assert locked(small.offers.values())["plugins"].keys() == {"acme-family", *OURS}, "installed is not active"
+    assert lock_content(small.offers.values())["plugins"].keys() == {"acme-family", *OURS}, "installed is not active"
 
 
 def test_sizes_of_a_family_that_is_not_installed_wait_for_it(hosts: Hosts) -> None:

@@ -15,7 +15,7 @@ from mt_core.cli.plugins import main
 from mt_core.errors import CheckpointError
 from mt_core.plugins.lock_file import read_lock
 from mt_core.plugins.pins import UNKNOWN, indexes, is_name, is_version, pip_line, unfit
-from mt_train.plugins.lock import compared
+from mt_train.plugins.lock import compare
 
 HOSTILE = (
     "x --index-url https://evil.example/simple",
@@ -139,7 +139,7 @@ def test_a_lock_of_more_distributions_than_a_machine_has_is_damaged(tmp_path: Pa
 def test_what_has_no_known_version_is_in_no_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lock = {"plugins": {"gone-plugin": UNKNOWN, "other-plugin": "1.0"}}
     with pytest.raises(CheckpointError, match=r"pip install other-plugin==1\.0$"):
-        compared(lock, "the run x")
+        compare(lock, "the run x")
     (tmp_path / "plugins.lock.json").write_text(json.dumps(lock))
     assert main(["freeze", str(tmp_path)]) == 0
     said = capsys.readouterr()

@@ -27,7 +27,7 @@ from mt_tools.cli.generate import main as mt_generate
 from mt_tools.convert.adapter_merge import merge
 from mt_tools.convert.source import open_source
 from mt_train import load_adapters
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.checkpoint.store import find
 from mt_train.cli.train import main as mt_train
 
@@ -290,7 +290,7 @@ def test_runs_are_merged_with_shares_and_refused_over_other_weights(
 def test_what_cannot_be_merged_and_what_is_no_adapter_point_to_what_can_be_done(
     runs: dict[str, Path], train: Callable[..., Path], export: Export, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    host = discovered()
+    host = discover_plugins()
     source = open_source(str(runs["a"]), host)
     offer = source.parts.offers["adapter"]
     apart = replace(offer, component=replace(offer.component, mergeable=False))

@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM
 from mt_core import WeightsError
 from mt_core.nn import AdaptedLinear
 from mt_train.assemble.adapter_slot import with_adapter
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.load import load_model
 from mt_train.assemble.parts import Parts
 from mt_train.plugins.resolve import resolve
@@ -137,7 +137,7 @@ def _pruned(model: peft.PeftModel, kept: list[bool]) -> dict[str, list[bool]]:
 
 
 def _read(base: Path, folder: Path) -> Tensor:
-    host = discovered()
+    host = discover_plugins()
     raw = {"model": {"name": "llama", "weights": str(base)}, "train": {"sequence_len": 2}}
     return ours(load_model(Parts.of(resolve(with_adapter(raw, folder, host), host)), None, print))
 
@@ -203,7 +203,7 @@ def test_the_ranks_that_are_left_have_the_scale_of_the_first_rank(
     written: Any, pretrained: Path, tmp_path: Path
 ) -> None:
     written(tmp_path / "a", *READ["adalora, pruned"])
-    host = discovered()
+    host = discover_plugins()
     raw = {"model": {"name": "llama", "weights": str(pretrained)}, "train": {"sequence_len": 2}}
     model = load_model(Parts.of(resolve(with_adapter(raw, tmp_path / "a", host), host)), None, print)
     layers = [each for each in model.modules() if isinstance(each, AdaptedLinear)]

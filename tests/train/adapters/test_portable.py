@@ -20,7 +20,7 @@ from mt_core import AdapterComponent
 from mt_core.adapters import adapted_layers
 from mt_core.plugins.host import PluginHost
 from mt_train.adapters.portable import fold, is_lora, largest_rank, portable_config, unfold
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 
 Config = Mapping[str, Any]
 
@@ -76,7 +76,7 @@ SMALL = {"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48,
 @cache
 def host() -> PluginHost:
     """All that is installed, discovered once."""
-    return discovered()
+    return discover_plugins()
 
 
 def lora_writers() -> list[str]:

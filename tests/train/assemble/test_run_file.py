@@ -14,7 +14,7 @@ import yaml
 
 from mt_core.errors import ConfigError
 from mt_core.plugins.host import PluginHost
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.resume import resolve_resumed
 from mt_train.assemble.run_file import run_config
 from mt_train.checkpoint.manifest import write_manifest
@@ -25,7 +25,7 @@ from mt_train.plugins.resolve import resolve
 
 @cache
 def host() -> PluginHost:
-    return discovered()
+    return discover_plugins()
 
 
 OTHER: dict[str, Any] = {

@@ -24,7 +24,7 @@ from mt_train.generation.choices import Choices
 from mt_train.generation.decoder import Decoder
 from mt_train.generation.forward import last_logits
 from mt_train.generation.loaded_model import LoadedModel
-from mt_train.generation.request import Produced, Request
+from mt_train.generation.request import Request, TokenOutput
 
 GREEDY = SamplingRules(greedy=True)
 RULES = [
@@ -103,14 +103,14 @@ def make_requests(count: int, seed: int = 0, **more: Any) -> list[Request]:
     return found
 
 
-def finish(decoder: Decoder) -> list[Produced]:
+def finish(decoder: Decoder) -> list[TokenOutput]:
     found = []
     while decoder.busy:
         found += decoder.step()
     return found
 
 
-def texts(produced: Sequence[Produced]) -> dict[int, tuple[list[int], str, str | None]]:
+def texts(produced: Sequence[TokenOutput]) -> dict[int, tuple[list[int], str, str | None]]:
     """Number → its tokens, its text, and why it ended."""
     found: dict[int, tuple[list[int], str, str | None]] = {}
     for each in produced:
@@ -140,7 +140,7 @@ def test_a_text_does_not_depend_on_who_runs_beside_it(family: LoadedModel, other
         for _ in range(chance.choice([0, 0, 0, 1, 2, 5])):
             if waiting:
                 decoder.add(waiting.pop(0))
-        most = max(most, len(decoder.running))
+        most = max(most, len(decoder.running_requests))
         produced += decoder.step()
     found = texts(produced)
     assert most == 1 + others
@@ -154,7 +154,7 @@ def test_a_row_is_replaced_as_soon_as_it_ends(llama: LoadedModel) -> None:
         decoder.add(Request(ids=[1, 2], rules=GREEDY, most=most))
     steps = [sorted(each.number for each in decoder.step()) for _ in range(3)]
     assert steps == [[0, 1], [0, 2], [0, 3]]
-    assert (decoder.running, decoder.waiting, decoder.busy) == ((3,), (), True)
+    assert (decoder.running_requests, decoder.waiting_requests, decoder.busy) == ((3,), (), True)
     assert [each.number for each in decoder.step()] == [3]
     assert not decoder.busy
 
@@ -200,19 +200,19 @@ def test_cancelled_rows_leave_no_row_and_no_place_behind(llama: LoadedModel, see
     for number, request in enumerate(requests):
         assert decoder.add(request) == number
         produced += decoder.step()
-        assert len(decoder.running) <= 6
+        assert len(decoder.running_requests) <= 6
         while len(cancelled) < 100 and len(cancelled) < number and chance.random() < 0.6:
             gone = chance.choice(
                 [each for each in range(max(0, number - 20), number + 1) if each not in cancelled] or [0]
             )
             decoder.cancel(gone)
             cancelled.add(gone)
-            assert gone not in (*decoder.running, *decoder.waiting)
+            assert gone not in (*decoder.running_requests, *decoder.waiting_requests)
     produced += finish(decoder)
     found = texts(produced)
     kept = [number for number in range(160) if number not in cancelled]
     assert [found[number] for number in kept] == alone(llama, [requests[number] for number in kept])
-    assert (decoder.running, decoder.waiting, decoder.held_tokens) == ((), (), 0)
+    assert (decoder.running_requests, decoder.waiting_requests, decoder.held_tokens) == ((), (), 0)
 
 
 @pytest.mark.parametrize("most", [250, 400, 1500])
@@ -222,7 +222,7 @@ def test_the_cache_holds_at_most_what_is_allowed(llama: LoadedModel, most: int) 
     for request in requests:
         decoder.add(request)
         produced += decoder.step()
-        together = max(together, len(decoder.running))
+        together = max(together, len(decoder.running_requests))
         assert decoder.held_tokens <= most
     while decoder.busy:
         produced += decoder.step()

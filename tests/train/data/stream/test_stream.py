@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from mt_core import DataError, Rejected, Sample
 from mt_core.nn import NOT_TRAINED, TokenObjective
 from mt_train.data.encoding import Rules
-from mt_train.data.loader import NoMoreWaiting, Position, Window
+from mt_train.data.loader import Position, WaitingEnded, Window
 from mt_train.data.stream import blocks as blocks_module
 from mt_train.data.stream.blocks import Blocks
 from mt_train.data.stream.loader import StreamLoader
@@ -317,7 +317,7 @@ def test_rows_that_are_waited_for_end_with_the_wish_to_stop_and_none_is_lost(
     start = whole[0].after if resumed else Position()
     asked: list[int] = []
     windows, got = loader(source).windows(start, lambda: len(asked.append(1) or asked) > 2), []
-    with pytest.raises(NoMoreWaiting):
+    with pytest.raises(WaitingEnded):
         deque(map(got.append, windows))
     assert len(asked) == 3, "asked while it waits, and not in between"
     source.let.set()

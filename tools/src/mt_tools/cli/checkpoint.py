@@ -19,7 +19,7 @@ from mt_train.checkpoint.files import amount
 from mt_train.checkpoint.folder import LOCK
 from mt_train.checkpoint.lock import hold_lock
 from mt_train.checkpoint.manifest import MANIFEST, STEP_FOLDER, is_whole
-from mt_train.checkpoint.store import LATEST, CheckpointStore, Retention, Saved, verify
+from mt_train.checkpoint.store import LATEST, CheckpointStore, Retention, SavedCheckpoint, verify
 from mt_train.config.files import section_of
 from mt_train.config.names import expand
 from mt_train.config.sections import CheckpointConfig
@@ -67,7 +67,7 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _entry(saved: Saved, latest: Path | None, best: Path | None) -> dict[str, Any]:
+def _entry(saved: SavedCheckpoint, latest: Path | None, best: Path | None) -> dict[str, Any]:
     marks = [word for word, path in (("last", latest), ("best", best)) if path == saved.path]
     marks += [] if is_whole(saved.path) else ["incomplete"]
     return {
@@ -113,7 +113,7 @@ def _checks(run: Path) -> list[tuple[Path, Callable[[Path], object]]]:
         (path, verify) for path in sorted(store.folder.glob("step-*")) if STEP_FOLDER.fullmatch(path.name)
     ]
     known = {path for path, _ in found}
-    found += [(each.path, verify) for each in store.saved() if each.path not in known]
+    found += [(each.path, verify) for each in store.checkpoints() if each.path not in known]
     if not found:
         raise _nothing(run)
     try:
@@ -150,10 +150,10 @@ def _prune(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _open(arguments: argparse.Namespace) -> tuple[CheckpointStore, tuple[Saved, ...]]:
+def _open(arguments: argparse.Namespace) -> tuple[CheckpointStore, tuple[SavedCheckpoint, ...]]:
     run = arguments.run
     store = CheckpointStore(run)
-    saved = store.saved()
+    saved = store.checkpoints()
     if not saved:
         raise _nothing(run)
     return store, saved

@@ -14,7 +14,7 @@ from mt_core.config.secrets import redact_values
 from mt_core.errors import DataError, UsageError, did_you_mean, show_value
 from mt_core.tracking.logs import notice
 from mt_tools.report.output import check_output, write_page
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
 from mt_train.config.commandline import CommandLine, merge, parse
 from mt_train.config.digits import parse_whole_number
@@ -85,7 +85,7 @@ def _refuse_others_options(name: str, line: CommandLine) -> None:
 def _help(line: CommandLine) -> int:
     from mt_train.cli.train_help import help_text
 
-    host = discovered(line.flags.get("block_plugin", []))
+    host = discover_plugins(line.flags.get("block_plugin", []))
     print(
         help_text(
             host,
@@ -112,7 +112,7 @@ def _inspect(line: CommandLine) -> int:
     all_bad_rows = isinstance(given, dict) and "on_bad_row" not in given
     if all_bad_rows:
         raw["data"] = {**given, "on_bad_row": "skip"}
-    host = discovered(line.flags.get("block_plugin", []))
+    host = discover_plugins(line.flags.get("block_plugin", []))
     from mt_train.planning.inspection import describe_rows, resolve_rows  # torch loads from here on
 
     parts = Parts.of(resolve_rows(raw, host))
@@ -131,7 +131,7 @@ def _build(line: CommandLine) -> int:
     """Make the token cache of a run. Raises ``MtError``."""
     from mt_tools.cli.data_build import build_cache
 
-    host = discovered(line.flags.get("block_plugin", []))
+    host = discover_plugins(line.flags.get("block_plugin", []))
     return build_cache(Parts.of(resolve(raw_of(line), host)))
 
 

@@ -19,8 +19,8 @@ from mt_tools.cli.evaluations import answers, describe_requests
 from mt_tools.cli.evaluations import table as evaluations_table
 from mt_tools.cli.tables import align
 from mt_train.assemble.adapter_slot import with_adapter
-from mt_train.assemble.choice import chosen
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.choice import chosen_checkpoints
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_file import run_config
 from mt_train.checkpoint.files import replace_text
@@ -97,7 +97,7 @@ def _eval(words: list[str]) -> int:
     if "version" in flags or "help" in flags:
         print(f"mt-core {__version__}" if "version" in flags else HEAD)
         return 0
-    host = discovered(flags.get("block_plugin", []))
+    host = discover_plugins(flags.get("block_plugin", []))
     line = parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED, kinds=host.kinds)
     jobs = list(_jobs(line, host))
     if "dry_run" in flags:
@@ -178,7 +178,7 @@ def _models(line: CommandLine) -> list[tuple[Path | None, dict[str, Any]]]:
     if "model" in line.raw:
         raise UsageError("--run brings its own model; leave out --model")
     folder = Path(expand(run))
-    found = chosen(folder, line.flags.get("checkpoints", "last"))
+    found = chosen_checkpoints(folder, line.flags.get("checkpoints", "last"))
     return [(checkpoint, run_config(checkpoint)) for checkpoint in found]
 
 

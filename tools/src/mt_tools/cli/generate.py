@@ -17,7 +17,7 @@ from mt_core.generation import MOST_CHOICES, GenerationConfig, SamplingRules, fi
 from mt_core.tracking.logs import notice
 from mt_tools.cli.generate_faults import asking_faults, option, source_faults
 from mt_train.assemble.adapter_slot import with_adapter
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_file import run_config
 from mt_train.config.names import expand
@@ -252,7 +252,7 @@ def _template(given: str) -> str:
 
 
 def _parts(arguments: argparse.Namespace) -> tuple[Parts, Path | None]:
-    host = discovered(arguments.block_plugin)
+    host = discover_plugins(arguments.block_plugin)
     path = {"path": arguments.tokenizer_path} if arguments.tokenizer_path else {}
     if arguments.weights is not None:
         raw: dict[str, Any] = {"model": {"name": arguments.model, "weights": str(arguments.weights)}}

@@ -92,7 +92,7 @@ def parameter_groups(parts: Parts, model: TrainModel, adapter: Adapter) -> list[
     rate = float(getattr(options, "lr", 0.0))
     claims = adapter.parameter_groups(model, rate)
     named = [(name, parameter) for name, parameter in model.named_parameters() if name in trained]
-    groups = _claimed(parts.optimizer_component.split(named, options), claims, rate)
+    groups = _apply_claims(parts.optimizer_component.split(named, options), claims, rate)
     placed = [id(parameter) for group in groups for parameter in group["params"]]
     wanted, claimed = {id(p) for _, p in named}, {id(p) for claim in claims for p in claim["params"]}
     if len(placed) != len(set(placed)) or set(placed) != wanted or not claimed <= wanted:
@@ -104,7 +104,7 @@ def parameter_groups(parts: Parts, model: TrainModel, adapter: Adapter) -> list[
     return groups
 
 
-def _claimed(
+def _apply_claims(
     groups: Sequence[dict[str, Any]], claims: Sequence[Mapping[str, Any]], rate: float
 ) -> list[dict[str, Any]]:
     """Each claim with what the policy says of its parameters below it: its rate is multiplied where the policy's is another than

@@ -44,7 +44,7 @@ from mt_train.engine.live_weights import LiveWeights
 from mt_train.engine.processes import agree
 from mt_train.engine.snapshot import read_callback_tensors, read_snapshot
 from mt_train.loop import Every, LoopHooks, Progress, train
-from mt_train.plugins.lock import locked
+from mt_train.plugins.lock import lock_content
 from mt_train.tracking.logs import show
 from mt_train.tracking.loss_units import counts_tokens, loss_unit_of
 from mt_train.tracking.memory import peak_memory_gib
@@ -79,7 +79,7 @@ class Session:
         train_config = self.config.train
         self.description = Description(output if self.process.is_main else None)
         self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
-        make_subject = partial(live_subject, parts, data, engine, stop=stopper.wanted)
+        make_subject = partial(live_subject, parts, data, engine, stop=stopper.should_stop)
         self.evaluations = Evaluations(parts, make_subject, output if self.process.is_main else None, self.total_steps)
 
     @cached_property
@@ -91,7 +91,7 @@ class Session:
     def lock(self) -> dict[str, Any]:
         """The content of ``plugins.lock.json``."""
         merged = (each.offer for each in self.parts.merged)
-        return locked([*self.parts.offers.values(), *merged])
+        return lock_content([*self.parts.offers.values(), *merged])
 
     @cached_property
     def base(self) -> dict[str, str]:
@@ -220,7 +220,7 @@ class Session:
 
     def _wants_to_stop(self) -> bool:
         """Return whether to stop, also when a save in the background failed: the last save of the run then says why, on every rank."""
-        return self.stopper.wanted() or (self.saver is not None and self.saver.failed)
+        return self.stopper.should_stop() or (self.saver is not None and self.saver.failed)
 
     def _on_step_start(self, now: Progress, window: Window) -> None:
         if now.position.row == 0:
@@ -231,7 +231,7 @@ class Session:
         """Return the evaluation; ``None`` where no rows are held out, and nothing else is asked."""
         if not self._evaluates:
             return None
-        longest, stop = self.config.model.options.max_seq_len, self.stopper.wanted
+        longest, stop = self.config.model.options.max_seq_len, self.stopper.should_stop
         return Evaluation(
             self.engine, self.held_out, self.samples, self.evaluations, self.events, longest=longest, stop=stop
         )

@@ -118,7 +118,7 @@ def open_run_folder(
     """
     replaces = overwrite or anew
     with ExitStack() as stack:
-        with writing(folder):
+        with guard_writes(folder):
             _check(folder, overwrite=replaces, resume=resume, own=own)
             folder.mkdir(parents=True, exist_ok=True)
             note = stack.enter_context(hold_lock(folder / LOCK))
@@ -135,7 +135,7 @@ def open_run_folder(
 
 def check_usable(folder: Path, *, overwrite: bool = False, resume: bool = False, own: Collection[str] = ()) -> None:
     """Raise what ``open_run_folder`` would, as far as it shows without writing."""
-    with writing(folder):
+    with guard_writes(folder):
         _check(folder, overwrite=overwrite, resume=resume, own=own)
 
 
@@ -158,7 +158,7 @@ def is_inside(name: str) -> bool:
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def guard_writes(folder: Path) -> Iterator[None]:
     """Turn what the system refuses in the run's folder into one ``OutputError``."""
     try:
         yield

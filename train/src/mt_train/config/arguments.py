@@ -55,7 +55,7 @@ def texts(call: str, parameter: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def mapping(call: str, parameter: str, value: object, allowed: str) -> Mapping[Any, Any]:
+def require_mapping(call: str, parameter: str, value: object, allowed: str) -> Mapping[Any, Any]:
     """A mapping."""
     if not isinstance(value, Mapping):
         raise refuse(call, parameter, value, allowed)

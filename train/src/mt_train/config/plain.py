@@ -35,14 +35,14 @@ def check_plain(content: Any, source: str = "the config", most: int = MOST_VALUE
             waiting += [(key, name, level + 1) for name in value if not isinstance(name, str) or _odd_text(name)]
         elif isinstance(value, list | tuple):
             waiting += [(key, item, level + 1) for item in value]
-        elif problem := _odd(value):
+        elif problem := _describe_fault(value):
             raise ConfigError([Fault(key=key.replace("_", "-"), problem=f"{problem}.")])
 
 
 _REPEATED = " (what an alias repeats counts each time)"
 
 
-def _odd(value: Any) -> str:
+def _describe_fault(value: Any) -> str:
     """Describe the fault of a number or a text, and its remedy; nothing for any other value."""
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
         return f"{show_value(value)} is beyond {MOST_BITS} bits; write a smaller number, or quotes around it where it is text"

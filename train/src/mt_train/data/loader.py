@@ -57,7 +57,7 @@ class Window:
         return tuple(dict.fromkeys(self.names))
 
 
-class NoMoreWaiting(Exception):  # noqa: N818 - no error: a wish to stop came while the source of a stream was waited for
+class WaitingEnded(Exception):  # noqa: N818 - no error: a wish to stop came while the source of a stream was waited for
     """The next window has not come, and is not wanted any more."""
 
 
@@ -139,7 +139,7 @@ class Loader:
     def windows(self, position: Position, stop: Callable[[], bool] = lambda: False) -> Iterator[Window]:
         """Optimizer steps from ``position`` on, without end. A step never crosses an epoch.
 
-        Rows that are waited for end with ``NoMoreWaiting`` once ``stop`` says so; those in files are there.
+        Rows that are waited for end with ``WaitingEnded`` once ``stop`` says so; those in files are there.
         """
         while True:
             rows = self.rows(position.epoch)

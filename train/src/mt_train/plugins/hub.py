@@ -18,7 +18,7 @@ _FETCHED = ["*.safetensors", "*.json", "*.model", "*.jinja", "*.txt"]
 _LEFT_OUT = ["original/*", "onnx/*", "*.onnx*", "training_args*"]
 
 
-def located(weights: str) -> Path:
+def locate(weights: str) -> Path:
     """The file or folder that ``model.weights`` means. Raises ``WeightsError`` when it is nowhere to be had."""
     path = Path(expanduser(weights))
     try:

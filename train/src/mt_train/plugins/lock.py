@@ -26,7 +26,7 @@ ALWAYS = (CORE, TRAINING)
 """Whose code every run is made of; what else is, offers a component."""
 
 
-def locked(offers: Iterable[Offer]) -> dict[str, Any]:
+def lock_content(offers: Iterable[Offer]) -> dict[str, Any]:
     """The content of ``plugins.lock.json``: every distribution that takes part, ``ALWAYS`` and who brings a kind among them.
 
     A hash is of the files that are imported, so that a wheel and a folder that is worked on (``editable``) have the same one.
@@ -117,10 +117,10 @@ def check_lock(folder: Path) -> str:
     Raises ``CheckpointError`` with the ``pip install`` line when a plugin is missing.
     """
     lock = read_lock(folder)
-    return f"notice: {note}" if (note := compared(lock, f"the run {folder}")) else ""
+    return f"notice: {note}" if (note := compare(lock, f"the run {folder}")) else ""
 
 
-def compared(lock: Mapping[str, Any], whose: str) -> str:
+def compare(lock: Mapping[str, Any], whose: str) -> str:
     """Return what differs here from what ``whose`` was made of, with the ``pip install`` line; nothing where all is the same.
 
     Raises ``CheckpointError`` with the line when a plugin is not installed.

@@ -202,7 +202,7 @@ def _fill_slots(draft: Draft) -> None:
         if kind.slot != "one" or kind.name in _FILLED or offer is None:
             continue
         given = {key: value for key, value in draft.raw.get(slot, {}).items() if key != "name"}
-        options = draft.validated(offer.component.config, given, slot)
+        options = draft.validate(offer.component.config, given, slot)
         if options is not None:
             name = str(draft.raw.get(slot, {}).get("name", offer.component.name))
             draft.values[slot] = SlotRef(name=name, options=options)
@@ -263,7 +263,7 @@ def _fill_list(draft: Draft, key: str, kind: str) -> None:
         if f"{kind}:{name}" in draft.offers:
             draft.fault(key, f"{name} is named twice.", "Name it once.")
             continue
-        options = draft.validated(offer.component.config, entry, f"{key}.{offer.component.name}")
+        options = draft.validate(offer.component.config, entry, f"{key}.{offer.component.name}")
         if options is not None:
             chosen.append(SlotRef(name=name, options=options))
             draft.offers[f"{kind}:{name}"] = offer
@@ -318,7 +318,7 @@ def _fill_sections(draft: Draft) -> None:
             given |= _level_of_the_environment(draft)
         if section == "train" and given.get("steps") is None and given.get("epochs") is None:
             given["epochs"] = 1.0
-        options = draft.validated(config, given, section)
+        options = draft.validate(config, given, section)
         if options is not None:
             draft.values[section] = options
 
