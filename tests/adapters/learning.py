@@ -24,11 +24,11 @@ import torch
 from catalogue import TINY, host_of, modules, said, small
 from torch import Tensor
 
-from mt_conformance.adapter import alone
+from mt_conformance.adapter import single_process
 from mt_conformance.forward import mean_loss, rows_of
 from mt_conformance.layouts import small_run
 from mt_conformance.plain_training import PlainTraining
-from mt_conformance.weights import filled
+from mt_conformance.weights import fill_weights
 from mt_core import Adapter
 from mt_core.nn import Batch, TokenObjective, TrainModel
 from mt_plugin_standard.datasets.demo import DemoDataset
@@ -140,7 +140,7 @@ def parts_for(task: Task, name: str, options: Mapping[str, Any], seed: int, *, s
 def base_weights(task: Task) -> dict[str, Tensor]:
     """Of the model that has read English."""
     parts = parts_for(task, "full", {}, 0)
-    model = filled(parts.model())
+    model = fill_weights(parts.model())
     adapter = inject(parts, model)
     training = PlainTraining(parts, model, adapter, rate=BASE_RATE, steps=task.base_steps)
     training.run(list(batches(english(), task.base_steps, seed=1)))
@@ -173,7 +173,7 @@ class TaughtRows:
 
 def probe_of_rows(task: Task, model: TrainModel, seed: int) -> ModelProbe:
     """What looks at them."""
-    return ModelProbe(model, TokenObjective(), TaughtRows(task, seed), alone())  # type: ignore[arg-type]
+    return ModelProbe(model, TokenObjective(), TaughtRows(task, seed), single_process())  # type: ignore[arg-type]
 
 
 def begun(
@@ -184,7 +184,7 @@ def begun(
     model = frozen_base(task, parts)
     names = [each for each, _ in model.named_parameters()]
     adapter: Adapter = inject(parts, model, probe=lambda: probe_of_rows(task, model, seed))
-    start(parts, model, adapter, names, process=alone())
+    start(parts, model, adapter, names, process=single_process())
     factor = parts.schedule(STEPS)
     return PlainTraining(parts, model, adapter, rate=rate, steps=STEPS, schedule=factor)
 

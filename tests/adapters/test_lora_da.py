@@ -16,7 +16,7 @@ from catalogue import TINY
 from given_probe import Chain, GivenProbe, falling, put
 from peft_layers import check_start_and_merge, close, compare_with_lora
 
-from mt_conformance.weights import filled
+from mt_conformance.weights import fill_weights
 from mt_core import Sample
 from mt_core.nn import NOT_TRAINED, Batch, TokenObjective
 from mt_core.nn.collation import collate, flatten
@@ -124,7 +124,7 @@ def squares(model: Llama, names: list[str], *batches: Batch) -> Found:
 
 def test_the_probe_means_squares_of_the_gradients_of_outputs_over_trained_tokens() -> None:
     """Against autograd; padding, and the division into micro-batches, change nothing, and the model is left as it was."""
-    model, rows = filled(Llama(LlamaConfig(**TINY, max_seq_len=32))), batch(9, 0, 1, 2)
+    model, rows = fill_weights(Llama(LlamaConfig(**TINY, max_seq_len=32))), batch(9, 0, 1, 2)
     names, kept = ["model.layers.0.self_attn.v_proj", "model.layers.1.mlp.down_proj"], []
     before = {name: each.requires_grad for name, each in model.named_parameters()}
     found = squares(model, names, rows)

@@ -68,9 +68,9 @@ class SameModel(nn.Module):
         super().__init__()
         self.factor = factor
         from mt_conformance.tiny_config import TinyConfig
-        from mt_conformance.tiny_model import Tiny
+        from mt_conformance.tiny_model import TinyModel
 
-        self.inner = Tiny(TinyConfig(vocab_size=60, max_seq_len=64))
+        self.inner = TinyModel(TinyConfig(vocab_size=60, max_seq_len=64))
 
     def forward(self, ids_BT: torch.Tensor) -> torch.Tensor:
         from mt_conformance.forward import rows_of
@@ -78,7 +78,7 @@ class SameModel(nn.Module):
         return self.factor * self.inner.head(self.inner(rows_of(ids_BT, ids_BT.shape[1])))
 
     @staticmethod
-    def renamed(suite: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def rename_tensors(suite: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Under the model's own names."""
         return {name.removeprefix("inner."): value for name, value in tensors.items()}
 
@@ -399,7 +399,7 @@ CAUGHT = [
         "test_it_equals_its_reference",
         "sober",
         r"the logits differ by 5\.0e-01 of the reference's",
-        {"reference": lambda suite: SameModel(2.0), "renamed": SameModel.renamed},
+        {"reference": lambda suite: SameModel(2.0), "rename_tensors": SameModel.rename_tensors},
     ),
     # -------------------------------------------------------------------------------------------------------- datasets
     Bad(DATASET, "test_every_row_has_an_id_of_its_own", "nameless", "row 0 is .* a mapping with an `id`"),
@@ -649,7 +649,7 @@ EQUAL = [
         "test_it_equals_its_reference",
         "sober",
         "",
-        {"reference": lambda suite: SameModel(1.0), "renamed": SameModel.renamed},
+        {"reference": lambda suite: SameModel(1.0), "rename_tensors": SameModel.rename_tensors},
     ),
     *(
         Bad(base, name, fine, "")

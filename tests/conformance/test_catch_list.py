@@ -17,7 +17,7 @@ from catch_list import ALONE, CAUGHT, EQUAL, LAUNCHED, TRAINED, Bad, checks
 from faulty_plugins import plugin as spoiled
 
 from mt_conformance import BaseScheduleConformance, hermetic_host
-from mt_conformance.launch import Case, Result, launched
+from mt_conformance.launch import Case, Result, launch_cases
 
 
 def run(suite: Any, check: str, folder: Path, results: Mapping[str, Result] | None = None) -> None:
@@ -46,7 +46,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Res
     for bad in [*LAUNCHED, *TRAINED]:
         own: Mapping[str, Case] = bad.suite().launch_cases(hermetic_host(spoiled), folder)
         cases |= {f"{bad.base.kind}-{bad.name}-{name}": case for name, case in own.items()}
-    found = launched(cases, folder, plugin=spoiled)
+    found = launch_cases(cases, folder, plugin=spoiled)
     return {
         bad.title: {name.removeprefix(start): result for name, result in found.items() if name.startswith(start)}
         for bad in [*LAUNCHED, *TRAINED]

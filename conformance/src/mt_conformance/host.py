@@ -28,13 +28,13 @@ def hermetic_host(*plugins: ModuleType) -> PluginHost:
 
 def named_host(*modules: str) -> PluginHost:
     """Make a host by the names of the modules, which are imported here, the last ones of all."""
-    beside = sorted(required(*modules), key=lambda each: each.module in modules)
+    beside = sorted(required_plugins(*modules), key=lambda each: each.module in modules)
     known = {module for _, module in OWN.values()}
     return PluginHost.of([*beside, *(_describe_module(name) for name in modules if name not in known)])
 
 
 @cache
-def required(*modules: str) -> tuple[InstalledPlugin, ...]:
+def required_plugins(*modules: str) -> tuple[InstalledPlugin, ...]:
     """Describe what stands beside these modules: what is built in, and the plugins that their distributions require."""
     given = {_distribution_of(module) for module in modules}
     found: dict[str, InstalledPlugin] = {}

@@ -115,7 +115,7 @@ def _checks(run: Path) -> list[tuple[Path, Callable[[Path], object]]]:
     known = {path for path, _ in found}
     found += [(each.path, verify) for each in store.checkpoints() if each.path not in known]
     if not found:
-        raise _nothing(run)
+        raise _no_checkpoint_error(run)
     try:
         store.latest()
     except CheckpointError:
@@ -155,11 +155,11 @@ def _open(arguments: argparse.Namespace) -> tuple[CheckpointStore, tuple[SavedCh
     store = CheckpointStore(run)
     saved = store.checkpoints()
     if not saved:
-        raise _nothing(run)
+        raise _no_checkpoint_error(run)
     return store, saved
 
 
-def _nothing(run: Path) -> CheckpointError:
+def _no_checkpoint_error(run: Path) -> CheckpointError:
     problem = "holds no checkpoint" if run.is_dir() else "does not exist"
     return CheckpointError(f"{run.absolute()} {problem}; give a run's folder")
 

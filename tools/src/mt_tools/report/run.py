@@ -38,7 +38,7 @@ class Run:
     remarks: tuple[str, ...]
 
     @property
-    def ended(self) -> dict[str, Any]:
+    def ending(self) -> dict[str, Any]:
         """Return how it ended (``reason``, ``step``, ``error``); nothing for a run that is under way, or was killed."""
         told = self.about.get("ended")
         return told if isinstance(told, dict) else {}
