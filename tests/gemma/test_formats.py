@@ -27,7 +27,7 @@ from mt_core.nn import Batch
 from mt_core.weights import CONFIG
 from mt_plugin_gemma.config import GemmaConfig
 from mt_plugin_gemma.export import their_config
-from mt_plugin_gemma.huggingface import HUGGINGFACE, described
+from mt_plugin_gemma.huggingface import HUGGINGFACE, read_shape
 from mt_plugin_gemma.model import Gemma
 from mt_plugin_gemma.names import ARCHITECTURES
 from mt_plugin_gemma.variants import VARIANTS
@@ -106,7 +106,7 @@ GOOGLES_4B = {
 
 def test_what_googles_config_leaves_out_is_what_transformers_takes(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(GOOGLES_4B))
-    assert GemmaConfig(**described(tmp_path / CONFIG)) == GemmaConfig(**VARIANTS["3-4b"])
+    assert GemmaConfig(**read_shape(tmp_path / CONFIG)) == GemmaConfig(**VARIANTS["3-4b"])
 
 
 @pytest.mark.parametrize("names", ["old", "new"])
@@ -182,7 +182,7 @@ def test_what_is_read_and_written_is_equal_bit_for_bit_and_transformers_opens_it
 def test_every_size_is_described_so_that_it_and_transformers_read_the_same(size: str, tmp_path: Path) -> None:
     config = GemmaConfig(**VARIANTS[size])
     (tmp_path / "config.json").write_text(json.dumps(their_config(config)))
-    again = GemmaConfig(**described(tmp_path / CONFIG))
+    again = GemmaConfig(**read_shape(tmp_path / CONFIG))
     assert again == config
     theirs = AutoConfig.from_pretrained(tmp_path)
     assert theirs.num_hidden_layers == config.n_layers
@@ -221,7 +221,7 @@ def test_what_a_config_may_not_say_is_named_with_what_it_may(
     name, change, said = REFUSED[case]
     (tmp_path / "config.json").write_text(json.dumps(their_config(pair(name)[0].config) | change))
     with pytest.raises(WeightsError, match=said):
-        described(tmp_path / CONFIG)
+        read_shape(tmp_path / CONFIG)
 
 
 class Canary:

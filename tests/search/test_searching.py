@@ -15,18 +15,18 @@ from mt_core import ConfigError, MtError, UsageError
 from mt_plugin_search.folder import Folder
 from mt_plugin_search.process import Order
 from mt_plugin_search.request import Search
-from mt_plugin_search.searching import Found, begin, changed, go_on
+from mt_plugin_search.searching import SearchResult, begin, go_on, with_options
 from mt_plugin_search.study import _open
 from mt_train.command import read_config
 
 Asked = Callable[..., Search]
 
 
-def values(found: Found) -> list[dict[str, Any]]:
+def values(found: SearchResult) -> list[dict[str, Any]]:
     return [dict(trial.values) for trial in found.trials]
 
 
-def states(found: Found) -> list[str]:
+def states(found: SearchResult) -> list[str]:
     return [trial.state for trial in found.trials]
 
 
@@ -79,7 +79,7 @@ def test_a_search_that_was_stopped_and_resumed_equals_one_that_was_not(asked: As
     stopped = begin(folder, wanted, FakeTrain(stop_after=stop_after))
     assert (stopped.stopped, states(stopped)[-1], len(stopped.trials)) == ("another process", "running", stop_after)
     rest = FakeTrain()
-    resumed = go_on(folder, folder.stored(), rest)
+    resumed = go_on(folder, folder.read_search(), rest)
     assert values(resumed) == values(whole)
     assert states(resumed) == states(whole)
     assert len(rest.rates) == 12 - stop_after + 1, "finished trials are not repeated, the one that was cut short is"
@@ -94,7 +94,9 @@ def test_a_kill_in_the_middle_of_a_line_of_the_journal_or_with_its_lock_held_doe
     lock.symlink_to("study.journal")
     _open(journal)
     assert not lock.is_symlink(), "Optuna would wait for half a minute"
-    assert values(go_on(folder, folder.stored(), FakeTrain())) == values(begin(Folder(Path("b")), wanted, FakeTrain()))
+    assert values(go_on(folder, folder.read_search(), FakeTrain())) == values(
+        begin(Folder(Path("b")), wanted, FakeTrain())
+    )
 
 
 def test_a_run_that_was_complete_when_the_search_was_killed_is_only_read(asked: Asked) -> None:
@@ -107,7 +109,7 @@ def test_a_run_that_was_complete_when_the_search_was_killed_is_only_read(asked: 
     with pytest.raises(KeyboardInterrupt):
         begin(folder, asked(trials=1), killed_after_the_run)
     rest = FakeTrain()
-    assert states(go_on(folder, folder.stored(), rest)) == ["complete"]
+    assert states(go_on(folder, folder.read_search(), rest)) == ["complete"]
     assert rest.rates == []
 
 
@@ -117,14 +119,14 @@ def test_a_damaged_journal_is_told_with_what_to_do(asked: Asked) -> None:
     journal = Path("a/study.journal")
     journal.write_bytes(b"nonsense\n" + journal.read_bytes())
     with pytest.raises(MtError, match=r"study\.journal is damaged"):
-        go_on(folder, folder.stored().more(4), FakeTrain())
+        go_on(folder, folder.read_search().with_trials(4), FakeTrain())
 
 
 def test_more_trials_go_on_where_it_ended(asked: Asked) -> None:
     folder = Folder(Path("a"))
     first = begin(folder, asked(trials=3), FakeTrain())
     rest = FakeTrain()
-    more = go_on(folder, changed(folder.stored(), {"trials": 5}), rest)
+    more = go_on(folder, with_options(folder.read_search(), {"trials": 5}), rest)
     assert values(more)[:3] == values(first)
     assert (len(more.trials), len(rest.rates)) == (5, 2)
 
@@ -150,7 +152,7 @@ def test_a_folder_with_other_things_is_left_alone(asked: Asked) -> None:
     with pytest.raises(UsageError, match="is no search and not empty"):
         begin(Folder(Path("a")), asked(trials=1), FakeTrain())
     with pytest.raises(UsageError, match=r"holds no search that could go on"):
-        Folder(Path("a")).stored()
+        Folder(Path("a")).read_search()
     assert [each.name for each in Path("a").iterdir()] == ["thesis.tex"]
 
 
@@ -211,7 +213,7 @@ def test_where_every_trial_fails_the_search_ends_after_three_and_says_why(asked:
         begin(Folder(Path("a")), asked(trials=20), fake)
     assert len(fake.rates) == 3
     folder = Folder(Path("a"))
-    found = go_on(folder, folder.stored().more(5), FakeTrain())  # once what was wrong is mended
+    found = go_on(folder, folder.read_search().with_trials(5), FakeTrain())  # once what was wrong is mended
     assert states(found) == ["failed"] * 3 + ["complete"] * 2
 
 
@@ -283,12 +285,12 @@ def test_seeds_differ_between_trials_so_that_a_resumed_search_repeats_none(asked
     folder = Folder(Path("a"))
     begin(folder, asked(trials=1, sampler="random"), FakeTrain())
     for trials in (2, 3):
-        found = go_on(folder, folder.stored().more(trials), FakeTrain())
+        found = go_on(folder, folder.read_search().with_trials(trials), FakeTrain())
     assert len({trial.values["optimizer.lr"] for trial in found.trials}) == 3
 
 
 def test_one_search_at_a_time_uses_a_folder(asked: Asked) -> None:
     folder, wanted = Folder(Path("a")), asked(trials=1)
     begin(folder, wanted, FakeTrain())
-    with folder.held(), pytest.raises(MtError, match="is in use by process"):
+    with folder.hold(), pytest.raises(MtError, match="is in use by process"):
         go_on(folder, wanted, FakeTrain())
