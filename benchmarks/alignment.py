@@ -183,7 +183,7 @@ def _compare(name: str, kind: str, folder: Path, tokens: int, repeats: int) -> N
     found: dict[str, list[dict[str, Any]]] = {"ours": [], "theirs": [], "ours packed": []}
     for _ in range(repeats):
         for side, made in found.items():
-            made.append(_alone(side, folder, kind))
+            made.append(_run_alone(side, folder, kind))
     ours, theirs = (found[side][0]["losses"][:COMPARED] for side in ("ours", "theirs"))
     apart = max(abs(one - other) for one, other in zip(ours, theirs, strict=True))
     assert apart < TOLERANCE, f"the losses differ by {apart:.1e}: nothing is compared"
@@ -198,7 +198,7 @@ def _compare(name: str, kind: str, folder: Path, tokens: int, repeats: int) -> N
     print(f"<!-- largest difference of a loss: {apart:.1e} -->", flush=True)
 
 
-def _alone(side: str, folder: Path, kind: str) -> dict[str, Any]:
+def _run_alone(side: str, folder: Path, kind: str) -> dict[str, Any]:
     command = [sys.executable, __file__, "--one", side, str(folder), kind]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import adapter_runs
-from adapter_costs import kept
-from adapter_page import COSTS, DRAWN_FROM, NEAR, PAGE, PICTURE, RESULTS, drawn, page, rows
+from adapter_costs import bytes_kept
+from adapter_page import COSTS, DRAWN_FROM, NEAR, PAGE, PICTURE, RESULTS, page, picture_name, rows
 from adapter_runs import FIRST, RATES, Results, compare, next_rate
 from adapter_sizes import Size, counter, size_of
 from catalogue import WHOLE, components, small
@@ -29,7 +29,7 @@ RUN = "run python benchmarks/adapters.py, which adds what is missing, and then w
 def test_table_and_picture_on_the_page_are_those_of_the_results() -> None:
     found = rows()
     assert PAGE.read_text() == page(found), "run python benchmarks/adapters.py --page"
-    assert Image.open(PICTURE).text[DRAWN_FROM] == drawn(found), "run python benchmarks/adapters.py --page"
+    assert Image.open(PICTURE).text[DRAWN_FROM] == picture_name(found), "run python benchmarks/adapters.py --page"
 
 
 def test_every_adapter_that_is_offered_is_compared_with_every_seed() -> None:
@@ -134,7 +134,7 @@ def test_memory_is_what_each_part_has_to_keep() -> None:
         training = begun(TINY, name, {} if name == WHOLE else {"rank": 4}, rate=1e-3, seed=0)
         [batch] = islice(python(TINY, 0), 1)
         training.run([batch])
-        bytes_of[name] = kept(training, batch)
+        bytes_of[name] = bytes_kept(training, batch)
         assert bytes_of[name]["gradients"] == 4 * trained_numbers(training.model)
         assert 0 <= bytes_of[name]["optimizer"] - 8 * trained_numbers(training.model) < 1000, "two moments and counts"
     assert bytes_of[WHOLE]["weights"] + bytes_of["lora"]["gradients"] == bytes_of["lora"]["weights"]
