@@ -18,7 +18,7 @@ import torch
 from adapter_page import LORA
 from adapter_sizes import RANK, counter, size_of
 from catalogue import WHOLE
-from learning import ROWS, TAUGHT, TOKENS, Task, batches, begun, text_of, trained_numbers
+from learning import ROWS, TAUGHT, TOKENS, Task, batches, begin, text_of, trained_numbers
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
@@ -40,8 +40,8 @@ def costs(name: str) -> dict[str, Any]:
     """Of one adapter: its size here, the median of the ratios of step times and their least and most, and its bytes."""
     wanted = counter(TASK, LORA)({"rank": RANK})
     options = {} if name == WHOLE else dict(size_of(TASK, name, wanted).options)
-    ours = begun(TASK, name, options, rate=RATE, seed=0)
-    lora = begun(TASK, LORA, {"rank": RANK}, rate=RATE, seed=0)
+    ours = begin(TASK, name, options, rate=RATE, seed=0)
+    lora = begin(TASK, LORA, {"rank": RANK}, rate=RATE, seed=0)
     rows = list(batches(text_of(TAUGHT), PAIRS + SKIPPED, 0))
     pairs = [(seconds(ours, batch), seconds(lora, batch)) for batch in rows][SKIPPED:]
     ratios = [one / other for one, other in pairs]

@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "adapters"))
 
 import torch
 from adapter_page import NEAR
-from catalogue import WHOLE, components, small
-from learning import Task, asked, frozen_base, parts_for, probe_of_rows
+from catalogue import WHOLE, components, small_options
+from learning import Task, frozen_base, option_of, parts_for, probe_of_rows
 from torch import Tensor
 
 from mt_core import Adapter, MtError
@@ -121,8 +121,8 @@ def count_or_zero(count: Callable[[Options], int], options: Options) -> int:
 
 def _start(name: str, count: Callable[[Options], int]) -> Options:
     """What an adapter says of runs of this length; what a small model needs besides, where it has no other way to begin."""
-    said = dict(asked(name, "options", {}))
-    return said if count_or_zero(count, said) else {**small(name), **said}
+    said = dict(option_of(name, "options", {}))
+    return said if count_or_zero(count, said) else {**small_options(name), **said}
 
 
 def _defaults(name: str) -> dict[str, Any]:
