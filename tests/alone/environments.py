@@ -24,7 +24,7 @@ BESIDE = ("core", "train", "tools", "conformance", "plugins/standard")
 PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
 
 
-def said(*command: str | Path, cwd: Path | None = None, timeout: int, **variables: str) -> str:
+def output_of(*command: str | Path, cwd: Path | None = None, timeout: int, **variables: str) -> str:
     """What a command printed, without what this process has on its path. Raises ``AssertionError`` with all of it when it fails."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
     environment.pop("PYTHONPATH", None)
@@ -40,7 +40,7 @@ def wheel(source: Path, folder: Path) -> Path:
     left = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
     copy = shutil.copytree(source, folder / "sources" / source.name, ignore=left)
     made = folder / "wheels" / source.name
-    said(*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", made, copy, timeout=600)
+    output_of(*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", made, copy, timeout=600)
     return next(made.glob("*.whl"))
 
 
@@ -77,7 +77,9 @@ def plugins_below(plugin: str) -> list[str]:
 def core_from_wheel(folder: Path) -> Path:
     """The folder of packages that all environments share: the core, and what trains and tests."""
     built = [wheel(ROOT / part, folder) for part in BESIDE]
-    said(*PIP, "install", "--no-deps", "--no-index", "--no-compile", "--target", folder / "core", *built, timeout=600)
+    output_of(
+        *PIP, "install", "--no-deps", "--no-index", "--no-compile", "--target", folder / "core", *built, timeout=600
+    )
     return folder / "core"
 
 
@@ -88,7 +90,7 @@ class Environment:
     folder: Path
 
     @classmethod
-    def made(cls, core: Path, plugin: str, folder: Path) -> Environment:
+    def make(cls, core: Path, plugin: str, folder: Path) -> Environment:
         """The core, this plugin and what it declares of ours from their wheels, and what is installed here of others."""
         made = cls(folder / "environment")
         venv.create(made.folder, symlinks=True)
@@ -97,7 +99,7 @@ class Environment:
         (packages / "core.pth").write_text(str(core))
         built = [wheel(ROOT / "plugins" / name, folder) for name in (plugin, *plugins_below(plugin))]
         install = [*PIP, "--python", str(made.python), "install", "--no-deps", "--no-index", "--no-compile"]
-        said(*install, *built, timeout=600)
+        output_of(*install, *built, timeout=600)
         return made
 
     @classmethod
@@ -108,13 +110,13 @@ class Environment:
         parts = [*BESIDE, *(f"plugins/{name}" for name in (plugin, *plugins_below(plugin)))]
         wheels = [str(wheel(ROOT / part, folder)) for part in parts]
         torch = f"torch=={version('torch').partition('+')[0]}"
-        said(*PIP, "--python", str(made.python), "install", "pip", torch, *wheels, *tools, timeout=1500)
+        output_of(*PIP, "--python", str(made.python), "install", "pip", torch, *wheels, *tools, timeout=1500)
         return made
 
     @property
     def python(self) -> Path:
         return self.folder / "bin" / "python"
 
-    def said(self, *words: str | Path, timeout: int = 280, **variables: str) -> str:
+    def run_module(self, *words: str | Path, timeout: int = 280, **variables: str) -> str:
         """What ``python -m`` says there, in a folder of its own."""
-        return said(self.python, "-m", *words, cwd=self.folder, timeout=timeout, **variables)
+        return output_of(self.python, "-m", *words, cwd=self.folder, timeout=timeout, **variables)
