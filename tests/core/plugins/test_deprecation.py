@@ -31,12 +31,12 @@ def mt_schedules():
 
 
 @pytest.fixture
-def renamed(monkeypatch: pytest.MonkeyPatch) -> None:
+def deprecated_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if ``Component`` had been called ``OldComponent`` before."""
     monkeypatch.setattr(deprecation, "DEPRECATED", {"OldComponent": Replacement("Component", "0.3")})
 
 
-@pytest.mark.usefixtures("renamed")
+@pytest.mark.usefixtures("deprecated_name")
 def test_an_old_plugin_loads_and_its_warning_has_its_name_the_end_and_the_remedy(hosts: Hosts) -> None:
     host = hosts(acme_old=OLD)
     assert host.get("schedule", "steady").component.summary == "a schedule"
@@ -61,7 +61,7 @@ def install(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
     return write
 
 
-@pytest.mark.usefixtures("renamed")
+@pytest.mark.usefixtures("deprecated_name")
 def test_the_warning_is_seen_in_every_run_and_fails_a_strict_check(
     install: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -115,7 +115,7 @@ def test_every_broken_plugin_at_once_stops_nobody(installs: Install, monkeypatch
     assert all(plugin.error and "\n" not in plugin.error for plugin in host.plugins if plugin.status == "failed")
 
 
-def offering(name: str, distribution: str) -> Plugin:
+def plugin_offering(name: str, distribution: str) -> Plugin:
     """A loaded plugin with the schedule ``twice``."""
     point = EntryPoint(name, "nowhere", GROUP)
     info = InstalledPlugin(name, distribution, "1.0", "nowhere", "/", blocked=False, entry_point=point)
@@ -132,7 +132,7 @@ def offering(name: str, distribution: str) -> Plugin:
     ids=["one entry point's name", "one distribution", "a distribution named as the other's entry point"],
 )
 def test_every_way_out_that_is_named_leads_out(first: tuple[str, str], second: tuple[str, str], ways_out: str) -> None:
-    plugins = [offering(*first), offering(*second)]
+    plugins = [plugin_offering(*first), plugin_offering(*second)]
     with pytest.raises(DuplicateComponentError) as caught:
         PluginHost(plugins, []).get("schedule", "twice")
     assert str(caught.value).endswith(f" To go on, {ways_out}")
