@@ -208,7 +208,7 @@ def subject(weights: tuple[str, Path]) -> PlainSubject:
 
 
 @pytest.fixture
-def scripted() -> ScriptedSubject:
+def scripted_subject() -> ScriptedSubject:
     return ScriptedSubject(lambda prompt, number: " It is 7.\n#### 7\nQuestion: and")
 
 
