@@ -78,7 +78,9 @@ def test_no_random_state_is_moved_and_no_variable_left(scripted_subject: Scripte
     )
 
 
-def test_local_tasks_ask_no_network(scripted_subject: ScriptedSubject, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_tasks_ask_no_network(
+    scripted_subject: ScriptedSubject, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import socket
 
     def refuse(*given: Any, **more: Any) -> None:
@@ -149,7 +151,9 @@ FAULTS: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_faults_are_one_clear_message(name: str, folder: Path, tmp_path: Path, scripted_subject: ScriptedSubject) -> None:
+def test_faults_are_one_clear_message(
+    name: str, folder: Path, tmp_path: Path, scripted_subject: ScriptedSubject
+) -> None:
     sums = yaml.safe_load((folder / "my_sums.yaml").read_text())
     (tmp_path / "none.jsonl").write_text('{"q": "x", "a": "y"}\n')
     nothing = {
@@ -209,7 +213,9 @@ def test_a_tokenizer_without_begin_and_end_is_refused(folder: Path) -> None:
         run(subject, folder, "my_rolling")
 
 
-def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, scripted_subject: ScriptedSubject) -> None:
+def test_a_missing_library_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, scripted_subject: ScriptedSubject
+) -> None:
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     with pytest.raises(
         UsageError, match=r"harness needs the library lm_eval.*pip install 'mt-plugin-evals\[harness\]'"
