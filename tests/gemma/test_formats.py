@@ -37,7 +37,7 @@ from mt_train.cli.train import main
 GENERATIONS = ["1, plain", "2, window 7", "3, linear scaling"]
 
 
-def loaded(folder: Path) -> Gemma:
+def load_model(folder: Path) -> Gemma:
     assert HUGGINGFACE.matches(folder)
     config = GemmaConfig(**HUGGINGFACE.values(folder))
     model = Gemma(config)
@@ -74,7 +74,7 @@ def test_a_folder_that_transformers_saved_gives_its_logits(
         (tmp_path / "model.safetensors").unlink()
         torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
     assert (len(list(tmp_path.glob("*.safetensors"))) > 2) == (how == "shards")
-    again = loaded(tmp_path)
+    again = load_model(tmp_path)
     assert again.config == ours.config
     assert_same(again, theirs)
 
@@ -85,7 +85,7 @@ def test_a_config_of_transformers_4_is_read(pair: Callable[..., Any], tmp_path: 
     theirs.save_pretrained(tmp_path)
     edit_config(tmp_path, rope_parameters="removed", layer_types="removed", sliding_window_pattern=2)
     edit_config(tmp_path, rope_theta=1e6, rope_local_base_freq=1e4, rope_scaling={"rope_type": "linear", "factor": 8.0})
-    assert_same(loaded(tmp_path), theirs)
+    assert_same(load_model(tmp_path), theirs)
 
 
 GOOGLES_4B = {
@@ -125,7 +125,7 @@ def test_the_text_model_of_a_multimodal_checkpoint_is_read_and_the_rest_is_said(
     said: list[str] = []
     monkeypatch.setattr(logging.getLogger("mt_core"), "handle", lambda record: said.append(record.getMessage()))
     monkeypatch.setattr(logging.getLogger("mt_core.gemma"), "handle", lambda record: said.append(record.getMessage()))
-    ours = loaded(tmp_path)
+    ours = load_model(tmp_path)
     assert_same(ours, theirs)
     (line,) = said
     assert "see images and are left out" in line
