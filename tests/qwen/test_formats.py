@@ -26,7 +26,7 @@ from mt_train.cli.train import main
 KINDS = ["2.5, tied", "2.5, window 7 from block 1", "3, tied", "3, YaRN"]
 
 
-def loaded(folder: Path) -> Qwen:
+def load_model(folder: Path) -> Qwen:
     assert HUGGINGFACE.matches(folder)
     config = QwenConfig(**HUGGINGFACE.values(folder))
     model = Qwen(config)
@@ -57,7 +57,7 @@ def test_a_folder_that_transformers_saved_gives_its_logits(
         (tmp_path / "model.safetensors").unlink()
         torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
     assert (len(list(tmp_path.glob("*.safetensors"))) > 2) == (how == "shards")
-    again = loaded(tmp_path)
+    again = load_model(tmp_path)
     assert again.config == ours.config
     assert_same(again, theirs)
 
@@ -71,7 +71,7 @@ def test_a_tied_head_that_a_file_repeats_is_read_once_and_another_one_is_refused
     file = tmp_path / "model.safetensors"
     tensors = load_file(file)
     save_file({**tensors, "lm_head.weight": tensors["model.embed_tokens.weight"].clone()}, file)
-    assert_same(loaded(tmp_path), theirs)
+    assert_same(load_model(tmp_path), theirs)
     save_file({**tensors, "lm_head.weight": torch.zeros(61, 64)}, file)
     load = HUGGINGFACE.tensors(tmp_path, ours.config)["model.embed_tokens.weight"]
     with pytest.raises(WeightsError, match=r"ties lm_head\.weight .* different values"):
