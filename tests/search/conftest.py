@@ -17,7 +17,7 @@ from fake_train import RAW, SPACE
 
 
 @pytest.fixture
-def asked() -> Callable[..., Search]:
+def make_search() -> Callable[..., Search]:
     """A search of the tiny model; keywords are settings."""
 
     def made(space: Mapping[str, Any] = SPACE, **options: Any) -> Search:
