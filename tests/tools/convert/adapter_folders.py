@@ -51,7 +51,7 @@ def close(one: Tensor, other: Tensor) -> None:
     torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
 
 
-def made(base: Path, out: Path, config: peft.PeftConfig) -> Tensor:
+def make_adapter(base: Path, out: Path, config: peft.PeftConfig) -> Tensor:
     """Write an adapter with random values; its logits."""
     torch.manual_seed(1)
     model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).eval()
