@@ -67,10 +67,10 @@ def config(kit_model: None) -> dict[str, Any]:
 
 @pytest.fixture
 def run(config: dict[str, Any], tmp_path: Path) -> Path:
-    return made(tmp_path / "run", config)
+    return make_run(tmp_path / "run", config)
 
 
-def made(folder: Path, config: Mapping[str, Any]) -> Path:
+def make_run(folder: Path, config: Mapping[str, Any]) -> Path:
     """A run's folder with a checkpoint of this config, and the same as ``run.yaml``."""
     step = folder / "checkpoints" / "step-00000002"
     step.mkdir(parents=True)
@@ -112,11 +112,11 @@ def test_what_only_run_yaml_says_is_refused_and_what_the_message_says_to_type_is
     assert fault.key == key.replace("_", "-")
     assert f"in {run / 'run.yaml'}, and " in fault.problem
     file, checkpoint = (shlex.split(way) for way in re.findall(r"`(.*?)`", fault.fix))
-    assert picked(resume(run, *checkpoint), key) == picked(config, key)
-    assert holds(picked(resume(run, *file), key), OTHER[key])
+    assert pick(resume(run, *checkpoint), key) == pick(config, key)
+    assert holds(pick(resume(run, *file), key), OTHER[key])
 
 
-def picked(config: Mapping[str, Any], key: str) -> Any:
+def pick(config: Mapping[str, Any], key: str) -> Any:
     section, _, name = key.partition(".")
     return config[section][name] if name else config.get(section)
 
@@ -133,7 +133,7 @@ def test_a_place_beyond_the_folder_that_the_checkpoint_names_is_told(
     config: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = str(tmp_path / "table.csv")
-    run = made(tmp_path / "run", config | {"trackers": [{"name": "csv", "file": table}]})
+    run = make_run(tmp_path / "run", config | {"trackers": [{"name": "csv", "file": table}]})
     resume(run)
     assert f"trackers.csv.file={table}" in capsys.readouterr().err
     resume(run, "--trackers", "csv", "--trackers.csv.file", table)
@@ -155,5 +155,5 @@ def test_a_run_yaml_that_defines_another_run_is_refused_by_whatever_reads_the_ru
 def test_a_command_that_only_reads_a_run_writes_to_no_place_that_its_folder_names(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
-    run = made(tmp_path / "run", config | {"data": {**config["data"], "cache": str(tmp_path / "elsewhere")}})
+    run = make_run(tmp_path / "run", config | {"data": {**config["data"], "cache": str(tmp_path / "elsewhere")}})
     assert "cache" not in run_config(run / "checkpoints/step-00000002")["data"]
