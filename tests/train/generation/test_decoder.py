@@ -121,7 +121,7 @@ def texts(produced: Sequence[TokenOutput]) -> dict[int, tuple[list[int], str, st
     return found
 
 
-def alone(loaded: LoadedModel, requests: Sequence[Request]) -> list[Any]:
+def decode_alone(loaded: LoadedModel, requests: Sequence[Request]) -> list[Any]:
     found = []
     for request in requests:
         decoder = Decoder(loaded, max_rows=1)
@@ -144,7 +144,7 @@ def test_a_text_does_not_depend_on_who_runs_beside_it(family: LoadedModel, other
         produced += decoder.step()
     found = texts(produced)
     assert most == 1 + others
-    assert [found[number] for number in range(40)] == alone(family, requests)
+    assert [found[number] for number in range(40)] == decode_alone(family, requests)
     assert {finish for _, _, finish in found.values()} == {"eos", "length"}
 
 
@@ -188,7 +188,7 @@ def test_what_prompts_begin_with_is_computed_once(llama: LoadedModel) -> None:
         decoder.add(request)
     found = texts(finish(decoder))
     assert sizes[:3] == [(1, 50), (3, 2), (5, 1)]
-    assert [found[number] for number in range(5)] == alone(llama, requests)
+    assert [found[number] for number in range(5)] == decode_alone(llama, requests)
     assert found[3] != found[4], "they are drawn apart"
 
 
@@ -211,7 +211,7 @@ def test_cancelled_rows_leave_no_row_and_no_place_behind(llama: LoadedModel, see
     produced += finish(decoder)
     found = texts(produced)
     kept = [number for number in range(160) if number not in cancelled]
-    assert [found[number] for number in kept] == alone(llama, [requests[number] for number in kept])
+    assert [found[number] for number in kept] == decode_alone(llama, [requests[number] for number in kept])
     assert (decoder.running_requests, decoder.waiting_requests, decoder.held_tokens) == ((), (), 0)
 
 
@@ -228,7 +228,7 @@ def test_the_cache_holds_at_most_what_is_allowed(llama: LoadedModel, most: int) 
         produced += decoder.step()
         assert decoder.held_tokens <= most
     found = texts(produced)
-    assert [found[number] for number in range(40)] == alone(llama, requests)
+    assert [found[number] for number in range(40)] == decode_alone(llama, requests)
     assert together > 1, "some ran side by side"
 
 
@@ -274,7 +274,7 @@ def test_log_probabilities_are_those_of_a_plain_forward(family: LoadedModel) -> 
 
 
 def test_each_row_has_its_own_stop_texts_choices_and_ends(llama: LoadedModel) -> None:
-    free = alone(llama, [Request(ids=[7], rules=GREEDY, most=12)])[0][0]
+    free = decode_alone(llama, [Request(ids=[7], rules=GREEDY, most=12)])[0][0]
     choices = Choices(["ab", "abc", "d"], Letters(), END)  # type: ignore[arg-type]
     requests = [
         Request(ids=[7], rules=GREEDY, most=12),
@@ -302,7 +302,7 @@ def test_streamed_pieces_add_up_to_the_text(llama: LoadedModel) -> None:
     for request in requests:
         decoder.add(request)
     produced = finish(decoder)
-    whole = alone(llama, [replace(request, streams=False) for request in requests])
+    whole = decode_alone(llama, [replace(request, streams=False) for request in requests])
     found = texts(produced)
     assert [found[number] for number in range(10)] == whole
     assert sum(bool(each.text) for each in produced) > 60, "they come token by token"
@@ -321,7 +321,7 @@ def test_a_row_that_cannot_go_on_says_why_and_the_others_do_not_notice(llama: Lo
     (failed,) = [each for each in produced if each.error is not None]
     assert (failed.number, failed.finish, failed.is_last) == (1, None, True)
     assert "bar every token" in str(failed.error)
-    assert texts([each for each in produced if each.number == 0])[0] == alone(llama, requests[:1])[0]
+    assert texts([each for each in produced if each.number == 0])[0] == decode_alone(llama, requests[:1])[0]
 
 
 def test_rows_of_one_length_wait_for_their_like(llama: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +338,7 @@ def test_rows_of_one_length_wait_for_their_like(llama: LoadedModel, monkeypatch:
     for request in requests:
         decoder.add(request)
     found = texts(finish(decoder))
-    assert [found[number] for number in range(20)] == alone(llama, requests)
+    assert [found[number] for number in range(20)] == decode_alone(llama, requests)
 
 
 def test_a_model_in_training_is_run_in_evaluation_mode(llama: LoadedModel) -> None:
