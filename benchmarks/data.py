@@ -121,7 +121,7 @@ class Clock:
         return self.now() - self.start
 
 
-def raw(folder: Path, case: str, see: See) -> float:
+def read_raw(folder: Path, case: str, see: See) -> float:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -233,7 +233,7 @@ def waits(folder: Path, steps: int) -> None:
 
 def measure(case: str, side: str, folder: Path, see: See) -> float:
     if side == "raw":
-        return raw(folder, case, see)
+        return read_raw(folder, case, see)
     if side == "peer":
         return peer(folder, see)
     return batches(folder, case, None if side == "ours" else str(folder / "cache"), see)

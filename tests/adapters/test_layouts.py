@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from catalogue import components, constant_of, expect, host_of, modules, small_options
 from layout_cases import AGAIN, BITS, WHOLE, declared_layouts, one_process, over_bits, sample_layouts, two_processes
 
-from mt_conformance.layouts import SECTIONS, parallel, small_run
+from mt_conformance.layouts import SECTIONS, parallel_section, small_run
 from mt_core import ConfigError
 from mt_train.engine.plan import make_plan
 from mt_train.plugins.resolve import resolve
@@ -120,7 +120,7 @@ def test_a_layout_that_is_not_declared_is_refused_on_paper(name: str) -> None:
     run = small_run(model={"name": "llama", "n_layers": 2}, adapter={"name": name, **small_options(name)})
     has = components()[name].layouts
     for layout in sorted(set(SECTIONS) - has):
-        resolved = resolve({**run, "parallel": parallel(has, layout)}, host_of(modules()[name]))
+        resolved = resolve({**run, "parallel": parallel_section(has, layout)}, host_of(modules()[name]))
         with pytest.raises(ConfigError, match=f"{name} does not support {layout}"):
             make_plan(resolved.config, world=2, device="cpu", offers=resolved.offers.values())
 

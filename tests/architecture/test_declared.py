@@ -102,10 +102,10 @@ def declared_names(folder: Path) -> set[str]:
     """Names of the dependencies and of those of every extra."""
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     extras = project.get("optional-dependencies", {}).values()
-    return {canonical(line) for lines in (project["dependencies"], *extras) for line in lines}
+    return {canonicalize(line) for lines in (project["dependencies"], *extras) for line in lines}
 
 
-def canonical(requirement: str) -> str:
+def canonicalize(requirement: str) -> str:
     name = re.match(r"[\w.-]+", requirement)
     assert name is not None, requirement
     return re.sub(r"[-_.]+", "-", name[0]).lower()
@@ -131,10 +131,10 @@ def names_in(node: ast.AST) -> list[str]:
 
 @cache
 def modules_by_distribution() -> dict[str, set[str]]:
-    return {module: set(map(canonical, names)) for module, names in packages_distributions().items()}
+    return {module: set(map(canonicalize, names)) for module, names in packages_distributions().items()}
 
 
 def distributions_of(module: str) -> set[str]:
     """Of ours by their names, which hold also where their editable installs are not seen."""
-    ours = {canonical(module)} if module.startswith("mt_") else set()
+    ours = {canonicalize(module)} if module.startswith("mt_") else set()
     return ours or ({FROM[module]} if module in FROM else modules_by_distribution().get(module, set()))

@@ -15,7 +15,7 @@ from mt_conformance import tiny, trainer
 from mt_conformance.base import BasePluginConformance
 from mt_conformance.host import hermetic_host
 from mt_conformance.launch import Case, Result
-from mt_conformance.layouts import WHOLE, no_error, on_two, parallel, small_run
+from mt_conformance.layouts import WHOLE, no_error, on_two, parallel_section, small_run
 from mt_conformance.weights import fill_weights
 from mt_core.errors import MtError
 from mt_core.evaluation import Continuation, Evaluation, EvaluationComponent, Findings, Score, TokenValues
@@ -87,7 +87,7 @@ class BaseEvaluationConformance(BasePluginConformance):
         if not self.launches:
             return {}
         raw, layouts = self.run(host, folder), self.layouts(host)
-        return {WHOLE: Case(raw={**raw, "parallel": parallel(layouts)}), **on_two(raw, layouts)}
+        return {WHOLE: Case(raw={**raw, "parallel": parallel_section(layouts)}), **on_two(raw, layouts)}
 
     def layouts(self, host: PluginHost) -> frozenset[str]:
         """Return the declared layouts; where it needs texts, those that can write them."""

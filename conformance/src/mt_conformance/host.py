@@ -9,7 +9,15 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, requires, versi
 from types import ModuleType
 
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.metadata import BUILT_IN, GROUP, TRAINING, InstalledPlugin, Selection, canonical, installed_plugins
+from mt_core.plugins.metadata import (
+    BUILT_IN,
+    GROUP,
+    TRAINING,
+    InstalledPlugin,
+    Selection,
+    canonicalize,
+    installed_plugins,
+)
 
 OWN = {BUILT_IN: ("standard", "mt_plugin_standard.plugin"), TRAINING: ("train", "mt_train.plugin")}
 """Distributions that are built in → name and module of their plugin; mt-train brings the kind of evaluations."""
@@ -39,7 +47,7 @@ def required_plugins(*modules: str) -> tuple[InstalledPlugin, ...]:
     given = {_distribution_of(module) for module in modules}
     found: dict[str, InstalledPlugin] = {}
     waiting = [name for distribution in given for name in _requirements(distribution)]
-    plugins = {canonical(each.distribution): each for each in installed_plugins(Selection())} if waiting else {}
+    plugins = {canonicalize(each.distribution): each for each in installed_plugins(Selection())} if waiting else {}
     while waiting:
         name = waiting.pop()
         if name in plugins and name not in {*OWN, *given, *found}:
@@ -63,12 +71,12 @@ def _requirements(distribution: str) -> list[str]:
     except PackageNotFoundError:
         return []
     plain = [line for line in lines if "extra ==" not in line.partition(";")[2]]
-    return [canonical(found[0]) for line in plain if (found := _REQUIRED.match(line))]
+    return [canonicalize(found[0]) for line in plain if (found := _REQUIRED.match(line))]
 
 
 def _distribution_of(module: str) -> str:
     """Return the distribution of a module, as if it had the name of its package."""
-    return canonical(module.partition(".")[0])
+    return canonicalize(module.partition(".")[0])
 
 
 def _describe_module(module: str) -> InstalledPlugin:

@@ -72,13 +72,13 @@ def raise_in(event: str) -> Iterator[None]:
     made = Callbacks.__init__
     with ExitStack() as patches:
 
-        def broken(self: Callbacks, named: Mapping[str, Any]) -> None:
+        def init(self: Callbacks, named: Mapping[str, Any]) -> None:
             for callback in named.values():
                 owner = type(callback) if hasattr(type(callback), event) else callback
                 patches.enter_context(patch.object(owner, event, _raise(getattr(owner, event))))
             made(self, named)
 
-        patches.enter_context(patch.object(Callbacks, "__init__", broken))
+        patches.enter_context(patch.object(Callbacks, "__init__", init))
         yield
 
 

@@ -50,7 +50,7 @@ MOVED: Mapping[str, str] = {
 colon its name there, where that is another."""
 
 
-def current(package: str, name: str) -> str:
+def current_name(package: str, name: str) -> str:
     """The public name that an old one stands for, with a warning; any other name as it is.
 
     Raises ``ImportError`` for one that is gone or elsewhere: an ``AttributeError`` would lose its message in ``from mt_core import …``.

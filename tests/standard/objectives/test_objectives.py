@@ -347,7 +347,7 @@ samples = st.lists(st.tuples(st.integers(3, 250), st.booleans()), min_size=1, ma
 rows_of_samples = st.lists(st.lists(samples, max_size=3), min_size=1, max_size=4)
 
 
-def naive(rows: list[list[Sample]], length: int, pad: int) -> Iterator[tuple[int, int, int, int]]:
+def naive_places(rows: list[list[Sample]], length: int, pad: int) -> Iterator[tuple[int, int, int, int]]:
     """(input, label, position, document) of every place, one at a time."""
     for row in rows:
         flat = [(document, at) for document, sample in enumerate(row) for at in range(len(sample.ids))]
@@ -375,7 +375,7 @@ def test_a_batch_equals_the_naive_one(
     tensors = (batch.input_ids, batch.labels, batch.positions, batch.document_ids)
     assert all(tensor.shape == (len(rows), length) for tensor in tensors)
     columns = [tensor.flatten().tolist() for tensor in tensors]
-    assert list(zip(*columns, strict=True)) == list(naive(rows, length, tokenizers["byte"].pad_id))
+    assert list(zip(*columns, strict=True)) == list(naive_places(rows, length, tokenizers["byte"].pad_id))
     assert objective.count(batch) == sum(sum(sample.trained[1:]) for row in rows for sample in row)
 
 

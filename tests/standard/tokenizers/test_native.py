@@ -64,7 +64,7 @@ def _template() -> dict[str, Any]:
     return {"type": "TemplateProcessing", "single": parts, "pair": [], "special_tokens": {}}
 
 
-def hostile() -> dict[str, dict[str, Any]]:
+def hostile_files() -> dict[str, dict[str, Any]]:
     """Name → keys of a ``tokenizer.json`` that its library panics with, aborts with, or does not come to an end with."""
     split = {"type": "Split", "behavior": "Isolated", "invert": False}
     fixed = {"direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "<s>"}
@@ -109,7 +109,7 @@ def sound_copy() -> dict[str, Any]:
 
 def _change(content: dict[str, Any], draw: random.Random) -> None:
     if draw.random() < 0.3:
-        content.update(draw.choice(list(hostile().values())))
+        content.update(draw.choice(list(hostile_files().values())))
         return
     places = list(_places(content))
     single = [(holder, key) for holder, key in places if not isinstance(holder[key], dict | list)]
@@ -145,7 +145,9 @@ def write(path: Path, **changed: Any) -> Path:
 
 
 def test_a_hostile_file_of_each_kind_is_one_error_and_is_not_remembered(tmp_path: Path, cache: Path) -> None:
-    files = {name: write(tmp_path / f"{number}.json", **keys) for number, (name, keys) in enumerate(hostile().items())}
+    files = {
+        name: write(tmp_path / f"{number}.json", **keys) for number, (name, keys) in enumerate(hostile_files().items())
+    }
 
     def fate(path: Path) -> str:
         with pytest.raises(MtError, match=r"cannot be read as a Hugging Face tokenizer: .*Fetch or make") as caught:
@@ -199,7 +201,7 @@ def test_a_damaged_sentencepiece_model_is_one_error(tmp_path: Path) -> None:
 
 
 def test_a_panic_is_an_error_and_everything_else_stays_what_it_is() -> None:
-    keys = hostile()["a stride beyond the length"]
+    keys = hostile_files()["a stride beyond the length"]
     with pytest.raises(MtError, match="x has a fault that its library does not survive"), native_faults("x"):
         Tokenizer.from_str(json.dumps(sound_copy() | keys)).encode("the quick brown fox")
     assert panics(), "and is known by its class, which there is once one came"

@@ -107,7 +107,7 @@ def model() -> Pair:
 
 
 @pytest.fixture
-def several(model: Pair) -> SeveralAdapters:
+def several_adapters(model: Pair) -> SeveralAdapters:
     found = SeveralAdapters(model)
     for name in RANKS:
         found.add(name, lora(name), values(name))

@@ -216,7 +216,7 @@ def inside(tree: Any, path: Sequence[Any]) -> Any:
     return tree
 
 
-def misspelt(key: str, chance: random.Random) -> str:
+def misspell(key: str, chance: random.Random) -> str:
     place = chance.randrange(len(key) + 1)
     return chance.choice(
         [
@@ -245,7 +245,7 @@ def mutate(tree: Tree, chance: random.Random, *, all_of: Sequence[Tree]) -> Tree
         elif kind == 3:
             del parent[last]
         elif kind == 4 and isinstance(parent, dict):
-            parent[misspelt(str(last), chance)] = parent.pop(last)
+            parent[misspell(str(last), chance)] = parent.pop(last)
         elif kind == 5:
             parent[last] = [parent[last], parent[last]] if chance.random() < 0.5 else {"name": parent[last]}
         elif kind == 6:
@@ -645,7 +645,7 @@ def line(starts: Sequence[Sequence[str]], options: Sequence[str], chance: random
     for _ in range(chance.randrange(5)):
         option = chance.choice(options)
         if chance.random() < 0.1:
-            option = "--" + misspelt(option[2:], chance)
+            option = "--" + misspell(option[2:], chance)
         value = chance.choice(ODD_WORDS)
         new = chance.choice(
             [[option, value], [option, value], [option, value], [f"{option}={value}"], [option], [value]]

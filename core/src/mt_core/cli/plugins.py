@@ -17,7 +17,7 @@ from mt_core.cli.plugins_report import Report, component_report, metadata, plugi
 from mt_core.cli.plugins_text import check_lines, component_lines, installed_lines, plugin_lines, screen_width
 from mt_core.config.secrets import redact, redact_values
 from mt_core.errors import UsageError, did_you_mean
-from mt_core.plugins.metadata import Selection, canonical, installed_plugins, without_effect
+from mt_core.plugins.metadata import Selection, canonicalize, installed_plugins, without_effect
 from mt_core.version import __version__
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _info(arguments: argparse.Namespace) -> int:
         (plugin, offers) for plugin in host.plugins if (offers := _offers_of_name(plugin, arguments.name)) is not None
     ]
     if not chosen:
-        raise _unknown("plugin or component", arguments.name, host.plugins)
+        raise _unknown_error("plugin or component", arguments.name, host.plugins)
     reports = [
         plugin_report(plugin) | {"components": [component_report(offer, host.kinds) for offer in offers]}
         for plugin, offers in chosen
@@ -120,11 +120,13 @@ def _info(arguments: argparse.Namespace) -> int:
 
 def _offers_of_name(plugin: Plugin, name: str) -> list[Offer] | None:
     """Return what of a plugin a name means: all of it, its components of that name, or nothing of it."""
-    wanted = canonical(name)
+    wanted = canonicalize(name)
     if _is(plugin, name):
         return plugin.offers
     return [
-        offer for offer in plugin.offers if wanted in (canonical(offer.component.name), canonical(offer.qualified_name))
+        offer
+        for offer in plugin.offers
+        if wanted in (canonicalize(offer.component.name), canonicalize(offer.qualified_name))
     ] or None
 
 
@@ -132,7 +134,7 @@ def _check(arguments: argparse.Namespace) -> int:
     host = _host(arguments)
     chosen = [plugin for plugin in host.plugins if arguments.name is None or _is(plugin, arguments.name)]
     if not chosen and arguments.name is not None:
-        raise _unknown("plugin", arguments.name, host.plugins)
+        raise _unknown_error("plugin", arguments.name, host.plugins)
     notices = _warn(host.unused_names)
     reports = [plugin_report(plugin) | {"problems": problems(plugin, host)} for plugin in chosen]
     _say(arguments, reports, check_lines(reports, screen_width()))
@@ -155,16 +157,16 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _is(plugin: Plugin, name: str) -> bool:
-    return canonical(name) in (canonical(plugin.info.name), canonical(plugin.info.distribution))
+    return canonicalize(name) in (canonicalize(plugin.info.name), canonicalize(plugin.info.distribution))
 
 
-def _unknown(what: str, name: str, plugins: Sequence[Plugin]) -> UsageError:
+def _unknown_error(what: str, name: str, plugins: Sequence[Plugin]) -> UsageError:
     known = [word for plugin in plugins for word in (plugin.info.name, plugin.info.distribution)]
     if "component" in what:
         known += [offer.component.name for plugin in plugins for offer in plugin.offers]
     absent = [f"{plugin.info.name} ({plugin.info.label})" for plugin in plugins if plugin.status != "loaded"]
     return UsageError(
-        f"no {what} is named {name!r}. {did_you_mean(canonical(name), sorted(set(known)))}"
+        f"no {what} is named {name!r}. {did_you_mean(canonicalize(name), sorted(set(known)))}"
         f"Installed plugins: {', '.join(plugin.info.name for plugin in plugins)}."
         + (f" Failed or blocked: {', '.join(absent)}." if absent else "")
         + " `mt-plugins list --components` shows what each offers."

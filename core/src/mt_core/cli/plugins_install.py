@@ -14,8 +14,8 @@ from pathlib import Path
 
 from mt_core.config.secrets import redact, redact_values
 from mt_core.errors import MtError, UsageError, did_you_mean
-from mt_core.plugins.metadata import OWN, InstalledPlugin, Selection, canonical, installed_plugins
-from mt_core.plugins.pins import FILE, FOLDER, indexes, is_name, pins, unfit, unpinned_names
+from mt_core.plugins.metadata import OWN, InstalledPlugin, Selection, canonicalize, installed_plugins
+from mt_core.plugins.pins import FILE, FOLDER, indexes, is_name, pins, unfit_reason, unpinned_names
 from mt_core.version import __version__
 
 SCHEMA = 1
@@ -97,7 +97,7 @@ def pin(plugin: InstalledPlugin) -> str:
     """A line of a requirements file: the version, where it came from, or the folder of one that is worked on; empty where pip would
     not read it."""
     versions = {plugin.distribution: plugin.version}
-    if unfit(versions) or unpinned_names(versions):
+    if unfit_reason(versions) or unpinned_names(versions):
         return ""
     line = pins(versions)[0]
     if plugin.editable:
@@ -145,12 +145,12 @@ def _uninstall(arguments: argparse.Namespace) -> int:
 
 def _distribution(name: str, found: list[InstalledPlugin]) -> str:
     """The distribution of a plugin. Raises ``UsageError`` for a name that none has, and for the core."""
-    known = {canonical(word): plugin.distribution for plugin in found for word in (plugin.name, plugin.distribution)}
-    distribution = known.get(canonical(name))
+    known = {canonicalize(word): plugin.distribution for plugin in found for word in (plugin.name, plugin.distribution)}
+    distribution = known.get(canonicalize(name))
     if distribution is None:
-        hint = did_you_mean(canonical(name), sorted(known))
+        hint = did_you_mean(canonicalize(name), sorted(known))
         raise UsageError(f"no installed plugin is named {name!r}. {hint}`mt-plugins list` shows what is installed.")
-    if canonical(distribution) in OWN:
+    if canonicalize(distribution) in OWN:
         raise UsageError(
             f"{name!r} is of {distribution}, without which no plugin works; remove it with pip uninstall {distribution}"
         )

@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from mt_core.plugins.compatibility import out_of_range
-from mt_core.plugins.metadata import InstalledPlugin, canonical
+from mt_core.plugins.metadata import InstalledPlugin, canonicalize
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -46,7 +46,7 @@ def plugin_report(plugin: Plugin) -> Report:
         "error": plugin.error,
         "load_ms": round(plugin.load_ms, 1),
         "kinds": [_kind(kind) for kind in plugin.kinds],
-        "components": [brief(offer) for offer in plugin.offers],
+        "components": [brief_report(offer) for offer in plugin.offers],
     }
 
 
@@ -54,7 +54,7 @@ def _kind(kind: Kind) -> Report:
     return {"name": kind.name, "hook": kind.hook, "slot": kind.slot, "key": kind.key, "summary": kind.summary}
 
 
-def brief(offer: Offer) -> Report:
+def brief_report(offer: Offer) -> Report:
     """A component in one line."""
     component = offer.component
     return {"kind": offer.kind, "name": component.name, "qualified": offer.qualified_name, "summary": component.summary}
@@ -67,9 +67,9 @@ def component_report(offer: Offer, kinds: Kinds) -> Report:
     data = {name: _json_value(value) for name, value in declared.items() if not callable(value)}
     prefix = _prefix(offer, kinds)
     if not prefix:
-        return brief(offer) | data | {"options": [], "schema": None}
+        return brief_report(offer) | data | {"options": [], "schema": None}
     schema = component.config.model_json_schema()
-    return brief(offer) | data | {"options": list(options(prefix, component.config)), "schema": schema}
+    return brief_report(offer) | data | {"options": list(options(prefix, component.config)), "schema": schema}
 
 
 def _prefix(offer: Offer, kinds: Kinds) -> str:
@@ -173,7 +173,7 @@ def _shared_names(plugin: Plugin, host: PluginHost) -> Iterator[str]:
             for other in host.offers(offer.kind)
             if other is not offer
             and not other.component.replaces
-            and canonical(other.component.name) == canonical(offer.component.name)
+            and canonicalize(other.component.name) == canonicalize(offer.component.name)
         ]
         if rivals:
             sources = ", ".join(rival.plugin.label for rival in rivals)

@@ -24,7 +24,7 @@ class RefusedValueError(ValueError):
 def parse_json(text: str) -> Any:
     """The value. Raises ``ValueError`` (a ``JSONDecodeError`` with the place where the text is no JSON at all)."""
     return json.loads(
-        text, object_pairs_hook=unique_object, parse_constant=no_constant, parse_int=_integer, parse_float=finite
+        text, object_pairs_hook=unique_object, parse_constant=no_constant, parse_int=_integer, parse_float=finite_float
     )
 
 
@@ -43,7 +43,7 @@ def no_constant(word: str) -> NoReturn:
     raise RefusedValueError(f"{word} is not JSON", "Write null, or leave the field out.", word)
 
 
-def finite(digits: str) -> float:
+def finite_float(digits: str) -> float:
     """The number, where a float can hold it."""
     value = float(digits)
     if math.isinf(value):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import Distribution
 
-from mt_core.plugins.metadata import CORE, InstalledPlugin, canonical
+from mt_core.plugins.metadata import CORE, InstalledPlugin, canonicalize
 from mt_core.version import __version__
 
 
@@ -18,6 +18,6 @@ def out_of_range(plugin: InstalledPlugin) -> str:
             needed = Requirement(text)
         except InvalidRequirement:
             continue  # pip refuses such metadata; it says nothing about the core
-        if canonical(needed.name) == CORE and not needed.specifier.contains(__version__, prereleases=True):
+        if canonicalize(needed.name) == CORE and not needed.specifier.contains(__version__, prereleases=True):
             return f"it is for mt-core {needed.specifier}, and this is {__version__}"
     return ""

@@ -12,7 +12,7 @@ from mt_core.components import ModelFamily, ModelSizes
 from mt_core.hookspecs import hookspec
 from mt_core.kinds import CORE_KINDS, Kind, Kinds
 from mt_core.plugins.loading import Offer, Plugin
-from mt_core.plugins.metadata import canonical
+from mt_core.plugins.metadata import canonicalize
 
 
 def add_kinds(manager: pluggy.PluginManager, plugins: Sequence[Plugin]) -> tuple[Kinds, Mapping[str, Plugin]]:
@@ -80,7 +80,7 @@ def extend(plugins: Sequence[Plugin]) -> None:
 def family_of(offer: Offer) -> str:
     """``DISTRIBUTION/NAME`` of a family, or of the one that sizes are of."""
     component = offer.component
-    return canonical(component.family if isinstance(component, ModelSizes) else offer.qualified_name)
+    return canonicalize(component.family if isinstance(component, ModelSizes) else offer.qualified_name)
 
 
 def adder(family: Offer, size: str, plugins: Iterable[Plugin]) -> Offer | None:

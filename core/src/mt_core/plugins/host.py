@@ -28,7 +28,7 @@ from mt_core.plugins.metadata import (
     CORE,
     InstalledPlugin,
     Selection,
-    canonical,
+    canonicalize,
     installed_plugins,
     without_effect,
 )
@@ -65,7 +65,7 @@ class PluginHost:
         manager.add_hookspecs(hookspecs)
         plugins = [Plugin(info) if info.blocked else import_plugin(info) for info in found]
         kinds, bringers = add_kinds(manager, plugins)
-        absent = {canonical(plugin.info.distribution) for plugin in plugins if plugin.status != "loaded"}
+        absent = {canonicalize(plugin.info.distribution) for plugin in plugins if plugin.status != "loaded"}
         for plugin in plugins:
             if plugin.status == "loaded":
                 collect_offers(manager, plugin, kinds, bringers, absent)
@@ -101,18 +101,20 @@ class PluginHost:
         if kind not in self.kinds:
             raise UnknownComponentError(self._describe_unknown_kind(kind, name))
         distribution, _, short = name.rpartition("/")
-        if canonical(distribution) == CORE:  # where the built-ins were, in configs of then
+        if canonicalize(distribution) == CORE:  # where the built-ins were, in configs of then
             distribution = BUILT_IN
-        matches = [offer for offer in self.offers(kind) if canonical(offer.component.name) == canonical(short)]
+        matches = [offer for offer in self.offers(kind) if canonicalize(offer.component.name) == canonicalize(short)]
         if distribution:
-            matches = [offer for offer in matches if canonical(offer.plugin.distribution) == canonical(distribution)]
+            matches = [
+                offer for offer in matches if canonicalize(offer.plugin.distribution) == canonicalize(distribution)
+            ]
         else:
             stand_ins = [offer for offer in matches if offer.component.replaces]
             matches = [offer for offer in matches if not offer.component.replaces]
             if stand_ins and not matches:
                 raise _only_qualified(stand_ins, self.kinds)
         if not matches:
-            raise self._unknown(kind, name)
+            raise self._unknown_error(kind, name)
         if len(matches) > 1:
             raise _duplicate(kind, short, matches, self.kinds)
         return matches[0]
@@ -135,7 +137,7 @@ class PluginHost:
             f" {did_you_mean(kind, list(self.kinds))}Kinds are {', '.join(self.kinds)}.{listed} Install the distribution that brings it."
         )
 
-    def _unknown(self, kind: str, name: str) -> ComponentError:
+    def _unknown_error(self, kind: str, name: str) -> ComponentError:
         failed = [plugin for plugin in self.plugins if plugin.status == "failed"]
         for plugin in failed:
             if _likely_offers(plugin.info, name):
@@ -143,7 +145,7 @@ class PluginHost:
                     f"{words(kind)} {name!r} is not available: plugin {_name_plugin(plugin)} failed to load:"
                     f" {_sentence(plugin.error)} `mt-plugins check {plugin.info.name}` shows more."
                 )
-        short = canonical(name.rpartition("/")[2])
+        short = canonicalize(name.rpartition("/")[2])
         known = [f"{offer.component.name} ({offer.plugin.label})" for offer in self.offers(kind)]
         hint = did_you_mean(short, [offer.component.name for offer in self.offers(kind)])
         broken = "".join(
@@ -173,8 +175,8 @@ def _option(kind: str, kinds: Kinds) -> str:
 def _likely_offers(info: InstalledPlugin, name: str) -> bool:
     distribution, _, short = name.rpartition("/")
     if distribution:
-        return canonical(distribution) == canonical(info.distribution)
-    return canonical(short) in canonical(f"{info.name} {info.distribution}")
+        return canonicalize(distribution) == canonicalize(info.distribution)
+    return canonicalize(short) in canonicalize(f"{info.name} {info.distribution}")
 
 
 def _only_qualified(offers: list[Offer], kinds: Kinds) -> UnknownComponentError:
@@ -202,5 +204,5 @@ def _duplicate(kind: str, name: str, matches: list[Offer], kinds: Kinds) -> Dupl
 def _handle(matches: list[Offer]) -> str:
     """A name that blocks the last of several plugins and none of the others."""
     *others, last = [offer.plugin for offer in matches]
-    taken = {canonical(name) for other in others for name in (other.name, other.distribution)}
-    return next((name for name in (last.distribution, last.name) if canonical(name) not in taken), last.name)
+    taken = {canonicalize(name) for other in others for name in (other.name, other.distribution)}
+    return next((name for name in (last.distribution, last.name) if canonicalize(name) not in taken), last.name)

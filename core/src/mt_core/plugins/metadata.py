@@ -53,19 +53,19 @@ class Selection:
     @classmethod
     def from_environment(cls, block: Iterable[str] = ()) -> Selection:
         """``--block-plugin`` and the variables ``MT_BLOCK_PLUGINS`` and ``MT_PLUGINS`` (comma-separated)."""
-        blocked = {*map(canonical, block), *_names(os.environ.get("MT_BLOCK_PLUGINS", ""))}
+        blocked = {*map(canonicalize, block), *_names(os.environ.get("MT_BLOCK_PLUGINS", ""))}
         allowed = os.environ.get("MT_PLUGINS")
         return cls(frozenset(blocked), None if allowed is None else frozenset(_names(allowed)))
 
     def blocks(self, name: str, distribution: str) -> bool:
         """Return whether a plugin stays unimported; it is named by its entry point or its distribution."""
-        names = {canonical(name), canonical(distribution)}
-        if canonical(distribution) in OWN:
+        names = {canonicalize(name), canonicalize(distribution)}
+        if canonicalize(distribution) in OWN:
             return False
         return bool(names & self.blocked) or (self.allowed is not None and not names & self.allowed)
 
 
-def canonical(name: str) -> str:
+def canonicalize(name: str) -> str:
     """``-`` and ``_`` are equal in names."""
     return name.strip().lower().replace("_", "-")
 
@@ -77,13 +77,13 @@ def installed_plugins(selection: Selection) -> list[InstalledPlugin]:
         if point.dist is None:
             continue
         plugin = _describe(point, selection)
-        found.setdefault((canonical(plugin.distribution), plugin.name, plugin.module), plugin)
+        found.setdefault((canonicalize(plugin.distribution), plugin.name, plugin.module), plugin)
     return [found[key] for key in sorted(found)]
 
 
 def without_effect(selection: Selection, found: Iterable[InstalledPlugin]) -> list[str]:
     """Names that block or allow no installed plugin, each with what to do about it."""
-    known = {canonical(name) for plugin in found for name in (plugin.name, plugin.distribution)}
+    known = {canonicalize(name) for plugin in found for name in (plugin.name, plugin.distribution)}
     return [
         f"no installed plugin is named {name!r}: blocking or allowing it has no effect."
         f" {did_you_mean(name, sorted(known))}`mt-plugins list` shows what is installed."
@@ -144,7 +144,7 @@ def missing_requirements(distribution: str, absent: Collection[str]) -> list[str
     except PackageNotFoundError:
         return []
     names = dict.fromkeys(match[0] for line in lines if (match := _REQUIRED.match(line)))
-    return [name for name in names if canonical(name) in absent or not _is_installed(name)]
+    return [name for name in names if canonicalize(name) in absent or not _is_installed(name)]
 
 
 def _is_installed(name: str) -> bool:
@@ -156,4 +156,4 @@ def _is_installed(name: str) -> bool:
 
 
 def _names(text: str) -> set[str]:
-    return {canonical(part) for part in text.split(",") if part.strip()}
+    return {canonicalize(part) for part in text.split(",") if part.strip()}

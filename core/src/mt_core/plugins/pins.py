@@ -47,7 +47,7 @@ def is_version(text: str) -> bool:
     return True
 
 
-def unfit(versions: Mapping[str, str]) -> str | None:
+def unfit_reason(versions: Mapping[str, str]) -> str | None:
     """The first name or version that pip must not be given, as Python writes it; ``None`` where there is none."""
     for name, version in versions.items():
         if not is_name(name) or not is_version(version):

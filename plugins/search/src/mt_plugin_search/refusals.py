@@ -66,7 +66,7 @@ def _fault_of_space(fault: Fault, space: Space, values: Mapping[str, Value], key
     return Fault(key=option(blamed), problem=problem, fix=fault.fix)
 
 
-def coarse(raw: Mapping[str, Any], space: Space) -> list[str]:
+def coarse_notices(raw: Mapping[str, Any], space: Space) -> list[str]:
     """Keys that take fractions, and are searched in whole numbers since both ends are written so: likely not what was meant."""
     first = {key: dimension.probes[0] for key, dimension in space.items()}
     notes = []

@@ -14,7 +14,7 @@ from mt_train.command import duration, expand, merge, next_run_folder, notice, r
 
 from .folder import Folder, refuse_other, unusable_error
 from .process import STOPPED, Order, Runner, Watch, last_words
-from .refusals import coarse
+from .refusals import coarse_notices
 from .request import Search, prepare
 from .space import option_text, size
 from .trials import Trial, read_run
@@ -87,7 +87,7 @@ def begin(folder: Folder, wanted: Search, runner: Runner | None = None) -> Searc
     """A new search. Raises ``UsageError`` where the folder has one."""
     if not folder.is_new():
         raise unusable_error(folder.path)
-    for note in coarse(wanted.raw, wanted.space):
+    for note in coarse_notices(wanted.raw, wanted.space):
         notice(note)
     with folder.hold():
         if not folder.is_new():

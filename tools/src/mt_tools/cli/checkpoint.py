@@ -139,7 +139,7 @@ def _prune(arguments: argparse.Namespace) -> int:
             raise UsageError(
                 f"{store.folder} is a link, and nothing is removed through one; give the run that it leads to"
             )
-        going = store.superfluous(keep)
+        going = store.superfluous_checkpoints(keep)
         if not arguments.dry_run:
             store.prune(keep)
     verb = "would remove" if arguments.dry_run else "removed"

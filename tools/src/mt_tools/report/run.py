@@ -56,7 +56,7 @@ class Run:
         return asked if isinstance(asked, int) else None
 
 
-def distinct(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
+def distinct_runs(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
     """The folders without repetitions, and a remark for each that was named twice."""
     found: dict[Path, Path] = {}
     remarks = []

@@ -265,11 +265,11 @@ def _find_mismatches(form: PeftForm, found: Mapping[str, Any]) -> Iterator[str]:
 def _reshape(load: Callable[[], Tensor], shape: torch.Size, theirs: tuple[int, ...] | None) -> Callable[[], Tensor]:
     """Return it as it is, or in the shape of the parameter where the form gives their tensor another one."""
 
-    def loaded() -> Tensor:
+    def load_reshaped() -> Tensor:
         tensor = load()
         return tensor.reshape(shape) if tuple(tensor.shape) == theirs else tensor
 
-    return loaded
+    return load_reshaped
 
 
 def _within(name: str, layers: Collection[str]) -> bool:

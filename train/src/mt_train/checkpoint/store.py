@@ -193,7 +193,7 @@ class CheckpointStore:
         if replaces:
             shutil.rmtree(aside, ignore_errors=True)
 
-    def superfluous(self, keep: Retention) -> list[SavedCheckpoint]:
+    def superfluous_checkpoints(self, keep: Retention) -> list[SavedCheckpoint]:
         """Whole checkpoints of ours beyond those to keep."""
         whole = [found for found in self.checkpoints() if is_whole(found.path)]
         best = keep.rank_by_figure(whole)[: keep.best]
@@ -201,7 +201,7 @@ class CheckpointStore:
 
     def prune(self, keep: Retention) -> None:
         """Remove what is superfluous. What cannot be removed never stops a run."""
-        for found in self.superfluous(keep):
+        for found in self.superfluous_checkpoints(keep):
             gone = self.folder / f".tmp-gone-{found.path.name.removeprefix('.tmp-replaced-')}"
             try:
                 found.path.rename(gone)  # at once, so that a crash leaves no half checkpoint under a good name

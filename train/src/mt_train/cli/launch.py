@@ -39,10 +39,10 @@ def process_count(text: str) -> int:
         import torch
 
         return max(1, torch.cuda.device_count())
-    return positive("--nproc-per-node", text, ", or auto")
+    return positive_number("--nproc-per-node", text, ", or auto")
 
 
-def positive(option: str, text: str, other: str = "") -> int:
+def positive_number(option: str, text: str, other: str = "") -> int:
     """The number that an option has. Raises ``UsageError`` with what it takes."""
     count = parse_whole_number(text)
     if not count or count > MOST_PROCESSES:

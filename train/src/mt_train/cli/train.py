@@ -133,9 +133,9 @@ def _process_count(flags: Mapping[str, Any]) -> int:
         raise UsageError(f"--{given[0]} goes with --dry-run only{hint}")
     if "WORLD_SIZE" in os.environ:
         return 0
-    from mt_train.cli.launch import positive, process_count
+    from mt_train.cli.launch import positive_number, process_count
 
-    nodes = positive("--nnodes", str(flags.get("nnodes", "1")))
+    nodes = positive_number("--nnodes", str(flags.get("nnodes", "1")))
     count = process_count(str(flags.get("nproc_per_node", "1"))) * nodes
     if count > MOST_PROCESSES:
         raise UsageError(f"{count:,} processes are more than {MOST_PROCESSES:,}; lower --nnodes or --nproc-per-node")

@@ -186,12 +186,12 @@ class HeldOut:
         self.packing = packing
         self.pad_multiple = pad_multiple
 
-        def grouped(numbers: NDArray[np.int64], start: int) -> list[Group]:
+        def group(numbers: NDArray[np.int64], start: int) -> list[Group]:
             if packing:
                 return _pack(samples, numbers, sequence_len, [0, 0, start], fit)
             return [(number,) for number in numbers.tolist()]
 
-        self.rows = EpochRows(np.arange(len(samples)), grouped, WINDOW)
+        self.rows = EpochRows(np.arange(len(samples)), group, WINDOW)
 
     def batches(self) -> Iterator[Batch]:
         """This rank's batches; every rank yields equally many."""

@@ -40,7 +40,7 @@ class Content:
     quantized: int = 0
 
     @property
-    def trained(self) -> int:
+    def trained_numbers(self) -> int:
         """n."""
         return sum(map(sum, self.groups))
 
@@ -91,7 +91,7 @@ def gradients(plan: Plan, content: Content) -> MemoryUse:
     adds up on the device, 4n, stage 2 on the host where a step has several micro-batches, and stage 3 always there.
     """
     size, added, stage = BYTES[plan.dtype], ACCUMULATED[plan.dtype], plan.zero_stage
-    whole, shares = content.trained, _shares(plan, content)
+    whole, shares = content.trained_numbers, _shares(plan, content)
     share, largest = sum(shares), max(shares, default=0)
     if stage == 3:
         largest = min(largest, SUB_GROUP)
@@ -114,7 +114,7 @@ def buffers(plan: Plan, content: Content) -> MemoryUse:
     """
     size, stage = BYTES[plan.dtype], plan.zero_stage
     if stage == 0:
-        return MemoryUse(device=size * min(content.trained, REDUCED_AT_ONCE) if plan.world > 1 else 0)
+        return MemoryUse(device=size * min(content.trained_numbers, REDUCED_AT_ONCE) if plan.world > 1 else 0)
     if plan.dtype == "bf16" and stage == 1 and plan.offload == "none":
         return MemoryUse(device=0)  # it reduces its flat fp32 sums in place
     twice = 2 if stage < 3 and (plan.pipeline > 1 or plan.overlaps) else 1

@@ -17,7 +17,7 @@ from mt_core.config.faults import HINTED
 from mt_core.errors import ComponentError, ConfigError, did_you_mean, show_value
 from mt_core.kinds import CORE_KINDS, Kind
 from mt_core.plugins.host import Offer, PluginHost
-from mt_core.plugins.metadata import canonical
+from mt_core.plugins.metadata import canonicalize
 from mt_train.config.commandline import merge
 from mt_train.config.names import expand
 from mt_train.config.plain import check_plain
@@ -361,17 +361,17 @@ def _cross_checks(draft: Draft) -> None:
             "Set --data.eval to a share below 1, a number of rows or none.",
         )
     chosen = {
-        f"{canonical(offer.kind)}:{canonical(name)}"
+        f"{canonicalize(offer.kind)}:{canonicalize(name)}"
         for offer in draft.offers.values()
         for name in (offer.component.name, offer.qualified_name)
     }
     for offer in draft.offers.values():
         here = f"{offer.kind} {offer.component.name}"
         for needed in offer.component.requires:
-            if canonical(needed) not in chosen:
+            if canonicalize(needed) not in chosen:
                 draft.fault(offer.kind, f"{here} requires {needed}, which this run does not have.", f"Choose {needed}.")
         for enemy in offer.component.conflicts:
-            if canonical(enemy) in chosen:
+            if canonicalize(enemy) in chosen:
                 draft.fault(
                     offer.kind, f"{here} conflicts with {enemy}.", "Choose another in the place of one of them."
                 )

@@ -87,7 +87,7 @@ def _findings(
     samples: Mapping[str, list[Mapping[str, Any]]] = results.get("samples", {})
     groups = {name: _own_figures(values) for name, values in results["results"].items()}
     for name, task in tasks.tasks.items():
-        groups[name] |= _standard_errors(task, samples[name], groups[name]) | _unread(samples[name])
+        groups[name] |= _standard_errors(task, samples[name], groups[name]) | _unread_shares(samples[name])
     figures: dict[str, float] = {}
     signatures: dict[str, str] = {}
     for name in tasks.asked:
@@ -137,7 +137,7 @@ def _standard_errors(task: Any, samples: list[Mapping[str, Any]], known: Mapping
     return found
 
 
-def _unread(samples: list[Mapping[str, Any]]) -> dict[str, float]:
+def _unread_shares(samples: list[Mapping[str, Any]]) -> dict[str, float]:
     """Return the share of answers that a task's filters could not read, by filter."""
     rates: dict[str, float] = {}
     for kind in dict.fromkeys(sample["filter"] for sample in samples if sample["filter"] != _PLAIN):

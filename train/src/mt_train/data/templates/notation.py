@@ -163,7 +163,7 @@ class Notation:
         for found in (self._special if self.is_native else self._own).finditer(shown):
             start, end = found.span()
             if has_said and SURROGATES.search(text, start, end):
-                yield start, end, self._literally(found[0])
+                yield start, end, self._encode_literally(found[0])
             elif not self.is_native:
                 yield start, end, [self._ids[found[0]]]
 
@@ -187,7 +187,7 @@ class Notation:
         ids = self._tokenizer.encode(spelled[0]) if spelled else []
         return ids[0] if len(ids) == 1 else None
 
-    def _literally(self, text: str) -> list[int]:
+    def _encode_literally(self, text: str) -> list[int]:
         encode = getattr(self._tokenizer, "encode_literally", self._tokenizer.encode)
         ids: list[int] = encode(text)
         return ids
