@@ -13,10 +13,10 @@ from mt_core.plugins.metadata import (
     BUILT_IN,
     GROUP,
     TRAINING,
-    InstalledPlugin,
+    PluginInfo,
     Selection,
     canonicalize,
-    installed_plugins,
+    find_plugins,
 )
 
 OWN = {BUILT_IN: ("standard", "mt_plugin_standard.plugin"), TRAINING: ("train", "mt_train.plugin")}
@@ -42,12 +42,12 @@ def named_host(*modules: str) -> PluginHost:
 
 
 @cache
-def required_plugins(*modules: str) -> tuple[InstalledPlugin, ...]:
+def required_plugins(*modules: str) -> tuple[PluginInfo, ...]:
     """Describe what stands beside these modules: what is built in, and the plugins that their distributions require."""
     given = {_distribution_of(module) for module in modules}
-    found: dict[str, InstalledPlugin] = {}
+    found: dict[str, PluginInfo] = {}
     waiting = [name for distribution in given for name in _requirements(distribution)]
-    plugins = {canonicalize(each.distribution): each for each in installed_plugins(Selection())} if waiting else {}
+    plugins = {canonicalize(each.distribution): each for each in find_plugins(Selection())} if waiting else {}
     while waiting:
         name = waiting.pop()
         if name in plugins and name not in {*OWN, *given, *found}:
@@ -56,7 +56,7 @@ def required_plugins(*modules: str) -> tuple[InstalledPlugin, ...]:
     return (*_built_in(), *(found[name] for name in sorted(found)))
 
 
-def _built_in() -> Iterator[InstalledPlugin]:
+def _built_in() -> Iterator[PluginInfo]:
     for distribution, (name, module) in OWN.items():
         try:
             yield _describe(name, distribution, version(distribution), module)
@@ -79,14 +79,14 @@ def _distribution_of(module: str) -> str:
     return canonicalize(module.partition(".")[0])
 
 
-def _describe_module(module: str) -> InstalledPlugin:
+def _describe_module(module: str) -> PluginInfo:
     distribution = _distribution_of(module)
     return _describe(distribution.removeprefix("mt-plugin-"), distribution, "under test", module)
 
 
-def _describe(name: str, distribution: str, version: str, module: str) -> InstalledPlugin:
+def _describe(name: str, distribution: str, version: str, module: str) -> PluginInfo:
     point = EntryPoint(name=name, value=module, group=GROUP)
-    return InstalledPlugin(
+    return PluginInfo(
         name=name,
         distribution=distribution,
         version=version,

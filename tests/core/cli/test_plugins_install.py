@@ -16,7 +16,7 @@ from mt_core import __version__
 from mt_core.cli import plugins_install
 from mt_core.cli.plugins import main
 from mt_core.cli.plugins_install import pin
-from mt_core.plugins.metadata import FILE, FOLDER, Selection, installed_plugins
+from mt_core.plugins.metadata import FILE, FOLDER, Selection, find_plugins
 
 Captured = pytest.CaptureFixture[str]
 
@@ -102,7 +102,7 @@ def test_freeze_pins_each_plugin_once_and_a_folder_as_such(capsys: Captured, mon
     assert main(["freeze"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3, "what is built in, and the one that is allowed"
-    known = {plugin.name: plugin for plugin in installed_plugins(Selection())}
+    known = {plugin.name: plugin for plugin in find_plugins(Selection())}
     assert lines == [pin(known[name]) for name in ("llama", "standard", "train")]
     core = replace(known["standard"], distribution="mt-core", editable=False, origin="")
     assert pin(core) == f"mt-core=={__version__}"

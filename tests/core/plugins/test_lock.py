@@ -16,7 +16,7 @@ import pytest
 
 from mt_core.errors import CheckpointError
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.metadata import FILE, FOLDER, Selection, installed_plugins, origin_of
+from mt_core.plugins.metadata import FILE, FOLDER, Selection, find_plugins, origin_of
 from mt_train.plugins.lock import code_hash, compare, distribution_hash, lock_content
 
 Install = Callable[..., Path]
@@ -102,7 +102,7 @@ def test_a_damaged_direct_url_hurts_nobody(tmp_path: Path, content: str, monkeyp
     (info / "entry_points.txt").write_text("[mt_core.plugins]\nhurt = acme_hurt\n")
     (info / "direct_url.json").write_text(content)
     monkeypatch.syspath_prepend(tmp_path)
-    assert "acme-hurt" in {each.distribution for each in installed_plugins(Selection())}
+    assert "acme-hurt" in {each.distribution for each in find_plugins(Selection())}
 
 
 def test_the_lock_has_the_origin_of_what_no_index_has(lock: dict[str, Any]) -> None:

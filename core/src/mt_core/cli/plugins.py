@@ -17,7 +17,7 @@ from mt_core.cli.plugins_report import Report, component_report, metadata, plugi
 from mt_core.cli.plugins_text import check_lines, component_lines, installed_lines, plugin_lines, screen_width
 from mt_core.config.secrets import redact, redact_values
 from mt_core.errors import UsageError, did_you_mean
-from mt_core.plugins.metadata import Selection, canonicalize, installed_plugins, without_effect
+from mt_core.plugins.metadata import Selection, canonicalize, find_plugins, without_effect
 from mt_core.version import __version__
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _list(arguments: argparse.Namespace) -> int:
         _say(arguments, plugins, component_lines(plugins, screen_width()))
         return 0
     selection = Selection.from_environment(arguments.block_plugin)
-    found = installed_plugins(selection)
+    found = find_plugins(selection)
     _warn(without_effect(selection, found))
     plugins = [metadata(plugin) for plugin in found]
     _say(arguments, plugins, installed_lines(plugins, screen_width()))
@@ -104,9 +104,7 @@ def _list(arguments: argparse.Namespace) -> int:
 def _info(arguments: argparse.Namespace) -> int:
     host = _host(arguments)
     _warn(host.unused_names)
-    chosen = [
-        (plugin, offers) for plugin in host.plugins if (offers := _offers_of_name(plugin, arguments.name)) is not None
-    ]
+    chosen = [(plugin, offers) for plugin in host.plugins if (offers := _offers_of(plugin, arguments.name)) is not None]
     if not chosen:
         raise _unknown_error("plugin or component", arguments.name, host.plugins)
     reports = [
@@ -118,7 +116,7 @@ def _info(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _offers_of_name(plugin: Plugin, name: str) -> list[Offer] | None:
+def _offers_of(plugin: Plugin, name: str) -> list[Offer] | None:
     """Return what of a plugin a name means: all of it, its components of that name, or nothing of it."""
     wanted = canonicalize(name)
     if _is(plugin, name):

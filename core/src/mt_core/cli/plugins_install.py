@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mt_core.config.secrets import redact, redact_values
 from mt_core.errors import MtError, UsageError, did_you_mean
-from mt_core.plugins.metadata import OWN, InstalledPlugin, Selection, canonicalize, installed_plugins
+from mt_core.plugins.metadata import OWN, PluginInfo, Selection, canonicalize, find_plugins
 from mt_core.plugins.pins import FILE, FOLDER, indexes, is_name, pins, unfit_reason, unpinned_names
 from mt_core.version import __version__
 
@@ -79,9 +79,7 @@ def _lines_of(run: Path) -> list[str]:
 def _lines_here(block: list[str]) -> list[str]:
     """Return what is installed, a line for each distribution."""
     found = {
-        plugin.distribution: plugin
-        for plugin in installed_plugins(Selection.from_environment(block))
-        if not plugin.blocked
+        plugin.distribution: plugin for plugin in find_plugins(Selection.from_environment(block)) if not plugin.blocked
     }
     lines = {name: line for name, plugin in found.items() if (line := pin(plugin))}
     _warn_unpinned([name for name in found if name not in lines])
@@ -93,7 +91,7 @@ def _warn_unpinned(names: list[str]) -> None:
         print(f"warning: {name!r} has no name or version that pip knows, and is left out", file=sys.stderr)
 
 
-def pin(plugin: InstalledPlugin) -> str:
+def pin(plugin: PluginInfo) -> str:
     """A line of a requirements file: the version, where it came from, or the folder of one that is worked on; empty where pip would
     not read it."""
     versions = {plugin.distribution: plugin.version}
@@ -123,7 +121,7 @@ def _install(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "nothing to install; name a distribution, a folder or a wheel, as in mt-plugins install mt-plugin-llama"
         )
-    before = {(plugin.name, plugin.label) for plugin in installed_plugins(Selection())}
+    before = {(plugin.name, plugin.label) for plugin in find_plugins(Selection())}
     _run(["install", *(["--upgrade"] if arguments.upgrade else []), *words])
     _say_new(before)
     return 0
@@ -132,18 +130,18 @@ def _install(arguments: argparse.Namespace) -> int:
 def _say_new(before: set[tuple[str, str]]) -> None:
     """Print which plugins there are now that were not, or not in this version."""
     importlib.invalidate_caches()
-    for plugin in installed_plugins(Selection()):
+    for plugin in find_plugins(Selection()):
         if (plugin.name, plugin.label) not in before:
             print(f"plugin {plugin.name} ({plugin.label}): `mt-plugins info {plugin.name}` shows what it offers")
 
 
 def _uninstall(arguments: argparse.Namespace) -> int:
-    found = installed_plugins(Selection())
+    found = find_plugins(Selection())
     _run(["uninstall", *dict.fromkeys(_distribution(name, found) for name in arguments.names)])
     return 0
 
 
-def _distribution(name: str, found: list[InstalledPlugin]) -> str:
+def _distribution(name: str, found: list[PluginInfo]) -> str:
     """The distribution of a plugin. Raises ``UsageError`` for a name that none has, and for the core."""
     known = {canonicalize(word): plugin.distribution for plugin in found for word in (plugin.name, plugin.distribution)}
     distribution = known.get(canonicalize(name))

@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from mt_core.plugins.compatibility import out_of_range
-from mt_core.plugins.metadata import InstalledPlugin, canonicalize
+from mt_core.plugins.metadata import PluginInfo, canonicalize
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -27,7 +27,7 @@ BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "multiple_of": "multiple
 LENGTHS = {"min_length": "length >=", "max_length": "length <="}
 
 
-def metadata(plugin: InstalledPlugin) -> Report:
+def metadata(plugin: PluginInfo) -> Report:
     """A plugin as its distribution describes it; nothing is imported."""
     return {
         "name": plugin.name,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from importlib.metadata import Distribution
 
-from mt_core.plugins.metadata import CORE, InstalledPlugin, canonicalize
+from mt_core.plugins.metadata import CORE, PluginInfo, canonicalize
 from mt_core.version import __version__
 
 
-def out_of_range(plugin: InstalledPlugin) -> str:
+def out_of_range(plugin: PluginInfo) -> str:
     """Return what to know where this mt-core is not one that the plugin declares; nothing where it is, or declares none."""
     from packaging.requirements import InvalidRequirement, Requirement
 

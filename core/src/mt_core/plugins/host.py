@@ -23,15 +23,7 @@ from mt_core.hookspecs import PROJECT
 from mt_core.kinds import CORE_KINDS, Kinds
 from mt_core.plugins.extension import add_kinds, adder, extend
 from mt_core.plugins.loading import Offer, Plugin, collect_offers, guard_builtins, import_plugin, words
-from mt_core.plugins.metadata import (
-    BUILT_IN,
-    CORE,
-    InstalledPlugin,
-    Selection,
-    canonicalize,
-    installed_plugins,
-    without_effect,
-)
+from mt_core.plugins.metadata import BUILT_IN, CORE, PluginInfo, Selection, canonicalize, find_plugins, without_effect
 
 __all__ = ["Offer", "Plugin", "PluginHost"]
 
@@ -55,11 +47,11 @@ class PluginHost:
     def discover(cls, selection: Selection | None = None) -> PluginHost:
         """Load every installed plugin that is not blocked; a failure is recorded, not raised."""
         selection = selection or Selection.from_environment()
-        found = installed_plugins(selection)
+        found = find_plugins(selection)
         return cls.of(found, without_effect(selection, found))
 
     @classmethod
-    def of(cls, found: Iterable[InstalledPlugin], unused_names: Sequence[str] = ()) -> PluginHost:
+    def of(cls, found: Iterable[PluginInfo], unused_names: Sequence[str] = ()) -> PluginHost:
         """Load these and no others, in this order; a failure is recorded, not raised."""
         manager = pluggy.PluginManager(PROJECT)
         manager.add_hookspecs(hookspecs)
@@ -172,7 +164,7 @@ def _option(kind: str, kinds: Kinds) -> str:
     return "--" + kinds.keys_of_kinds.get(kind, kind).replace("_", "-")
 
 
-def _likely_offers(info: InstalledPlugin, name: str) -> bool:
+def _likely_offers(info: PluginInfo, name: str) -> bool:
     distribution, _, short = name.rpartition("/")
     if distribution:
         return canonicalize(distribution) == canonicalize(info.distribution)

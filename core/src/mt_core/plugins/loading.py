@@ -20,7 +20,7 @@ from mt_core.errors import ComponentError, MtError, did_you_mean
 from mt_core.hookspecs import PROJECT
 from mt_core.kinds import Kind, Kinds
 from mt_core.plugins.compatibility import out_of_range
-from mt_core.plugins.metadata import BUILT_IN, InstalledPlugin, canonicalize, missing_requirements
+from mt_core.plugins.metadata import BUILT_IN, PluginInfo, canonicalize, missing_requirements
 
 SIZES = "model_sizes"
 """Kind of what ``mt_model_configs`` adds to another plugin's family: no slot, so no name that a run could choose."""
@@ -32,8 +32,8 @@ class Offer:
 
     kind: str
     component: Component
-    plugin: InstalledPlugin
-    bringer: InstalledPlugin | None = None
+    plugin: PluginInfo
+    bringer: PluginInfo | None = None
     """Who brings the kind; ``None`` for the core's own."""
 
     @property
@@ -46,7 +46,7 @@ class Offer:
 class Plugin:
     """An installed plugin and what came of loading it."""
 
-    info: InstalledPlugin
+    info: PluginInfo
     offers: list[Offer] = field(default_factory=list)
     error: str = ""
     load_ms: float = 0.0
@@ -70,7 +70,7 @@ def words(kind: str) -> str:
     return kind.replace("_", " ")
 
 
-def import_plugin(info: InstalledPlugin) -> Plugin:
+def import_plugin(info: PluginInfo) -> Plugin:
     """Import a plugin's module and ask for the kinds that it brings; a blocked one stays unimported."""
     plugin = Plugin(info)
     with _faults_of(plugin):

@@ -23,7 +23,7 @@ _REQUIRED = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 @dataclass(frozen=True)
-class InstalledPlugin:
+class PluginInfo:
     """A plugin as its distribution's metadata describes it."""
 
     name: str
@@ -70,9 +70,9 @@ def canonicalize(name: str) -> str:
     return name.strip().lower().replace("_", "-")
 
 
-def installed_plugins(selection: Selection) -> list[InstalledPlugin]:
+def find_plugins(selection: Selection) -> list[PluginInfo]:
     """Every plugin of the environment, sorted; the same entry point found twice counts once."""
-    found: dict[tuple[str, str, str], InstalledPlugin] = {}
+    found: dict[tuple[str, str, str], PluginInfo] = {}
     for point in entry_points(group=GROUP):
         if point.dist is None:
             continue
@@ -81,7 +81,7 @@ def installed_plugins(selection: Selection) -> list[InstalledPlugin]:
     return [found[key] for key in sorted(found)]
 
 
-def without_effect(selection: Selection, found: Iterable[InstalledPlugin]) -> list[str]:
+def without_effect(selection: Selection, found: Iterable[PluginInfo]) -> list[str]:
     """Names that block or allow no installed plugin, each with what to do about it."""
     known = {canonicalize(name) for plugin in found for name in (plugin.name, plugin.distribution)}
     return [
@@ -91,12 +91,12 @@ def without_effect(selection: Selection, found: Iterable[InstalledPlugin]) -> li
     ]
 
 
-def _describe(point: EntryPoint, selection: Selection) -> InstalledPlugin:
+def _describe(point: EntryPoint, selection: Selection) -> PluginInfo:
     distribution = point.dist
     assert distribution is not None, "an installed entry point belongs to a distribution"
     sources = sources_of(distribution)
     name = distribution.name or point.name  # a damaged dist-info has neither name nor version
-    return InstalledPlugin(
+    return PluginInfo(
         name=point.name,
         distribution=name,
         version=distribution.version or UNKNOWN,

@@ -15,7 +15,7 @@ from typing import Any
 from mt_core.errors import CheckpointError
 from mt_core.plugins.host import Offer
 from mt_core.plugins.lock_file import origins, read_lock
-from mt_core.plugins.metadata import CORE, GROUP, TRAINING, InstalledPlugin, origin_of, sources_of
+from mt_core.plugins.metadata import CORE, GROUP, TRAINING, PluginInfo, origin_of, sources_of
 from mt_core.plugins.pins import pip_line
 from mt_core.version import __version__
 
@@ -54,9 +54,9 @@ class _Distribution:
     editable: bool
 
 
-def _always() -> dict[str, _Distribution | InstalledPlugin]:
+def _always() -> dict[str, _Distribution | PluginInfo]:
     """Return what each run takes; nothing of what is not installed, as where a test has but the sources on its path."""
-    found: dict[str, _Distribution | InstalledPlugin] = {}
+    found: dict[str, _Distribution | PluginInfo] = {}
     for name in ALWAYS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             each = importlib.metadata.distribution(name)
