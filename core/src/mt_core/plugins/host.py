@@ -69,8 +69,8 @@ class PluginHost:
     def notices(self) -> list[str]:
         """Return what a user should know before a run: plugins that failed or use what will go, and names that block nothing."""
         failed = [plugin for plugin in self.plugins if plugin.status == "failed"]
-        told = [f"plugin {_name_plugin(plugin)} not loaded: {plugin.error}" for plugin in failed]
-        told += [f"plugin {_name_plugin(plugin)}: {text}" for plugin in self.plugins for text in plugin.warnings]
+        told = [f"plugin {_label(plugin)} not loaded: {plugin.error}" for plugin in failed]
+        told += [f"plugin {_label(plugin)}: {text}" for plugin in self.plugins for text in plugin.warnings]
         return told + self.unused_names
 
     @property
@@ -123,7 +123,7 @@ class PluginHost:
 
     def _describe_unknown_kind(self, kind: str, name: str) -> str:
         missing = [plugin for plugin in self.plugins if plugin.status != "loaded"]
-        listed = f" Not loaded: {', '.join(map(_name_plugin, missing))}." if missing else ""
+        listed = f" Not loaded: {', '.join(map(_label, missing))}." if missing else ""
         return (
             f"{words(kind)} {name!r} is not available: no plugin that is loaded brings the kind {kind!r}."
             f" {did_you_mean(kind, list(self.kinds))}Kinds are {', '.join(self.kinds)}.{listed} Install the distribution that brings it."
@@ -134,17 +134,16 @@ class PluginHost:
         for plugin in failed:
             if _likely_offers(plugin.info, name):
                 return PluginLoadError(
-                    f"{words(kind)} {name!r} is not available: plugin {_name_plugin(plugin)} failed to load:"
+                    f"{words(kind)} {name!r} is not available: plugin {_label(plugin)} failed to load:"
                     f" {_sentence(plugin.error)} `mt-plugins check {plugin.info.name}` shows more."
                 )
         short = canonicalize(name.rpartition("/")[2])
         known = [f"{offer.component.name} ({offer.plugin.label})" for offer in self.offers(kind)]
         hint = did_you_mean(short, [offer.component.name for offer in self.offers(kind)])
         broken = "".join(
-            f" Plugin {_name_plugin(plugin)} failed to load and may offer it: {_sentence(plugin.error)}"
-            for plugin in failed
+            f" Plugin {_label(plugin)} failed to load and may offer it: {_sentence(plugin.error)}" for plugin in failed
         )
-        blocked = [_name_plugin(plugin) for plugin in self.plugins if plugin.status == "blocked"]
+        blocked = [_label(plugin) for plugin in self.plugins if plugin.status == "blocked"]
         held = f" Blocked: {', '.join(blocked)}." if blocked else ""
         return UnknownComponentError(
             f"no {words(kind)} named {name!r}. {hint}Installed: {', '.join(known) or 'none'}.{broken}{held}"
@@ -152,7 +151,7 @@ class PluginHost:
         )
 
 
-def _name_plugin(plugin: Plugin) -> str:
+def _label(plugin: Plugin) -> str:
     return f"{plugin.info.name!r} ({plugin.info.label})"
 
 
