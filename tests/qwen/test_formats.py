@@ -16,7 +16,7 @@ from mt_core.errors import WeightsError
 from mt_core.nn import Batch
 from mt_core.weights import CONFIG
 from mt_plugin_qwen.config import QwenConfig
-from mt_plugin_qwen.huggingface import ARCHITECTURES, HUGGINGFACE, export_config, read_shape
+from mt_plugin_qwen.huggingface import ARCHITECTURES, HUGGINGFACE, read_shape, their_config
 from mt_plugin_qwen.model import Qwen
 from mt_plugin_qwen.variants import VARIANTS
 from mt_tools import stage_folder, write_json, write_tensors
@@ -173,7 +173,7 @@ def test_what_is_read_and_written_is_equal_bit_for_bit_and_transformers_opens_it
     tensors = HUGGINGFACE.tensors(tmp_path / "in", config)
     with stage_folder(tmp_path / "out") as stage:
         said = write_tensors(stage, tensors, shard_bytes=shard)
-        write_json(stage / CONFIG, {**export_config(config), "torch_dtype": said})
+        write_json(stage / CONFIG, {**their_config(config), "torch_dtype": said})
     again = HUGGINGFACE.tensors(tmp_path / "out", config)
     assert again.keys() == tensors.keys()
     for key, load in tensors.items():
@@ -193,7 +193,7 @@ def test_what_is_read_and_written_is_equal_bit_for_bit_and_transformers_opens_it
 @pytest.mark.parametrize("size", VARIANTS)
 def test_every_size_is_described_so_that_it_and_transformers_read_the_same(size: str, tmp_path: Path) -> None:
     config = QwenConfig(**VARIANTS[size])
-    (tmp_path / CONFIG).write_text(json.dumps(export_config(config)))
+    (tmp_path / CONFIG).write_text(json.dumps(their_config(config)))
     assert QwenConfig(**read_shape(tmp_path / CONFIG)) == config
     theirs = AutoConfig.from_pretrained(tmp_path)
     assert (theirs.num_hidden_layers, theirs.head_dim) == (config.n_layers, config.head_dim)
@@ -249,7 +249,7 @@ def test_what_a_config_may_not_say_is_named_with_what_it_may(
     case: str, pair: Callable[..., Any], tmp_path: Path
 ) -> None:
     name, change, said = REFUSED[case]
-    config = export_config(pair(name)[0].config)
+    config = their_config(pair(name)[0].config)
     if "rope_scaling" in change:
         config.pop("rope_parameters")
     (tmp_path / CONFIG).write_text(json.dumps(config | change))

@@ -137,7 +137,7 @@ def tensors(path: Path, config: QwenConfig) -> Loaders:
     return without_tied_head(loaders, path, embedding="model.embed_tokens.weight", head="lm_head.weight")
 
 
-def export_config(config: QwenConfig) -> dict[str, Any]:
+def their_config(config: QwenConfig) -> dict[str, Any]:
     """``config.json`` as transformers reads it, 4 and 5."""
     scaling = _scaling(config.rope_scaling)
     return {
@@ -165,5 +165,5 @@ def _scaling(scaling: RopeScaling) -> dict[str, Any]:
 
 
 HUGGINGFACE = WeightsFormat(
-    name="huggingface", matches=is_folder, values=values, tensors=tensors, exported=export_config
+    name="huggingface", matches=is_folder, values=values, tensors=tensors, exported=their_config
 )
