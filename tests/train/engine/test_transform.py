@@ -53,5 +53,7 @@ def test_only_what_was_chosen_gets_a_direction() -> None:
 def test_a_direction_of_another_shape_is_the_plugins_fault() -> None:
     weight = nn.Parameter(torch.ones(3))
     weight.grad = torch.ones(3)
-    with pytest.raises(ComponentError, match=r"Doubling gives a direction of shape \(2,\) for up, which is \(3,\)"):
+    with pytest.raises(
+        ComponentError, match=r"DoublingTransform gives a direction of shape \(2,\) for up, which is \(3,\)"
+    ):
         PreconditionedGradients(single_engine(up=weight), DoublingTransform(1), {id(weight)}).take()  # type: ignore[arg-type]
