@@ -18,7 +18,7 @@ import torch
 from adapter_page import LORA
 from adapter_sizes import RANK, counter, size_of
 from catalogue import WHOLE
-from learning import ROWS, TAUGHT, TOKENS, Task, batches, begun, text_of, trained_numbers
+from learning import ROWS, TAUGHT, TOKENS, Task, batches, begin, text_of, trained_numbers
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
@@ -40,8 +40,8 @@ def costs(name: str) -> dict[str, Any]:
     """Of one adapter: its size here, the median of the ratios of step times and their least and most, and its bytes."""
     wanted = counter(TASK, LORA)({"rank": RANK})
     options = {} if name == WHOLE else dict(size_of(TASK, name, wanted).options)
-    ours = begun(TASK, name, options, rate=RATE, seed=0)
-    lora = begun(TASK, LORA, {"rank": RANK}, rate=RATE, seed=0)
+    ours = begin(TASK, name, options, rate=RATE, seed=0)
+    lora = begin(TASK, LORA, {"rank": RANK}, rate=RATE, seed=0)
     rows = list(batches(text_of(TAUGHT), PAIRS + SKIPPED, 0))
     pairs = [(seconds(ours, batch), seconds(lora, batch)) for batch in rows][SKIPPED:]
     ratios = [one / other for one, other in pairs]
@@ -50,7 +50,7 @@ def costs(name: str) -> dict[str, Any]:
         "trained": trained_numbers(ours.model),
         "step": round(statistics.median(ratios), 3),
         "step_range": [round(min(ratios), 3), round(max(ratios), 3)],
-        "bytes": kept(ours, rows[0]),
+        "bytes": bytes_kept(ours, rows[0]),
     }
 
 
@@ -61,7 +61,7 @@ def seconds(training: PlainTraining, batch: Batch) -> float:
     return time.process_time() - begun_at
 
 
-def kept(training: PlainTraining, batch: Batch) -> dict[str, int]:
+def bytes_kept(training: PlainTraining, batch: Batch) -> dict[str, int]:
     """Bytes at the end of a step's forward, after at least one update. What is there for a moment only does not count."""
     model = training.model.train()
     states = [each for state in training.optimizer.state.values() for each in state.values()]
@@ -70,11 +70,11 @@ def kept(training: PlainTraining, batch: Batch) -> dict[str, int]:
         "weights": _bytes([*model.parameters(), *model.buffers()]),
         "gradients": _bytes(trained),
         "optimizer": _bytes(each for each in states if isinstance(each, Tensor)),
-        "saved": _saved(training, batch),
+        "saved": _saved_bytes(training, batch),
     }
 
 
-def _saved(training: PlainTraining, batch: Batch) -> int:
+def _saved_bytes(training: PlainTraining, batch: Batch) -> int:
     """What autograd keeps for the backward, but for weights and the rows themselves."""
     found: list[Tensor] = []
 

@@ -53,7 +53,7 @@ class Row:
         return [each for each in self.losses if each is not None]
 
     @property
-    def diverged(self) -> int:
+    def diverged_runs(self) -> int:
         """Runs that did."""
         return len(self.losses) - len(self.finite)
 
@@ -111,7 +111,7 @@ def table(found: list[Row]) -> str:
 def _cells(row: Row) -> list[str]:
     trained = f"{row.trained:,.0f}"
     return [
-        f"**{_shown(row.name)}**" if row.name == WHOLE else f"`{row.name}`",
+        f"**{_show(row.name)}**" if row.name == WHOLE else f"`{row.name}`",
         ", ".join(f"{key} {_number(value)}" for key, value in row.options.items()),
         trained if row.is_near else f"*{trained}*",
         f"{row.rate:g}",
@@ -124,11 +124,11 @@ def _cells(row: Row) -> list[str]:
 
 def _loss(row: Row) -> str:
     if not row.finite:
-        return f"diverged ({row.diverged})"
-    return f"{row.loss:.3f} ± {row.deviation:.3f}" + (f", {row.diverged} diverged" if row.diverged else "")
+        return f"diverged ({row.diverged_runs})"
+    return f"{row.loss:.3f} ± {row.deviation:.3f}" + (f", {row.diverged_runs} diverged" if row.diverged_runs else "")
 
 
-def _shown(name: str) -> str:
+def _show(name: str) -> str:
     return "full fine-tuning" if name == WHOLE else name
 
 
@@ -157,7 +157,7 @@ def page(found: list[Row]) -> str:
     return f"{before}{BEGIN}\n{section(found)}\n{END}{rest.partition(END)[2]}"
 
 
-def drawn(found: list[Row]) -> str:
+def picture_name(found: list[Row]) -> str:
     """Names what a picture shows: a hash of its rows."""
     shown = [(row.name, row.is_near, row.losses, row.base, row.step, row.memory) for row in found]
     return hashlib.sha256(json.dumps(shown).encode()).hexdigest()
@@ -185,11 +185,11 @@ def draw(found: list[Row]) -> None:
         axes.tick_params(axis="x", top=True, labeltop=True)
         axes.set_ylim(len(found) - 0.3, -0.7)
     figure.legend(frameon=False, loc="outside lower center", ncols=3, fontsize="small")
-    figure.savefig(PICTURE, format="png", metadata={DRAWN_FROM: drawn(found), "Software": None})
+    figure.savefig(PICTURE, format="png", metadata={DRAWN_FROM: picture_name(found), "Software": None})
 
 
 def _draw_losses(axes: Any, found: list[Row]) -> None:
-    axes.set_yticks(range(len(found)), [_shown(row.name) for row in found], fontsize=8)
+    axes.set_yticks(range(len(found)), [_show(row.name) for row in found], fontsize=8)
     for label, row in zip(axes.get_yticklabels(), found, strict=True):
         label.set_color(WARM if row.name in (LORA, WHOLE) else "black")
     kinds = (

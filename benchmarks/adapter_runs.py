@@ -36,12 +36,12 @@ from learning import (
     TOKENS,
     VALIDATED,
     Task,
-    begun,
+    begin,
     english,
     frozen_base,
     loss_on,
     parts_for,
-    taught,
+    teach,
     text_of,
     trained_numbers,
 )
@@ -171,8 +171,8 @@ def best(tried: dict[str, dict[str, Any]]) -> float:
 
 def run(name: str, options: dict[str, Any], rate: float, seed: int) -> dict[str, Any]:
     """One training: losses in nats per byte, none where it diverged."""
-    training = begun(TASK, name, options, rate=rate, seed=seed, schedule=SCHEDULE)
-    diverged = taught(TASK, training, seed)
+    training = begin(TASK, name, options, rate=rate, seed=seed, schedule=SCHEDULE)
+    diverged = teach(TASK, training, seed)
     if diverged is not None:
         return {"trained": trained_numbers(training.model), "validated": None, "loss": None, "diverged": diverged}
     validated, loss = (round(loss_on(part, training.model), 6) for part in (VALIDATED, HELD_OUT))

@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "adapters"))
 
 import torch
 from adapter_page import NEAR
-from catalogue import WHOLE, components, small
-from learning import Task, asked, frozen_base, parts_for, probe_of_rows
+from catalogue import WHOLE, components, small_options
+from learning import Task, frozen_base, option_of, parts_for, probe_of_rows
 from torch import Tensor
 
 from mt_core import Adapter, MtError
@@ -69,9 +69,7 @@ def ways(name: str, start: Options, least: int = 2) -> Iterator[Iterator[Options
     ranks = {key: value for key, value in sizes.items() if _is_rank(key)}
     for group in [ranks] * (len(ranks) > 1) + [{key: value} for key, value in sizes.items()]:
         yield (
-            {**start, **_scaled(group, size, defaults)}
-            for size in SIZES
-            if size >= least or _is_rank(next(iter(group)))
+            {**start, **_scale(group, size, defaults)} for size in SIZES if size >= least or _is_rank(next(iter(group)))
         )
 
 
@@ -82,7 +80,7 @@ def ways_along_two(name: str, start: Options) -> Iterator[Iterator[Options]]:
         pairs = product(*(range(1 if _is_rank(key) else 2, SMALL + 1) for key, _ in (one, other)))
         near = sorted(pairs, key=lambda pair: sum(abs(log(a / b[1])) for a, b in zip(pair, (one, other), strict=True)))
         yield (
-            {**start, **_scaled(dict([one]), pair[0], defaults), **_scaled(dict([other]), pair[1], defaults)}
+            {**start, **_scale(dict([one]), pair[0], defaults), **_scale(dict([other]), pair[1], defaults)}
             for pair in near
         )
 
@@ -96,13 +94,13 @@ def _nearest(way: Iterator[Options], count: Callable[[Options], int], wanted: in
 def counter(task: Task, name: str) -> Callable[[Options], int]:
     """Options → numbers that are trained, with the ranks that rows of the run give, where they give ranks."""
     component, parts = components()[name], parts_for(task, WHOLE, {}, 0)
-    probe: list[_Remembered] = []
+    probe: list[_OnceProbe] = []
 
     def count(options: Options) -> int:
         adapter: Adapter = component.build(component.config(**options))
         if type(adapter).prepare is not Adapter.prepare:
             base = frozen_base(task, parts)
-            probe.extend([] if probe else [_Remembered(probe_of_rows(task, base, 0))])
+            probe.extend([] if probe else [_OnceProbe(probe_of_rows(task, base, 0))])
             adapter.prepare(base, probe[0])  # type: ignore[arg-type]
         with torch.device("meta"):
             model = parts.model()
@@ -123,8 +121,8 @@ def count_or_zero(count: Callable[[Options], int], options: Options) -> int:
 
 def _start(name: str, count: Callable[[Options], int]) -> Options:
     """What an adapter says of runs of this length; what a small model needs besides, where it has no other way to begin."""
-    said = dict(asked(name, "options", {}))
-    return said if count_or_zero(count, said) else {**small(name), **said}
+    said = dict(option_of(name, "options", {}))
+    return said if count_or_zero(count, said) else {**small_options(name), **said}
 
 
 def _defaults(name: str) -> dict[str, Any]:
@@ -142,7 +140,7 @@ def _is_rank(key: str) -> bool:
     return "rank" in key.split("_")
 
 
-def _scaled(group: Options, size: int, defaults: Options) -> dict[str, Any]:
+def _scale(group: Options, size: int, defaults: Options) -> dict[str, Any]:
     """The first of a group at this size, the others in proportion, and alpha with the rank, so that the scale stays."""
     first = next(iter(group))
     share = size / group[first]
@@ -152,7 +150,7 @@ def _scaled(group: Options, size: int, defaults: Options) -> dict[str, Any]:
     return {key: value for key, value in scaled.items() if value != defaults[key]}
 
 
-class _Remembered:
+class _OnceProbe:
     """A probe that looks once: base and rows are the same for all sizes."""
 
     def __init__(self, probe: Any) -> None:

@@ -85,7 +85,7 @@ class Hashing:
         return digest
 
 
-def timed(action: Callable[[], object]) -> float:
+def time_of(action: Callable[[], object]) -> float:
     began = time.perf_counter()
     action()
     return time.perf_counter() - began
@@ -105,7 +105,7 @@ def compare(engine: Engine, folder: Path, pairs: int) -> None:
             shutil.rmtree(old, ignore_errors=True)
         os.sync()
         hashing.seconds = 0.0
-        seconds = timed(lambda: save(step) if side == "ours" else write_plainly(files, folder / "plain"))
+        seconds = time_of(lambda: save(step) if side == "ours" else write_plainly(files, folder / "plain"))
         return seconds - hashing.seconds
 
     for step in range(pairs + 1):
@@ -116,7 +116,7 @@ def compare(engine: Engine, folder: Path, pairs: int) -> None:
                 found["hash"] += [hashing.seconds] if side == "ours" else []
             elif side == "ours":
                 check_equal(folder, files)
-    found["pause"] = [timed(lambda: take_snapshot(engine, copied=True)) for _ in range(pairs)]
+    found["pause"] = [time_of(lambda: take_snapshot(engine, copied=True)) for _ in range(pairs)]
     ratio = statistics.median(a / b for a, b in zip(found["ours"], found["plain"], strict=True))
     print(f"{size / 2**20:.0f} MiB in {len(files)} files, {pairs} alternating pairs, median seconds (min - max)")
     for name, values in found.items():

@@ -121,7 +121,7 @@ class Clock:
         return self.now() - self.start
 
 
-def raw(folder: Path, case: str, see: See) -> float:
+def read_raw(folder: Path, case: str, see: See) -> float:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -226,20 +226,20 @@ def wait(folder: Path, batching: str, steps: int) -> dict[str, float]:
 
 def waits(folder: Path, steps: int) -> None:
     for batching in ("padding", "packing"):
-        found = started(folder, "--side", "wait", "--case", batching, "--waits", str(steps))
+        found = run_started(folder, "--side", "wait", "--case", batching, "--waits", str(steps))
         share, seconds = found["share"], found["seconds"]
         print(f"{batching}: {100 * share:.4f}% of a step of {seconds:.2f} s is spent waiting for rows")
 
 
 def measure(case: str, side: str, folder: Path, see: See) -> float:
     if side == "raw":
-        return raw(folder, case, see)
+        return read_raw(folder, case, see)
     if side == "peer":
         return peer(folder, see)
     return batches(folder, case, None if side == "ours" else str(folder / "cache"), see)
 
 
-def counted(case: str, side: str, folder: Path) -> dict[str, int]:
+def count_tokens(case: str, side: str, folder: Path) -> dict[str, int]:
     """Return how often each token comes, but for begin, end and padding, which are the first two."""
     import torch
 
@@ -248,7 +248,7 @@ def counted(case: str, side: str, folder: Path) -> dict[str, int]:
     return {str(token): count for token, count in sorted(found.items()) if token > 1}
 
 
-def opening(folder: Path) -> dict[str, float]:
+def time_opening(folder: Path) -> dict[str, float]:
     """Seconds and MiB that it takes to open a cached set of ten million rows of eight tokens, and to take its first batch."""
     import numpy as np
 
@@ -280,7 +280,7 @@ def resident_mib() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def started(folder: Path, *words: str) -> Any:
+def run_started(folder: Path, *words: str) -> Any:
     command = [sys.executable, __file__, "--folder", str(folder), *words]
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
@@ -289,14 +289,16 @@ def started(folder: Path, *words: str) -> Any:
 
 def compare(folder: Path, case: str, sides: list[str], pairs: int) -> None:
     """The table of one kind of rows."""
-    first = started(folder, "--case", case, "--side", "ours", "--count")
+    first = run_started(folder, "--case", case, "--side", "ours", "--count")
     for side in (side for side in sides if side != "ours"):  # and makes the cache
-        assert started(folder, "--case", case, "--side", side, "--count") == first, f"{side} has other tokens than ours"
+        assert run_started(folder, "--case", case, "--side", side, "--count") == first, (
+            f"{side} has other tokens than ours"
+        )
     tokens = sum(first.values())
     found: dict[str, list[float]] = {side: [] for side in sides}
     for _ in range(pairs):
         for side, rates in found.items():
-            rates.append(tokens / started(folder, "--case", case, "--side", side))
+            rates.append(tokens / run_started(folder, "--case", case, "--side", side))
     print(f"{case}: {tokens:,} tokens, the same on all sides; {pairs} alternating runs of each; median (min - max)")
     for side, rates in found.items():
         middle = statistics.median(rates)
@@ -310,14 +312,14 @@ def tables(options: argparse.Namespace) -> None:
     has_peer = all(importlib.util.find_spec(name) for name in ("datasets", "trl"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        started(folder, "--side", "make", "--rows", str(options.rows))
+        run_started(folder, "--side", "make", "--rows", str(options.rows))
         if options.waits:
             waits(folder, options.waits)
             return
         print(f"{options.rows} rows of each kind")
         for case, sides in CASES.items():
             compare(folder, case, [side for side in sides if has_peer or side != "peer"], options.pairs)
-        opened = started(folder, "--side", "open")
+        opened = run_started(folder, "--side", "open")
         print(f"a cached set of {MANY:,} rows: opened in {opened['seconds']:.3f} s, {opened['mib']:.1f} MiB of memory")
         waits(folder, options.waits or WAITS)
     if not has_peer:
@@ -344,9 +346,9 @@ def main() -> None:
     elif options.side == "wait":
         print(json.dumps(wait(options.folder, options.case, options.waits)))
     elif options.side == "open":
-        print(json.dumps(opening(options.folder)))
+        print(json.dumps(time_opening(options.folder)))
     elif options.count:
-        print(json.dumps(counted(options.case, options.side, options.folder)))
+        print(json.dumps(count_tokens(options.case, options.side, options.folder)))
     else:
         print(json.dumps(measure(options.case, options.side, options.folder, lambda ids: None)))
 

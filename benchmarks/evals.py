@@ -152,7 +152,7 @@ def main() -> None:
         for kind, batch, ours, theirs in _in_turn(Path(name), given.vocabulary, given.repeats):
             here, there = (statistics.median(each["seconds"] for each in side) for side in (ours, theirs))
             space = [statistics.median(each["mb"] for each in side) for side in (ours, theirs)]
-            apart = _apart(ours[0]["sums"], theirs[0]["sums"])
+            apart = _difference(ours[0]["sums"], theirs[0]["sums"])
             print(
                 f"{kind:26}{batch:>6}{here:>9.2f}{there:>9.2f}{there / here:>8.2f}{space[0]:>9.0f}{space[1]:>9.0f}{apart:>20.2e}",
                 flush=True,
@@ -163,7 +163,7 @@ def main() -> None:
             print(f"{kind}: each at its best batch {there / here:.2f} times as fast")
 
 
-def _apart(ours: Sequence[float], theirs: Sequence[float]) -> float:
+def _difference(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """Return the largest difference, of the values that are above 1 relative to them."""
     return max(abs(a - b) / max(1.0, abs(b)) for a, b in zip(ours, theirs, strict=True))
 

@@ -70,7 +70,7 @@ def cases_of(steps: int, folder: Path, do: str, tag: str) -> dict[str, Any]:
     }
 
 
-def apart(first: list[float], second: list[float]) -> float:
+def difference(first: list[float], second: list[float]) -> float:
     return max(abs(a - b) / abs(a) for a, b in zip(first, second, strict=True))
 
 
@@ -98,10 +98,10 @@ def main() -> None:
             layout, dtype = key.split("|")
             whole = one[key]["losses"]
             same = all(two[f"{key}|dropout"][what] == two[f"{key}|resume"][what] for what in ("losses", "state"))
-            cells = [f"{apart(whole, two[key]['losses']):.1e}", "equal" if same else "DIFFERS"]
+            cells = [f"{difference(whole, two[key]['losses']):.1e}", "equal" if same else "DIFFERS"]
             for before, after in ((two[key], back[key]), (one[key], two[f"{key}|move"])):
                 stayed, moved = before["losses"][2:], after["losses"]
-                cells.append(f"{apart(stayed[:5], moved[:5]):.1e}, {apart(stayed, moved):.1e}")
+                cells.append(f"{difference(stayed[:5], moved[:5]):.1e}, {difference(stayed, moved):.1e}")
             print(f"| {layout} | {dtype} | {' | '.join(cells)} |")
 
 

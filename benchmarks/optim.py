@@ -88,7 +88,7 @@ class Together:
             each.step()
 
 
-class Whole:
+class UnshardedTransform:
     """A gradient transform and the optimizer that follows it, as one process without DeepSpeed has them."""
 
     def __init__(self, made: GradientTransform) -> None:
@@ -108,7 +108,7 @@ class Whole:
         self._made.optimizer.step()
 
 
-class Fused:
+class FusedReference:
     """What pytorch-optimizer updates in hooks of the backward."""
 
     def __init__(self, name: str, groups: Groups) -> None:
@@ -137,8 +137,8 @@ REFERENCES: dict[str, Callable[[Groups], Made]] = {
     "galore": low_rank("galore_torch", "GaLoreAdamW", QUIET, scale=0.25, **RANK),
     "apollo": low_rank("apollo_torch", "APOLLOAdamW", QUIET, scale=1.0, proj="random", scale_type="channel", **RANK),
     "muon": muon,
-    "lomo": partial(Fused, "LOMO"),
-    "adalomo": partial(Fused, "AdaLOMO"),
+    "lomo": partial(FusedReference, "LOMO"),
+    "adalomo": partial(FusedReference, "AdaLOMO"),
     "galore-per-layer": low_rank("galore_torch", "GaLoreAdamW", QUIET, scale=0.25, **RANK),
     "galore-8bit": low_rank("galore_torch.adamw8bit", "AdamW8bit", {}, scale=0.25, **RANK),
     "torchao-adamw-8bit": library("torchao.optim", "AdamW8bit"),
@@ -158,7 +158,7 @@ def ours(name: str, own: list[tuple[str, nn.Parameter]]) -> Made:
     component = next(each for each in OPTIMIZERS if each.name == name)
     config = component.config(**OPTIONS.get(name, {}))  # type: ignore[arg-type]
     made = component.build(config, component.split(own, config))
-    return Whole(made) if isinstance(made, GradientTransform) else made
+    return UnshardedTransform(made) if isinstance(made, GradientTransform) else made
 
 
 def theirs(name: str, own: list[tuple[str, nn.Parameter]]) -> Made:
@@ -191,7 +191,7 @@ def _bytes(value: Any) -> int:
     return sum(map(_bytes, inner if inner else getattr(value, "__dict__", {}).values()))
 
 
-def measured(name: str, pairs: int, steps: int) -> str:
+def measure(name: str, pairs: int, steps: int) -> str:
     gradients = [torch.randn_like(each) * 1e-3 for _, each in weights(1)]
     sides = []
     for make in (ours, theirs) if name in REFERENCES else (ours,):
@@ -225,7 +225,7 @@ def main() -> None:
     )
     for component in OPTIMIZERS:
         if "cpu" in component.devices and (not arguments.only or component.name in arguments.only.split(",")):
-            print(measured(component.name, arguments.pairs, arguments.steps), flush=True)
+            print(measure(component.name, arguments.pairs, arguments.steps), flush=True)
 
 
 if __name__ == "__main__":

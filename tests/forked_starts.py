@@ -143,7 +143,7 @@ class Client:
         self._owner, self._lock = os.getpid(), threading.Lock()
 
     @classmethod
-    def started(cls, environment: Mapping[str, str], python: str = sys.executable) -> Client:
+    def launch(cls, environment: Mapping[str, str], python: str = sys.executable) -> Client:
         """The client of a new server of this Python. It is in a group of its own: the Ctrl-C of a terminal is not for it."""
         ours, its = socket.socketpair()
         with its:
@@ -159,7 +159,7 @@ class Client:
     def start(self, request: Mapping[str, Any], handles: list[int]) -> int:
         """The process id of a new child of this process."""
         content = json.dumps(request).encode()
-        with self._lock, adopting():
+        with self._lock, adopt_orphans():
             socket.send_fds(self._connection, [len(content).to_bytes(4, "little")], handles)
             self._connection.sendall(content)
             answer = self._connection.recv(4, socket.MSG_WAITALL)
@@ -176,7 +176,7 @@ class Client:
 
 
 @contextmanager
-def adopting() -> Iterator[None]:
+def adopt_orphans() -> Iterator[None]:
     """Inside, this process becomes the parent of its descendants' orphans, as the fork of a fork is (prctl(2))."""
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -247,7 +247,7 @@ class Starts:
     def _server(self) -> Client:
         if self._client is None:
             with self.all_real(True):
-                self._client = Client.started(self._environment, self._interpreter.python)
+                self._client = Client.launch(self._environment, self._interpreter.python)
         return self._client
 
 
@@ -285,7 +285,7 @@ def program(
     if words[0] != interpreter.python:
         name = os.path.basename(words[0])
         script = os.path.join(sysconfig.get_path("scripts"), name)
-        found = words[0] if os.sep in words[0] else _found(name, environment)
+        found = words[0] if os.sep in words[0] else _find(name, environment)
         ours = name.startswith("mt-") and found == script and os.path.exists(script)
         return {"script": script, "argv": [script, *words[1:]]} if ours else None
     if words[1:2] == ["-m"] and words[2:]:
@@ -296,7 +296,7 @@ def program(
     return {"script": script, "argv": words[1:]} if ours else None
 
 
-def _found(name: str, environment: Mapping[str, str]) -> str | None:
+def _find(name: str, environment: Mapping[str, str]) -> str | None:
     """Where PATH has a command."""
     places = (os.path.join(folder, name) for folder in environment.get("PATH", "").split(os.pathsep))
     return next((place for place in places if os.path.exists(place)), None)

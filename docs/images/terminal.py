@@ -23,7 +23,7 @@ def output() -> str:
         return subprocess.run(COMMAND.split(), cwd=folder, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def drawn(said: str) -> str:
+def draw(said: str) -> str:
     """An SVG that loads no fonts: those of the reader's machine will do."""
     console = Console(record=True, width=WIDTH, file=io.StringIO(), highlight=False)
     console.print(Text.assemble((f"$ {COMMAND}\n", "bold"), said))
@@ -32,4 +32,4 @@ def drawn(said: str) -> str:
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(drawn(output()), encoding="utf-8")
+    PICTURE.write_text(draw(output()), encoding="utf-8")

@@ -52,7 +52,7 @@ def _cells(component: AdapterComponent) -> list[str]:
     return [
         f"[`{component.name}`]({component.source})" if component.source else f"`{component.name}`",
         component.summary,
-        _trained(adapter, model, base),
+        _trained_names(adapter, model, base),
         _needs(component, adapter),
         "0–3" if len(stages) == len(ZERO) else ", ".join(stages),
         *("●" if layout in component.layouts else "" for layout in ("pipeline", "sequence")),
@@ -63,7 +63,7 @@ def _cells(component: AdapterComponent) -> list[str]:
     ]
 
 
-def _trained(adapter: Adapter, model: TrainModel, base: set[str]) -> str:
+def _trained_names(adapter: Adapter, model: TrainModel, base: set[str]) -> str:
     """The names of what it trains."""
     trained = adapter.trainable_parameters(model)
     own = dict.fromkeys(name.rpartition(".")[2] for name in trained if name not in base)

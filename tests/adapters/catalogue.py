@@ -46,7 +46,7 @@ def components() -> dict[str, AdapterComponent]:
     return {each.name: each for module in (builtin, adapters) for each in module.mt_adapters() if each.name != WHOLE}
 
 
-def said(name: str, constant: str, default: Any) -> Any:
+def constant_of(name: str, constant: str, default: Any) -> Any:
     """A constant of ``test_NAME.py`` beside this file, which is read and not run: its other imports take seconds."""
     path = HERE / f"test_{name.replace('-', '_')}.py"
     if not path.exists():
@@ -59,10 +59,10 @@ def said(name: str, constant: str, default: Any) -> Any:
     return default
 
 
-def small(name: str) -> dict[str, Any]:
+def small_options(name: str) -> dict[str, Any]:
     """Options for a tiny model: ``SMALL`` of its test, else a small rank where it has one."""
     fits = "rank" in components()[name].config.model_fields
-    return dict(said(name, "SMALL", DEFAULT if fits else {}))
+    return dict(constant_of(name, "SMALL", DEFAULT if fits else {}))
 
 
 def in_tiny_llama(name: str) -> tuple[Adapter, TrainModel, set[str]]:
@@ -71,7 +71,7 @@ def in_tiny_llama(name: str) -> tuple[Adapter, TrainModel, set[str]]:
     with torch.device("meta"):
         model = Llama(LlamaConfig(**TINY, max_seq_len=8))
         base = {each for each, _ in model.named_parameters()}
-        adapter: Adapter = component.build(component.config(**small(name)))
+        adapter: Adapter = component.build(component.config(**small_options(name)))
         adapter.inject(model)
     return adapter, model, base
 
@@ -85,7 +85,7 @@ def host_of(module: ModuleType) -> PluginHost:
 
 def expected_failures(name: str) -> dict[str, str]:
     """Test → why it fails."""
-    return dict(said(name, "EXPECTED_FAILURES", {}))
+    return dict(constant_of(name, "EXPECTED_FAILURES", {}))
 
 
 def expect(request: pytest.FixtureRequest, name: str) -> None:

@@ -19,7 +19,7 @@ ABOUT = ("losses", "norms", "state", "values", "copies")
 class ConformanceBench(Bench):
     """A case that fails says so, and the others go on."""
 
-    def tried(self, case: dict[str, Any]) -> dict[str, Any]:
+    def try_case(self, case: dict[str, Any]) -> dict[str, Any]:
         """What ``run`` or ``resume`` gives (the case's ``how``), a hash for each weight; or the error."""
         try:
             found = getattr(self, case["how"])(case)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from peft_layers import close
+from peft_layers import assert_close
 from torch import Tensor
 
 from mt_core.nn import AdaptedLinear
@@ -23,10 +23,10 @@ def check_formula(ours: AdaptedLinear, weight: Callable[..., Tensor]) -> None:
     if ours.bias is not None:
         expected = expected + ours.bias.double()
     out = ours(x_ours)
-    close(out.double(), expected)
+    assert_close(out.double(), expected)
     out.backward(grad)
     expected.backward(grad.double())
-    close(x_ours.grad.double(), x_double.grad)
+    assert_close(x_ours.grad.double(), x_double.grad)
     for name, parameter in own.items():
-        close(parameter.grad.double(), doubles[name].grad)
-    close(ours.merged_weight().double(), whole)
+        assert_close(parameter.grad.double(), doubles[name].grad)
+    assert_close(ours.merged_weight().double(), whole)

@@ -63,7 +63,7 @@ class Chain(nn.Module):
 def with_gradients(adapter: Adapter, *widths: int, decay: float = 0.8) -> tuple[Chain, dict[str, Tensor], GivenProbe]:
     """A chain that the adapter was prepared for and put into, with gradients whose singular values fall by ``decay``."""
     model = Chain(*widths)
-    gradients = {f"blocks.{i}.weight": falling(block, decay, i) for i, block in enumerate(model.blocks)}
+    gradients = {f"blocks.{i}.weight": falling_matrix(block, decay, i) for i, block in enumerate(model.blocks)}
     probe = GivenProbe(gradients=gradients)
     adapter.prepare(model, probe)
     put(adapter, model)
@@ -80,7 +80,7 @@ def put(adapter: Adapter, model: nn.Module) -> None:
                 parameter.requires_grad_(layer.trained is None or name in layer.trained)
 
 
-def falling(layer: nn.Linear, decay: float, seed: int) -> Tensor:
+def falling_matrix(layer: nn.Linear, decay: float, seed: int) -> Tensor:
     """A matrix of the layer's shape with singular values 0.01, 0.01 · decay, …"""
     generator = torch.Generator().manual_seed(100 + seed)
     u, _, v = torch.linalg.svd(torch.randn(layer.weight.shape, generator=generator), full_matrices=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from catalogue import components, in_tiny_llama, small
+from catalogue import components, in_tiny_llama, small_options
 
 from mt_core.nn import sharing_of
 
@@ -22,10 +22,10 @@ Cases = dict[str, dict[str, Any]]
 
 def case(name: str, layout: str, how: str = "run", **more: Any) -> dict[str, Any]:
     """One run of an adapter; ``resume`` saves after the second of four steps and goes on in a fresh engine."""
-    return {**LAYOUTS[layout], "adapter": {"name": name, **small(name)}, "do": "tried", "how": how, **more}
+    return {**LAYOUTS[layout], "adapter": {"name": name, **small_options(name)}, "do": "try_case", "how": how, **more}
 
 
-def declared(name: str) -> list[str]:
+def declared_layouts(name: str) -> list[str]:
     """The layouts that two processes on CPUs can try."""
     return [layout for layout in LAYOUTS if layout in components()[name].layouts]
 
@@ -33,28 +33,28 @@ def declared(name: str) -> list[str]:
 def over_bits(name: str) -> list[str]:
     """The layouts on which it is tried over a quantized base."""
     fits = components()[name].on_quantized
-    return [layout for layout in declared(name) if fits and layout in ("zero1", "zero3", "sequence")]
+    return [layout for layout in declared_layouts(name) if fits and layout in ("zero1", "zero3", "sequence")]
 
 
-def sampled(name: str, names: list[str]) -> list[str]:
+def sample_layouts(name: str, names: list[str]) -> list[str]:
     """CI's share: one of ZeRO 1 to 3 in turn, and a pipeline where base weights change or layers share parameters."""
     dealt = f"zero{1 + names.index(name) % 3}"
     shares = any(sharing_of(parameter) for parameter in in_tiny_llama(name)[1].parameters())
     wanted = {dealt, "pipeline"} if shares or components()[name].rewrites_base else {dealt}
-    found = [layout for layout in declared(name) if layout in wanted]
-    return found or declared(name)[-1:]
+    found = [layout for layout in declared_layouts(name) if layout in wanted]
+    return found or declared_layouts(name)[-1:]
 
 
 def one_process(names: list[str], *, full: bool) -> Cases:
     """Adapter/what → case."""
     cases: Cases = {}
     for name in names:
-        first = declared(name)[0]
+        first = declared_layouts(name)[0]
         cases[f"{name}/{WHOLE}"] = case(name, first)
         cases[f"{name}/{AGAIN}"] = case(name, first, "resume", **TRAINED_ONLY)
         if full:
             cases[f"{name}/recompute"] = case(name, first, recompute=True)
-            cases |= {f"{name}/one {layout}": case(name, layout) for layout in declared(name)[1:]}
+            cases |= {f"{name}/one {layout}": case(name, layout) for layout in declared_layouts(name)[1:]}
             if components()[name].on_quantized:
                 cases[f"{name}/{BITS}"] = case(name, first, quantizer=BITS)
     return cases
@@ -64,7 +64,7 @@ def two_processes(names: list[str], *, full: bool) -> Cases:
     """Adapter/layout → case; all of them, with a resumed run each, where ``full``."""
     cases: Cases = {}
     for name in names:
-        for layout in declared(name) if full else sampled(name, names):
+        for layout in declared_layouts(name) if full else sample_layouts(name, names):
             cases[f"{name}/{layout}"] = case(name, layout)
             if full:
                 cases[f"{name}/{layout} {AGAIN}"] = case(name, layout, "resume", **TRAINED_ONLY)

@@ -21,14 +21,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
-from catalogue import TINY, host_of, modules, said, small
+from catalogue import TINY, constant_of, host_of, modules, small_options
 from torch import Tensor
 
-from mt_conformance.adapter import alone
+from mt_conformance.adapter import single_process
 from mt_conformance.forward import mean_loss, rows_of
 from mt_conformance.layouts import small_run
 from mt_conformance.plain_training import PlainTraining
-from mt_conformance.weights import filled
+from mt_conformance.weights import fill_weights
 from mt_core import Adapter
 from mt_core.nn import Batch, TokenObjective, TrainModel
 from mt_plugin_standard.datasets.demo import DemoDataset
@@ -70,7 +70,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearningResult:
     """Held-out losses in nats per byte: the frozen base's, and one for each seed."""
 
     name: str
@@ -91,12 +91,12 @@ class Learned:
     @property
     def is_enough(self) -> bool:
         """Return whether it learns what it must."""
-        return self.gain > float(asked(self.name, "margin", MARGIN)) and self.gain > DEVIATIONS * self.deviation
+        return self.gain > float(option_of(self.name, "margin", MARGIN)) and self.gain > DEVIATIONS * self.deviation
 
 
-def asked(name: str, key: str, default: Any) -> Any:
+def option_of(name: str, key: str, default: Any) -> Any:
     """What an adapter's own test says of its 200 steps."""
-    return said(name, "LEARNING", {}).get(key, default)
+    return constant_of(name, "LEARNING", {}).get(key, default)
 
 
 @cache
@@ -140,7 +140,7 @@ def parts_for(task: Task, name: str, options: Mapping[str, Any], seed: int, *, s
 def base_weights(task: Task) -> dict[str, Tensor]:
     """Of the model that has read English."""
     parts = parts_for(task, "full", {}, 0)
-    model = filled(parts.model())
+    model = fill_weights(parts.model())
     adapter = inject(parts, model)
     training = PlainTraining(parts, model, adapter, rate=BASE_RATE, steps=task.base_steps)
     training.run(list(batches(english(), task.base_steps, seed=1)))
@@ -173,23 +173,23 @@ class TaughtRows:
 
 def probe_of_rows(task: Task, model: TrainModel, seed: int) -> ModelProbe:
     """What looks at them."""
-    return ModelProbe(model, TokenObjective(), TaughtRows(task, seed), alone())  # type: ignore[arg-type]
+    return ModelProbe(model, TokenObjective(), TaughtRows(task, seed), single_process())  # type: ignore[arg-type]
 
 
-def begun(
+def begin(
     task: Task, name: str, options: Mapping[str, Any], *, rate: float, seed: int, schedule: str = "constant"
 ) -> PlainTraining:
     """An adapter in the base, before its first step; ``schedule`` unless its test names another."""
-    parts = parts_for(task, name, options, seed, schedule=asked(name, "schedule", schedule))
+    parts = parts_for(task, name, options, seed, schedule=option_of(name, "schedule", schedule))
     model = frozen_base(task, parts)
     names = [each for each, _ in model.named_parameters()]
     adapter: Adapter = inject(parts, model, probe=lambda: probe_of_rows(task, model, seed))
-    start(parts, model, adapter, names, process=alone())
+    start(parts, model, adapter, names, process=single_process())
     factor = parts.schedule(STEPS)
     return PlainTraining(parts, model, adapter, rate=rate, steps=STEPS, schedule=factor)
 
 
-def taught(task: Task, training: PlainTraining, seed: int) -> int | None:
+def teach(task: Task, training: PlainTraining, seed: int) -> int | None:
     """Take its steps; the first one without a finite loss, where there was one."""
     torch.manual_seed(seed)
     for step, batch in enumerate(python(task, seed), start=1):
@@ -207,14 +207,14 @@ def trained_numbers(model: TrainModel) -> int:
     return sum(each.numel() for each in model.parameters() if each.requires_grad)
 
 
-def learn(name: str) -> Learned:
+def learn(name: str) -> LearningResult:
     """200 steps with each seed."""
     task, after, trained = Task(), [], 0
-    options = {**small(name), **asked(name, "options", {})}
+    options = {**small_options(name), **option_of(name, "options", {})}
     for seed in SEEDS:
-        training = begun(task, name, options, rate=float(asked(name, "rate", RATE)), seed=seed)
+        training = begin(task, name, options, rate=float(option_of(name, "rate", RATE)), seed=seed)
         trained = trained_numbers(training.model)
-        diverged = taught(task, training, seed)
+        diverged = teach(task, training, seed)
         after.append(math.inf if diverged else loss_on(HELD_OUT, training.model))
     base = loss_on(HELD_OUT, frozen_base(task, parts_for(task, "full", {}, 0)))
-    return Learned(name, base, tuple(after), trained)
+    return LearningResult(name, base, tuple(after), trained)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-def chosen(x: Tensor, gate: Tensor, top_k: int) -> tuple[Tensor, Tensor, Tensor]:
+def route(x: Tensor, gate: Tensor, top_k: int) -> tuple[Tensor, Tensor, Tensor]:
     """For one token: the softmax over all experts, the numbers of the best, and their shares."""
     probabilities = torch.exp(gate @ x) / torch.exp(gate @ x).sum()
     best = torch.argsort(probabilities, descending=True)[:top_k]
@@ -19,7 +19,7 @@ def output(x: Tensor, w: Tensor, p: Mapping[str, Tensor], *, rank: int, scale: f
     """W x + s · Σ over the best of g_i B_i A_i x."""
     rows = []
     for token in x.flatten(0, -2):
-        _, best, shares = chosen(token, p["lora_gate"], top_k)
+        _, best, shares = route(token, p["lora_gate"], top_k)
         out = w @ token
         for expert, share in zip(best.tolist(), shares, strict=True):
             part = slice(expert * rank, (expert + 1) * rank)
@@ -34,7 +34,7 @@ def balance(x: Tensor, gate: Tensor, top_k: int) -> Tensor:
     for row in x:
         load, mean = torch.zeros(len(gate), dtype=x.dtype), torch.zeros(len(gate), dtype=x.dtype)
         for token in row:
-            probabilities, best, _ = chosen(token, gate, top_k)
+            probabilities, best, _ = route(token, gate, top_k)
             load[best] += 1 / (len(row) * top_k)
             mean = mean + probabilities / len(row)
         total = total + len(row) * len(gate) * (load * mean).sum()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
-from peft_layers import close
+from peft_layers import assert_close
 from torch import Tensor
 from torch.nn import functional
 
@@ -18,7 +18,7 @@ def compare_with_formula(
     """``weight(W, own parameters)`` is the weight that base and adapter are together, all in float64."""
     compare_output(ours, lambda x, base, own: functional.linear(x, weight(base, own)), tolerance)
     own = {name: each.detach().double() for name, each in ours.own_parameters()}
-    close(ours.merged_weight().detach().double(), weight(ours.base_weight().double(), own), tolerance)
+    assert_close(ours.merged_weight().detach().double(), weight(ours.base_weight().double(), own), tolerance)
 
 
 def compare_output(
@@ -33,10 +33,10 @@ def compare_output(
     if ours.bias is not None:
         expected = expected + ours.bias.double()
     out = ours(x32)
-    close(out.double(), expected, tolerance)
+    assert_close(out.double(), expected, tolerance)
     out.backward(grad)
     expected.backward(grad.double())
-    close(x32.grad.double(), x64.grad, tolerance)
+    assert_close(x32.grad.double(), x64.grad, tolerance)
     for name, each in ours.own_parameters():
         if each.requires_grad:
-            close(each.grad.double(), own[name].grad, tolerance)
+            assert_close(each.grad.double(), own[name].grad, tolerance)

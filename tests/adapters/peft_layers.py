@@ -41,7 +41,7 @@ def spaced_linear(inputs: int = 24, outputs: int = 16) -> nn.Linear:
     return layer
 
 
-def started(layer: AdaptedLinear, *, seed: int = 1) -> AdaptedLinear:
+def start(layer: AdaptedLinear, *, seed: int = 1) -> AdaptedLinear:
     """With its first values, and those of shared parameters."""
     for _, parameter in layer.own_parameters():
         if hasattr(parameter, "shared"):
@@ -52,7 +52,7 @@ def started(layer: AdaptedLinear, *, seed: int = 1) -> AdaptedLinear:
     return layer
 
 
-def moved(layer: AdaptedLinear, scale: float = 0.3) -> AdaptedLinear:
+def move(layer: AdaptedLinear, scale: float = 0.3) -> AdaptedLinear:
     """As after some training: every trained number is another one."""
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
@@ -68,7 +68,7 @@ def peft_lora(base: nn.Linear, *, rank: int, alpha: float, **options: Any) -> Pe
     )
 
 
-def close(ours: Tensor, theirs: Tensor, tolerance: float = TOLERANCE) -> None:
+def assert_close(ours: Tensor, theirs: Tensor, tolerance: float = TOLERANCE) -> None:
     assert ours.shape == theirs.shape
     distance = ((ours - theirs).norm() / theirs.norm().clamp_min(1e-12)).item()
     assert distance < tolerance, distance
@@ -88,23 +88,23 @@ def compare(ours: AdaptedLinear, theirs: nn.Module, pairs: Mapping[str, nn.Param
     x, grad = (torch.randn(2, 5, size, generator=generator) for size in (ours.in_features, ours.out_features))
     x_ours, x_theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
     out_ours, out_theirs = ours(x_ours), theirs(x_theirs)
-    close(out_ours, out_theirs)
+    assert_close(out_ours, out_theirs)
     out_ours.backward(grad)
     out_theirs.backward(grad)
-    close(x_ours.grad, x_theirs.grad)
+    assert_close(x_ours.grad, x_theirs.grad)
     for name, parameter in pairs.items():
-        close(own[name].grad, parameter.grad.reshape(own[name].shape))
+        assert_close(own[name].grad, parameter.grad.reshape(own[name].shape))
     theirs.merge()
-    close(ours.merged_weight(), theirs.get_base_layer().weight)
+    assert_close(ours.merged_weight(), theirs.get_base_layer().weight)
     if ours.bias is not None:
-        close(ours.merged_bias(), theirs.get_base_layer().bias)
+        assert_close(ours.merged_bias(), theirs.get_base_layer().bias)
 
 
 def compare_with_lora(ours: AdaptedLinear, base: nn.Linear, **options: Any) -> None:
     """Moves our A and B, and compares the layer with peft's LoRA on ``base``."""
     theirs = peft_lora(base, **options)
     pair = {"lora_A": theirs.lora_A["default"].weight, "lora_B": theirs.lora_B["default"].weight}
-    compare(moved(ours), theirs, pair)
+    compare(move(ours), theirs, pair)
 
 
 def check_start_and_merge(layer: AdaptedLinear, base: nn.Linear, *, first: float = 0.0) -> None:
@@ -113,11 +113,11 @@ def check_start_and_merge(layer: AdaptedLinear, base: nn.Linear, *, first: float
     expected = base(x)
     assert ((layer(x) - expected).norm() / expected.norm()).item() <= first
     assert not layer.weight.requires_grad
-    moved(layer)
+    move(layer)
     before, bits = layer(x).detach(), {name: each.clone() for name, each in layer.named_parameters()}
     assert ((before - expected).norm() / expected.norm()).item() > 0.05, "it trains something"
     layer.merge()
-    close(layer(x), before)
+    assert_close(layer(x), before)
     layer.unmerge()
     assert all(torch.equal(each, bits[name]) for name, each in layer.named_parameters())
     assert torch.equal(layer(x), before)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import check_start_and_merge, close, compare, linear, moved, place, started
+from peft_layers import assert_close, check_start_and_merge, compare, linear, move, place, start
 from plain_engine import PlainContext, train
 
 from mt_plugin_adapters.variants.adalora import COMPONENT
@@ -28,9 +28,9 @@ SMALL: dict = {"rank": 4, "alpha": 8.0, "target_rank": 2, "every_steps": 1}
 STEPS = 20
 
 
-def built(**options: object) -> tuple[nn.Sequential, AdaLora]:
+def build(**options: object) -> tuple[nn.Sequential, AdaLora]:
     adapter = COMPONENT.build(AdaLoraConfig(**{**SMALL, **options}))
-    return nn.Sequential(*(started(adapter.layer(linear(*size), place())) for size in ((24, 16), (16, 8)))), adapter
+    return nn.Sequential(*(start(adapter.layer(linear(*size), place())) for size in ((24, 16), (16, 8)))), adapter
 
 
 def batches(count: int = STEPS) -> list[tuple[Tensor, Tensor]]:
@@ -49,19 +49,19 @@ def peft_layer(base: nn.Linear) -> SVDLinear:
 
 def test_output_gradients_and_merged_weight_equal_pefts() -> None:
     """peft divides by the rank and 1e-5 more, which is within the tolerance."""
-    ours, theirs = moved(built()[0][0]), peft_layer(linear())
+    ours, theirs = move(build()[0][0]), peft_layer(linear())
     compare(ours, theirs, {part: getattr(theirs, part)["default"] for part in ("lora_A", "lora_B", "lora_E")})
 
 
 def test_it_begins_as_the_base_and_merges_and_unmerges() -> None:
-    check_start_and_merge(built()[0][0], linear())
+    check_start_and_merge(build()[0][0], linear())
 
 
 def test_the_added_gradient_is_that_of_the_papers_orthogonal_term() -> None:
     """The paper's regularisation: γ (‖PᵀP - I‖² + ‖QQᵀ - I‖²), in float64 by autograd, once a step."""
-    net, adapter = built(orthogonality=0.3)
+    net, adapter = build(orthogonality=0.3)
     for layer in net:
-        moved(layer)
+        move(layer)
     x, y = batches(1)[0]
     (net(x) - y).square().mean().backward()
     plain = {name: each.grad.double() for name, each in net.named_parameters() if each.requires_grad}
@@ -71,12 +71,12 @@ def test_the_added_gradient_is_that_of_the_papers_orthogonal_term() -> None:
         identity = torch.eye(4, dtype=torch.float64)
         term = 0.3 * ((p.T @ p - identity).square().sum() + (q @ q.T - identity).square().sum())
         of_p, of_q = torch.autograd.grad(term, (p, q))
-        close(layer.lora_B.grad.double(), plain[f"{number}.lora_B"] + of_p)
-        close(layer.lora_A.grad.double(), plain[f"{number}.lora_A"] + of_q)
+        assert_close(layer.lora_B.grad.double(), plain[f"{number}.lora_B"] + of_p)
+        assert_close(layer.lora_A.grad.double(), plain[f"{number}.lora_A"] + of_q)
         assert torch.equal(layer.lora_E.grad.double(), plain[f"{number}.lora_E"])
 
 
-def allocated(net: nn.Sequential) -> tuple[nn.Sequential, RankAllocator, PeftConfig]:
+def allocate(net: nn.Sequential) -> tuple[nn.Sequential, RankAllocator, PeftConfig]:
     """peft's layers with the values of ours, and its allocator."""
     theirs = nn.Sequential(peft_layer(linear(24, 16)), peft_layer(linear(16, 8)))
     for ours, each in zip(net, theirs, strict=True):
@@ -89,10 +89,10 @@ def allocated(net: nn.Sequential) -> tuple[nn.Sequential, RankAllocator, PeftCon
 
 def test_importance_budget_and_pruned_ranks_are_those_of_pefts_allocator_over_a_whole_run() -> None:
     """Each update: sensitivities of the weights before it (the paper's algorithm 1), then the update, then the pruning."""
-    net, adapter = built(orthogonality=0.0, every_steps=3, initial_ratio=0.1, final_ratio=0.3)
+    net, adapter = build(orthogonality=0.0, every_steps=3, initial_ratio=0.1, final_ratio=0.3)
     for layer in net:
-        moved(layer, 0.1)
-    theirs, allocator, config = allocated(net)
+        move(layer, 0.1)
+    theirs, allocator, config = allocate(net)
     optimizer, pattern, last = sgd(theirs), {}, STEPS - config.tfinal
     pruned = []
     for context, (x, y) in zip(train(net, adapter, sgd(net), batches()), batches(), strict=True):
@@ -110,7 +110,7 @@ def test_importance_budget_and_pruned_ranks_are_those_of_pefts_allocator_over_a_
             allocator.mask_using_rank_pattern(theirs, pattern)
         for ours, each in zip(net, theirs, strict=True):
             assert torch.equal(ours.lora_E == 0, each.lora_E["default"].flatten() == 0), step
-            close(ours.lora_E, each.lora_E["default"].flatten(), 1e-3)
+            assert_close(ours.lora_E, each.lora_E["default"].flatten(), 1e-3)
         for number, ours in enumerate(net):
             for part in ("lora_A", "lora_B", "lora_E"):
                 known = (
@@ -119,7 +119,7 @@ def test_importance_budget_and_pruned_ranks_are_those_of_pefts_allocator_over_a_
                 )
                 for kind, expected in zip(("sensitivity", "uncertainty"), known, strict=True):
                     value = getattr(ours, f"{kind}_{part}").square()
-                    close(value, expected.reshape(value.shape), 1e-3)
+                    assert_close(value, expected.reshape(value.shape), 1e-3)
     assert pruned == sorted(pruned)
     assert pruned[-1] == 4
     assert len(set(pruned)) > 2, "the budget falls in several steps"
@@ -136,7 +136,7 @@ def test_a_ranks_importance_is_that_of_its_value_and_the_means_of_its_vectors() 
         + sum(float(scores["lora_A"][i, j]) for j in range(24)) / 24
         for i in range(4)
     ]
-    close(rank_scores(scores), torch.tensor(expected, dtype=torch.float64), 1e-12)
+    assert_close(rank_scores(scores), torch.tensor(expected, dtype=torch.float64), 1e-12)
 
 
 def test_the_budget_is_that_of_pefts_schedule() -> None:
@@ -150,15 +150,15 @@ def test_the_budget_is_that_of_pefts_schedule() -> None:
 
 
 def test_a_run_that_is_resumed_from_its_parameters_alone_prunes_the_same() -> None:
-    whole, adapter = built()
+    whole, adapter = build()
     for layer in whole:
-        moved(layer, 0.1)
+        move(layer, 0.1)
     halved = copy.deepcopy(whole)
     for _ in train(whole, adapter, sgd(whole), batches()):
         pass
-    for _ in train(halved, built()[1], sgd(halved), batches()[:9], total_steps=STEPS):
+    for _ in train(halved, build()[1], sgd(halved), batches()[:9], total_steps=STEPS):
         pass
-    resumed, again = built()
+    resumed, again = build()
     resumed.load_state_dict(halved.state_dict())
     for _ in train(resumed, again, sgd(resumed), batches()[9:], first=10, total_steps=STEPS):
         pass
@@ -166,7 +166,7 @@ def test_a_run_that_is_resumed_from_its_parameters_alone_prunes_the_same() -> No
 
 
 def test_in_the_final_steps_exactly_the_target_is_left() -> None:
-    net, adapter = built()
+    net, adapter = build()
     left = [
         sum(int(torch.count_nonzero(layer.lora_E)) for layer in net) for _ in train(net, adapter, sgd(net), batches())
     ]
@@ -175,7 +175,7 @@ def test_in_the_final_steps_exactly_the_target_is_left() -> None:
 
 
 def test_a_refused_step_leaves_no_trace_in_the_importance() -> None:
-    net, adapter = built()
+    net, adapter = build()
     x, y = batches(1)[0]
     (net(x) - y).square().mean().backward()
     before = copy.deepcopy(net.state_dict())
@@ -186,12 +186,12 @@ def test_a_refused_step_leaves_no_trace_in_the_importance() -> None:
 def test_importance_survives_half_precision() -> None:
     """Products of 1e-10 have no place in fp16 itself."""
     adapter = COMPONENT.build(AdaLoraConfig(**SMALL))
-    layer = started(adapter.layer(linear().half(), place()))
+    layer = start(adapter.layer(linear().half(), place()))
     net, name = nn.Sequential(layer), "0.lora_E"
     context = PlainContext(net, sgd(net), 1, STEPS)
     adapter.sensitivities = {name: torch.full((4,), 1e-10)}
     adapter._importance(context, "0", "lora_E")
-    close(layer.sensitivity_lora_E.float().square(), torch.full((4,), 0.15e-10), 0.02)
+    assert_close(layer.sensitivity_lora_E.float().square(), torch.full((4,), 0.15e-10), 0.02)
 
 
 def test_impossible_budgets_are_refused() -> None:
@@ -202,7 +202,7 @@ def test_impossible_budgets_are_refused() -> None:
 
 
 def test_ranks_of_their_own_count_in_the_budget() -> None:
-    net, adapter = built(ranks={"down_proj": 6})
+    net, adapter = build(ranks={"down_proj": 6})
     context = SimpleNamespace(modules=net.named_modules, total_steps=STEPS)
     assert isinstance(net[0], AdaLoraLinear)
     assert adapter._budget(context).begin == 8
@@ -210,7 +210,7 @@ def test_ranks_of_their_own_count_in_the_budget() -> None:
 
 def test_where_the_last_pruning_update_was_refused_ranks_are_pruned_after_the_next() -> None:
     """The last is 14 of 20: here the run goes on from 15."""
-    net, adapter = built(initial_ratio=0.1, final_ratio=0.3)
+    net, adapter = build(initial_ratio=0.1, final_ratio=0.3)
     kept = [
         int(sum(layer.rank_mask.sum() for layer in net))
         for _ in train(net, adapter, sgd(net), batches(3), first=15, total_steps=STEPS)

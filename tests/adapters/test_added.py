@@ -11,7 +11,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import linear, moved, place, started
+from peft_layers import linear, move, place, start
 
 from mt_core.nn import AdaptedLinear
 from mt_plugin_adapters.variants import boft, hira, hra, loha, mora, oft
@@ -23,7 +23,7 @@ WITH_DROPOUT = ("hira", "loha", "mora")
 def layer(name: str, **options: object) -> AdaptedLinear:
     component = VARIANTS[name]
     small = {"block_size": 4} if "block_size" in component.config.model_fields else {"rank": 4}
-    return moved(started(component.build(component.config(**small, **options)).layer(linear(), place())), 0.2)
+    return move(start(component.build(component.config(**small, **options)).layer(linear(), place())), 0.2)
 
 
 def error(name: str, **options: object) -> float:

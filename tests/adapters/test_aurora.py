@@ -13,7 +13,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parent))
 
 from paper_formulas import compare_output
-from peft_layers import close, linear, moved, place, started
+from peft_layers import assert_close, linear, move, place, start
 
 from mt_core import UsageError
 from mt_plugin_adapters.variants.aurora import COMPONENT
@@ -24,7 +24,7 @@ SMALL: dict = {"rank": 3, "alpha": 6.0}
 
 
 def layer(**options: object) -> AuroraLinear:
-    return started(COMPONENT.build(AuroraConfig(**SMALL, **options)).layer(linear(), place()))
+    return start(COMPONENT.build(AuroraConfig(**SMALL, **options)).layer(linear(), place()))
 
 
 def cubic(t: Tensor) -> Tensor:
@@ -41,16 +41,16 @@ def formula(x: Tensor, w: Tensor, own: Mapping[str, Tensor]) -> Tensor:
 
 
 def test_output_and_gradients_are_those_of_the_papers_formula() -> None:
-    compare_output(moved(layer()), formula)
+    compare_output(move(layer()), formula)
 
 
 def test_the_splines_are_cubic_and_sum_to_one_between_the_ends() -> None:
     """Between -1 and 1, whose intervals all have four of them; far outside there is none."""
     z = torch.linspace(-3, 3, 301, dtype=torch.float64)
     values = splines(z)
-    close(values, torch.stack([cubic((z + 1) / 0.4 + 3 - j) for j in range(8)], -1), 1e-12)
+    assert_close(values, torch.stack([cubic((z + 1) / 0.4 + 3 - j) for j in range(8)], -1), 1e-12)
     inside = z.abs() < 1
-    close(values[inside].sum(-1), torch.ones(int(inside.sum()), dtype=torch.float64), 1e-12)
+    assert_close(values[inside].sum(-1), torch.ones(int(inside.sum()), dtype=torch.float64), 1e-12)
     assert not values[z.abs() > 2.2].any()
 
 
@@ -61,7 +61,7 @@ def test_it_begins_as_the_base() -> None:
 
 def test_merging_is_refused_as_no_weight_does_the_same() -> None:
     """Not the paper's either, ``W + s · B σ(A)``, which is far from what was trained."""
-    ours, x = moved(layer()), torch.randn(200, 24)
+    ours, x = move(layer()), torch.randn(200, 24)
     with pytest.raises(UsageError, match="not linear in its inputs"):
         ours.merge()
     trained = ours(x) - linear()(x)
@@ -71,9 +71,9 @@ def test_merging_is_refused_as_no_weight_does_the_same() -> None:
 
 
 def test_in_half_precision_output_and_gradients_stay_near() -> None:
-    ours, x = moved(layer()), torch.randn(50, 24)
-    half = started(COMPONENT.build(AuroraConfig(**SMALL)).layer(linear().bfloat16(), place()))
+    ours, x = move(layer()), torch.randn(50, 24)
+    half = start(COMPONENT.build(AuroraConfig(**SMALL)).layer(linear().bfloat16(), place()))
     half.load_state_dict(ours.state_dict())
     out = half(x.bfloat16())
     assert out.dtype == torch.bfloat16
-    close(out.float(), ours(x), 0.03)
+    assert_close(out.float(), ours(x), 0.03)

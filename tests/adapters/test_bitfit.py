@@ -10,8 +10,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import close, linear, started
-from tiny_model import SHAPE, injected, tiny_model
+from peft_layers import assert_close, linear, start
+from tiny_model import SHAPE, inject, tiny_model
 
 from mt_core import UsageError
 from mt_core.adapters import adapted_layers, viewing
@@ -30,7 +30,7 @@ def qwen() -> Qwen:
 
 
 def test_the_biases_of_a_family_that_has_some_are_trained_and_nothing_else() -> None:
-    model, adapter = injected(COMPONENT.build(BitFitConfig()), qwen())
+    model, adapter = inject(COMPONENT.build(BitFitConfig()), qwen())
     assert adapter.trainable_parameters(model) == [
         f"model.layers.{block}.self_attn.{each}_proj.bias" for block in (0, 1) for each in "qkv"
     ]
@@ -38,7 +38,7 @@ def test_the_biases_of_a_family_that_has_some_are_trained_and_nothing_else() -> 
 
 
 def test_targets_without_a_bias_get_one_where_asked_and_others_keep_theirs() -> None:
-    model, adapter = injected(COMPONENT.build(BitFitConfig(add=True, targets=("q_proj", "o_proj"))), qwen())
+    model, adapter = inject(COMPONENT.build(BitFitConfig(add=True, targets=("q_proj", "o_proj"))), qwen())
     assert [name for name, _ in adapted_layers(model)] == [f"model.layers.{block}.self_attn.o_proj" for block in (0, 1)]
     assert len(adapter.trainable_parameters(model)) == 8
     assert adapter.saved_state(model) == adapter.trainable_parameters(model)
@@ -46,16 +46,16 @@ def test_targets_without_a_bias_get_one_where_asked_and_others_keep_theirs() -> 
 
 def test_an_added_bias_begins_at_zero_is_added_to_the_output_and_merges() -> None:
     base = linear(bias=False)
-    layer = started(BiasedLinear(base))
+    layer = start(BiasedLinear(base))
     layer.bias.requires_grad_()
     x = torch.randn(5, 24)
     assert torch.equal(layer(x), base(x))
     with torch.no_grad():
         layer.bias.copy_(torch.arange(16.0))
     out = layer(x)
-    close(out, base(x) + torch.arange(16.0))
+    assert_close(out, base(x) + torch.arange(16.0))
     out.sum().backward()
-    close(layer.bias.grad, torch.full((16,), 5.0))
+    assert_close(layer.bias.grad, torch.full((16,), 5.0))
     layer.merge()
     assert torch.equal(layer(x), out)
     layer.unmerge()
@@ -70,7 +70,7 @@ def test_a_family_without_biases_is_refused_with_the_way_out() -> None:
 
 def test_the_base_is_without_the_biases_that_it_has_brought() -> None:
     """And with those that were there."""
-    model, _ = injected(COMPONENT.build(BitFitConfig(add=True, targets=("q_proj", "o_proj"))), qwen())
+    model, _ = inject(COMPONENT.build(BitFitConfig(add=True, targets=("q_proj", "o_proj"))), qwen())
     ids = torch.arange(12)[None]
     rows = Batch(ids, ids, ids, torch.zeros_like(ids)).with_index()
     with torch.no_grad():

@@ -14,7 +14,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import check_start_and_merge, compare, linear, moved, place, started
+from peft_layers import check_start_and_merge, compare, linear, move, place, start
 
 from mt_core import UsageError
 from mt_plugin_adapters.variants.boft import COMPONENT
@@ -38,7 +38,7 @@ class BlockDiagonal:
 
 
 def layer(bias: bool = True, **options: object) -> BoftLinear:
-    return started(COMPONENT.build(BoftConfig(**{**SMALL, **options})).layer(linear(32, bias=bias), place()))
+    return start(COMPONENT.build(BoftConfig(**{**SMALL, **options})).layer(linear(32, bias=bias), place()))
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -49,7 +49,7 @@ def test_output_gradients_and_merged_weight_equal_pefts(
     monkeypatch.setattr(peft_boft, "get_fbd_cuda", lambda: BlockDiagonal)
     config = BOFTConfig(boft_block_size=block_size, boft_n_butterfly_factor=factors)
     theirs = peft_boft.Linear(copy.deepcopy(linear(32, bias=bias)), "default", config=config)
-    ours = moved(layer(bias, block_size=block_size, factors=factors), 0.2)
+    ours = move(layer(bias, block_size=block_size, factors=factors), 0.2)
     compare(ours, theirs, {name: getattr(theirs, name)["default"] for name in ("boft_R", "boft_s")})
 
 
@@ -60,7 +60,7 @@ def test_it_begins_as_the_base_and_merges_and_unmerges() -> None:
 def test_every_input_reaches_every_rotated_input_with_enough_factors() -> None:
     """Four factors of eight blocks of 4 mix 4 · 2³ = 32; three of them do not."""
     for factors, all_reached in ((4, True), (3, False)):
-        turned = moved(layer(factors=factors)).transformed_input(torch.eye(32))
+        turned = move(layer(factors=factors)).transformed_input(torch.eye(32))
         assert bool((turned.abs() > 1e-9).all()) is all_reached
 
 

@@ -14,12 +14,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import adapter_runs
-from adapter_costs import kept
-from adapter_page import COSTS, DRAWN_FROM, NEAR, PAGE, PICTURE, RESULTS, drawn, page, rows
+from adapter_costs import bytes_kept
+from adapter_page import COSTS, DRAWN_FROM, NEAR, PAGE, PICTURE, RESULTS, page, picture_name, rows
 from adapter_runs import FIRST, RATES, Results, compare, next_rate
 from adapter_sizes import Size, counter, size_of
-from catalogue import WHOLE, components, small
-from learning import ROWS, SEEDS, TOKENS, Task, begun, python, trained_numbers
+from catalogue import WHOLE, components, small_options
+from learning import ROWS, SEEDS, TOKENS, Task, begin, python, trained_numbers
 from PIL import Image
 
 TINY = Task(dim=32, ffn_dim=48, base_steps=0)
@@ -29,7 +29,7 @@ RUN = "run python benchmarks/adapters.py, which adds what is missing, and then w
 def test_table_and_picture_on_the_page_are_those_of_the_results() -> None:
     found = rows()
     assert PAGE.read_text() == page(found), "run python benchmarks/adapters.py --page"
-    assert Image.open(PICTURE).text[DRAWN_FROM] == drawn(found), "run python benchmarks/adapters.py --page"
+    assert Image.open(PICTURE).text[DRAWN_FROM] == picture_name(found), "run python benchmarks/adapters.py --page"
 
 
 def test_every_adapter_that_is_offered_is_compared_with_every_seed() -> None:
@@ -66,7 +66,7 @@ def test_one_that_cannot_have_as_many_is_said_to_be_another_size() -> None:
 
 
 def test_options_that_a_small_model_needs_are_taken_where_nothing_trains_without_them() -> None:
-    assert size_of(TINY, "bitfit", 1).options == small("bitfit")
+    assert size_of(TINY, "bitfit", 1).options == small_options("bitfit")
 
 
 @pytest.mark.parametrize("peak", [3e-4, 1e-3, 3e-3, 1e-2, 0.1])
@@ -131,10 +131,10 @@ def test_results_of_other_settings_are_not_added_to(tmp_path: Path) -> None:
 def test_memory_is_what_each_part_has_to_keep() -> None:
     bytes_of = {}
     for name in ("lora", "lora-fa", WHOLE):
-        training = begun(TINY, name, {} if name == WHOLE else {"rank": 4}, rate=1e-3, seed=0)
+        training = begin(TINY, name, {} if name == WHOLE else {"rank": 4}, rate=1e-3, seed=0)
         [batch] = islice(python(TINY, 0), 1)
         training.run([batch])
-        bytes_of[name] = kept(training, batch)
+        bytes_of[name] = bytes_kept(training, batch)
         assert bytes_of[name]["gradients"] == 4 * trained_numbers(training.model)
         assert 0 <= bytes_of[name]["optimizer"] - 8 * trained_numbers(training.model) < 1000, "two moments and counts"
     assert bytes_of[WHOLE]["weights"] + bytes_of["lora"]["gradients"] == bytes_of["lora"]["weights"]

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from catalogue import TINY, expect, host_of, modules, said, small
+from catalogue import TINY, constant_of, expect, host_of, modules, small_options
 
 from mt_conformance import BaseAdapterConformance
 from mt_core.plugins.host import PluginHost
@@ -25,8 +25,8 @@ class TestAdapters(BaseAdapterConformance):
 
     @pytest.fixture(autouse=True, params=modules())
     def _each(self, request: pytest.FixtureRequest) -> None:
-        self.name, self.plugin, self.options = request.param, modules()[request.param], small(request.param)
-        self.exact_within = said(self.name, "EXACT_WITHIN", self.exact_within)
+        self.name, self.plugin, self.options = request.param, modules()[request.param], small_options(request.param)
+        self.exact_within = constant_of(self.name, "EXACT_WITHIN", self.exact_within)
         expect(request, self.name)
 
     @pytest.fixture

@@ -11,7 +11,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from catalogue import components
-from tiny_model import injected
+from tiny_model import inject
 
 from mt_core import UsageError
 from mt_core.nn import Batch, tensor_generator
@@ -43,7 +43,7 @@ def test_an_adapter_without_options_trains_the_default_model(name: str) -> None:
         adapter.inject(model)
         assert adapter.trainable_parameters(model)
         return
-    injected(adapter, model)
+    inject(adapter, model)
     ids = torch.arange(20)[None]
     zeros = torch.zeros_like(ids)
     logits = model.head(model(Batch(ids, zeros, ids, zeros)))
@@ -59,5 +59,5 @@ def test_an_adapter_with_nothing_to_train_says_what_it_needs(name: str) -> None:
     adapter.inject(model)
     with pytest.raises(UsageError, match=ASKS[name]):
         adapter.trainable_parameters(model)
-    more, adapter = injected(component.build(component.config(add=True)), default_model())
+    more, adapter = inject(component.build(component.config(add=True)), default_model())
     assert adapter.trainable_parameters(more)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import check_start_and_merge, close, linear, place, started
+from peft_layers import assert_close, check_start_and_merge, linear, place, start
 from plain_engine import PlainContext, train
 
 from mt_plugin_adapters.variants.delta_lora import COMPONENT
@@ -23,7 +23,7 @@ SMALL: dict = {"rank": 4, "alpha": 8.0, "ratio": 0.5, "start_steps": 2}
 
 def model() -> tuple[nn.Sequential, DeltaLora]:
     adapter = COMPONENT.build(DeltaLoraConfig(**SMALL))
-    return nn.Sequential(*(started(adapter.layer(linear(*size), place())) for size in ((24, 16), (16, 8)))), adapter
+    return nn.Sequential(*(start(adapter.layer(linear(*size), place())) for size in ((24, 16), (16, 8)))), adapter
 
 
 def batches(count: int) -> list[tuple[Tensor, Tensor]]:
@@ -57,9 +57,9 @@ def test_the_run_is_that_of_the_papers_algorithm() -> None:
             updated.append([weight + moved, new_a, new_b, bias])
         reference = updated
     for layer, (weight, a, b, _) in zip(net, reference, strict=True):
-        close(layer.weight.double(), weight)
-        close(layer.lora_A.double(), a)
-        close(layer.lora_B.double(), b)
+        assert_close(layer.weight.double(), weight)
+        assert_close(layer.lora_A.double(), a)
+        assert_close(layer.lora_B.double(), b)
 
 
 def test_the_weight_stays_in_the_first_steps_and_moves_after() -> None:

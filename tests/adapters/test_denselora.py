@@ -12,9 +12,9 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parent))
 
 from paper_formulas import compare_output
-from peft_layers import linear, moved, place, started
+from peft_layers import linear, move, place, start
 from shared_models import every_trained_parameter_moves, parameters_of
-from tiny_model import injected
+from tiny_model import inject
 
 from mt_core import LowRankConfig, UsageError
 from mt_plugin_adapters.variants.denselora import COMPONENT
@@ -24,7 +24,7 @@ SMALL: dict = {"rank": 4}
 
 
 def layer() -> DenseLoraLinear:
-    return started(COMPONENT.build(LowRankConfig(**SMALL)).layer(linear(), place()))
+    return start(COMPONENT.build(LowRankConfig(**SMALL)).layer(linear(), place()))
 
 
 def phi(x: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ def test_output_and_gradients_are_those_of_the_papers_formula() -> None:
         inner = p["denselora_M"] @ phi(p["denselora_encoder"] @ x.mT)
         return x @ w.mT + 16 / 4 * phi(p["denselora_decoder"] @ inner).mT
 
-    compare_output(moved(layer()), formula)
+    compare_output(move(layer()), formula)
 
 
 def test_it_begins_as_the_base_and_says_that_it_cannot_be_merged() -> None:
@@ -50,7 +50,7 @@ def test_it_begins_as_the_base_and_says_that_it_cannot_be_merged() -> None:
 
 
 def test_all_blocks_have_one_encoder_and_decoder_for_each_kind_of_projection_and_all_train() -> None:
-    model, adapter = injected(COMPONENT.build(LowRankConfig(**SMALL)))
+    model, adapter = inject(COMPONENT.build(LowRankConfig(**SMALL)))
     assert {name: len(each) for name, each in parameters_of(model).items()} == {
         "denselora_encoder": 7,
         "denselora_decoder": 7,

@@ -10,7 +10,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import check_start_and_merge, compare, linear, moved, peft_lora, place, started
+from peft_layers import check_start_and_merge, compare, linear, move, peft_lora, place, start
 
 from mt_core import LowRankConfig
 from mt_plugin_adapters.variants.dora.layer import DoraLinear
@@ -19,12 +19,12 @@ SMALL: dict = {"rank": 4, "alpha": 8.0}
 
 
 def layer(bias: bool = True) -> DoraLinear:
-    return started(DoraLinear.of(linear(bias=bias), place(), LowRankConfig(**SMALL)))
+    return start(DoraLinear.of(linear(bias=bias), place(), LowRankConfig(**SMALL)))
 
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_output_gradients_and_merged_weight_equal_pefts(bias: bool) -> None:
-    ours, theirs = moved(layer(bias)), peft_lora(linear(bias=bias), **SMALL, use_dora=True)
+    ours, theirs = move(layer(bias)), peft_lora(linear(bias=bias), **SMALL, use_dora=True)
     compare(
         ours,
         theirs,
@@ -42,7 +42,7 @@ def test_it_begins_as_the_base_and_merges_and_unmerges() -> None:
 
 def test_in_half_precision_the_first_gains_are_one_to_the_bit() -> None:
     base = linear().bfloat16()
-    ours = started(DoraLinear.of(base, place(), LowRankConfig(**SMALL)))
+    ours = start(DoraLinear.of(base, place(), LowRankConfig(**SMALL)))
     x = torch.randn(3, 24, dtype=torch.bfloat16)
     assert torch.equal(ours(x), base(x))
 
@@ -50,7 +50,7 @@ def test_in_half_precision_the_first_gains_are_one_to_the_bit() -> None:
 def test_a_row_of_zeros_stays_finite() -> None:
     base = linear()
     base.weight[3] = 0
-    ours = started(DoraLinear.of(base, place(), LowRankConfig(**SMALL)))
+    ours = start(DoraLinear.of(base, place(), LowRankConfig(**SMALL)))
     out = ours(torch.randn(3, 24))
     out.sum().backward()
     assert out.isfinite().all()
@@ -70,7 +70,7 @@ def test_no_second_tensor_of_the_weights_size_is_made_in_training() -> None:
                 made.append(out.numel())
             return out
 
-    ours = started(DoraLinear.of(linear(64, 48), place(), LowRankConfig(**SMALL)))
+    ours = start(DoraLinear.of(linear(64, 48), place(), LowRankConfig(**SMALL)))
     with Sizes():
         ours(torch.randn(5, 64, requires_grad=True)).sum().backward()
     assert made

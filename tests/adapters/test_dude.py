@@ -9,7 +9,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import check_start_and_merge, close, compare, linear, moved, peft_lora, place, started
+from peft_layers import assert_close, check_start_and_merge, compare, linear, move, peft_lora, place, start
 
 from mt_plugin_adapters.variants.dude import COMPONENT
 from mt_plugin_adapters.variants.dude.layer import DudeLinear
@@ -19,18 +19,18 @@ SMALL: dict = {"rank": 4, "alpha": 8.0}
 
 
 def layer() -> DudeLinear:
-    return started(COMPONENT.build(PissaConfig(**SMALL)).layer(linear(), place()))
+    return start(COMPONENT.build(PissaConfig(**SMALL)).layer(linear(), place()))
 
 
 def test_first_values_output_gradients_and_merged_weight_equal_pefts() -> None:
     ours, theirs = layer(), peft_lora(linear(), **SMALL, init_lora_weights="pissa", use_dora=True)
     a, b = theirs.lora_A["default"].weight, theirs.lora_B["default"].weight
     m = theirs.lora_magnitude_vector["default"].weight
-    close(ours.delta_weight(), 2.0 * (b @ a))  # the signs of singular vectors are free
-    close(ours.weight, theirs.get_base_layer().weight)
-    close(ours.lora_magnitude_vector, m)
-    close(ours.lora_magnitude_vector, linear().weight.norm(dim=1))
-    compare(moved(ours, 0.1), theirs, {"lora_A": a, "lora_B": b, "lora_magnitude_vector": m})
+    assert_close(ours.delta_weight(), 2.0 * (b @ a))  # the signs of singular vectors are free
+    assert_close(ours.weight, theirs.get_base_layer().weight)
+    assert_close(ours.lora_magnitude_vector, m)
+    assert_close(ours.lora_magnitude_vector, linear().weight.norm(dim=1))
+    compare(move(ours, 0.1), theirs, {"lora_A": a, "lora_B": b, "lora_magnitude_vector": m})
 
 
 def test_it_begins_as_the_base_and_merges_and_unmerges() -> None:

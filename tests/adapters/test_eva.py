@@ -14,7 +14,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).parent))
 
 from given_probe import Chain, GivenProbe, put
-from peft_layers import check_start_and_merge, close
+from peft_layers import assert_close, check_start_and_merge
 
 from mt_core import ComponentError, UsageError
 from mt_plugin_adapters.variants.eva import COMPONENT
@@ -44,7 +44,7 @@ def moments(model: Chain, x: Tensor) -> dict[str, Tensor]:
     return {name: each.double().T @ each.double() / len(each) for name, each in inputs(model, x).items()}
 
 
-def prepared(x: Tensor, **options: object) -> tuple[Chain, Eva, GivenProbe]:
+def prepare(x: Tensor, **options: object) -> tuple[Chain, Eva, GivenProbe]:
     model = Chain(*WIDTHS)
     adapter, probe = COMPONENT.build(EvaConfig(**{**SMALL, **options})), GivenProbe(moments=moments(model, x))
     adapter.prepare(model, probe)
@@ -67,31 +67,31 @@ def pefts(rho: float) -> dict[str, Tensor]:
 @pytest.mark.parametrize("rho", [1.0, 2.0])
 def test_ranks_and_directions_are_pefts_on_the_same_activations(rho: float) -> None:
     """1e-5: peft's are of fp32, and were updated from batch to batch."""
-    model, adapter, _ = prepared(rows(), rho=rho)
+    model, adapter, _ = prepare(rows(), rho=rho)
     theirs = pefts(rho)
     assert adapter.plan["ranks"] == {name: len(each) for name, each in theirs.items()}
     assert (len(set(adapter.plan["ranks"].values())) > 1) == (rho > 1), "something was moved"
     put(adapter, model)
     for name, block in zip(theirs, model.blocks, strict=True):
-        close(block.lora_A, theirs[name].float())
+        assert_close(block.lora_A, theirs[name].float())
 
 
 def test_directions_are_the_right_singular_vectors_of_all_inputs() -> None:
     """In float64, inputs that have a mean: A Aᵀ = I, and A spans the first r of V."""
     x = rows()[:60] + 0.5
-    model, adapter, _ = prepared(x, rho=1.0)
+    model, adapter, _ = prepare(x, rho=1.0)
     seen = inputs(model, x)
     put(adapter, model)
     for name, block in zip(seen, model.blocks, strict=True):
         _, _, v = torch.linalg.svd(seen[name].double(), full_matrices=False)
         a = block.lora_A.double()
-        close(a @ a.T, torch.eye(4, dtype=torch.float64))
-        close(a.T @ a, v[:4].T @ v[:4])
+        assert_close(a @ a.T, torch.eye(4, dtype=torch.float64))
+        assert_close(a.T @ a, v[:4].T @ v[:4])
 
 
 def test_the_largest_shares_of_all_layers_get_the_ranks_within_the_budget() -> None:
     """Shares of the squares, in float64 from the inputs themselves; a layer has at most rho times its rank."""
-    _, adapter, _ = prepared(rows(), rho=3.0)
+    _, adapter, _ = prepare(rows(), rho=3.0)
     shares = {}
     for name, each in inputs(Chain(*WIDTHS), rows()).items():
         squares = torch.linalg.svdvals(each.double()) ** 2
@@ -113,14 +113,14 @@ def test_a_layer_without_a_rank_stays_as_it_is() -> None:
 
 
 def test_it_begins_as_the_base_and_merges_and_unmerges() -> None:
-    model, adapter, _ = prepared(rows())
+    model, adapter, _ = prepare(rows())
     put(adapter, model)
     for block, base in zip(model.blocks, Chain(*WIDTHS).blocks, strict=True):
         check_start_and_merge(block, base)
 
 
 def test_a_plan_gives_the_same_shapes_and_nothing_is_asked_again() -> None:
-    model, adapter, probe = prepared(rows(), probe_steps=3)
+    model, adapter, probe = prepare(rows(), probe_steps=3)
     put(adapter, model)
     assert [steps for _, steps in probe.asked] == [3]
     again, second = Chain(*WIDTHS), COMPONENT.build(EvaConfig(**SMALL, probe_steps=3))
@@ -134,8 +134,8 @@ def test_a_plan_gives_the_same_shapes_and_nothing_is_asked_again() -> None:
 
 def test_moments_are_asked_for_in_portions_of_the_memory_given() -> None:
     """The first layer's is 24 x 24 numbers of 8 bytes, 4.6 kB; both others' together are 5.2 kB."""
-    _, whole, _ = prepared(rows())
-    _, adapter, probe = prepared(rows(), probe_gb=5.3e-6)
+    _, whole, _ = prepare(rows())
+    _, adapter, probe = prepare(rows(), probe_gb=5.3e-6)
     assert [names for names, _ in probe.asked] == [["blocks.0"], ["blocks.1", "blocks.2"]]
     assert adapter.plan == whole.plan
 
@@ -144,4 +144,4 @@ def test_a_rank_that_a_layer_has_no_room_for_is_one_clear_message() -> None:
     with pytest.raises(
         UsageError, match=r"adapter.rank: 13 is more than blocks.2 has room for, which is 12 x 20; at most 12"
     ):
-        prepared(rows(), rank=13)
+        prepare(rows(), rank=13)

@@ -12,9 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from mixtures import output
 from paper_formulas import compare_output
-from peft_layers import close, linear, moved, place, spaced_linear, started
+from peft_layers import assert_close, linear, move, place, spaced_linear, start
 from shared_models import every_trained_parameter_moves
-from tiny_model import injected
+from tiny_model import inject
 
 from mt_core import UsageError
 from mt_plugin_adapters.variants.goat import COMPONENT
@@ -28,11 +28,11 @@ SCALE = (3 * 24 / 2) ** 0.5
 
 def layer(base: torch.nn.Linear | None = None, **options: object) -> GoatLinear:
     config = GoatConfig(**{**SMALL, "balance": 0.0, **options})
-    return started(COMPONENT.build(config).layer(base or linear(), place()))
+    return start(COMPONENT.build(config).layer(base or linear(), place()))
 
 
 def test_output_and_gradients_are_those_of_the_papers_formula() -> None:
-    compare_output(moved(layer()), lambda x, w, p: output(x, w, p, rank=2, scale=SCALE, top_k=2))
+    compare_output(move(layer()), lambda x, w, p: output(x, w, p, rank=2, scale=SCALE, top_k=2))
 
 
 def test_experts_begin_as_segments_of_the_weights_singular_values_and_the_weight_loses_their_mean() -> None:
@@ -44,11 +44,11 @@ def test_experts_begin_as_segments_of_the_weights_singular_values_and_the_weight
         numbers = [4 * expert, 4 * expert + 1]
         product = ours.lora_B[:, 2 * expert : 2 * expert + 2] @ ours.lora_A[2 * expert : 2 * expert + 2]
         segment = u[:, numbers] @ s[numbers].diag() @ v[numbers]
-        close(product.double(), segment / (SCALE * 5.0))
+        assert_close(product.double(), segment / (SCALE * 5.0))
         a, b = ours.lora_A[2 * expert : 2 * expert + 2], ours.lora_B[:, 2 * expert : 2 * expert + 2]
-        close(a.norm(dim=1), b.norm(dim=0))
+        assert_close(a.norm(dim=1), b.norm(dim=0))
         mean += SCALE / 4 * product.double()
-    close(ours.weight.double(), weight - mean)
+    assert_close(ours.weight.double(), weight - mean)
 
 
 def test_an_even_load_gives_the_base_and_the_first_output_is_near_it() -> None:
@@ -57,7 +57,7 @@ def test_an_even_load_gives_the_base_and_the_first_output_is_near_it() -> None:
     expected = linear()(x)
     even = layer(top_k=4)
     even.lora_gate.data.zero_()
-    close(even(x), expected)
+    assert_close(even(x), expected)
     distance = ((layer()(x) - expected).norm() / expected.norm()).item()
     assert 1e-3 < distance < 0.1
     assert not COMPONENT.exact_at_init
@@ -68,7 +68,7 @@ def test_eta_scales_as_its_root() -> None:
 
 
 def test_all_parameters_and_only_those_train_and_the_rewritten_base_is_saved() -> None:
-    model, adapter = injected(COMPONENT.build(GoatConfig(**{**SMALL, "balance": 0.01})))
+    model, adapter = inject(COMPONENT.build(GoatConfig(**{**SMALL, "balance": 0.01})))
     assert {name.rpartition(".")[2] for name in adapter.saved_state(model)} == {
         "weight",
         "lora_A",

@@ -11,8 +11,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from given_probe import Chain, GivenProbe, falling, put, with_gradients
-from peft_layers import check_start_and_merge, close, compare_with_lora
+from given_probe import Chain, GivenProbe, falling_matrix, put, with_gradients
+from peft_layers import assert_close, check_start_and_merge, compare_with_lora
 
 from mt_core import UsageError
 from mt_plugin_adapters.variants.gora import COMPONENT
@@ -29,7 +29,7 @@ def chain(**options: object) -> tuple[Chain, dict[str, torch.Tensor], Gora]:
     adapter, model = COMPONENT.build(GoraConfig(**{**SMALL, **options})), Chain(*WIDTHS)
     lengths = (0.2, 1.0, 0.6)
     gradients = {
-        f"blocks.{i}.weight": length * falling(block, 0.8, i)
+        f"blocks.{i}.weight": length * falling_matrix(block, 0.8, i)
         for i, (block, length) in enumerate(zip(model.blocks, lengths, strict=True))
     }
     adapter.prepare(model, GivenProbe(gradients=gradients))
@@ -65,7 +65,7 @@ def test_b_begins_as_the_pseudo_inverse_of_a_on_the_gradient(rslora: bool) -> No
         assert a.shape == (rank, WIDTHS[i])
         assert block.scale == 8.0 / (rank**0.5 if rslora else rank)
         xi = 0.3 * math.sqrt(WIDTHS[i]) / 8.0 * (1.0 if rslora else rank**0.5)
-        close(block.lora_B.double(), -xi * gradient.double() @ torch.linalg.pinv(a))
+        assert_close(block.lora_B.double(), -xi * gradient.double() @ torch.linalg.pinv(a))
 
 
 def test_the_update_begins_as_long_as_gamma_of_the_gradient() -> None:

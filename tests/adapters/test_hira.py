@@ -13,7 +13,7 @@ from peft.tuners.hira.layer import Linear as PeftHira
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import check_start_and_merge, compare, linear, moved, place, started
+from peft_layers import check_start_and_merge, compare, linear, move, place, start
 
 from mt_plugin_adapters.variants.hira import COMPONENT
 from mt_plugin_adapters.variants.hira.config import HiraConfig
@@ -23,13 +23,13 @@ SMALL: dict = {"rank": 4}
 
 
 def layer(bias: bool = True, **options: object) -> HiraLinear:
-    return started(COMPONENT.build(HiraConfig(**SMALL, **options)).layer(linear(bias=bias), place()))
+    return start(COMPONENT.build(HiraConfig(**SMALL, **options)).layer(linear(bias=bias), place()))
 
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_output_gradients_and_merged_weight_equal_pefts(bias: bool) -> None:
     theirs = PeftHira(copy.deepcopy(linear(bias=bias)), "default", r=4, config=PeftConfig(r=4))
-    compare(moved(layer(bias)), theirs, {name: getattr(theirs, name)["default"] for name in ("hira_A", "hira_B")})
+    compare(move(layer(bias)), theirs, {name: getattr(theirs, name)["default"] for name in ("hira_A", "hira_B")})
 
 
 def test_it_begins_as_the_base_and_merges_and_unmerges() -> None:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import check_start_and_merge, close, compare, linear, moved, place, started
+from peft_layers import assert_close, check_start_and_merge, compare, linear, move, place, start
 
 from mt_plugin_adapters.variants.hra import COMPONENT
 from mt_plugin_adapters.variants.hra.config import HraConfig
@@ -24,14 +24,14 @@ SMALL: dict = {"rank": 4}
 
 
 def layer(bias: bool = True, **options: object) -> ReflectedLinear:
-    return started(COMPONENT.build(HraConfig(**{**SMALL, **options})).layer(linear(bias=bias), place()))
+    return start(COMPONENT.build(HraConfig(**{**SMALL, **options})).layer(linear(bias=bias), place()))
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("rank", [2, 4, 16])
 def test_output_gradients_and_merged_weight_equal_pefts(bias: bool, rank: int) -> None:
     theirs = PeftHra(copy.deepcopy(linear(bias=bias)), "default", r=rank, config=HRAConfig(r=rank))
-    compare(moved(layer(bias, rank=rank)), theirs, {"hra_u": theirs.hra_u["default"]})
+    compare(move(layer(bias, rank=rank)), theirs, {"hra_u": theirs.hra_u["default"]})
 
 
 def test_gradients_of_equal_pairs_equal_pefts() -> None:
@@ -45,8 +45,8 @@ def test_it_begins_as_the_base_and_merges_and_unmerges() -> None:
 
 
 def test_rows_keep_their_lengths_and_angles() -> None:
-    merged, base = moved(layer()).merged_weight(), linear().weight
-    close(merged @ merged.T, base @ base.T)
+    merged, base = move(layer()).merged_weight(), linear().weight
+    assert_close(merged @ merged.T, base @ base.T)
 
 
 def test_no_tensor_of_the_inputs_size_is_kept_but_the_inputs() -> None:

@@ -12,8 +12,8 @@ from peft.tuners.ia3.layer import Linear as PeftIa3
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import check_start_and_merge, compare, linear, moved, started
-from tiny_model import injected
+from peft_layers import check_start_and_merge, compare, linear, move, start
+from tiny_model import inject
 
 from mt_core import UsageError
 from mt_core.adapters import adapted_layers
@@ -26,12 +26,12 @@ LEARNING: dict = {"margin": 0.05}  # 384 numbers
 
 
 def layer(of_inputs: bool) -> Ia3Linear:
-    return started(Ia3Linear(linear(), of_inputs=of_inputs))
+    return start(Ia3Linear(linear(), of_inputs=of_inputs))
 
 
 @pytest.mark.parametrize("of_inputs", [True, False])
 def test_output_gradients_and_merged_weight_and_bias_equal_pefts(of_inputs: bool) -> None:
-    ours = moved(layer(of_inputs))
+    ours = move(layer(of_inputs))
     theirs = PeftIa3(copy.deepcopy(linear()), "default", config=PeftConfig(), is_feedforward=of_inputs)
     compare(ours, theirs, {"ia3_l": theirs.ia3_l["default"]})
 
@@ -42,7 +42,7 @@ def test_it_begins_as_the_base_and_merges_and_unmerges(of_inputs: bool) -> None:
 
 
 def gains(**options: object) -> dict[str, bool]:
-    model, _ = injected(COMPONENT.build(Ia3Config(**options)))
+    model, _ = inject(COMPONENT.build(Ia3Config(**options)))
     return {name.rpartition(".")[2]: layer.of_inputs for name, layer in adapted_layers(model)}
 
 

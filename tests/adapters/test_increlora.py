@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 sys.path.insert(0, str(Path(__file__).parent))
 
 from paper_formulas import compare_with_formula
-from peft_layers import check_start_and_merge, close, linear, moved, place, started
+from peft_layers import assert_close, check_start_and_merge, linear, move, place, start
 from plain_engine import PlainContext, train
 
 from mt_plugin_adapters.variants.increlora import COMPONENT
@@ -38,9 +38,9 @@ ALPHA, SIZES = 8.0, ((24, 16), (16, 20), (20, 8))
 GROWTH = {"alpha": ALPHA, "target_rank": 3, "max_rank": 6, "grow_by": 2, "top": 1, "warmup_steps": 2, "every_steps": 2}
 
 
-def built(**options: object) -> tuple[nn.Sequential, IncreLora]:
+def build(**options: object) -> tuple[nn.Sequential, IncreLora]:
     adapter = COMPONENT.build(IncreLoraConfig(**{**GROWTH, **options}))
-    return nn.Sequential(*(started(adapter.layer(linear(*size), place())) for size in SIZES)), adapter
+    return nn.Sequential(*(start(adapter.layer(linear(*size), place())) for size in SIZES)), adapter
 
 
 def batches(count: int = STEPS) -> list[tuple[Tensor, Tensor]]:
@@ -56,18 +56,18 @@ def counts(net: nn.Sequential) -> list[int]:
     return [int(layer.rank_mask.sum()) for layer in net]
 
 
-def stirred(net: nn.Sequential, scale: float = 0.1) -> nn.Sequential:
+def stir(net: nn.Sequential, scale: float = 0.1) -> nn.Sequential:
     """As after some training, in which ranks that a layer has not yet have kept their λ."""
     for layer in net:
         first = layer.lora_E.detach().clone()
-        moved(layer, scale)
+        move(layer, scale)
         layer.lora_E.data.copy_(torch.where(layer.rank_mask > 0, layer.lora_E, first))
     return net
 
 
-def grown(rank: int) -> IncreLoraLinear:
+def grow(rank: int) -> IncreLoraLinear:
     """A layer that has been given some ranks, with other values."""
-    layer = started(built(rank=rank, target_rank=6)[1].layer(linear(), place()))
+    layer = start(build(rank=rank, target_rank=6)[1].layer(linear(), place()))
     with torch.no_grad():
         layer.lora_E += 0.3 * torch.randn(6, generator=torch.Generator().manual_seed(5)) * layer.rank_mask
     return layer
@@ -77,7 +77,7 @@ def grown(rank: int) -> IncreLoraLinear:
 @pytest.mark.parametrize("root", [False, True])
 def test_output_gradients_and_merged_weight_are_those_of_the_formula(rank: int, root: bool) -> None:
     """(alpha / r) · Σ λ_i b_i a_iᵀ over the ranks that it has, and 1e-5 in the place of λ for those in reserve."""
-    layer = grown(rank)
+    layer = grow(rank)
     layer.root = root
 
     def weight(base: Tensor, own: dict[str, Tensor]) -> Tensor:
@@ -92,7 +92,7 @@ def test_output_gradients_and_merged_weight_are_those_of_the_formula(rank: int, 
 
 def test_it_begins_within_its_reserve_of_the_base_and_merges_and_unmerges() -> None:
     """λ of 1e-5 times vectors of 0.02: nothing of it is left beside an output of about 1."""
-    layer = grown(2)
+    layer = grow(2)
     with torch.no_grad():
         layer.lora_E.copy_(layer.reserved_scales(2))
     check_start_and_merge(layer, linear(), first=1e-6)
@@ -100,8 +100,8 @@ def test_it_begins_within_its_reserve_of_the_base_and_merges_and_unmerges() -> N
 
 def test_importance_is_that_of_the_authors_code_over_a_whole_run() -> None:
     """S = Σ|ΔW ∘ dL/dΔW| / √(inputs · outputs) with the dense gradient by autograd, then two running means."""
-    net, adapter = built(orthogonality=0.0, target_rank=6)
-    stirred(net)
+    net, adapter = build(orthogonality=0.0, target_rank=6)
+    stir(net)
     optimizer, means, deviations = adam(net), [0.0] * 3, [0.0] * 3
     for step, (x, y) in enumerate(batches(6), 1):
         deltas, out = [layer.delta_weight().detach().double().requires_grad_() for layer in net], x.double()
@@ -118,13 +118,13 @@ def test_importance_is_that_of_the_authors_code_over_a_whole_run() -> None:
         for i, (layer, score) in enumerate(zip(net, scores, strict=True)):
             means[i] = 0.85 * means[i] + 0.15 * score
             deviations[i] = 0.85 * deviations[i] + 0.15 * abs(score - means[i])
-            close(layer.importance.square(), torch.tensor([means[i]]), 1e-4)
-            close(layer.uncertainty.square(), torch.tensor([deviations[i]]), 1e-3)
+            assert_close(layer.importance.square(), torch.tensor([means[i]]), 1e-4)
+            assert_close(layer.uncertainty.square(), torch.tensor([deviations[i]]), 1e-3)
 
 
 def test_the_most_important_layer_grows_at_the_steps_of_the_schedule_until_the_target() -> None:
     """Each time the one whose product of the two means is largest, of those with room; nine ranks, of which three were there."""
-    net, adapter = built()
+    net, adapter = build()
     history = [counts(net)]
     for context in train(net, adapter, adam(net), batches(), total_steps=STEPS):
         now, scores = counts(net), [float((each.importance * each.uncertainty).square()) for each in net]
@@ -144,13 +144,13 @@ def test_the_most_important_layer_grows_at_the_steps_of_the_schedule_until_the_t
 
 def test_a_layer_without_room_lets_others_grow() -> None:
     """Nine ranks, and at most three in each of three layers: one grows at each of three steps."""
-    net, adapter = built(max_rank=3)
+    net, adapter = build(max_rank=3)
     sums = [sum(counts(net)) for _ in train(net, adapter, adam(net), batches(), total_steps=STEPS)]
     assert sums[3::2] == [5, 7, 9, 9, 9]
 
 
 def test_a_rank_that_is_given_goes_on_from_its_reserve_and_what_is_left_in_reserve_ends_at_0() -> None:
-    net, adapter = built(target_rank=3)
+    net, adapter = build(target_rank=3)
     before = {i: layer.lora_A.detach().clone() for i, layer in enumerate(net)}
     for context in train(net, adapter, adam(net), batches(), total_steps=STEPS):
         if context.step == 4:
@@ -170,8 +170,8 @@ def test_the_gradient_of_the_weight_is_summed_over_micro_batches_before_its_abso
     """One batch, or its parts one after the other; recomputed, too."""
     (x, y), found = batches(1)[0], []
     for parts, recomputed in ((1, False), (3, False), (1, True)):
-        net, adapter = built()
-        stirred(net)
+        net, adapter = build()
+        stir(net)
         optimizer = adam(net)
         for part_x, part_y in zip(x.chunk(parts), y.chunk(parts), strict=True):
             out = checkpoint(net, part_x, use_reentrant=False) if recomputed else net(part_x)
@@ -180,13 +180,13 @@ def test_the_gradient_of_the_weight_is_summed_over_micro_batches_before_its_abso
         adapter.after_backward(context)
         assert all(layer.gathered is None for layer in net), "nothing is kept between steps"
         found.append(torch.cat(list(adapter.seen.values())))
-    close(found[1], found[0])
-    close(found[2], found[0], 1e-7)
+    assert_close(found[1], found[0])
+    assert_close(found[2], found[0], 1e-7)
 
 
 def test_the_added_gradient_is_that_of_the_orthogonal_term_of_what_is_there_or_in_reserve() -> None:
-    net, adapter = built(orthogonality=0.3)
-    stirred(net, 0.3)
+    net, adapter = build(orthogonality=0.3)
+    stir(net, 0.3)
     x, y = batches(1)[0]
     (net(x) - y).square().mean().backward()
     plain = {name: each.grad.double() for name, each in net.named_parameters() if each.requires_grad}
@@ -196,28 +196,28 @@ def test_the_added_gradient_is_that_of_the_orthogonal_term_of_what_is_there_or_i
         identity = torch.eye(3, dtype=torch.float64)
         term = (a[:3] @ a[:3].T - identity).square().sum() + (b[:, :3].T @ b[:, :3] - identity).square().sum()
         of_a, of_b = torch.autograd.grad(0.3 * term, (a, b))
-        close(layer.lora_A.grad.double(), plain[f"{number}.lora_A"] + of_a)
-        close(layer.lora_B.grad.double(), plain[f"{number}.lora_B"] + of_b)
+        assert_close(layer.lora_A.grad.double(), plain[f"{number}.lora_A"] + of_a)
+        assert_close(layer.lora_B.grad.double(), plain[f"{number}.lora_B"] + of_b)
 
 
 def test_a_run_that_is_resumed_from_its_parameters_alone_grows_the_same_to_the_bit() -> None:
-    whole, adapter = built()
+    whole, adapter = build()
     halved = copy.deepcopy(whole)
     sgd = lambda net: torch.optim.SGD([each for each in net.parameters() if each.requires_grad], lr=0.5)  # noqa: E731
     for _ in train(whole, adapter, sgd(whole), batches()):
         pass
     for stop in (5, 10):
-        part, resumed = copy.deepcopy(halved), built()[0]
-        for _ in train(part, built()[1], sgd(part), batches()[:stop], total_steps=STEPS):
+        part, resumed = copy.deepcopy(halved), build()[0]
+        for _ in train(part, build()[1], sgd(part), batches()[:stop], total_steps=STEPS):
             pass
         resumed.load_state_dict(part.state_dict())
-        for _ in train(resumed, built()[1], sgd(resumed), batches()[stop:], first=stop + 1, total_steps=STEPS):
+        for _ in train(resumed, build()[1], sgd(resumed), batches()[stop:], first=stop + 1, total_steps=STEPS):
             pass
         assert all(torch.equal(one, other) for one, other in zip(whole.parameters(), resumed.parameters(), strict=True))
 
 
 def test_a_refused_step_leaves_no_trace_in_the_importance() -> None:
-    net, adapter = built()
+    net, adapter = build()
     x, y = batches(1)[0]
     (net(x) - y).square().mean().backward()
     before = copy.deepcopy(net.state_dict())
@@ -226,7 +226,7 @@ def test_a_refused_step_leaves_no_trace_in_the_importance() -> None:
 
 
 def test_an_evaluation_gathers_nothing() -> None:
-    net, _ = built()
+    net, _ = build()
     net.eval()(batches(1)[0][0]).sum().backward()
     assert all(layer.gathered is None for layer in net)
 

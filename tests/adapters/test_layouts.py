@@ -12,10 +12,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from catalogue import components, expect, host_of, modules, said, small
-from layout_cases import AGAIN, BITS, WHOLE, declared, one_process, over_bits, sampled, two_processes
+from catalogue import components, constant_of, expect, host_of, modules, small_options
+from layout_cases import AGAIN, BITS, WHOLE, declared_layouts, one_process, over_bits, sample_layouts, two_processes
 
-from mt_conformance.layouts import SECTIONS, parallel, small_run
+from mt_conformance.layouts import SECTIONS, parallel_section, small_run
 from mt_core import ConfigError
 from mt_train.engine.plan import make_plan
 from mt_train.plugins.resolve import resolve
@@ -57,7 +57,7 @@ def everything(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> Ever
 
 
 @pytest.fixture(autouse=True)
-def _expected(request: pytest.FixtureRequest) -> None:
+def _expect_failures(request: pytest.FixtureRequest) -> None:
     expect(request, request.node.callspec.params["name"])
 
 
@@ -81,9 +81,9 @@ def same_bits(whole: dict[str, Any], resumed: dict[str, Any]) -> None:
     assert whole["state"] == resumed["state"], "the optimizer's state is another after the resume"
 
 
-def alike(name: str, reference: dict[str, Any], other: dict[str, Any]) -> None:
+def assert_alike(name: str, reference: dict[str, Any], other: dict[str, Any]) -> None:
     """Within rounding, and copies of a weight on several stages are the same."""
-    assert far(reference, other) < said(name, "LAYOUTS_WITHIN", TOLERANCE)
+    assert far(reference, other) < constant_of(name, "LAYOUTS_WITHIN", TOLERANCE)
     assert all(len(set(hashes)) == 1 for hashes in other["copies"].values())
 
 
@@ -107,23 +107,25 @@ def test_a_resumed_run_equals_one_that_was_not_stopped_to_the_bit(one: dict[str,
     same_bits(well(one, f"{name}/{WHOLE}"), well(one, f"{name}/{AGAIN}"))
 
 
-@pytest.mark.parametrize(("name", "layout"), [(name, layout) for name in NAMES for layout in sampled(name, NAMES)])
+@pytest.mark.parametrize(
+    ("name", "layout"), [(name, layout) for name in NAMES for layout in sample_layouts(name, NAMES)]
+)
 def test_two_processes_train_as_one_does(one: dict[str, Any], two: dict[str, Any], name: str, layout: str) -> None:
-    alike(name, well(one, f"{name}/{WHOLE}"), well(two, f"{name}/{layout}"))
+    assert_alike(name, well(one, f"{name}/{WHOLE}"), well(two, f"{name}/{layout}"))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_layout_that_is_not_declared_is_refused_on_paper(name: str) -> None:
     """Before any process starts, with the layouts that there are."""
-    run = small_run(model={"name": "llama", "n_layers": 2}, adapter={"name": name, **small(name)})
+    run = small_run(model={"name": "llama", "n_layers": 2}, adapter={"name": name, **small_options(name)})
     has = components()[name].layouts
     for layout in sorted(set(SECTIONS) - has):
-        resolved = resolve({**run, "parallel": parallel(has, layout)}, host_of(modules()[name]))
+        resolved = resolve({**run, "parallel": parallel_section(has, layout)}, host_of(modules()[name]))
         with pytest.raises(ConfigError, match=f"{name} does not support {layout}"):
             make_plan(resolved.config, world=2, device="cpu", offers=resolved.offers.values())
 
 
-ALL = [(name, layout) for name in NAMES for layout in declared(name)]
+ALL = [(name, layout) for name in NAMES for layout in declared_layouts(name)]
 
 
 @pytest.mark.soak
@@ -132,10 +134,10 @@ ALL = [(name, layout) for name in NAMES for layout in declared(name)]
 def test_every_declared_layout_trains_as_one_process_does(everything: Everything, name: str, layout: str) -> None:
     one, two = everything(name, 1), everything(name, 2)
     reference = well(one, f"{name}/{WHOLE}")
-    alike(name, reference, well(two, f"{name}/{layout}"))
-    alike(name, reference, well(one, f"{name}/recompute"))
+    assert_alike(name, reference, well(two, f"{name}/{layout}"))
+    assert_alike(name, reference, well(one, f"{name}/recompute"))
     if f"{name}/one {layout}" in one:
-        alike(name, reference, well(one, f"{name}/one {layout}"))
+        assert_alike(name, reference, well(one, f"{name}/one {layout}"))
 
 
 @pytest.mark.soak
@@ -155,5 +157,5 @@ def test_over_four_bits_two_processes_train_as_one_does_and_resume(
     everything: Everything, name: str, layout: str
 ) -> None:
     one, two = everything(name, 1), everything(name, 2)
-    alike(name, well(one, f"{name}/{BITS}"), well(two, f"{name}/{BITS} {layout}"))
+    assert_alike(name, well(one, f"{name}/{BITS}"), well(two, f"{name}/{BITS} {layout}"))
     same_bits(well(two, f"{name}/{BITS} {layout}"), well(two, f"{name}/{BITS} {layout} {AGAIN}"))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import close, linear, place, started
+from peft_layers import assert_close, linear, place, start
 from tiny_model import SHAPE
 
 from mt_core import LowRankConfig
@@ -31,7 +31,7 @@ EXACT_WITHIN = 0.4
 INPUTS, OUTPUTS = 64, 32
 
 
-def stored() -> tuple[FourBitLinear, Tensor]:
+def store() -> tuple[FourBitLinear, Tensor]:
     """A layer in NF4, and its weight as it was."""
     plain = linear(INPUTS, OUTPUTS)
     weight = plain.weight.detach().clone()
@@ -42,34 +42,34 @@ def stored() -> tuple[FourBitLinear, Tensor]:
 
 
 def layer(base: torch.nn.Module, **options: object) -> LoftqLinear:
-    return started(COMPONENT.build(LowRankConfig(**{**SMALL, **options})).layer(base, place()))
+    return start(COMPONENT.build(LowRankConfig(**{**SMALL, **options})).layer(base, place()))
 
 
 def test_it_begins_as_pefts_does_with_one_step() -> None:
     """peft knows no scale here: it takes alpha = rank."""
-    base, weight = stored()
+    base, weight = store()
     packed, state = quantize_4bit(weight, blocksize=64, quant_type="nf4", compress_statistics=False)
     quantized = dequantize_4bit(packed, state)
     theirs = _low_rank_decomposition(weight - quantized, reduced_rank=4)
     ours = layer(base, alpha=4.0)
-    close(ours.base_weight(), quantized)
-    close(ours.delta_weight(), theirs["L"] @ theirs["R"])
-    close(ours.lora_A.norm(dim=1), theirs["R"].norm(dim=1))
-    close(ours.lora_B.norm(dim=0), theirs["L"].norm(dim=0))
+    assert_close(ours.base_weight(), quantized)
+    assert_close(ours.delta_weight(), theirs["L"] @ theirs["R"])
+    assert_close(ours.lora_A.norm(dim=1), theirs["R"].norm(dim=1))
+    assert_close(ours.lora_B.norm(dim=0), theirs["L"].norm(dim=0))
 
 
 def test_the_error_that_is_left_is_that_of_the_best_approximation_whatever_the_scale() -> None:
     """Eckart and Young: the singular values beyond the rank."""
-    base, weight = stored()
+    base, weight = store()
     ours = layer(base)
     values = torch.linalg.svdvals((weight - ours.base_weight()).double())
     left = (weight - ours.merged_weight()).double()
-    close(left.norm(), values[4:].norm())
+    assert_close(left.norm(), values[4:].norm())
     assert left.norm() < 0.9 * values.norm()
 
 
 def test_the_first_output_is_nearer_to_the_weights_than_the_quantized_bases_is() -> None:
-    base, weight = stored()
+    base, weight = store()
     ours, x = layer(base), torch.randn(50, INPUTS, generator=torch.Generator().manual_seed(3))
     expected = x @ weight.T + base.bias
     assert (ours(x) - expected).norm() < 0.9 * (base(x) - expected).norm()

@@ -13,7 +13,7 @@ from peft.tuners.loha.layer import Linear as PeftLoha
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import check_start_and_merge, compare, linear, moved, place, started
+from peft_layers import check_start_and_merge, compare, linear, move, place, start
 
 from mt_core import LowRankConfig
 from mt_plugin_adapters.variants.loha import COMPONENT
@@ -24,14 +24,14 @@ NAMES = ("hada_w1_a", "hada_w1_b", "hada_w2_a", "hada_w2_b")
 
 
 def layer(bias: bool = True) -> HadamardLinear:
-    return started(COMPONENT.build(LowRankConfig(**SMALL)).layer(linear(bias=bias), place()))
+    return start(COMPONENT.build(LowRankConfig(**SMALL)).layer(linear(bias=bias), place()))
 
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_output_gradients_and_merged_weight_equal_pefts(bias: bool) -> None:
     base = copy.deepcopy(linear(bias=bias))
     theirs = PeftLoha(base, "default", config=LoHaConfig(r=4, alpha=8.0), r=4, alpha=8.0)
-    compare(moved(layer(bias)), theirs, {name: getattr(theirs, name)["default"] for name in NAMES})
+    compare(move(layer(bias)), theirs, {name: getattr(theirs, name)["default"] for name in NAMES})
 
 
 def test_it_begins_as_the_base_and_merges_and_unmerges() -> None:
@@ -40,4 +40,4 @@ def test_it_begins_as_the_base_and_merges_and_unmerges() -> None:
 
 def test_the_update_has_the_square_of_the_rank() -> None:
     """Here 16, of two products of rank 4."""
-    assert torch.linalg.matrix_rank(moved(layer()).delta_weight()) == 16
+    assert torch.linalg.matrix_rank(move(layer()).delta_weight()) == 16

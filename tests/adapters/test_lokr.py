@@ -13,7 +13,7 @@ from peft.tuners.lokr.layer import factorization
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import check_start_and_merge, compare, linear, moved, place, started
+from peft_layers import check_start_and_merge, compare, linear, move, place, start
 
 from mt_plugin_adapters.variants.lokr import COMPONENT
 from mt_plugin_adapters.variants.lokr.config import LokrConfig
@@ -33,7 +33,7 @@ SHAPES = {
 
 
 def layer(bias: bool = True, **options: object) -> KroneckerLinear:
-    return started(COMPONENT.build(LokrConfig(**{**SMALL, **options})).layer(linear(bias=bias), place()))
+    return start(COMPONENT.build(LokrConfig(**{**SMALL, **options})).layer(linear(bias=bias), place()))
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -43,7 +43,7 @@ def test_output_gradients_and_merged_weight_equal_pefts(shape: str, bias: bool) 
     rank = options.get("rank", 4)
     base, config = copy.deepcopy(linear(bias=bias)), LoKrConfig(r=rank, alpha=8.0, **of_peft)
     theirs = PeftLokr(base, "default", config=config, r=rank, alpha=8.0)
-    compare(moved(layer(bias, **options)), theirs, {name: getattr(theirs, name)["default"] for name in names})
+    compare(move(layer(bias, **options)), theirs, {name: getattr(theirs, name)["default"] for name in names})
 
 
 @pytest.mark.parametrize("shape", SHAPES)

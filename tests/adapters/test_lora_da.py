@@ -13,10 +13,10 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).parent))
 
 from catalogue import TINY
-from given_probe import Chain, GivenProbe, falling, put
-from peft_layers import check_start_and_merge, close, compare_with_lora
+from given_probe import Chain, GivenProbe, falling_matrix, put
+from peft_layers import assert_close, check_start_and_merge, compare_with_lora
 
-from mt_conformance.weights import filled
+from mt_conformance.weights import fill_weights
 from mt_core import Sample
 from mt_core.nn import NOT_TRAINED, Batch, TokenObjective
 from mt_core.nn.collation import collate, flatten
@@ -36,7 +36,7 @@ Found = dict[str, Tensor]
 def chain(**options: object) -> tuple[Chain, Found, Found, Found]:
     """A chain that has begun, and the gradients, moments and squares that it was given."""
     model, generator = Chain(*WIDTHS), torch.Generator().manual_seed(6)
-    gradients = {f"blocks.{i}.weight": falling(block, 0.8, i) for i, block in enumerate(model.blocks)}
+    gradients = {f"blocks.{i}.weight": falling_matrix(block, 0.8, i) for i, block in enumerate(model.blocks)}
     moments, squares = {}, {}
     for i, block in enumerate(model.blocks):
         x = torch.randn(40, block.in_features, generator=generator).double() * torch.linspace(0.3, 2, block.in_features)
@@ -65,22 +65,22 @@ def test_it_begins_as_the_projection_of_the_natural_gradient_that_the_guidance_m
         values, vectors = torch.linalg.eigh(guide)
         chosen = vectors[:, :4]
         a, b = block.lora_A.double(), block.lora_B.double()
-        close(a.T @ a * 3.0, chosen @ chosen.T, 1e-5)
-        close(a @ a.T * 3.0, torch.eye(4, dtype=torch.float64), 1e-5)
-        close(b @ a * 3.0, step / largest @ chosen @ chosen.T, 1e-5)
+        assert_close(a.T @ a * 3.0, chosen @ chosen.T, 1e-5)
+        assert_close(a @ a.T * 3.0, torch.eye(4, dtype=torch.float64), 1e-5)
+        assert_close(b @ a * 3.0, step / largest @ chosen @ chosen.T, 1e-5)
         assert values[4] - values[3] > 1e-3 * values.abs().max(), "the choice is a clear one"
 
 
 def test_without_uncertainty_and_with_equal_factors_it_is_the_gradients_own_subspace() -> None:
     """The paper's remark 4.3: LoRA-One's, whose update is the best matrix of its rank."""
     model, block = Chain(10, 8), Chain(10, 8).blocks[0]
-    gradient = falling(block, 0.8, 0)
+    gradient = falling_matrix(block, 0.8, 0)
     adapter = COMPONENT.build(LoraDaConfig(**{**SMALL, "gamma": 1.0, "variance": 0.0, "damping": 1e-9}))
     given = {"moments": {"blocks.0": torch.eye(10).double()}, "squares": {"blocks.0": torch.ones(8).double()}}
     adapter.prepare(model, GivenProbe(gradients={"blocks.0.weight": gradient}, **given))
     put(adapter, model)
     u, s, v = torch.linalg.svd(-gradient)
-    close(model.blocks[0].lora_B @ model.blocks[0].lora_A, u[:, :4] * (s[:4] / s[0]) @ v[:4])
+    assert_close(model.blocks[0].lora_B @ model.blocks[0].lora_A, u[:, :4] * (s[:4] / s[0]) @ v[:4])
 
 
 def test_uncertainty_moves_the_choice_towards_inputs_that_are_seen_often() -> None:
@@ -124,7 +124,7 @@ def squares(model: Llama, names: list[str], *batches: Batch) -> Found:
 
 def test_the_probe_means_squares_of_the_gradients_of_outputs_over_trained_tokens() -> None:
     """Against autograd; padding, and the division into micro-batches, change nothing, and the model is left as it was."""
-    model, rows = filled(Llama(LlamaConfig(**TINY, max_seq_len=32))), batch(9, 0, 1, 2)
+    model, rows = fill_weights(Llama(LlamaConfig(**TINY, max_seq_len=32))), batch(9, 0, 1, 2)
     names, kept = ["model.layers.0.self_attn.v_proj", "model.layers.1.mlp.down_proj"], []
     before = {name: each.requires_grad for name, each in model.named_parameters()}
     found = squares(model, names, rows)
@@ -140,7 +140,7 @@ def test_the_probe_means_squares_of_the_gradients_of_outputs_over_trained_tokens
     for hook in hooks:
         hook.remove()
     for name, output in zip(names, kept, strict=True):
-        close(found[name], output.grad[rows.labels != NOT_TRAINED].double().square().mean(0))
+        assert_close(found[name], output.grad[rows.labels != NOT_TRAINED].double().square().mean(0))
     divided = squares(model, names, batch(20, 1), batch(8, 0, 2))
     for name in names:
-        close(divided[name], found[name])
+        assert_close(divided[name], found[name])

@@ -14,7 +14,7 @@ from peft.tuners.lora.layer import Linear as PeftLora
 sys.path.insert(0, str(Path(__file__).parent))
 
 from given_probe import Chain, GivenProbe, put, with_gradients
-from peft_layers import check_start_and_merge, close, compare, moved
+from peft_layers import assert_close, check_start_and_merge, compare, move
 
 from mt_core import UsageError
 from mt_core.nn import StoredLinear
@@ -37,9 +37,9 @@ def test_first_values_are_the_papers() -> None:
         u, _, v = torch.linalg.svd(gradient.double(), full_matrices=False)
         signs = v.gather(1, v.abs().argmax(1, keepdim=True)).sign()
         c = len(gradient) ** 0.25 / 3.0
-        close(block.lora_A.double(), c * (signs * v)[:4])
-        close(block.lora_B.double(), c * (u * signs.T)[:, 4:8])
-        close(block.weight + 2.0 * block.lora_B @ block.lora_A, base.weight)
+        assert_close(block.lora_A.double(), c * (signs * v)[:4])
+        assert_close(block.lora_B.double(), c * (u * signs.T)[:, 4:8])
+        assert_close(block.weight + 2.0 * block.lora_B @ block.lora_A, base.weight)
 
 
 def test_values_output_gradients_and_merged_weight_equal_pefts() -> None:
@@ -50,11 +50,11 @@ def test_values_output_gradients_and_merged_weight_equal_pefts() -> None:
         config = LoraConfig(r=4, lora_alpha=8, init_lora_weights="lora_ga", lora_ga_config=PeftLoraGAConfig())
         theirs = PeftLora(base, "default", config=config, r=4, lora_alpha=8)
         a, b = theirs.lora_A["default"].weight, theirs.lora_B["default"].weight
-        close(block.lora_A.T @ block.lora_A, a.T @ a)
-        close(block.lora_B @ block.lora_B.T, b @ b.T)
+        assert_close(block.lora_A.T @ block.lora_A, a.T @ a)
+        assert_close(block.lora_B @ block.lora_B.T, b @ b.T)
         with torch.no_grad():  # theirs rewrote its base with signs of its own
             base.weight.copy_(block.weight)
-        compare(moved(block), theirs, {"lora_A": a, "lora_B": b})
+        compare(move(block), theirs, {"lora_A": a, "lora_B": b})
 
 
 @pytest.mark.parametrize("form", ["paper", "peft"])
@@ -83,8 +83,8 @@ def test_equal_and_missing_directions_still_give_orthogonal_ones() -> None:
     adapter.prepare(model, GivenProbe(gradients={"blocks.0.weight": first, "blocks.1.weight": torch.zeros(10, 12)}))
     put(adapter, model)
     for block, outputs in zip(model.blocks, (12, 10), strict=True):
-        close(block.lora_A @ block.lora_A.T, torch.eye(4) * outputs**0.5 / 16)
-        close(block.lora_B.T @ block.lora_B, torch.eye(4) * outputs**0.5 / 16)
+        assert_close(block.lora_A @ block.lora_A.T, torch.eye(4) * outputs**0.5 / 16)
+        assert_close(block.lora_B.T @ block.lora_B, torch.eye(4) * outputs**0.5 / 16)
 
 
 def test_gradients_are_asked_for_in_portions_of_the_memory_given() -> None:

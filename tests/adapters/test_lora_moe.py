@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from mixtures import balance, output
 from paper_formulas import compare_output
-from peft_layers import close, linear, moved, place, started
+from peft_layers import assert_close, linear, move, place, start
 from shared_models import every_trained_parameter_moves
-from tiny_model import injected
+from tiny_model import inject
 
 from mt_core import Sample, UsageError
 from mt_core.adapters import adapted_layers
@@ -33,16 +33,16 @@ SMALL: dict = {"rank": 2, "balance": 0.3}
 def layer(factor: float = 1.0, **options: object) -> MixtureLinear:
     at = replace(place(), loss_factor=LossFactor())
     at.loss_factor.value = factor
-    return started(
+    return start(
         COMPONENT.build(LoraMoeConfig(**{"rank": 2, "balance": 0.0, "alpha": 6, **options})).layer(linear(), at)
     )
 
 
 def gradients(batch: Batch, *, recompute: bool = False) -> dict[str, Tensor]:
     """Of what a step trains on these rows, by name."""
-    model, _ = injected(COMPONENT.build(LoraMoeConfig(**SMALL)))
+    model, _ = inject(COMPONENT.build(LoraMoeConfig(**SMALL)))
     for _, each in adapted_layers(model):
-        moved(each, 0.1)
+        move(each, 0.1)
     model.checkpoint_blocks = recompute
     sums = TokenObjective().loss(model.train()(batch), model.head, batch)
     model.loss_factor.value = 1 / float(sums.token_count)
@@ -62,7 +62,7 @@ def rows(length: int) -> Batch:
 @pytest.mark.parametrize(("experts", "top_k"), [(4, 2), (5, 3), (3, 3)])
 def test_output_and_gradients_are_those_of_the_papers_formula_gate_included(experts: int, top_k: int) -> None:
     """1e-5: sums of fp32 in another order. The softmax's gradient runs through what the best are divided by, too."""
-    ours = moved(layer(experts=experts, top_k=top_k))
+    ours = move(layer(experts=experts, top_k=top_k))
     compare_output(ours, lambda x, w, p: output(x, w, p, rank=2, scale=6 / 2, top_k=top_k))
 
 
@@ -70,7 +70,7 @@ def test_output_and_gradients_are_those_of_the_papers_formula_gate_included(expe
 def test_the_gradient_of_the_balance_loss_is_that_of_its_formula(top_k: int) -> None:
     """Beside that of the output, times what the engine multiplies sums over tokens by."""
     weight, factor = 0.3, 0.05
-    ours = moved(layer(factor, experts=4, top_k=top_k, balance=weight))
+    ours = move(layer(factor, experts=4, top_k=top_k, balance=weight))
     generator = torch.Generator().manual_seed(8)
     x, grad = torch.randn(3, 7, 24, generator=generator), torch.randn(3, 7, 16, generator=generator)
     gate, x64 = ours.lora_gate.detach().double().requires_grad_(), x.double().requires_grad_()
@@ -80,9 +80,9 @@ def test_the_gradient_of_the_balance_loss_is_that_of_its_formula(top_k: int) -> 
     expected.backward()
     inputs = x.clone().requires_grad_()
     ours(inputs).backward(grad)
-    close(ours.lora_gate.grad.double(), gate.grad)
-    close(inputs.grad.double(), x64.grad)
-    without = torch.autograd.grad((moved(layer(experts=4, top_k=top_k))(inputs) * grad).sum(), inputs)[0]
+    assert_close(ours.lora_gate.grad.double(), gate.grad)
+    assert_close(inputs.grad.double(), x64.grad)
+    without = torch.autograd.grad((move(layer(experts=4, top_k=top_k))(inputs) * grad).sum(), inputs)[0]
     assert ((without - inputs.grad).norm() / without.norm()).item() > 1e-4, "the balance loss is seen"
 
 
@@ -98,7 +98,7 @@ def test_the_balance_loss_of_a_row_does_not_know_the_rows_beside_it() -> None:
     x = torch.randn(4, 6, 24, generator=torch.Generator().manual_seed(9))
     ours = layer(experts=4)
     whole, half = (balance_sum(*ours.route(part), torch.ones(len(part), 6)) for part in (x, x[:2]))
-    close(whole, half + balance_sum(*ours.route(x[2:]), torch.ones(2, 6)))
+    assert_close(whole, half + balance_sum(*ours.route(x[2:]), torch.ones(2, 6)))
 
 
 def test_more_padding_changes_no_gradient() -> None:
@@ -106,7 +106,7 @@ def test_more_padding_changes_no_gradient() -> None:
     expected = gradients(rows(9))
     for batch, recompute in ((rows(20), False), (rows(20), True)):
         for name, each in gradients(batch, recompute=recompute).items():
-            close(each, expected[name])
+            assert_close(each, expected[name])
 
 
 def test_the_balance_loss_of_a_row_with_padding_is_the_formulas_over_its_trained_tokens() -> None:
@@ -116,7 +116,7 @@ def test_the_balance_loss_of_a_row_with_padding_is_the_formulas_over_its_trained
     parts = [
         balance(row[mask > 0][None].double(), ours.lora_gate.double(), 2) for row, mask in zip(x, counts, strict=True)
     ]
-    close(balance_sum(*ours.route(x), counts.float()).double(), sum(parts))
+    assert_close(balance_sum(*ours.route(x), counts.float()).double(), sum(parts))
 
 
 def test_parts_of_a_row_on_several_ranks_have_the_balance_loss_of_the_whole() -> None:
@@ -125,11 +125,11 @@ def test_parts_of_a_row_on_several_ranks_have_the_balance_loss_of_the_whole() ->
     routed, counts = [ours.route(part) for part in x.chunk(2, 1)], torch.ones(2, 3)
     chosen = sum((weights > 0).float().sum(1, keepdim=True) for _, weights in routed)
     parts = [balance_sum(*each, counts, lambda own: chosen) for each in routed]
-    close(sum(parts), balance_sum(*ours.route(x), torch.ones(2, 6)))
+    assert_close(sum(parts), balance_sum(*ours.route(x), torch.ones(2, 6)))
 
 
 def test_inputs_that_are_not_one_for_each_token_are_refused() -> None:
-    model, _ = injected(COMPONENT.build(LoraMoeConfig(**SMALL)))
+    model, _ = inject(COMPONENT.build(LoraMoeConfig(**SMALL)))
     projection = next(each for _, each in adapted_layers(model))
     model.train()(rows(9))
     with pytest.raises(UsageError, match="the balance loss counts trained tokens"):
@@ -137,18 +137,18 @@ def test_inputs_that_are_not_one_for_each_token_are_refused() -> None:
 
 
 def test_no_balance_loss_enters_in_evaluation_and_none_changes_the_output() -> None:
-    ours, x = moved(layer(balance=0.5)), torch.randn(2, 5, 24, requires_grad=True)
-    close(ours(x), moved(layer())(x), 1e-7)
+    ours, x = move(layer(balance=0.5)), torch.randn(2, 5, 24, requires_grad=True)
+    assert_close(ours(x), move(layer())(x), 1e-7)
     ours.eval()(x).sum().backward()
-    reference = moved(layer())
+    reference = move(layer())
     reference(x).sum().backward()
-    close(ours.lora_gate.grad, reference.lora_gate.grad, 1e-7)
+    assert_close(ours.lora_gate.grad, reference.lora_gate.grad, 1e-7)
 
 
 def test_experts_gates_and_all_else_train_and_the_load_becomes_even_with_a_balance_loss() -> None:
     unevenness = {}
     for weight in (0.0, 3.0):
-        model, adapter = injected(COMPONENT.build(LoraMoeConfig(**{**SMALL, "balance": weight})))
+        model, adapter = inject(COMPONENT.build(LoraMoeConfig(**{**SMALL, "balance": weight})))
         model.loss_factor.value = 1 / 24
         every_trained_parameter_moves(model, adapter, steps=10)
         x = torch.randn(4, 50, 32, generator=torch.Generator().manual_seed(1))

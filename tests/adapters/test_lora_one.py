@@ -10,7 +10,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from given_probe import Chain, with_gradients
-from peft_layers import check_start_and_merge, close, compare_with_lora
+from peft_layers import assert_close, check_start_and_merge, compare_with_lora
 
 from mt_plugin_adapters.variants.lora_one import COMPONENT
 from mt_plugin_adapters.variants.lora_one.config import LoraOneConfig
@@ -31,11 +31,11 @@ def test_it_begins_as_the_best_matrix_of_its_rank_in_place_of_one_step() -> None
     for block, base, gradient in zip(model.blocks, Chain(*WIDTHS).blocks, gradients.values(), strict=True):
         u, s, v = torch.linalg.svd(-gradient.double(), full_matrices=False)
         a, b = block.lora_A.double(), block.lora_B.double()
-        close(b @ a, (u[:, :4] * s[:4]) @ v[:4] / 3.0)
-        close(a @ a.T, torch.diag(s[:4]) / 3.0)
-        close(b.T @ b, torch.diag(s[:4]) / 3.0)
+        assert_close(b @ a, (u[:, :4] * s[:4]) @ v[:4] / 3.0)
+        assert_close(a @ a.T, torch.diag(s[:4]) / 3.0)
+        assert_close(b.T @ b, torch.diag(s[:4]) / 3.0)
         assert torch.equal(block.weight, base.weight)
-        close(block.merged_weight().double(), base.weight.double() + 2.0 * (u[:, :4] * s[:4]) @ v[:4] / 3.0)
+        assert_close(block.merged_weight().double(), base.weight.double() + 2.0 * (u[:, :4] * s[:4]) @ v[:4] / 3.0)
 
 
 def test_output_gradients_and_merged_weight_are_those_of_pefts_lora() -> None:

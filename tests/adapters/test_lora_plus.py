@@ -13,7 +13,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from tiny_model import injected
+from tiny_model import inject
 
 from mt_core import UsageError
 from mt_plugin_adapters.variants.lora_plus import COMPONENT
@@ -23,7 +23,7 @@ SMALL: dict = {"rank": 4, "alpha": 8.0, "ratio": 4.0}
 
 
 def test_b_has_the_multiplied_rate_and_a_is_left_to_the_optimizer() -> None:
-    model, adapter = injected(COMPONENT.build(LoraPlusConfig(**SMALL)))
+    model, adapter = inject(COMPONENT.build(LoraPlusConfig(**SMALL)))
     (group,) = adapter.parameter_groups(model, 0.01)
     ours = {name for name, each in model.named_parameters() if any(each is own for own in group["params"])}
     assert ours == {name for name in adapter.trainable_parameters(model) if name.endswith("lora_B")}
@@ -36,13 +36,13 @@ def test_b_has_the_multiplied_rate_and_a_is_left_to_the_optimizer() -> None:
 
 
 def test_what_is_not_trained_is_in_no_group() -> None:
-    model, adapter = injected(COMPONENT.build(LoraPlusConfig(**SMALL)))
+    model, adapter = inject(COMPONENT.build(LoraPlusConfig(**SMALL)))
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(not name.endswith("lora_B"))
     assert adapter.parameter_groups(model, 0.01) == []
 
 
 def test_an_optimizer_without_a_rate_is_refused() -> None:
-    model, adapter = injected(COMPONENT.build(LoraPlusConfig(**SMALL)))
+    model, adapter = inject(COMPONENT.build(LoraPlusConfig(**SMALL)))
     with pytest.raises(UsageError, match=r"multiplies optimizer\.lr"):
         adapter.parameter_groups(model, 0.0)

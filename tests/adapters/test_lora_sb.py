@@ -10,7 +10,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from given_probe import Chain, with_gradients
-from peft_layers import check_start_and_merge, close, moved, peft_lora
+from peft_layers import assert_close, check_start_and_merge, move, peft_lora
 
 from mt_plugin_adapters.variants.lora_sb import COMPONENT
 from mt_plugin_adapters.variants.lora_sb.config import LoraSbConfig
@@ -32,10 +32,10 @@ def test_it_begins_as_the_first_step_cut_to_its_rank_between_orthonormal_frozen_
     for block, base, gradient in zip(model.blocks, Chain(*WIDTHS).blocks, gradients.values(), strict=True):
         u, s, v = torch.linalg.svd(-0.01 * gradient.double().sign(), full_matrices=False)
         a, b, r = block.lora_A.double(), block.lora_B.double(), block.lora_R.double()
-        close(r, torch.diag(s[:4]) / 2.0)
-        close(a @ a.T, torch.eye(4, dtype=torch.float64))
-        close(b.T @ b, torch.eye(4, dtype=torch.float64))
-        close(2.0 * b @ r @ a, (u[:, :4] * s[:4]) @ v[:4])
+        assert_close(r, torch.diag(s[:4]) / 2.0)
+        assert_close(a @ a.T, torch.eye(4, dtype=torch.float64))
+        assert_close(b.T @ b, torch.eye(4, dtype=torch.float64))
+        assert_close(2.0 * b @ r @ a, (u[:, :4] * s[:4]) @ v[:4])
         assert torch.equal(block.weight, base.weight)
 
 
@@ -49,21 +49,21 @@ def test_only_the_square_is_trained() -> None:
 def test_output_gradients_and_merged_weight_are_those_of_pefts_lora_with_the_square_in_its_a() -> None:
     """peft's A is our R A: the gradient of R is that of peft's A times Aᵀ."""
     for block, base in zip(chain()[0].blocks, Chain(*WIDTHS).blocks, strict=True):
-        moved(block)
+        move(block)
         theirs = peft_lora(base, rank=4, alpha=8.0)
         theirs.lora_A["default"].weight.data = (block.lora_R @ block.lora_A).detach()
         theirs.lora_B["default"].weight.data = block.lora_B.detach().clone()
         x = torch.randn(2, 5, block.in_features, generator=torch.Generator().manual_seed(3))
         x_ours, x_theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
         out, expected = block(x_ours), theirs(x_theirs)
-        close(out, expected)
+        assert_close(out, expected)
         grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(4))
         out.backward(grad)
         expected.backward(grad)
-        close(x_ours.grad, x_theirs.grad)
-        close(block.lora_R.grad, theirs.lora_A["default"].weight.grad @ block.lora_A.T)
+        assert_close(x_ours.grad, x_theirs.grad)
+        assert_close(block.lora_R.grad, theirs.lora_A["default"].weight.grad @ block.lora_A.T)
         theirs.merge()
-        close(block.merged_weight(), theirs.get_base_layer().weight)
+        assert_close(block.merged_weight(), theirs.get_base_layer().weight)
 
 
 def test_it_begins_a_step_away_from_the_base_and_merges_and_unmerges() -> None:

@@ -10,7 +10,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from paper_formulas import compare_with_formula
-from peft_layers import check_start_and_merge, close, linear, moved, place, spaced_linear, started
+from peft_layers import assert_close, check_start_and_merge, linear, move, place, spaced_linear, start
 
 from mt_plugin_adapters.variants.lora_xs import COMPONENT
 from mt_plugin_adapters.variants.lora_xs.config import LoraXsConfig
@@ -23,12 +23,12 @@ EXACT_WITHIN = 1e-3
 
 
 def layer(base: torch.nn.Linear | None = None, **options: object) -> SquareLinear:
-    return started(COMPONENT.build(LoraXsConfig(**SMALL, **options)).layer(base or linear(), place()))
+    return start(COMPONENT.build(LoraXsConfig(**SMALL, **options)).layer(base or linear(), place()))
 
 
 def test_output_gradients_and_merged_weight_are_those_of_the_papers_formula() -> None:
     """Equation 2, with the layer's own singular vectors, whose signs are free."""
-    ours = moved(layer())
+    ours = move(layer())
     compare_with_formula(ours, lambda w, p: w + 2.0 * p["lora_B"] @ p["lora_R"] @ p["lora_A"])
 
 
@@ -36,9 +36,9 @@ def test_the_frozen_two_are_the_largest_singular_directions() -> None:
     """Their product is the best approximation of rank R, and U and V are orthonormal."""
     ours, weight = layer(spaced_linear()), spaced_linear().weight.double()
     u, s, v = torch.linalg.svd(weight)
-    close((ours.lora_B @ ours.lora_A).double(), u[:, :4] @ torch.diag(s[:4]) @ v[:4])
-    close(ours.lora_A @ ours.lora_A.T, torch.eye(4))
-    close(ours.lora_B.norm(dim=0).double(), s[:4])
+    assert_close((ours.lora_B @ ours.lora_A).double(), u[:, :4] @ torch.diag(s[:4]) @ v[:4])
+    assert_close(ours.lora_A @ ours.lora_A.T, torch.eye(4))
+    assert_close(ours.lora_B.norm(dim=0).double(), s[:4])
 
 
 def test_only_the_square_is_trained() -> None:

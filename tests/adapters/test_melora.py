@@ -11,7 +11,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from paper_formulas import compare_with_formula
-from peft_layers import check_start_and_merge, linear, moved, place, started
+from peft_layers import check_start_and_merge, linear, move, place, start
 
 from mt_core import UsageError
 from mt_plugin_adapters.variants.melora import COMPONENT
@@ -22,20 +22,20 @@ SMALL: dict = {"rank": 2, "alpha": 4.0, "parts": 4}
 
 
 def layer(**options: object) -> MeloraLinear:
-    return started(COMPONENT.build(MeloraConfig(**{**SMALL, **options})).layer(linear(), place()))
+    return start(COMPONENT.build(MeloraConfig(**{**SMALL, **options})).layer(linear(), place()))
 
 
 @pytest.mark.parametrize("parts", [1, 2, 4, 8])
 def test_output_gradients_and_merged_weight_are_those_of_the_papers_formula(parts: int) -> None:
     """Equation 3: the product of the block-diagonals of all B and of all A."""
     compare_with_formula(
-        moved(layer(parts=parts)),
+        move(layer(parts=parts)),
         lambda w, p: w + 2.0 * torch.block_diag(*p["lora_B"]) @ torch.block_diag(*p["lora_A"]),
     )
 
 
 def test_the_update_has_the_sum_of_the_ranks_with_the_parameters_of_one() -> None:
-    ours = moved(layer())
+    ours = move(layer())
     assert torch.linalg.matrix_rank(ours.delta_weight()) == 2 * 4
     assert sum(each.numel() for _, each in ours.own_parameters()) == 2 * (24 + 16)
 

@@ -10,7 +10,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import check_start_and_merge, close, compare_with_lora, linear, place, spaced_linear, started
+from peft_layers import assert_close, check_start_and_merge, compare_with_lora, linear, place, spaced_linear, start
 
 from mt_core import LowRankConfig
 from mt_plugin_adapters.variants.milora import COMPONENT
@@ -20,18 +20,18 @@ SMALL: dict = {"rank": 4, "alpha": 8.0}
 
 
 def layer(base: torch.nn.Linear | None = None) -> MiloraLinear:
-    return started(COMPONENT.build(LowRankConfig(**SMALL)).layer(base or linear(), place()))
+    return start(COMPONENT.build(LowRankConfig(**SMALL)).layer(base or linear(), place()))
 
 
 def test_it_begins_as_the_papers_split_of_the_singular_values() -> None:
     """W = W_p + W_m: frozen are the K - r principal components, A and B the r minor ones, each with the root of its values."""
     ours, weight = layer(spaced_linear()), spaced_linear().weight.double()
     u, s, v = torch.linalg.svd(weight, full_matrices=False)
-    close(ours.weight.double(), u[:, :-4] * s[:-4] @ v[:-4])
-    close(ours.delta_weight().double(), u[:, -4:] * s[-4:] @ v[-4:])
+    assert_close(ours.weight.double(), u[:, :-4] * s[:-4] @ v[:-4])
+    assert_close(ours.delta_weight().double(), u[:, -4:] * s[-4:] @ v[-4:])
     a, b = ours.lora_A.double(), ours.lora_B.double()
-    close(2.0 * a @ a.T, torch.diag(s[-4:]))
-    close(2.0 * b.T @ b, torch.diag(s[-4:]))
+    assert_close(2.0 * a @ a.T, torch.diag(s[-4:]))
+    assert_close(2.0 * b.T @ b, torch.diag(s[-4:]))
 
 
 def test_output_gradients_and_merged_weight_are_those_of_pefts_lora_on_what_is_frozen() -> None:

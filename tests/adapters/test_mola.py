@@ -11,9 +11,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from mixtures import output
 from paper_formulas import compare_output
-from peft_layers import linear, moved, place, started
+from peft_layers import linear, move, place, start
 from shared_models import every_trained_parameter_moves
-from tiny_model import injected, tiny_model
+from tiny_model import inject, tiny_model
 
 from mt_core.adapters import Place, adapted_layers
 from mt_plugin_adapters.variants.mola import COMPONENT
@@ -26,13 +26,13 @@ SMALL: dict = {"rank": 2, "experts": (2, 3), "balance": 0.3}
 def test_output_and_gradients_are_those_of_the_papers_formula() -> None:
     at = place("model.layers.3.self_attn.q_proj", tuple(f"model.layers.{i}.self_attn.q_proj" for i in range(4)))
     at = Place(at.name, 3, at.targets)
-    ours = moved(started(COMPONENT.build(MolaConfig(rank=2, alpha=4, balance=0)).layer(linear(), at)))
+    ours = move(start(COMPONENT.build(MolaConfig(rank=2, alpha=4, balance=0)).layer(linear(), at)))
     assert ours.lora_gate.shape == (8, 24)
     compare_output(ours, lambda x, w, p: output(x, w, p, rank=2, scale=4 / 2, top_k=2))
 
 
 def test_later_blocks_have_more_experts_and_all_parameters_train() -> None:
-    model, adapter = injected(COMPONENT.build(MolaConfig(rank=2, experts=(2, 3, 5))), tiny_model(n_layers=3))
+    model, adapter = inject(COMPONENT.build(MolaConfig(rank=2, experts=(2, 3, 5))), tiny_model(n_layers=3))
     counts = {name: len(layer.lora_gate) for name, layer in adapted_layers(model)}
     assert {counts[f"model.layers.{i}.mlp.up_proj"] for i in range(3)} == {2, 3, 5}
     assert [counts[f"model.layers.{i}.self_attn.q_proj"] for i in range(3)] == [2, 3, 5]

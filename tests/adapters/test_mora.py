@@ -13,7 +13,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parent))
 
 from paper_formulas import compare_with_formula
-from peft_layers import check_start_and_merge, linear, moved, place, started
+from peft_layers import check_start_and_merge, linear, move, place, start
 
 from mt_core import UsageError
 from mt_plugin_adapters.variants.mora import COMPONENT
@@ -25,7 +25,7 @@ SIZES = [(24, 16), (16, 24), (30, 70), (20, 20), (64, 8)]
 
 
 def layer(inputs: int = 24, outputs: int = 16, **options: object) -> MoraLinear:
-    return started(COMPONENT.build(MoraConfig(**{**SMALL, **options})).layer(linear(inputs, outputs), place()))
+    return start(COMPONENT.build(MoraConfig(**{**SMALL, **options})).layer(linear(inputs, outputs), place()))
 
 
 def by_rotation(m: Tensor, inputs: int, outputs: int) -> Tensor:
@@ -57,7 +57,7 @@ def test_output_gradients_and_merged_weight_are_those_of_the_papers_formula(
     form: str, inputs: int, outputs: int
 ) -> None:
     formula = {"rotation": by_rotation, "sharing": by_sharing}[form]
-    ours = moved(layer(inputs, outputs, form=form, rank=2))
+    ours = move(layer(inputs, outputs, form=form, rank=2))
     compare_with_formula(ours, lambda w, p: w + formula(p["mora_M"], inputs, outputs))
 
 

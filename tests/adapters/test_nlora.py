@@ -10,7 +10,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from formula import check_formula
-from peft_layers import check_start_and_merge, linear, moved, place, started
+from peft_layers import check_start_and_merge, linear, move, place, start
 
 from mt_core import LowRankConfig
 from mt_plugin_adapters.variants.nlora import COMPONENT
@@ -22,12 +22,12 @@ EXACT_WITHIN = 0.3
 
 
 def layer() -> NystromLinear:
-    return started(COMPONENT.build(LowRankConfig(**SMALL)).layer(linear(), place()))
+    return start(COMPONENT.build(LowRankConfig(**SMALL)).layer(linear(), place()))
 
 
 def test_output_gradients_and_merged_weight_are_those_of_the_papers_formula() -> None:
     """W + alpha / rank · B N A."""
-    check_formula(moved(layer()), lambda w, lora_A, lora_B, lora_AB: w + 2.0 * lora_B @ lora_AB @ lora_A)
+    check_formula(move(layer()), lambda w, lora_A, lora_B, lora_AB: w + 2.0 * lora_B @ lora_AB @ lora_A)
 
 
 def test_the_three_matrices_begin_as_pieces_of_the_weight_which_stays() -> None:

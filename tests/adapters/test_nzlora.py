@@ -10,7 +10,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import check_start_and_merge, close, compare_with_lora, linear, place, started
+from peft_layers import assert_close, check_start_and_merge, compare_with_lora, linear, place, start
 
 from mt_plugin_adapters.variants.nzlora import COMPONENT
 from mt_plugin_adapters.variants.nzlora.config import NonZeroConfig
@@ -20,7 +20,7 @@ SMALL: dict = {"rank": 4, "alpha": 8.0}
 
 
 def layer(base: torch.nn.Linear | None = None, **options: object) -> NonZeroLinear:
-    return started(COMPONENT.build(NonZeroConfig(**{**SMALL, **options})).layer(base or linear(), place()))
+    return start(COMPONENT.build(NonZeroConfig(**{**SMALL, **options})).layer(base or linear(), place()))
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -45,5 +45,5 @@ def test_it_begins_as_the_base_and_merges_and_unmerges() -> None:
 def test_without_exact_the_weight_stays_and_the_first_output_has_the_noise_of_the_product() -> None:
     ours = layer(exact=False)
     assert torch.equal(ours.weight, linear().weight)
-    close(ours.merged_weight() - linear().weight, 2.0 * ours.lora_B @ ours.lora_A)
+    assert_close(ours.merged_weight() - linear().weight, 2.0 * ours.lora_B @ ours.lora_A)
     assert ours.lora_B.norm() > 0

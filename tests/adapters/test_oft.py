@@ -13,8 +13,8 @@ from peft.tuners.oft.layer import Linear as PeftOft
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import check_start_and_merge, close, compare, linear, moved, place, started
-from tiny_model import SHAPE, injected
+from peft_layers import assert_close, check_start_and_merge, compare, linear, move, place, start
+from tiny_model import SHAPE, inject
 
 from mt_core import UsageError
 from mt_core.adapters import adapted_layers
@@ -29,7 +29,7 @@ SMALL: dict = {"block_size": 8}
 
 
 def layer(bias: bool = True, **options: object) -> OftLinear:
-    return started(COMPONENT.build(OftConfig(**SMALL, **options)).layer(linear(bias=bias), place()))
+    return start(COMPONENT.build(OftConfig(**SMALL, **options)).layer(linear(bias=bias), place()))
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -39,7 +39,7 @@ def test_output_gradients_and_merged_weight_equal_pefts(bias: bool, shared: bool
     series = {"use_cayley_neumann": False} if terms is None else {"num_cayley_neumann_terms": terms}
     config = OFTConfig(r=0, oft_block_size=8, block_share=shared, **series)
     theirs = PeftOft(copy.deepcopy(linear(bias=bias)), "default", r=0, config=config)
-    ours = moved(layer(bias, shared_blocks=shared, neumann_terms=terms), 0.1)
+    ours = move(layer(bias, shared_blocks=shared, neumann_terms=terms), 0.1)
     compare(ours, theirs, {"oft_R": theirs.oft_R["default"].weight})
 
 
@@ -49,10 +49,10 @@ def test_it_begins_as_the_base_and_merges_and_unmerges(terms: int | None) -> Non
 
 
 def test_rows_keep_their_lengths_and_angles() -> None:
-    ours, base = moved(layer()), linear()
+    ours, base = move(layer()), linear()
     merged = ours.merged_weight()
     assert ((merged - base.weight).norm() / base.weight.norm()) > 0.3
-    close(merged @ merged.T, base.weight @ base.weight.T)
+    assert_close(merged @ merged.T, base.weight @ base.weight.T)
 
 
 def test_a_block_that_does_not_divide_the_inputs_is_refused() -> None:
@@ -62,7 +62,7 @@ def test_a_block_that_does_not_divide_the_inputs_is_refused() -> None:
 
 def test_in_half_precision_it_begins_as_the_base_to_the_bit() -> None:
     base = linear().bfloat16()
-    ours = started(COMPONENT.build(OftConfig(**SMALL)).layer(copy.deepcopy(base), place()))
+    ours = start(COMPONENT.build(OftConfig(**SMALL)).layer(copy.deepcopy(base), place()))
     x = torch.randn(3, 24, dtype=torch.bfloat16)
     assert torch.equal(ours(x), base(x))
 
@@ -78,7 +78,7 @@ def test_the_product_keeps_rows_and_blocks_and_no_copy_of_the_blocks_for_each_ro
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         out = block_product(x, blocks_NKK)
-    close(out, x @ torch.block_diag(*blocks_NKK.expand(4, 8, 8)))
+    assert_close(out, x @ torch.block_diag(*blocks_NKK.expand(4, 8, 8)))
     assert sum(kept.values()) <= 4 * (x.numel() + blocks_NKK.numel())
 
 
@@ -92,7 +92,7 @@ def test_without_options_a_block_is_the_largest_that_divides_all_inputs(inputs: 
 def test_without_options_it_says_which_size_it_takes_and_refuses_inputs_without_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    model, _ = injected(COMPONENT.build(OftConfig()))
+    model, _ = inject(COMPONENT.build(OftConfig()))
     assert {each.block_size for _, each in adapted_layers(model)} == {16}, "32 and 48 inputs"
     assert "blocks of 16 inputs" in "".join(capsys.readouterr())
     prime = Llama(LlamaConfig(**{**SHAPE, "ffn_dim": 37}))
@@ -103,7 +103,7 @@ def test_without_options_it_says_which_size_it_takes_and_refuses_inputs_without_
 
 
 def test_blocks_are_so_many_of_each_projection_and_exclude_a_size() -> None:
-    model, _ = injected(COMPONENT.build(OftConfig(blocks=4)))
+    model, _ = inject(COMPONENT.build(OftConfig(blocks=4)))
     assert {(each.in_features, each.block_size) for _, each in adapted_layers(model)} == {(32, 8), (48, 12)}
     with pytest.raises(ValueError, match="block_size=8 and blocks=4 both say"):
         OftConfig(block_size=8, blocks=4)

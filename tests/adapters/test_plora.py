@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import close, linear, place, started
+from peft_layers import assert_close, linear, place, start
 from plain_engine import train
 
 from mt_core.nn import tensor_generator
@@ -26,7 +26,7 @@ LEARNING: dict = {"options": {"every_steps": 50}}  # stages that are long enough
 
 def model() -> tuple[nn.Sequential, Plora]:
     adapter = COMPONENT.build(PloraConfig(**SMALL))
-    layers = [started(adapter.layer(linear(24, 16), place())), started(adapter.layer(linear(16, 8), place()))]
+    layers = [start(adapter.layer(linear(24, 16), place())), start(adapter.layer(linear(16, 8), place()))]
     return nn.Sequential(*layers), adapter
 
 
@@ -61,7 +61,7 @@ def test_a_stage_ends_with_the_same_output_a_new_a_a_zero_b_and_no_moments() -> 
 def test_stages_are_loras_one_after_the_other_on_the_base_so_far() -> None:
     """The paper's algorithm in float64: W_k = W_(k-1) + s B_k A_k, each pair trained from anew by an optimizer of no state."""
     net, adapter = model()
-    for _ in train(net, adapter, torch.optim.SGD(own(net), lr=0.05), batches(6)):
+    for _ in train(net, adapter, torch.optim.SGD(own_parameters(net), lr=0.05), batches(6)):
         pass
     reference, _ = model()
     pairs = [(each.weight.double(), each.bias.double(), each.lora_A.double()) for each in reference]
@@ -92,11 +92,11 @@ def test_stages_are_loras_one_after_the_other_on_the_base_so_far() -> None:
             for weight, (_, bias, _), (a, b), new in zip(weights, pairs, factors, drawn, strict=True)
         ]
     for layer, (weight, _, a) in zip(net, pairs, strict=True):
-        close(layer.weight.double(), weight)
-        close(layer.lora_A.double(), a)
+        assert_close(layer.weight.double(), weight)
+        assert_close(layer.lora_A.double(), a)
 
 
-def own(net: nn.Module) -> list[nn.Parameter]:
+def own_parameters(net: nn.Module) -> list[nn.Parameter]:
     return [each for each in net.parameters() if each.requires_grad]
 
 

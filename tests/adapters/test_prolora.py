@@ -12,9 +12,9 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parent))
 
 from paper_formulas import compare_with_formula
-from peft_layers import check_start_and_merge, linear, moved, place, started
+from peft_layers import check_start_and_merge, linear, move, place, start
 from shared_models import every_trained_parameter_moves
-from tiny_model import injected
+from tiny_model import inject
 
 from mt_core import UsageError
 from mt_plugin_adapters.variants.prolora import COMPONENT
@@ -27,7 +27,7 @@ FORMS = [(2, 2, 1), (3, 4, 0), (6, 2, 2), (1, 1, 1)]
 
 def layer(pieces_in: int = 2, pieces_out: int = 2, unshared: int = 1) -> ProLoraLinear:
     options = {"pieces_in": pieces_in, "pieces_out": pieces_out, "unshared": unshared, "rank": 5, "alpha": 10}
-    return started(COMPONENT.build(ProLoraConfig(**options)).layer(linear(), place()))
+    return start(COMPONENT.build(ProLoraConfig(**options)).layer(linear(), place()))
 
 
 def written_out(piece: Tensor, pieces: int) -> Tensor:
@@ -54,7 +54,7 @@ def test_output_gradients_and_merged_weight_are_those_of_the_papers_formula(
         assert b.shape == (16, 5)
         return w + 10 / 5 * b @ a
 
-    compare_with_formula(moved(layer(pieces_in, pieces_out, unshared)), formula)
+    compare_with_formula(move(layer(pieces_in, pieces_out, unshared)), formula)
 
 
 @pytest.mark.parametrize(("pieces_in", "pieces_out", "unshared"), FORMS)
@@ -74,7 +74,7 @@ def test_turned_pieces_raise_the_rank_over_that_of_plain_copies() -> None:
 
 
 def test_all_parameters_train_and_they_are_fewer_than_those_of_lora() -> None:
-    model, adapter = injected(COMPONENT.build(ProLoraConfig(rank=5, pieces_in=4, pieces_out=4)))
+    model, adapter = inject(COMPONENT.build(ProLoraConfig(rank=5, pieces_in=4, pieces_out=4)))
     own = [each.numel() for name, each in model.named_parameters() if "prolora" in name]
     of_lora = sum(5 * (32 + each) for each in (32, 16, 16, 32)) + 5 * 3 * (32 + 48)
     assert sum(own) == 2 * of_lora * 2 / 5  # one rank of five is free, four are a quarter each

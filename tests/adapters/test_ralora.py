@@ -11,8 +11,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from given_probe import Chain, GivenProbe, falling, put
-from peft_layers import check_start_and_merge, close, compare_with_lora, moved
+from given_probe import Chain, GivenProbe, falling_matrix, put
+from peft_layers import assert_close, check_start_and_merge, compare_with_lora, move
 
 from mt_plugin_adapters.variants.ralora import COMPONENT
 from mt_plugin_adapters.variants.ralora.adapter import Ralora, effective_rank
@@ -26,7 +26,7 @@ DECAYS = (0.98, 1.0, 0.9, 0.2)
 
 def chain(**options: object) -> tuple[Chain, Ralora, list[torch.Tensor]]:
     adapter, model = COMPONENT.build(RaloraConfig(**{**SMALL, **options})), Chain(*WIDTHS)
-    gradients = [falling(block, DECAYS[i], i) for i, block in enumerate(model.blocks)]
+    gradients = [falling_matrix(block, DECAYS[i], i) for i, block in enumerate(model.blocks)]
     adapter.prepare(model, GivenProbe(gradients={f"blocks.{i}.weight": each for i, each in enumerate(gradients)}))
     put(adapter, model)
     return model, adapter, gradients
@@ -60,14 +60,14 @@ def test_the_update_is_block_diagonal_with_the_parameters_of_a_lora_and_a_higher
     model, adapter, _ = chain()
     x = torch.randn(7, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     for block, n in zip(model.blocks, adapter.plan["blocks"].values(), strict=True):
-        moved(block)
+        move(block)
         outputs, inputs = block.weight.shape
         assert sum(each.numel() for _, each in block.own_parameters()) == 2 * (outputs + inputs)
         assert torch.linalg.matrix_rank(block.delta_weight()) == 2 * n
         a, b = block.lora_A.double().chunk(n), block.lora_B.double().chunk(n)
         each = [4.0 * part @ (low.T @ high.T) for part, low, high in zip(x[:, :inputs].chunk(n, 1), a, b, strict=True)]
         expected = x[:, :inputs] @ block.weight.double().T + torch.cat(each, 1)
-        close(block(x[:, :inputs].float()).double(), expected)
+        assert_close(block(x[:, :inputs].float()).double(), expected)
 
 
 def test_in_one_block_it_is_pefts_lora() -> None:
@@ -78,16 +78,16 @@ def test_in_one_block_it_is_pefts_lora() -> None:
 
 def test_gradients_of_a_block_are_those_of_the_block_diagonal_matrix() -> None:
     """In float64 by autograd through the dense matrix."""
-    block = moved(chain()[0].blocks[0])
+    block = move(chain()[0].blocks[0])
     a, b = (each.detach().double().requires_grad_() for each in (block.lora_A, block.lora_B))
     dense = torch.block_diag(*(high @ low for low, high in zip(a.chunk(16), b.chunk(16), strict=True)))
     x, grad = torch.randn(2, 5, 64), torch.randn(2, 5, 64)
     ours, theirs = x.clone().requires_grad_(), x.double().requires_grad_()
     block(ours).backward(grad)
     (theirs @ (block.weight.double() + 4.0 * dense).T).backward(grad.double())
-    close(ours.grad.double(), theirs.grad)
-    close(block.lora_A.grad.double(), a.grad)
-    close(block.lora_B.grad.double(), b.grad)
+    assert_close(ours.grad.double(), theirs.grad)
+    assert_close(block.lora_A.grad.double(), a.grad)
+    assert_close(block.lora_B.grad.double(), b.grad)
 
 
 def test_it_begins_as_the_base_and_merges_and_unmerges() -> None:

@@ -16,9 +16,9 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parent))
 
 from paper_formulas import compare_with_formula
-from peft_layers import check_start_and_merge, compare, linear, moved, started
+from peft_layers import check_start_and_merge, compare, linear, move, start
 from shared_models import every_trained_parameter_moves, parameters_of
-from tiny_model import injected
+from tiny_model import inject
 
 from mt_core.nn import SharedParameters
 from mt_plugin_adapters.variants.randlora import COMPONENT
@@ -31,14 +31,14 @@ SIZES = [(24, 16), (16, 24), (18, 18)]
 
 def layer(inputs: int = 24, outputs: int = 16) -> RandLoraLinear:
     """Return where the largest target has 40 inputs and 20 outputs."""
-    return started(RandLoraLinear(linear(inputs, outputs), SharedParameters(), RandLoraConfig(**SMALL), (20, 40)))
+    return start(RandLoraLinear(linear(inputs, outputs), SharedParameters(), RandLoraConfig(**SMALL), (20, 40)))
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), SIZES)
 def test_output_gradients_and_merged_weight_equal_pefts_with_matrices_of_a_larger_target(
     inputs: int, outputs: int
 ) -> None:
-    ours = moved(layer(inputs, outputs))
+    ours = move(layer(inputs, outputs))
     shared = [BufferDict({"default": each.data}) for each in (ours.randlora_A, ours.randlora_B)]
     config = PeftConfig(r=6, randlora_alpha=12)
     theirs = PeftRandLora(copy.deepcopy(linear(inputs, outputs)), *shared, "default", config=config, r=6)
@@ -59,11 +59,11 @@ def test_the_weight_is_the_papers_sum_of_products_with_two_diagonals() -> None:
             update = update + b_j @ a_j
         return w + 12 / 6 * update
 
-    compare_with_formula(moved(layer(16, 24)), formula)
+    compare_with_formula(move(layer(16, 24)), formula)
 
 
 def test_the_update_has_full_rank() -> None:
-    assert torch.linalg.matrix_rank(moved(layer()).delta_weight()) == 16
+    assert torch.linalg.matrix_rank(move(layer()).delta_weight()) == 16
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), SIZES)
@@ -86,7 +86,7 @@ def test_first_values_are_pefts() -> None:
 
 
 def test_all_layers_share_the_random_matrices_and_train_the_diagonals() -> None:
-    model, adapter = injected(COMPONENT.build(RandLoraConfig(**SMALL)))
+    model, adapter = inject(COMPONENT.build(RandLoraConfig(**SMALL)))
     found = parameters_of(model)
     assert {name: len(each) for name, each in found.items()} == {
         "randlora_A": 1,

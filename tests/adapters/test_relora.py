@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import check_start_and_merge, close, linear, place, started
+from peft_layers import assert_close, check_start_and_merge, linear, place, start
 from plain_engine import PlainContext, train
 
 from mt_plugin_adapters.variants.relora import COMPONENT
@@ -28,7 +28,7 @@ LEARNING: dict = {  # cycles that are long enough to learn something, and the me
 
 def model(**options: object) -> tuple[nn.Sequential, Relora]:
     adapter = COMPONENT.build(ReloraConfig(**{**SMALL, "pruning": "magnitude", **options}))
-    return nn.Sequential(*(started(adapter.layer(linear(*size), place())) for size in ((24, 16), (16, 8)))), adapter
+    return nn.Sequential(*(start(adapter.layer(linear(*size), place())) for size in ((24, 16), (16, 8)))), adapter
 
 
 def batches(count: int) -> list[tuple[Tensor, Tensor]]:
@@ -53,7 +53,7 @@ def at_the_merge(**options: object) -> tuple[nn.Sequential, dict[str, dict[str, 
     states = [copy.deepcopy(optimizer.state[net.get_parameter(name)]) for name in names]
     x, unmerged = second[0], copy.deepcopy(net)
     adapter.after_step(PlainContext(net, optimizer, 2, 2))
-    close(net(x), unmerged(x))
+    assert_close(net(x), unmerged(x))
     after = [optimizer.state[net.get_parameter(name)] for name in names]
     return net, dict(zip(names, states, strict=True)), dict(zip(names, after, strict=True))
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).parent))
 
 from paper_formulas import compare_with_formula
-from peft_layers import check_start_and_merge, close, linear, moved, place, started
+from peft_layers import assert_close, check_start_and_merge, linear, move, place, start
 
 from mt_plugin_adapters.variants.ridgelora import COMPONENT
 from mt_plugin_adapters.variants.ridgelora.config import RidgeLoraConfig
@@ -23,16 +23,16 @@ EXACT_WITHIN = 0.3
 
 
 def layer(**options: object) -> RidgeLinear:
-    return started(COMPONENT.build(RidgeLoraConfig(**SMALL, **options)).layer(linear(), place(targets=("a", "b", "c"))))
+    return start(COMPONENT.build(RidgeLoraConfig(**SMALL, **options)).layer(linear(), place(targets=("a", "b", "c"))))
 
 
-def turned(own: dict[str, Tensor]) -> Tensor:
+def turn(own: dict[str, Tensor]) -> Tensor:
     return torch.diag(own["lora_lambda"] * own["lora_ridge"]) + 2.0 * own["lora_B"] @ own["lora_A"]
 
 
 def test_output_gradients_and_merged_weight_are_those_of_the_papers_formula() -> None:
     """Equations 1 and 2, transposed as torch's weights are."""
-    compare_with_formula(moved(layer()), lambda w, p: w @ turned(p))
+    compare_with_formula(move(layer()), lambda w, p: w @ turn(p))
 
 
 def test_it_begins_as_algorithm_1_says() -> None:
@@ -41,7 +41,7 @@ def test_it_begins_as_algorithm_1_says() -> None:
     ridge = ours.lora_ridge.double()
     u, s, v = torch.linalg.svd(a.T, full_matrices=False)  # the paper's A has the inputs first
     expected = (4 / 8) * v.T @ torch.diag(1 / s) @ u.T @ (torch.eye(24).double() - torch.diag(ridge))
-    close(b.T, expected)
+    assert_close(b.T, expected)
     assert torch.equal(ridge[4:], torch.ones(20).double())
     assert ((ridge[:4] > 0) & (ridge[:4] < 1)).all()
     assert ours.lora_lambda.item() == 1
@@ -76,15 +76,15 @@ class Gradients:
 
 def test_squashing_adds_the_gradient_of_the_mean_nuclear_norm() -> None:
     """Equations 4 and 5, of one layer among three."""
-    adapter, ours = COMPONENT.build(RidgeLoraConfig(**SMALL, squash=-0.5)), moved(layer(squash=-0.5))
+    adapter, ours = COMPONENT.build(RidgeLoraConfig(**SMALL, squash=-0.5)), move(layer(squash=-0.5))
     ours(torch.randn(5, 24)).sum().backward()
     before = {part: getattr(ours, part).grad.clone() for part in PARTS}
     own = {part: getattr(ours, part).detach().double().requires_grad_() for part in PARTS}
-    (-0.5 / 3 * torch.linalg.svdvals(turned(own) - torch.eye(24)).sum()).backward()
+    (-0.5 / 3 * torch.linalg.svdvals(turn(own) - torch.eye(24)).sum()).backward()
     assert adapter.steps
     adapter.after_backward(Gradients(nn.Sequential(ours)))
     for part in PARTS:
-        close((getattr(ours, part).grad - before[part]).double(), own[part].grad, 1e-4)
+        assert_close((getattr(ours, part).grad - before[part]).double(), own[part].grad, 1e-4)
 
 
 def test_without_it_no_step_is_looked_at() -> None:

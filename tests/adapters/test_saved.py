@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from catalogue import TINY, components, host_of, modules, small
+from catalogue import TINY, components, host_of, modules, small_options
 from given_probe import GivenProbe
 
 from mt_core import Adapter, ConfigError
@@ -45,7 +45,7 @@ def logits(model: TrainModel) -> Tensor:
         return model.head(model.eval()(Batch(IDS, zeros, torch.arange(IDS.shape[1])[None], zeros)))  # type: ignore[no-any-return]
 
 
-def trained(parts: Parts) -> tuple[TrainModel, Adapter]:
+def train(parts: Parts) -> tuple[TrainModel, Adapter]:
     """A model with the adapter as a training might leave it: what is trained has moved."""
     model, process = parts.model(), Process(0, 1, 0, torch.device("cpu"))
     names = weight_names(model)
@@ -87,8 +87,8 @@ def save(folder: Path, name: str, parts: Parts, model: TrainModel, adapter: Adap
 def test_what_is_saved_is_trained_on_from_and_merged(name: str, tmp_path: Path) -> None:
     """Merged: 1e-5 of the output, since one product takes the place of several."""
     host = host_of(modules()[name])
-    parts = parts_of(host, {"name": name, **small(name)})
-    model, adapter = trained(parts)
+    parts = parts_of(host, {"name": name, **small_options(name)})
+    model, adapter = train(parts)
     want = logits(model)
     plain = logits(load_model(parts_of(host, "full"), None, print))
     assert (want - plain).norm() > 1e-3 * plain.norm(), "it does something"

@@ -12,9 +12,9 @@ from torch.nn import functional
 sys.path.insert(0, str(Path(__file__).parent))
 
 from paper_formulas import compare_with_formula
-from peft_layers import check_start_and_merge, close, linear, moved, place, started
+from peft_layers import assert_close, check_start_and_merge, linear, move, place, start
 from shared_models import batch, every_trained_parameter_moves, parameters_of
-from tiny_model import injected
+from tiny_model import inject
 
 from mt_core.adapters import adapted_layers
 from mt_plugin_adapters.variants.sharelora import COMPONENT
@@ -27,12 +27,12 @@ COUNTS = {"A": (7, 14), "B": (14, 7), "AB": (7, 7)}
 
 
 def layer(share: str) -> ShareLoraLinear:
-    return started(COMPONENT.build(ShareLoraConfig(**SMALL, share=share)).layer(linear(), place()))
+    return start(COMPONENT.build(ShareLoraConfig(**SMALL, share=share)).layer(linear(), place()))
 
 
 @pytest.mark.parametrize("share", COUNTS)
 def test_output_gradients_and_merged_weight_are_those_of_the_papers_formula(share: str) -> None:
-    compare_with_formula(moved(layer(share)), lambda w, p: w + 16 / 4 * p["lora_B"] @ p["lora_A"])
+    compare_with_formula(move(layer(share)), lambda w, p: w + 16 / 4 * p["lora_B"] @ p["lora_A"])
 
 
 @pytest.mark.parametrize("share", COUNTS)
@@ -42,7 +42,7 @@ def test_it_begins_as_the_base_and_merges_and_unmerges(share: str) -> None:
 
 @pytest.mark.parametrize("share", COUNTS)
 def test_what_is_shared_is_one_parameter_in_all_blocks_and_everything_trains(share: str) -> None:
-    model, adapter = injected(COMPONENT.build(ShareLoraConfig(**SMALL, share=share)))
+    model, adapter = inject(COMPONENT.build(ShareLoraConfig(**SMALL, share=share)))
     found = parameters_of(model)
     assert (len(found["lora_A"]), len(found["lora_B"])) == COUNTS[share]
     every_trained_parameter_moves(model, adapter)
@@ -52,7 +52,7 @@ def test_the_gradient_of_a_shared_matrix_is_the_sum_of_what_its_layers_would_hav
     """Against the same model with A in each layer by itself."""
     gradients = {}
     for share in ("A", "B"):  # "B" shares no A: its A are given the values of the shared ones
-        model, _ = injected(COMPONENT.build(ShareLoraConfig(**SMALL, share=share)))
+        model, _ = inject(COMPONENT.build(ShareLoraConfig(**SMALL, share=share)))
         layers = dict(adapted_layers(model))
         generator = torch.Generator().manual_seed(6)
         values = {name: torch.randn(each.lora_B.shape, generator=generator) for name, each in layers.items()}
@@ -64,4 +64,4 @@ def test_the_gradient_of_a_shared_matrix_is_the_sum_of_what_its_layers_would_hav
         rows = batch()
         functional.cross_entropy(model.head(model(rows)).flatten(0, 1), rows.labels.flatten()).backward()
         gradients[share] = [layers[f"model.layers.{i}.self_attn.q_proj"].lora_A.grad for i in range(2)]
-    close(gradients["A"][0], gradients["B"][0] + gradients["B"][1])
+    assert_close(gradients["A"][0], gradients["B"][0] + gradients["B"][1])

@@ -11,7 +11,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from paper_formulas import compare_with_formula
-from peft_layers import check_start_and_merge, close, linear, moved, place, started
+from peft_layers import assert_close, check_start_and_merge, linear, move, place, start
 
 from mt_plugin_adapters.variants.sinelora import COMPONENT
 from mt_plugin_adapters.variants.sinelora.config import SineLoraConfig
@@ -22,7 +22,7 @@ SMALL: dict = {"rank": 4, "alpha": 8.0, "frequency": 20.0}
 
 
 def layer(**options: object) -> SineLinear:
-    return started(COMPONENT.build(SineLoraConfig(**{**SMALL, **options})).layer(linear(), place()))
+    return start(COMPONENT.build(SineLoraConfig(**{**SMALL, **options})).layer(linear(), place()))
 
 
 @pytest.mark.parametrize(("options", "gain"), [({}, 24**0.5), ({"gain": 3.0}, 3.0)])
@@ -32,7 +32,7 @@ def test_output_gradients_and_merged_weight_are_those_of_the_papers_formula(
 ) -> None:
     """Equation 3 with U Vᵀ = B A, and LoRA's scale. Angles of some hundred cost two digits: 1e-4."""
     formula = lambda w, p: w + 2.0 * torch.sin(frequency * p["lora_B"] @ p["lora_A"]) / gain  # noqa: E731
-    compare_with_formula(moved(layer(frequency=frequency, **options)), formula, 1e-4)
+    compare_with_formula(move(layer(frequency=frequency, **options)), formula, 1e-4)
 
 
 def test_it_begins_as_the_base_and_merges_and_unmerges() -> None:
@@ -41,16 +41,16 @@ def test_it_begins_as_the_base_and_merges_and_unmerges() -> None:
 
 def test_the_update_has_full_rank() -> None:
     """Here 16, of a product of rank 4."""
-    assert torch.linalg.matrix_rank(moved(layer()).delta_weight()) == 16
+    assert torch.linalg.matrix_rank(move(layer()).delta_weight()) == 16
 
 
 def test_it_is_linear_in_its_input() -> None:
     """What a sine of the output would not be."""
-    ours, x = moved(layer()), torch.randn(3, 24)
-    close(ours(3 * x) - ours.bias, 3 * (ours(x) - ours.bias))
+    ours, x = move(layer()), torch.randn(3, 24)
+    assert_close(ours(3 * x) - ours.bias, 3 * (ours(x) - ours.bias))
 
 
 def test_in_half_precision_the_angles_are_not_rounded() -> None:
-    ours = moved(started(COMPONENT.build(SineLoraConfig(rank=4)).layer(linear().bfloat16(), place())))
+    ours = move(start(COMPONENT.build(SineLoraConfig(rank=4)).layer(linear().bfloat16(), place())))
     exact = torch.sin(200.0 * ours.lora_B.double() @ ours.lora_A.double()) / 24**0.5
-    close(ours.update(torch.bfloat16).double(), exact, 3e-3)
+    assert_close(ours.update(torch.bfloat16).double(), exact, 3e-3)

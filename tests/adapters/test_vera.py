@@ -14,8 +14,8 @@ from peft.tuners.vera.model import _kaiming_init
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peft_layers import check_start_and_merge, compare, linear, moved, started
-from tiny_model import injected
+from peft_layers import check_start_and_merge, compare, linear, move, start
+from tiny_model import inject
 
 from mt_core.adapters import adapted_layers
 from mt_core.nn import SharedParameters
@@ -28,11 +28,11 @@ SMALL: dict = {"rank": 32}
 
 def layer() -> VeraLinear:
     """Of 24 inputs and 16 outputs, where the largest target has 40 and 20."""
-    return started(VeraLinear(linear(), SharedParameters(), VeraConfig(**SMALL), (20, 40)))
+    return start(VeraLinear(linear(), SharedParameters(), VeraConfig(**SMALL), (20, 40)))
 
 
 def test_output_gradients_and_merged_weight_equal_pefts_with_matrices_of_a_larger_target() -> None:
-    ours = moved(layer())
+    ours = move(layer())
     shared = [BufferDict({"default": each.data}) for each in (ours.vera_A, ours.vera_B)]
     theirs = PeftVera(copy.deepcopy(linear()), *shared, "default", config=PeftConfig(r=32), r=32)
     compare(
@@ -53,7 +53,7 @@ def test_the_random_matrices_are_drawn_as_pefts() -> None:
 
 
 def test_all_layers_share_matrices_of_the_largest_target_and_train_two_vectors_each() -> None:
-    model, adapter = injected(COMPONENT.build(VeraConfig(**SMALL)))
+    model, adapter = inject(COMPONENT.build(VeraConfig(**SMALL)))
     layers = [layer for _, layer in adapted_layers(model)]
     assert len(layers) == 14
     assert {(id(each.vera_A), tuple(each.vera_A.shape)) for each in layers} == {(id(layers[0].vera_A), (32, 48))}

@@ -21,7 +21,7 @@ def tiny_model(n_layers: int = 2) -> Llama:
     return model
 
 
-def injected(adapter: Adapter, model: TrainModel | None = None) -> tuple[TrainModel, Adapter]:
+def inject(adapter: Adapter, model: TrainModel | None = None) -> tuple[TrainModel, Adapter]:
     """The model with the adapter, its own parameters begun, and only the trained ones requiring gradients."""
     model = model or tiny_model()
     known = {id(parameter) for parameter in model.parameters()}

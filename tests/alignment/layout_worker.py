@@ -48,7 +48,7 @@ class PairsBench(Bench):
         )
         return Session(built.parts, data, built.engine, output, Stopper(), reference=digest)
 
-    def changed(self, resolved: Resolved, case: dict[str, Any]) -> None:
+    def change_run(self, resolved: Resolved, case: dict[str, Any]) -> None:
         if "two_terms" in case:
             offer = resolved.offers["objective"]
             made = replace(offer.component, build=lambda config, **given: TwoTerms(counts=case["two_terms"], **given))

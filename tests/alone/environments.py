@@ -32,7 +32,7 @@ OTHERS = tuple(name for name in forked_starts.PRELOADED if not name.startswith("
 PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
 
 
-def said(*command: str | Path, cwd: Path | None = None, timeout: int, **variables: str) -> str:
+def output_of(*command: str | Path, cwd: Path | None = None, timeout: int, **variables: str) -> str:
     """What a command printed, without what this process has on its path. Raises ``AssertionError`` with all of it when it fails."""
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment = {**inherited, "OMP_NUM_THREADS": "1", **variables}
@@ -84,7 +84,7 @@ def plugins_below(plugin: str) -> list[str]:
 def core_from_wheel(folder: Path) -> Path:
     """The folder of packages that all environments share: the core, and what trains and tests."""
     install = [*PIP, "install", "--no-deps", "--no-index", "--no-compile", "--target", folder / "core"]
-    said(*install, *wheels(folder, *BESIDE), timeout=600)
+    output_of(*install, *wheels(folder, *BESIDE), timeout=600)
     return folder / "core"
 
 
@@ -122,16 +122,16 @@ class Environment:
         parts = [*BESIDE, *(f"plugins/{name}" for name in (plugin, *plugins_below(plugin)))]
         torch = f"torch=={version('torch').partition('+')[0]}"
         install = [*PIP, "--python", str(made.python), "install", "pip", torch]
-        said(*install, *wheels(folder, *parts), *tools, timeout=1500)
+        output_of(*install, *wheels(folder, *parts), *tools, timeout=1500)
         return made
 
     @property
     def python(self) -> Path:
         return self.folder / "bin" / "python"
 
-    def said(self, *words: str | Path, timeout: int = 280, **variables: str) -> str:
+    def run_module(self, *words: str | Path, timeout: int = 280, **variables: str) -> str:
         """What ``python -m`` says there, in a folder of its own."""
         if self.site is not None:
             variables["PYTHONPATH"] = str(self.site)
         with forked_starts.asking(self.starts) if self.starts else nullcontext():
-            return said(self.python, "-m", *words, cwd=self.folder, timeout=timeout, **variables)
+            return output_of(self.python, "-m", *words, cwd=self.folder, timeout=timeout, **variables)

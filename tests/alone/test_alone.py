@@ -47,32 +47,32 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
 
 
 @pytest.fixture(scope="session", params=PLUGINS)
-def alone(request: pytest.FixtureRequest, bare: Environment) -> tuple[str, Environment]:
+def plugin_alone(request: pytest.FixtureRequest, bare: Environment) -> tuple[str, Environment]:
     """A plugin, and the environment with the core and it."""
     plugin: str = request.param
     return plugin, bare.beside(plugin)
 
 
-def test_its_requirements_are_met_and_it_is_all_that_is_listed(alone: tuple[str, Environment]) -> None:
-    look_at(*alone)
+def test_its_requirements_are_met_and_it_is_all_that_is_listed(plugin_alone: tuple[str, Environment]) -> None:
+    look_at(*plugin_alone)
 
 
 def look_at(plugin: str, environment: Environment) -> None:
-    environment.said("pip", "check")
-    listed = json.loads(environment.said("mt_core.cli.plugins", "list", "--json"))["plugins"]
+    environment.run_module("pip", "check")
+    listed = json.loads(environment.run_module("mt_core.cli.plugins", "list", "--json"))["plugins"]
     expected = [*sorted([plugin, *plugins_below(plugin), "standard"]), "train"]
     assert [each["name"] for each in listed] == expected
-    assert environment.said("mt_core.cli.plugins", "check", "--strict").count("ok  ") == len(expected)
+    assert environment.run_module("mt_core.cli.plugins", "check", "--strict").count("ok  ") == len(expected)
 
 
-def test_a_part_of_its_suite_passes(alone: tuple[str, Environment], tmp_path: Path) -> None:
-    plugin, environment = alone
+def test_a_part_of_its_suite_passes(plugin_alone: tuple[str, Environment], tmp_path: Path) -> None:
+    plugin, environment = plugin_alone
     run_suite(plugin, environment, PART[plugin], tmp_path / "report.xml", timeout=1500)
 
 
 @pytest.mark.soak
-def test_its_whole_suite_passes(alone: tuple[str, Environment], tmp_path: Path) -> None:
-    plugin, environment = alone
+def test_its_whole_suite_passes(plugin_alone: tuple[str, Environment], tmp_path: Path) -> None:
+    plugin, environment = plugin_alone
     run_suite(plugin, environment, ["."], tmp_path / "report.xml", timeout=1800)
 
 
@@ -90,7 +90,7 @@ def run_suite(plugin: str, environment: Environment, files: list[str], report: P
     """The small run and these files of the suite, with that environment's Python. Prints how many tests ran."""
     words = ["-c", ROOT / "pyproject.toml", "--rootdir", ROOT, "-p", "no:cacheprovider", f"--junit-xml={report}"]
     paths = [ROOT / "tests/alone/small_run.py", *(ROOT / "tests" / plugin / name for name in files)]
-    environment.said("pytest", *words, *paths, timeout=timeout, MT_ALONE=plugin)
+    environment.run_module("pytest", *words, *paths, timeout=timeout, MT_ALONE=plugin)
     ran, skipped = (sorted(each) for each in results(report))
     own = [name for name in ran if f"tests.{plugin}." in name]
     print(f"{plugin}: {len(own)} tests of its own ran, {len(skipped)} were skipped")

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from environments import PIP, ROOT, Environment, said, share_bytecode
+from environments import PIP, ROOT, Environment, output_of, share_bytecode
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 
@@ -47,7 +47,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def needed(*names: str) -> set[str]:
+def needed_distributions(*names: str) -> set[str]:
     """Distributions of others that these of ours need, one through the other, and that are installed here."""
     found: set[str] = set()
     waiting = [*names]
@@ -69,7 +69,7 @@ def environment(folder: Path, wheels: Path, *ours: str) -> Environment:
     made = Environment(folder / "environment")
     venv.create(made.folder, symlinks=True)
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(made.folder)}))
-    for name in sorted(needed(*ours, "setuptools")):
+    for name in sorted(needed_distributions(*ours, "setuptools")):
         found = distribution(name)
         for part in {path.parts[0] for path in found.files or []} - {"..", "__pycache__"}:
             place = Path(str(found.locate_file(part)))
@@ -77,12 +77,12 @@ def environment(folder: Path, wheels: Path, *ours: str) -> Environment:
                 (packages / part).symlink_to(place)
         share_bytecode(Path(str(found.locate_file(""))), packages)
     install = [*PIP, "--python", str(made.python), "install", "--no-index", "--no-compile", "--find-links", str(wheels)]
-    said(*install, *ours, timeout=600)
+    output_of(*install, *ours, timeout=600)
     return made
 
 
-def listed(made: Environment) -> set[str]:
-    found = said(sys.executable, "-m", "pip", "--python", made.python, "list", "--format", "json", timeout=120)
+def listed_plugins(made: Environment) -> set[str]:
+    found = output_of(sys.executable, "-m", "pip", "--python", made.python, "list", "--format", "json", timeout=120)
     return {each["name"].lower() for each in json.loads(found)}
 
 
@@ -101,36 +101,36 @@ def test_a_model_brings_every_command_and_trains(wheels: Path, tmp_path: Path) -
         *("mt-report", "mt-convert", "mt-export", "mt-checkpoint"),
     }
     words = ["--model", "llama", "--model.n-layers", "1", "--train.steps", "2", "--train.micro-batch-size", "2"]
-    said(made.folder / "bin/mt-train", *words, "--output", "run", cwd=tmp_path, timeout=600)
+    output_of(made.folder / "bin/mt-train", *words, "--output", "run", cwd=tmp_path, timeout=600)
     assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 2
 
 
 def test_the_core_alone_lists_plugins_and_brings_nothing_heavy(wheels: Path, tmp_path: Path) -> None:
     made = environment(tmp_path, wheels, "mt-core")
-    found = listed(made)
+    found = listed_plugins(made)
     assert "mt-core" in found
     assert not found & (HEAVY)
     assert not {name for name in found if name.startswith("mt-")} - {"mt-core"}
     plugins = made.folder / "bin/mt-plugins"
-    assert json.loads(said(plugins, "list", "--json", cwd=tmp_path, timeout=120))["plugins"] == []
-    assert said(plugins, "check", cwd=tmp_path, timeout=120) == "no plugin is installed\n"
-    said(plugins, "new", "schedule", "mine", cwd=tmp_path, timeout=120)
+    assert json.loads(output_of(plugins, "list", "--json", cwd=tmp_path, timeout=120))["plugins"] == []
+    assert output_of(plugins, "check", cwd=tmp_path, timeout=120) == "no plugin is installed\n"
+    output_of(plugins, "new", "schedule", "mine", cwd=tmp_path, timeout=120)
     assert (tmp_path / "mt-plugin-mine" / "pyproject.toml").is_file()
-    said(made.python, "-c", "import mt_core.nn, mt_core.adapters", cwd=tmp_path, timeout=120)
+    output_of(made.python, "-c", "import mt_core.nn, mt_core.adapters", cwd=tmp_path, timeout=120)
 
 
 def test_the_kit_checks_an_adapter_where_nothing_trains(wheels: Path, tmp_path: Path) -> None:
     made = environment(tmp_path, wheels, "mt-core", "mt-conformance")
-    said(made.folder / "bin/mt-plugins", "new", "adapter", "mine", cwd=tmp_path, timeout=120)
-    source = written(tmp_path)
-    said(
+    output_of(made.folder / "bin/mt-plugins", "new", "adapter", "mine", cwd=tmp_path, timeout=120)
+    source = write_plugin(tmp_path)
+    output_of(
         *PIP, "--python", made.python, "install", "--no-index", "--no-deps", "--no-build-isolation", source, timeout=300
     )
-    out = said(made.python, "-m", "pytest", "-rs", "-p", "no:cacheprovider", "tests", cwd=source, timeout=900)
+    out = output_of(made.python, "-m", "pytest", "-rs", "-p", "no:cacheprovider", "tests", cwd=source, timeout=900)
     assert re.search(r"\d+ passed", out)
     assert "mt-train" in out, "what trains is skipped, with the name of the distribution"
 
 
-def written(folder: Path) -> Path:
+def write_plugin(folder: Path) -> Path:
     """The new plugin's folder."""
     return next(path.parent for path in folder.glob("*/pyproject.toml"))

@@ -30,10 +30,10 @@ class Distribution:
 def plugins(root: Path) -> Iterator[Distribution]:
     """The plugins of a workspace."""
     for project in sorted(root.glob("plugins/*/pyproject.toml")):
-        yield described(project)
+        yield read_distribution(project)
 
 
-def described(project: Path) -> Distribution:
+def read_distribution(project: Path) -> Distribution:
     """A distribution out of its ``pyproject.toml``.
 
     All import mt-core. One that brings a command imports what else of ours it depends on, but for plugins; for the others that is
@@ -53,7 +53,7 @@ def _name(requirement: str) -> str:
     return match[0].lower().replace("_", "-")
 
 
-def broken(root: Path) -> list[str]:
+def forbidden_imports(root: Path) -> list[str]:
     """Imports that no dependency allows, type-checking ones included, each in one line."""
     found = list(plugins(root))
     packages = sorted(package for each in found for package in each.packages)
@@ -78,7 +78,7 @@ class DistributionsContract(Contract):
 
     def check(self, graph: Any, verbose: bool) -> ContractCheck:
         """As import-linter calls it."""
-        lines = broken(Path.cwd())
+        lines = forbidden_imports(Path.cwd())
         return ContractCheck(kept=not lines, metadata={"lines": lines})
 
     def render_broken_contract(self, check: ContractCheck) -> None:

@@ -58,26 +58,26 @@ def test_the_scan_sees_lazy_and_named_imports(tmp_path: Path) -> None:
     (package / "__init__.py").write_text("from . import other\nimport json\ndef f():\n    import scipy.sparse as s\n")
     (package / "other.py").write_text("import importlib\nm = importlib.import_module('numba.core')\n")
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "package"\ndependencies = ["rich>=13"]\n')
-    assert undeclared(tmp_path) == ["__init__.py:4 imports scipy", "other.py:2 imports numba"]
+    assert undeclared_imports(tmp_path) == ["__init__.py:4 imports scipy", "other.py:2 imports numba"]
     assert not_imported(tmp_path) == ["rich"]
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_distribution_declares_what_it_imports_and_nothing_else(folder: Path) -> None:
-    assert undeclared(folder) == []
+    assert undeclared_imports(folder) == []
     assert not_imported(folder) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_generated_plugin_declares_what_it_imports_and_nothing_else(kind: str, tmp_path: Path) -> None:
     assert main(["new", kind, "declared", "--output", str(tmp_path / "new")]) == 0
-    assert undeclared(tmp_path / "new") == []
+    assert undeclared_imports(tmp_path / "new") == []
     assert not_imported(tmp_path / "new") == []
 
 
-def undeclared(folder: Path) -> list[str]:
+def undeclared_imports(folder: Path) -> list[str]:
     """Imports of what is neither Python's, its own, nor of a distribution that is declared, an extra's included."""
-    known = declared(folder) | {path.name for path in (folder / "src").iterdir()} | sys.stdlib_module_names
+    known = declared_names(folder) | {path.name for path in (folder / "src").iterdir()} | sys.stdlib_module_names
     return [
         f"{path.name}:{line} imports {module}"
         for path in sources(folder)
@@ -91,21 +91,21 @@ def not_imported(folder: Path) -> list[str]:
     seen = {
         name for path in sources(folder, "tests") for _, module in imports(path) for name in distributions_of(module)
     }
-    return sorted(declared(folder) - seen - WITHOUT_AN_IMPORT.keys())
+    return sorted(declared_names(folder) - seen - WITHOUT_AN_IMPORT.keys())
 
 
 def sources(folder: Path, *parts: str) -> list[Path]:
     return sorted(path for part in ("src", *parts) for path in (folder / part).rglob("*.py"))
 
 
-def declared(folder: Path) -> set[str]:
+def declared_names(folder: Path) -> set[str]:
     """Names of the dependencies and of those of every extra."""
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     extras = project.get("optional-dependencies", {}).values()
-    return {canonical(line) for lines in (project["dependencies"], *extras) for line in lines}
+    return {canonicalize(line) for lines in (project["dependencies"], *extras) for line in lines}
 
 
-def canonical(requirement: str) -> str:
+def canonicalize(requirement: str) -> str:
     name = re.match(r"[\w.-]+", requirement)
     assert name is not None, requirement
     return re.sub(r"[-_.]+", "-", name[0]).lower()
@@ -130,11 +130,11 @@ def names_in(node: ast.AST) -> list[str]:
 
 
 @cache
-def installed() -> dict[str, set[str]]:
-    return {module: set(map(canonical, names)) for module, names in packages_distributions().items()}
+def modules_by_distribution() -> dict[str, set[str]]:
+    return {module: set(map(canonicalize, names)) for module, names in packages_distributions().items()}
 
 
 def distributions_of(module: str) -> set[str]:
     """Of ours by their names, which hold also where their editable installs are not seen."""
-    ours = {canonical(module)} if module.startswith("mt_") else set()
-    return ours or ({FROM[module]} if module in FROM else installed().get(module, set()))
+    ours = {canonicalize(module)} if module.startswith("mt_") else set()
+    return ours or ({FROM[module]} if module in FROM else modules_by_distribution().get(module, set()))

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from contracts import broken, plugins
+from contracts import forbidden_imports, plugins
 
 PROJECT = """
 [project]
@@ -36,7 +36,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_folder_is_found_and_may_import_the_core(workspace: Path) -> None:
     write(workspace, "first", "from mt_core import Component\n")
     assert [each.folder.name for each in plugins(workspace)] == ["first"]
-    assert broken(workspace) == []
+    assert forbidden_imports(workspace) == []
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,6 @@ def test_a_folder_is_found_and_may_import_the_core(workspace: Path) -> None:
 def test_it_may_import_neither_training_nor_another_plugin(workspace: Path, source: str, guard: str) -> None:
     write(workspace, "first", "x = 1\n")
     write(workspace, "second", guard + source)
-    found = broken(workspace)
+    found = forbidden_imports(workspace)
     assert len(found) == 1
     assert "mt_plugin_second" in found[0]

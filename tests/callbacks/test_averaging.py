@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
-from zero_worker import raw
+from zero_worker import raw_config
 
 from mt_core import CheckpointError
 from mt_tools.cli.eval import main as mt_eval
@@ -103,7 +103,7 @@ def two(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[str], None]) 
 
 
 def test_the_average_is_the_same_at_every_zero_stage(two: Path, tmp_path: Path) -> None:
-    train(raw(1, 0), output=tmp_path / "one")
+    train(raw_config(1, 0), output=tmp_path / "one")
     one = weights(tmp_path / "one", 4, "callbacks/ema")
     for stage in range(4):
         average = weights(two / f"zero-{stage}", 4, "callbacks/ema")

@@ -15,7 +15,7 @@ from mt_plugin_callbacks.neftune import Neftune, NeftuneConfig
 WIDTH = 64
 
 
-class Embedded(nn.Module):
+class EmbeddingModel(nn.Module):
     """A model that is its embedding, of zeros."""
 
     def __init__(self) -> None:
@@ -30,21 +30,21 @@ class Embedded(nn.Module):
         return self.embed(batch.input_ids)
 
 
-def noise(model: Embedded, lengths: list[int]) -> torch.Tensor:
+def noise(model: EmbeddingModel, lengths: list[int]) -> torch.Tensor:
     ids = torch.zeros(1, sum(lengths), dtype=torch.long)
     documents = torch.cat([torch.full((n,), number) for number, n in enumerate(lengths)])[None]
     return model(Batch(ids, ids, ids, documents)).detach()[0]
 
 
-def noisy(alpha: float) -> Embedded:
-    model = Embedded()
+def noisy_model(alpha: float) -> EmbeddingModel:
+    model = EmbeddingModel()
     Neftune(NeftuneConfig(alpha=alpha)).on_model_built(CallbackContext(step=0, total_steps=1, output=None, model=model))
     return model
 
 
 def test_noise_is_uniform_within_alpha_over_the_root_of_length_times_width() -> None:
     torch.manual_seed(0)
-    found, bound = noise(noisy(5.0), [100]), 5.0 / math.sqrt(100 * WIDTH)
+    found, bound = noise(noisy_model(5.0), [100]), 5.0 / math.sqrt(100 * WIDTH)
     assert 0.98 * bound < found.abs().max() <= bound
     assert abs(found.mean()) < 0.02 * bound
     assert math.isclose(found.std(), bound / math.sqrt(3), rel_tol=0.03)
@@ -52,14 +52,14 @@ def test_noise_is_uniform_within_alpha_over_the_root_of_length_times_width() -> 
 
 def test_a_packed_document_is_as_noisy_as_alone() -> None:
     torch.manual_seed(0)
-    found = noise(noisy(5.0), [25, 100])
+    found = noise(noisy_model(5.0), [25, 100])
     for part, length in ((found[:25], 25), (found[25:], 100)):
         bound = 5.0 / math.sqrt(length * WIDTH)
         assert 0.95 * bound < part.abs().max() <= bound
 
 
 def test_evaluation_and_generation_have_none() -> None:
-    model = noisy(5.0)
+    model = noisy_model(5.0)
     noise(model, [5])
     assert not noise(model.eval(), [100]).any()
 

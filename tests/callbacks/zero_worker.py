@@ -11,7 +11,7 @@ from typing import Any
 from mt_train import train
 
 
-def raw(world: int, stage: int, dtype: str = "fp32") -> dict[str, Any]:
+def raw_config(world: int, stage: int, dtype: str = "fp32") -> dict[str, Any]:
     return {
         "model": {"name": "llama", "n_layers": 1, "dim": 32, "n_heads": 2, "n_kv_heads": 1},
         "train": {
@@ -32,11 +32,11 @@ def raw(world: int, stage: int, dtype: str = "fp32") -> dict[str, Any]:
 def main(folder: Path, world: int) -> None:
     for stage in range(4):
         anew(folder)
-        train(raw(world, stage), output=folder / f"zero-{stage}")
+        train(raw_config(world, stage), output=folder / f"zero-{stage}")
     anew(folder)
-    train(raw(world, 1, "bf16"), output=folder / "bf16")
+    train(raw_config(world, 1, "bf16"), output=folder / "bf16")
     anew(folder)
-    train(raw(world, 3), resume=folder / "zero-2/checkpoints/step-00000002")  # on another stage
+    train(raw_config(world, 3), resume=folder / "zero-2/checkpoints/step-00000002")  # on another stage
 
 
 def anew(folder: Path) -> None:

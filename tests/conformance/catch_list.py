@@ -34,7 +34,7 @@ from mt_conformance import (
 
 
 @dataclass(frozen=True)
-class Bad:
+class FaultyCase:
     """A component of the spoiled plugin, the check that has to fail, and a pattern of its message."""
 
     base: type[BasePluginConformance]
@@ -69,9 +69,9 @@ class SameModel(nn.Module):
         super().__init__()
         self.factor = factor
         from mt_conformance.tiny_config import TinyConfig
-        from mt_conformance.tiny_model import Tiny
+        from mt_conformance.tiny_model import TinyModel
 
-        self.inner = Tiny(TinyConfig(vocab_size=60, max_seq_len=64))
+        self.inner = TinyModel(TinyConfig(vocab_size=60, max_seq_len=64))
 
     def forward(self, ids_BT: torch.Tensor) -> torch.Tensor:
         from mt_conformance.forward import rows_of
@@ -79,7 +79,7 @@ class SameModel(nn.Module):
         return self.factor * self.inner.head(self.inner(rows_of(ids_BT, ids_BT.shape[1])))
 
     @staticmethod
-    def renamed(suite: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def rename_tensors(suite: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Under the model's own names."""
         return {name.removeprefix("inner."): value for name, value in tensors.items()}
 
@@ -100,37 +100,45 @@ def listed_file(suite: Any, folder: Path) -> dict[str, Any]:
 
 CAUGHT = [
     # ------------------------------------------------------------------------------------------------------ any plugin
-    Bad(
+    FaultyCase(
         SCHEDULE,
         "test_hooks_and_components_are_those_of_the_contract",
         "still",
         r"'another-\d+'\] when it was called again",
     ),
-    Bad(SCHEDULE, "test_every_option_says_what_it_is", "mute", r"options of 'mute' without a description: rate\. Give"),
-    Bad(SCHEDULE, "test_every_number_has_bounds", "unbounded", r"numbers of 'unbounded' without bounds: rate\. Give"),
-    Bad(SCHEDULE, "test_help_shows_every_option_on_a_line", "two-lines", r"no line with \.rate .* without line breaks"),
-    Bad(
+    FaultyCase(
+        SCHEDULE, "test_every_option_says_what_it_is", "mute", r"options of 'mute' without a description: rate\. Give"
+    ),
+    FaultyCase(
+        SCHEDULE, "test_every_number_has_bounds", "unbounded", r"numbers of 'unbounded' without bounds: rate\. Give"
+    ),
+    FaultyCase(
+        SCHEDULE, "test_help_shows_every_option_on_a_line", "two-lines", r"no line with \.rate .* without line breaks"
+    ),
+    FaultyCase(
         SCHEDULE,
         "test_a_config_comes_back_from_json_as_it_was",
         "unfaithful",
         "another steps: 5 was written as 4 and read as 4",
     ),
     # ------------------------------------------------------------------------------------------------------- schedules
-    Bad(
+    FaultyCase(
         SCHEDULE,
         "test_it_is_a_pure_function",
         "remembers",
         r"1\.0 at first, 0\.025 when the updates were asked for backw",
     ),
-    Bad(SCHEDULE, "test_it_is_a_pure_function", "counts", "update 0 had the factor 1.0 at first, .*keep no counter"),
-    Bad(
+    FaultyCase(
+        SCHEDULE, "test_it_is_a_pure_function", "counts", "update 0 had the factor 1.0 at first, .*keep no counter"
+    ),
+    FaultyCase(
         SCHEDULE,
         "test_every_factor_is_a_finite_number_and_none_is_negative",
         "negative",
         "update 400 of 40 has the factor nan",
     ),
-    Bad(SCHEDULE, "test_some_update_trains", "still", "all 40 updates have the factor 0"),
-    Bad(
+    FaultyCase(SCHEDULE, "test_some_update_trains", "still", "all 40 updates have the factor 0"),
+    FaultyCase(
         SCHEDULE,
         "test_it_equals_its_reference",
         "straight",
@@ -138,121 +146,127 @@ CAUGHT = [
         {"reference": lambda suite, total: [1 / (1 + k) for k in range(total)]},
     ),
     # -------------------------------------------------------------------------------------------------------- printers
-    Bad(
+    FaultyCase(
         PRINT,
         "test_no_records_give_a_line_or_nothing",
         "needs-records",
         "with no records the printer raised IndexError",
     ),
-    Bad(
+    FaultyCase(
         PRINT,
         "test_figures_that_are_missing_are_left_out",
         "needs-figures",
         "without token_accuracy the printer raised KeyError",
     ),
-    Bad(
+    FaultyCase(
         PRINT,
         "test_figures_that_are_missing_are_left_out",
         "two-when-missing",
         "record without eval_loss it returned 2 l",
     ),
-    Bad(
+    FaultyCase(
         PRINT,
         "test_figures_that_are_missing_are_left_out",
         "all-or-none",
         "in the last of two records alone .* KeyError",
     ),
-    Bad(
+    FaultyCase(
         PRINT,
         "test_it_is_one_line_whatever_the_numbers",
         "returns",
         r"with seven records it returned 2 lines: 'loss\\r'",
     ),
-    Bad(PRINT, "test_it_is_one_line_whatever_the_numbers", "two-lines", "it returned 7 lines"),
-    Bad(PRINT, "test_it_changes_nothing", "changes", "it changed the records"),
+    FaultyCase(PRINT, "test_it_is_one_line_whatever_the_numbers", "two-lines", "it returned 7 lines"),
+    FaultyCase(PRINT, "test_it_changes_nothing", "changes", "it changed the records"),
     # ------------------------------------------------------------------------------------------------------ tokenizers
-    Bad(TOKENIZER, "test_texts_come_back_as_they_were", "lower", r"control characters|came back as .*lossless = False"),
-    Bad(TOKENIZER, "test_every_id_is_below_its_size", "too-large", r"encode gave \[2\d\d.* from 0 to size - 1 = 199"),
-    Bad(TOKENIZER, "test_encode_adds_no_special_token", "begins", r"encode\(''\) has the special ids \[256\]"),
-    Bad(
+    FaultyCase(
+        TOKENIZER, "test_texts_come_back_as_they_were", "lower", r"control characters|came back as .*lossless = False"
+    ),
+    FaultyCase(
+        TOKENIZER, "test_every_id_is_below_its_size", "too-large", r"encode gave \[2\d\d.* from 0 to size - 1 = 199"
+    ),
+    FaultyCase(TOKENIZER, "test_encode_adds_no_special_token", "begins", r"encode\(''\) has the special ids \[256\]"),
+    FaultyCase(
         TOKENIZER,
         "test_special_tokens_give_no_text",
         "shows-specials",
         r"decode shows eos_id \(257\) as text: 'a b<end>'",
     ),
-    Bad(
+    FaultyCase(
         TOKENIZER,
         "test_what_stands_in_front_of_a_text_are_ids_that_give_no_text",
         "too-large-begin",
         r"begin_ids has \[259\]; ids are int, from 0 to size - 1 = 258",
     ),
-    Bad(
+    FaultyCase(
         TOKENIZER,
         "test_what_stands_in_front_of_a_text_are_ids_that_give_no_text",
         "shown-begin",
         r"decode shows begin_ids \[65\] as text: 'Aa b'",
     ),
-    Bad(
+    FaultyCase(
         TOKENIZER,
         "test_any_part_of_a_text_can_be_decoded",
         "strict",
         r"UnicodeDecodeError for the first 1 ids .* U\+FFFD",
     ),
-    Bad(
+    FaultyCase(
         TOKENIZER,
         "test_offsets_are_places_in_the_text",
         "early",
         r"character \d+ \('.'\) is in the ids, and in no offset",
     ),
-    Bad(TOKENIZER, "test_offsets_are_places_in_the_text", "shifted", r"offsets \[\(1, 2\)\] are not \(start, end\)"),
-    Bad(
+    FaultyCase(
+        TOKENIZER, "test_offsets_are_places_in_the_text", "shifted", r"offsets \[\(1, 2\)\] are not \(start, end\)"
+    ),
+    FaultyCase(
         TOKENIZER,
         "test_many_texts_at_once_are_encoded_as_each_alone",
         "hasty",
         "encode_many gives other ids .* spaces at both ends",
     ),
     # ------------------------------------------------------------------------------------------------------ objectives
-    Bad(
+    FaultyCase(
         OBJECTIVE,
         "test_a_sample_says_which_tokens_are_trained",
         "unmarked",
         r"'ids': 9, 'trained': 8\}; each id needs one mark",
     ),
-    Bad(
+    FaultyCase(
         OBJECTIVE,
         "test_however_rows_are_cut_into_micro_batches_the_gradient_is_the_same",
         "mean",
         "with one micro-batch for each row the gradient of .* is another .* never a mean over the batch",
     ),
-    Bad(
+    FaultyCase(
         OBJECTIVE,
         "test_however_rows_are_cut_into_micro_batches_the_gradient_is_the_same",
         "own-count",
         "with one micro-batch for each row the gradient of .* is another",
     ),
-    Bad(
+    FaultyCase(
         OBJECTIVE,
         "test_packing_rows_changes_no_gradient",
         "whole-rows",
         "with all samples packed into one row the gradient",
     ),
-    Bad(
+    FaultyCase(
         OBJECTIVE,
         "test_padding_changes_no_gradient",
         "padded",
         "with 17 more places of padding in each row the gradient",
     ),
-    Bad(
+    FaultyCase(
         OBJECTIVE, "test_positions_that_are_not_trained_have_no_influence", "unmasked", r"\d+ positions without a label"
     ),
-    Bad(
+    FaultyCase(
         OBJECTIVE,
         "test_the_count_is_known_before_any_forward",
         "miscounts",
         r"count\(batch\) is .*, and loss\(…\)\.token_count",
     ),
     *(
-        Bad(OBJECTIVE, check, name, says)
+        FaultyCase(OBJECTIVE, check, name, says)
         for check, name, says in [
             (
                 "test_a_sample_says_which_tokens_are_trained",
@@ -307,43 +321,47 @@ CAUGHT = [
         ]
     ),
     # ------------------------------------------------------------------------------------------------------ optimizers
-    Bad(
+    FaultyCase(
         OPTIMIZER,
         "test_every_parameter_is_in_exactly_one_group",
         "forgets-some",
         r"split puts model\.layers\.0\.mlp.* into 0 groups",
     ),
-    Bad(OPTIMIZER, "test_ten_steps_go_downhill", "uphill", "took it from .* an optimizer goes down"),
-    Bad(OPTIMIZER, "test_the_rate_of_a_step_is_the_one_in_its_group", "own-rate", "gave the same weights; read group"),
-    Bad(
+    FaultyCase(OPTIMIZER, "test_ten_steps_go_downhill", "uphill", "took it from .* an optimizer goes down"),
+    FaultyCase(
+        OPTIMIZER, "test_the_rate_of_a_step_is_the_one_in_its_group", "own-rate", "gave the same weights; read group"
+    ),
+    FaultyCase(
         OPTIMIZER,
         "test_the_weight_decay_is_the_one_in_its_group",
         "keen",
         r"the same weights; read group\['weight_decay'\]",
     ),
-    Bad(
+    FaultyCase(
         OPTIMIZER, "test_a_parameter_without_a_gradient_is_left_alone", "decays-all", "has no gradient and was changed"
     ),
-    Bad(
+    FaultyCase(
         OPTIMIZER,
         "test_its_state_comes_back",
         "forgetful",
         r"five more from their state, gave another .* than ten steps\. Keep",
     ),
-    Bad(
+    FaultyCase(
         OPTIMIZER,
         "test_its_state_comes_back",
         "uncounted",
         "five more from their state, gave another .* than ten steps",
     ),
-    Bad(
+    FaultyCase(
         OPTIMIZER,
         "test_its_state_comes_back",
         "keeps-text",
         "the state holds phase: str; a checkpoint takes tensors and numbers",
     ),
-    Bad(OPTIMIZER, "test_an_elementwise_rule_does_not_see_shapes", "sees-shapes", "declare form='whole_parameter'"),
-    Bad(
+    FaultyCase(
+        OPTIMIZER, "test_an_elementwise_rule_does_not_see_shapes", "sees-shapes", "declare form='whole_parameter'"
+    ),
+    FaultyCase(
         OPTIMIZER,
         "test_it_equals_its_reference",
         "off",
@@ -351,104 +369,112 @@ CAUGHT = [
         {"reference": lambda suite, parameters: torch.optim.SGD(parameters, lr=1.0, momentum=0.8)},
     ),
     # ---------------------------------------------------------------------------------------------------------- models
-    Bad(MODEL, "test_the_loss_of_new_weights_is_that_of_guessing", "hot", r"ln V = 4\.094 .* Scale down"),
-    Bad(MODEL, "test_later_tokens_never_change_earlier_outputs", "acausal", "the model sees the future"),
-    Bad(MODEL, "test_documents_in_one_row_never_see_each_other", "mixed", "document 2 of three in each of two rows"),
-    Bad(
+    FaultyCase(MODEL, "test_the_loss_of_new_weights_is_that_of_guessing", "hot", r"ln V = 4\.094 .* Scale down"),
+    FaultyCase(MODEL, "test_later_tokens_never_change_earlier_outputs", "acausal", "the model sees the future"),
+    FaultyCase(
+        MODEL, "test_documents_in_one_row_never_see_each_other", "mixed", "document 2 of three in each of two rows"
+    ),
+    FaultyCase(
         MODEL, "test_documents_in_one_row_never_see_each_other", "sociable", "document 1 of three .* or from row to row"
     ),
     *(
-        Bad(MODEL, "test_generating_with_a_cache_gives_the_outputs_of_one_forward", name, says)
+        FaultyCase(MODEL, "test_generating_with_a_cache_gives_the_outputs_of_one_forward", name, says)
         for name, says in [
             ("forgetful", "read in pieces of 1, 1, 1, 1 … tokens, the outputs differ"),
             ("late", "read in pieces of 1, 1, 1, 1 … tokens, the outputs differ"),
             ("blind", "read in pieces of 7, 8, 1, 14 … tokens, the outputs differ"),
         ]
     ),
-    Bad(
+    FaultyCase(
         MODEL,
         "test_a_batch_of_prompts_gives_what_each_gives_alone",
         "padded",
         r"prompt \d of three goes on with .* ragged_batches",
     ),
-    Bad(MODEL, "test_layers_chained_are_the_model", "own-forward", "one after the other, differ from the whole model"),
-    Bad(MODEL, "test_one_batch_can_be_learned_by_heart", "deaf", "60 steps of AdamW at 0.01 .* a tenth was expected"),
-    Bad(
+    FaultyCase(
+        MODEL, "test_layers_chained_are_the_model", "own-forward", "one after the other, differ from the whole model"
+    ),
+    FaultyCase(
+        MODEL, "test_one_batch_can_be_learned_by_heart", "deaf", "60 steps of AdamW at 0.01 .* a tenth was expected"
+    ),
+    FaultyCase(
         MODEL,
         "test_every_parameter_gets_a_gradient",
         "idle",
         r"no gradient reaches blocks\.0\.spare\.weight, blocks\.0\.spare\.bias",
     ),
-    Bad(
+    FaultyCase(
         MODEL,
         "test_in_half_precision_it_stays_half",
         "wide",
         r"in bfloat16 (it ends in an error|the hidden states are)",
     ),
-    Bad(
+    FaultyCase(
         MODEL, "test_recomputing_blocks_changes_no_gradient", "stateful", "with activation checkpointing the gradients"
     ),
-    Bad(
+    FaultyCase(
         MODEL,
         "test_new_weights_follow_from_seed_and_name",
         "careless",
         r"embed\.weight.* differ between two models of the same seed",
     ),
-    Bad(MODEL, "test_its_state_comes_back", "buffered", r"the state holds more than them \(seen\)"),
-    Bad(
+    FaultyCase(MODEL, "test_its_state_comes_back", "buffered", r"the state holds more than them \(seen\)"),
+    FaultyCase(
         MODEL,
         "test_it_equals_its_reference",
         "sober",
         r"the logits differ by 5\.0e-01 of the reference's",
-        {"reference": lambda suite: SameModel(2.0), "renamed": SameModel.renamed},
+        {"reference": lambda suite: SameModel(2.0), "rename_tensors": SameModel.rename_tensors},
     ),
     # -------------------------------------------------------------------------------------------------------- datasets
-    Bad(DATASET, "test_every_row_has_an_id_of_its_own", "nameless", "row 0 is .* a mapping with an `id`"),
-    Bad(
+    FaultyCase(DATASET, "test_every_row_has_an_id_of_its_own", "nameless", "row 0 is .* a mapping with an `id`"),
+    FaultyCase(
         DATASET, "test_rows_are_the_same_whenever_they_are_asked_for", "moody", "asked for backwards, row 0 is another"
     ),
-    Bad(
+    FaultyCase(
         DATASET,
         "test_the_order_follows_from_the_seed",
         "unseeded",
         "two runs of one seed have other rows, first in step",
     ),
-    Bad(
+    FaultyCase(
         DATASET,
         "test_each_epoch_has_an_order_of_its_own",
         "monotonous",
         "and another epoch the same one; .* has to shuffle",
     ),
-    Bad(DATASET, "test_each_epoch_has_an_order_of_its_own", "drifting", "keep nothing of one epoch for the next"),
-    Bad(
+    FaultyCase(
+        DATASET, "test_each_epoch_has_an_order_of_its_own", "drifting", "keep nothing of one epoch for the next"
+    ),
+    FaultyCase(
         DATASET,
         "test_it_goes_on_exactly_from_every_row",
         "tired",
         r"stopped after row \d of epoch 1 \(from 0\) and resumed",
     ),
-    Bad(DATASET, "test_ranks_share_the_rows_without_loss_or_overlap", "selfish", "is not what one reads"),
-    Bad(
+    FaultyCase(DATASET, "test_ranks_share_the_rows_without_loss_or_overlap", "selfish", "is not what one reads"),
+    FaultyCase(
         DATASET,
         "test_it_goes_on_exactly_from_every_row",
         "amnesiac",
         r"stopped after row \d+ of epoch 0 .* and resumed, the next row is",
     ),
-    Bad(
+    FaultyCase(
         DATASET,
         "test_processes_that_encode_rows_do_not_change_the_order",
         "process",
         "encoded by two processes, other rows come",
         {"options_in": listed_file},
     ),
-    Bad(DATASET, "test_its_splits_and_files_are_there", "listed", r"split='eval'\) returned a list"),
-    Bad(
+    FaultyCase(DATASET, "test_its_splits_and_files_are_there", "listed", r"split='eval'\) returned a list"),
+    FaultyCase(
         DATASET,
         "test_its_splits_and_files_are_there",
         "process",
         r"files\(config, 'train'\) names lost\.txt, which is not there",
         {"options": {"path": "lost.txt"}},
     ),
-    Bad(
+    FaultyCase(
         DATASET,
         "test_a_bad_row_is_reported_with_its_place",
         "rude",
@@ -457,7 +483,7 @@ CAUGHT = [
     ),
     # -------------------------------------------------------------------------------------------------------- adapters
     *(
-        Bad(ADAPTER, check, name, says, SMALL)
+        FaultyCase(ADAPTER, check, name, says, SMALL)
         for check, name, says in [
             (
                 "test_it_begins_as_the_base",
@@ -512,22 +538,22 @@ CAUGHT = [
         ]
     ),
     # ------------------------------------------------------------------------------------------------------- callbacks
-    Bad(
+    FaultyCase(
         CALLBACK,
         "test_it_has_methods_for_events_of_the_contract",
         "misspelt",
         "on_steps_end, .* Did you mean 'on_step_end'",
     ),
-    Bad(
+    FaultyCase(
         CALLBACK,
         "test_every_event_is_called_with_one_context",
         "lonely",
         r"on_step_end\(\) cannot be called with one CallbackContext",
     ),
-    Bad(CALLBACK, "test_its_state_is_json_and_comes_back", "opaque", r"state_dict\(\) is not JSON: .*Tensor"),
+    FaultyCase(CALLBACK, "test_its_state_is_json_and_comes_back", "opaque", r"state_dict\(\) is not JSON: .*Tensor"),
     # ----------------------------------------------------------------------------------------------------- evaluations
     *(
-        Bad(EVALUATION, check, name, says)
+        FaultyCase(EVALUATION, check, name, says)
         for check, name, says in [
             (
                 "test_it_finds_the_same_each_time",
@@ -573,7 +599,7 @@ CAUGHT = [
     ),
     # --------------------------------------------------------------------------------------------------------- metrics
     *(
-        Bad(METRIC, check, name, says)
+        FaultyCase(METRIC, check, name, says)
         for check, name, says in [
             (
                 "test_the_same_predictions_have_the_same_figures",
@@ -609,7 +635,7 @@ CAUGHT = [
     ),
     # -------------------------------------------------------------------------------------------------------- rewards
     *(
-        Bad(REWARD, check, name, says)
+        FaultyCase(REWARD, check, name, says)
         for check, name, says in [
             ("test_whatever_a_model_writes_has_a_score_or_none", "fragile", r"score\(\) raised IndexError"),
             (
@@ -626,7 +652,7 @@ CAUGHT = [
     ),
     # ---------------------------------------------------------------------------------------------- preference losses
     *(
-        Bad(PREFERENCE, check, name, says)
+        FaultyCase(PREFERENCE, check, name, says)
         for check, name, says in [
             ("test_it_says_what_it_needs", "reticent", "its needs_reference is 'yes'; say True or False"),
             ("test_it_says_what_it_needs", "secretive", "its beta is None; say the factor of r"),
@@ -665,23 +691,25 @@ CAUGHT = [
 """Checks in this process."""
 
 EQUAL = [
-    Bad(SCHEDULE, "test_it_equals_its_reference", "straight", "", {"reference": lambda suite, total: [1.0] * total}),
-    Bad(
+    FaultyCase(
+        SCHEDULE, "test_it_equals_its_reference", "straight", "", {"reference": lambda suite, total: [1.0] * total}
+    ),
+    FaultyCase(
         OPTIMIZER,
         "test_it_equals_its_reference",
         "off",
         "",
         {"reference": lambda suite, parameters: torch.optim.SGD(parameters, lr=1.0, momentum=0.9)},
     ),
-    Bad(
+    FaultyCase(
         MODEL,
         "test_it_equals_its_reference",
         "sober",
         "",
-        {"reference": lambda suite: SameModel(1.0), "renamed": SameModel.renamed},
+        {"reference": lambda suite: SameModel(1.0), "rename_tensors": SameModel.rename_tensors},
     ),
     *(
-        Bad(base, name, fine, "")
+        FaultyCase(base, name, fine, "")
         for base, fine in (
             (EVALUATION, "sober"),
             (METRIC, "same"),
@@ -696,27 +724,29 @@ EQUAL = [
 """Nothing is wrong with these; where a check has a reference it is the right one."""
 
 LAUNCHED = [
-    Bad(
+    FaultyCase(
         OPTIMIZER,
         "test_every_declared_layout_trains_as_one_process_does",
         "sees-shapes",
         r"with zero3, loss of step \d is .* take zero3 out",
     ),
-    Bad(OPTIMIZER, "test_a_resumed_run_equals_one_that_was_not_stopped", "forgetful", "step 4 has loss"),
-    Bad(
+    FaultyCase(OPTIMIZER, "test_a_resumed_run_equals_one_that_was_not_stopped", "forgetful", "step 4 has loss"),
+    FaultyCase(
         CALLBACK,
         "test_it_runs_on_every_declared_layout",
         "local",
         r"two processes with zero1 failed .*(?s:.*)a slice is shorter",
     ),
-    Bad(CALLBACK, "test_a_resumed_run_equals_one_that_was_not_stopped", "amnesiac", "of step 2, step 4 has loss"),
-    Bad(
+    FaultyCase(
+        CALLBACK, "test_a_resumed_run_equals_one_that_was_not_stopped", "amnesiac", "of step 2, step 4 has loss"
+    ),
+    FaultyCase(
         EVALUATION,
         "test_every_layout_gives_the_figures_of_one_process",
         "ranked",
         r"with zero0, eval_ranked_margin is .*, and .* on one process \(allowed: 0\.0001\)\. An evaluation has no rank",
     ),
-    Bad(
+    FaultyCase(
         CALLBACK,
         "test_an_exception_inside_is_reported_with_its_name_on_all_ranks",
         "swallows",
@@ -726,9 +756,9 @@ LAUNCHED = [
 """Checks of what came of a launch."""
 
 TRAINED = [
-    *(Bad(CALLBACK, bad.check, "quiet", "") for bad in LAUNCHED if bad.base is CALLBACK),
-    *(Bad(OPTIMIZER, bad.check, "off", "") for bad in LAUNCHED if bad.base is OPTIMIZER),
-    *(Bad(EVALUATION, bad.check, "sober", "") for bad in LAUNCHED if bad.base is EVALUATION),
+    *(FaultyCase(CALLBACK, bad.check, "quiet", "") for bad in LAUNCHED if bad.base is CALLBACK),
+    *(FaultyCase(OPTIMIZER, bad.check, "off", "") for bad in LAUNCHED if bad.base is OPTIMIZER),
+    *(FaultyCase(EVALUATION, bad.check, "sober", "") for bad in LAUNCHED if bad.base is EVALUATION),
 ]
 """The same checks of two without a fault."""
 

@@ -13,11 +13,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the spoiled plugin, which also runs in processes of its own
 
-from catch_list import ALONE, CAUGHT, EQUAL, LAUNCHED, TRAINED, Bad, checks
+from catch_list import ALONE, CAUGHT, EQUAL, LAUNCHED, TRAINED, FaultyCase, checks
 from faulty_plugins import plugin as spoiled
 
 from mt_conformance import BaseScheduleConformance, hermetic_host
-from mt_conformance.launch import Case, Result, launched
+from mt_conformance.launch import Case, Result, launch_cases
 
 
 def run(suite: Any, check: str, folder: Path, results: Mapping[str, Result] | None = None) -> None:
@@ -28,14 +28,14 @@ def run(suite: Any, check: str, folder: Path, results: Mapping[str, Result] | No
 
 
 @pytest.mark.parametrize("bad", CAUGHT, ids=lambda each: each.title)
-def test_a_spoiled_plugin_is_caught_with_a_message(bad: Bad, tmp_path: Path) -> None:
+def test_a_spoiled_plugin_is_caught_with_a_message(bad: FaultyCase, tmp_path: Path) -> None:
     with pytest.raises(AssertionError) as caught:
         run(bad.suite(), bad.check, tmp_path)
     assert re.search(bad.says, " ".join(str(caught.value).split())), str(caught.value)
 
 
 @pytest.mark.parametrize("good", EQUAL, ids=lambda each: each.title)
-def test_what_has_no_fault_passes(good: Bad, tmp_path: Path) -> None:
+def test_what_has_no_fault_passes(good: FaultyCase, tmp_path: Path) -> None:
     run(good.suite(), good.check, tmp_path)
 
 
@@ -46,7 +46,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Res
     for bad in [*LAUNCHED, *TRAINED]:
         own: Mapping[str, Case] = bad.suite().launch_cases(hermetic_host(spoiled), folder)
         cases |= {f"{bad.base.kind}-{bad.name}-{name}": case for name, case in own.items()}
-    found = launched(cases, folder, plugin=spoiled)
+    found = launch_cases(cases, folder, plugin=spoiled)
     return {
         bad.title: {name.removeprefix(start): result for name, result in found.items() if name.startswith(start)}
         for bad in [*LAUNCHED, *TRAINED]
@@ -55,14 +55,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Res
 
 
 @pytest.mark.parametrize("bad", LAUNCHED, ids=lambda each: each.title)
-def test_a_spoiled_run_is_caught_with_a_message(bad: Bad, results: Any, tmp_path: Path) -> None:
+def test_a_spoiled_run_is_caught_with_a_message(bad: FaultyCase, results: Any, tmp_path: Path) -> None:
     with pytest.raises(AssertionError) as caught:
         run(bad.suite(), bad.check, tmp_path, results[bad.title])
     assert re.search(bad.says, str(caught.value)), str(caught.value)
 
 
 @pytest.mark.parametrize("good", TRAINED, ids=lambda each: each.title)
-def test_a_run_without_a_fault_passes(good: Bad, results: Any, tmp_path: Path) -> None:
+def test_a_run_without_a_fault_passes(good: FaultyCase, results: Any, tmp_path: Path) -> None:
     run(good.suite(), good.check, tmp_path, results[good.title])
 
 

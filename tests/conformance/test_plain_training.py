@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from mt_conformance import hermetic_host, tiny
-from mt_conformance.adapter import alone
+from mt_conformance.adapter import single_process
 from mt_conformance.forward import rows_of
 from mt_conformance.layouts import small_run
 from mt_conformance.plain_training import PlainTraining
-from mt_conformance.weights import filled
+from mt_conformance.weights import fill_weights
 from mt_core import Adapter
 from mt_core.nn import Batch
 from mt_train.assemble.injection import inject, start
@@ -24,10 +24,10 @@ from mt_train.plugins.resolve import resolve
 def small_training(**options: Any) -> PlainTraining:
     """LoRA in the kit's tiny model."""
     parts = Parts.of(resolve(small_run(model={"name": tiny.NAME}, adapter="lora"), hermetic_host(tiny)))
-    model = filled(parts.model())
+    model = fill_weights(parts.model())
     names = weight_names(model)
     adapter = inject(parts, model)
-    start(parts, model, adapter, names, process=alone())
+    start(parts, model, adapter, names, process=single_process())
     return PlainTraining(parts, model, adapter, rate=0.5, steps=3, **options)
 
 

@@ -14,7 +14,7 @@ from dataset_files import FORMATS
 
 
 @pytest.fixture(params=FORMATS)
-def made(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path, dict[str, Any]]:
+def dataset_case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path, dict[str, Any]]:
     """(dataset, file, options) of each format in turn."""
     name, file, content, options = FORMATS[request.param]
     (tmp_path / file).write_bytes(content())

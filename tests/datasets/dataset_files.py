@@ -37,7 +37,7 @@ def rows_of(dataset: Any) -> list[dict[str, Any]]:
     return [dict(dataset.row(index)) for index in range(len(dataset))]
 
 
-def delimited(separator: str) -> bytes:
+def delimited_bytes(separator: str) -> bytes:
     def quoted(text: str) -> str:
         return '"' + text.replace('"', '""') + '"'
 
@@ -82,8 +82,8 @@ FORMATS: dict[str, tuple[str, str, Callable[[], bytes], dict[str, Any]]] = {
     ),
     "jsonl.gz": ("jsonl", "a.jsonl.gz", lambda: gzip.compress(json_lines(), mtime=0), {}),
     "jsonl.zst": ("jsonl", "a.jsonl.zst", lambda: zstandard.compress(json_lines()), {}),
-    "csv": ("csv", "a.csv", lambda: delimited(","), {}),
-    "tsv": ("tsv", "a.tsv", lambda: delimited("\t"), {}),
+    "csv": ("csv", "a.csv", lambda: delimited_bytes(","), {}),
+    "tsv": ("tsv", "a.tsv", lambda: delimited_bytes("\t"), {}),
     "parquet": ("parquet", "a.parquet", parquet, {}),
     "arrow file": ("arrow", "a.arrow", lambda: arrow("file"), {}),
     "arrow stream": ("arrow", "b.arrow", lambda: arrow("stream"), {}),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dataset_files import ROWS, delimited, json_lines
+from dataset_files import ROWS, delimited_bytes, json_lines
 
 from mt_conformance import hermetic_host, tiny
 from mt_plugin_datasets import plugin
@@ -21,9 +21,9 @@ HOST = hermetic_host(plugin, tiny)
 
 
 def test_cached_rows_of_each_format_are_those_in_memory_and_are_not_read_again(
-    made: tuple[str, Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dataset_case: tuple[str, Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, path, options = made
+    name, path, options = dataset_case
     monkeypatch.setattr(chunks, "CHUNK_ROWS", 2)
 
     def run(cache: str | None) -> RunData:
@@ -62,7 +62,7 @@ def recipe(folder: Path) -> dict[str, Any]:
 
 
 def mix(folder: Path) -> dict[str, Any]:
-    (folder / "a.csv").write_bytes(delimited(","))
+    (folder / "a.csv").write_bytes(delimited_bytes(","))
     inner = {"name": "concat", "sources": [recipe(folder), {"name": "csv", "path": str(folder / "a.csv"), "weight": 2}]}
     return {"name": "concat", "sources": [hub_folder(folder), {**inner, "mix": "rows"}]}
 

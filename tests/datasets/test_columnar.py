@@ -49,8 +49,10 @@ def test_values_come_back_in_any_order_from_several_files(name: str, tmp_path: P
     assert [dataset.row(index) for index in (19, 0, 14, 2, 12)] == [expected[index] for index in (19, 0, 14, 2, 12)]
 
 
-def test_every_format_travels_to_another_process_and_through_a_fork(made: tuple[str, Path, dict[str, Any]]) -> None:
-    name, path, options = made
+def test_every_format_travels_to_another_process_and_through_a_fork(
+    dataset_case: tuple[str, Path, dict[str, Any]],
+) -> None:
+    name, path, options = dataset_case
     dataset = open_dataset(name, path=path, **options)
     last = dataset.row(len(dataset) - 1)
     assert pickle.loads(pickle.dumps(dataset)).row(len(dataset) - 1) == last
@@ -61,8 +63,8 @@ def test_every_format_travels_to_another_process_and_through_a_fork(made: tuple[
     assert dataset.row(0) == open_dataset(name, path=path, **options).row(0)
 
 
-def test_all_formats_of_rows_say_the_same(made: tuple[str, Path, dict[str, Any]]) -> None:
-    name, path, options = made
+def test_all_formats_of_rows_say_the_same(dataset_case: tuple[str, Path, dict[str, Any]]) -> None:
+    name, path, options = dataset_case
     if name != "tokens":
         found = rows_of(open_dataset(name, path=path, **options))
         assert [{"prompt": row["prompt"], "response": row["response"]} for row in found] == ROWS

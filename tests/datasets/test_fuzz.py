@@ -18,7 +18,7 @@ from dataset_files import FORMATS, ROWS
 
 from mt_core import DataError
 from mt_train.assemble.data import read_data
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
 from mt_train.planning.inspection import resolve_rows
 
@@ -42,7 +42,7 @@ FILES_SOAK = 5_000 // len(FORMS) + 1
 SKIPPING = {"eval": None, "on_bad_row": "skip", "max_bad_rows": 10**6, "truncation": "split"}
 
 
-def damaged(content: bytes, chance: random.Random) -> bytes:
+def damage_bytes(content: bytes, chance: random.Random) -> bytes:
     """One to eight faults: bytes changed, cut out, doubled, put in, or the file cut off."""
     data = bytearray(content)
     for _ in range(chance.randint(1, 8)):
@@ -71,24 +71,24 @@ def damage(form: str, count: int, folder: Path) -> Counter[str]:
     chance, whole, path = random.Random(form), content(), folder / file
     objective = "pretrain" if name == "text" else "sft"
     source = {"dataset": {"name": name, "path": str(path), **options}, "objective": objective}
-    parts, found = Parts.of(resolve_rows({**source, "data": SKIPPING}, discovered([]))), Counter[str]()
+    parts, found = Parts.of(resolve_rows({**source, "data": SKIPPING}, discover_plugins([]))), Counter[str]()
     for number in range(count + 1):
         path.unlink(missing_ok=True)  # not into a file that is still mapped
-        path.write_bytes(damaged(whole, chance) if number else whole)
+        path.write_bytes(damage_bytes(whole, chance) if number else whole)
         try:
             report = read_data(parts).train.report
         except DataError as error:
-            found["files refused"] += told(str(error), path)
+            found["files refused"] += row_number(str(error), path)
             continue
         dropped = report.rows_dropped.total()
         assert report.rows_read == report.rows_kept + dropped, report
         assert len(report.bad_rows) == report.rows_dropped["bad row"], report
         found += {"rows read": report.rows_read, "rows trained": report.rows_kept, "rows counted": dropped}
-        found["rows named"] += sum(told(message, path) for message in report.bad_rows)
+        found["rows named"] += sum(row_number(message, path) for message in report.bad_rows)
     return found
 
 
-def told(message: str, path: Path) -> int:
+def row_number(message: str, path: Path) -> int:
     assert path.name in message, message
     assert len(message) < 1200, message
     return 1

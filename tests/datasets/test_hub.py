@@ -26,7 +26,7 @@ def offline(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def saved_folder(tmp_path: Path) -> Path:
     import datasets
 
     parts = {"train": datasets.Dataset.from_list(ROWS), "test": datasets.Dataset.from_list(ROWS[:3])}
@@ -35,13 +35,13 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_save_to_disk_wrote_comes_back_by_split(saved: Path) -> None:
-    path = saved / "saved"
+def test_what_save_to_disk_wrote_comes_back_by_split(saved_folder: Path) -> None:
+    path = saved_folder / "saved"
     dataset = open_dataset("hf", path=path, eval_split="test")
     assert rows_of(dataset) == [{**row, "id": f"{path}[train]:{n}"} for n, row in enumerate(ROWS, start=1)]
     assert len(open_dataset("hf", "eval", path=path, eval_split="test")) == 3
     assert open_dataset("hf", "eval", path=path) is None
-    assert len(open_dataset("hf", path=saved / "one")) == 5
+    assert len(open_dataset("hf", path=saved_folder / "one")) == 5
     assert pickle.loads(pickle.dumps(dataset)).row(7) == dataset.row(7)
 
 
@@ -91,16 +91,16 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_cannot_be_had_is_one_message_with_what_to_do(
-    fault: str, saved: Path, monkeypatch: pytest.MonkeyPatch
+    fault: str, saved_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options, message = FAULTS[fault]
-    monkeypatch.chdir(saved)
-    (saved / "empty").mkdir()
-    (saved / "script").mkdir()
-    (saved / "script" / "script.py").write_text("raise SystemExit('executed')")
-    (saved / "damaged").mkdir()
-    (saved / "damaged" / "a.jsonl").write_text('{"a": 1}\n{"a"')
-    given = {**options, "path": str(saved / options["path"])} if "/" not in options["path"] else options
+    monkeypatch.chdir(saved_folder)
+    (saved_folder / "empty").mkdir()
+    (saved_folder / "script").mkdir()
+    (saved_folder / "script" / "script.py").write_text("raise SystemExit('executed')")
+    (saved_folder / "damaged").mkdir()
+    (saved_folder / "damaged" / "a.jsonl").write_text('{"a": 1}\n{"a"')
+    given = {**options, "path": str(saved_folder / options["path"])} if "/" not in options["path"] else options
     with pytest.raises(DataError, match=message) as raised:
         open_dataset("hf", **given)
     assert "executed" not in str(raised.value)

@@ -110,11 +110,11 @@ def test_a_row_that_repeats_is_held_out_with_all_its_copies(tmp_path: Path) -> N
     assert any(evaluated.count(each) < ids.count(each) for each in evaluated), "some held-out row repeats"
     plain = Mix([open_dataset("jsonl", path=each["path"]) for each in parts], [{}, {}], [30, 7])
     assert [part.tolist() for part in split_dataset(plain, 5)] == [
-        part.tolist() for part in split_dataset(_Bare(37), 5)
+        part.tolist() for part in split_dataset(_BareSource(37), 5)
     ]
 
 
-class _Bare:
+class _BareSource:
     def __init__(self, count: int) -> None:
         self._count = count
 

@@ -30,7 +30,7 @@ def source(folder: Path, name: str, rows: int, kind: str = "stream", **more: Any
     return {"name": kind, "path": str(file), **more}
 
 
-class Endless:
+class EndlessStream:
     """Rows without end. Its state is read before it gives a row, and is then that of the load."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ def resumed_anywhere(make: Callable[[], Any], epoch: int, most: int) -> list[str
 
 def test_in_sequence_a_stream_comes_behind_a_file_and_has_no_end(tmp_path: Path) -> None:
     def make() -> StreamMix:
-        return mix(open_dataset("jsonl", path=source(tmp_path, "a", 3)["path"]), Endless())
+        return mix(open_dataset("jsonl", path=source(tmp_path, "a", 3)["path"]), EndlessStream())
 
     assert isinstance(make(), Stream)
     assert resumed_anywhere(make, 0, 9) == ["a0", "a1", "a2", "e0", "e1", "e2", "e3", "e4", "e5"]
@@ -91,7 +91,7 @@ def test_in_turns_each_has_its_share_and_its_order_and_goes_on_behind_any_row(tm
 
     rows = resumed_anywhere(make, 1, 99)
     assert 9 < len(rows) < 99, "it ends, and what is resumed behind its last row does so too"
-    shares = Counter(text[0] for text in texts(mix(Endless(), make(), weights=[3, 1]).rows(0, 0), 4000))
+    shares = Counter(text[0] for text in texts(mix(EndlessStream(), make(), weights=[3, 1]).rows(0, 0), 4000))
     assert shares["e"] / 4000 == pytest.approx(0.75, abs=0.03)
     assert [text for text in rows if text[0] == "a"] == [f"a{n % 7}" for n in range(sum(t[0] == "a" for t in rows))]
     orders = [[t[0] for t in texts(make().rows(epoch, seed))] for epoch, seed in ((0, 0), (0, 1), (1, 0), (0, 0))]
@@ -101,8 +101,8 @@ def test_in_turns_each_has_its_share_and_its_order_and_goes_on_behind_any_row(tm
 
 
 def test_turns_beyond_those_that_are_drawn_together_are_the_same_ones() -> None:
-    whole = texts(mix(Endless(), Endless(), weights=[1, 2]).rows(0, 5), 2100)
-    first, again = (mix(Endless(), Endless(), weights=[1, 2]) for _ in range(2))
+    whole = texts(mix(EndlessStream(), EndlessStream(), weights=[1, 2]).rows(0, 5), 2100)
+    first, again = (mix(EndlessStream(), EndlessStream(), weights=[1, 2]) for _ in range(2))
     texts(first.rows(0, 5), 1024)
     again.load_state_dict(first.state_dict())
     assert texts(again.rows(0, 5), 1076) == whole[1024:]
@@ -126,7 +126,7 @@ def test_columns_are_those_of_each_source_and_a_row_without_one_is_a_fault_among
     assert "q.jsonl:2: data.columns maps 'text' to 'q'" in str(fault)
     assert [row["text"] for row in (first, *others)] == ["1", "3", "a0"]
     (tmp_path / "bad.jsonl").write_text('{"text": "1"}\n{\n{"text": "3"}\n')
-    rows = mix(open_dataset("jsonl", path=tmp_path / "bad.jsonl"), Endless()).rows(0, 0)
+    rows = mix(open_dataset("jsonl", path=tmp_path / "bad.jsonl"), EndlessStream()).rows(0, 0)
     assert [isinstance(row, DataError) for row in islice(rows, 4)] == [False, True, False, False]
 
 
@@ -140,24 +140,24 @@ def test_rows_to_evaluate_on_come_once(tmp_path: Path) -> None:
 def test_shares_that_need_all_rows_are_refused(kind: Any) -> None:
     config = ConcatConfig(sources=({"name": "x"},), mix=kind)
     with pytest.raises(DataError, match=rf"dataset\.sources\.0 \(x\) is a stream, and dataset\.mix {kind} asks for"):
-        build_concat(config, split="train", parts=[Endless()])
+        build_concat(config, split="train", parts=[EndlessStream()])
 
 
 def test_a_source_without_rows_is_refused_when_its_turn_comes(tmp_path: Path) -> None:
     for weights in (None, [1.0, 1.0]):
         with pytest.raises(DataError, match=r"part 0 has no rows\. Take it out of the mix"):
             texts(
-                mix(open_dataset("stream", path=source(tmp_path, "a", 0)["path"]), Endless(), weights=weights).rows(
-                    0, 0
-                ),
+                mix(
+                    open_dataset("stream", path=source(tmp_path, "a", 0)["path"]), EndlessStream(), weights=weights
+                ).rows(0, 0),
                 9,
             )
 
 
 def test_where_a_source_has_no_state_the_mix_has_none() -> None:
-    silent = Endless()
+    silent = EndlessStream()
     silent.state_dict = dict  # type: ignore[method-assign]
-    mixed = mix(silent, Endless())
+    mixed = mix(silent, EndlessStream())
     assert mixed.state_dict() != {}, "nothing was read of it"
     assert texts(mixed.rows(0, 0), 2) == ["e0", "e1"]
     assert mixed.state_dict() == {}
@@ -165,7 +165,7 @@ def test_where_a_source_has_no_state_the_mix_has_none() -> None:
 
 def test_a_state_of_other_sources_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"the run mixed 2 sources, and dataset\.sources has 1 now"):
-        mix(Endless()).load_state_dict(mix(Endless(), Endless()).state_dict())
+        mix(EndlessStream()).load_state_dict(mix(EndlessStream(), EndlessStream()).state_dict())
     longer, shorter = (InOrder(open_dataset("jsonl", path=source(tmp_path, f"a{n}", n)["path"])) for n in (5, 3))
     texts(longer.rows(0, 0))
     with pytest.raises(DataError, match="had read 5 rows of a dataset that has 3 now"):

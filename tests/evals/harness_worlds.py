@@ -152,7 +152,7 @@ def write_llama(folder: Path) -> None:
         "max_position_embeddings": 192,
         "initializer_range": 0.3,
     }
-    LlamaForCausalLM(LlamaConfig(**_small(folder, begins=True), **shape)).save_pretrained(folder)
+    LlamaForCausalLM(LlamaConfig(**_model_config(folder, begins=True), **shape)).save_pretrained(folder)
 
 
 def write_gemma2(folder: Path) -> None:
@@ -165,7 +165,7 @@ def write_gemma2(folder: Path) -> None:
         "sliding_window": 16,
         "initializer_range": 0.3,
     }
-    config = Gemma2Config(**_small(folder, begins=True), **shape, **caps, attn_implementation="eager")
+    config = Gemma2Config(**_model_config(folder, begins=True), **shape, **caps, attn_implementation="eager")
     model = Gemma2ForCausalLM(config)
     with torch.no_grad():
         model.model.embed_tokens.weight.mul_(0.1)  # they are the head too: each token would only repeat itself
@@ -176,12 +176,12 @@ def write_qwen3(folder: Path) -> None:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     shape = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12, "max_position_embeddings": 192}
-    Qwen3ForCausalLM(Qwen3Config(**_small(folder, begins=False), **shape, initializer_range=0.3)).save_pretrained(
-        folder
-    )
+    Qwen3ForCausalLM(
+        Qwen3Config(**_model_config(folder, begins=False), **shape, initializer_range=0.3)
+    ).save_pretrained(folder)
 
 
-def _small(folder: Path, *, begins: bool) -> dict[str, Any]:
+def _model_config(folder: Path, *, begins: bool) -> dict[str, Any]:
     """Shape and special tokens; weights are wide, so that attention matters."""
     tokenizer = write_tokenizer(folder, begins=begins)
     torch.manual_seed(5)
@@ -208,7 +208,7 @@ def subject(weights: tuple[str, Path]) -> PlainSubject:
 
 
 @pytest.fixture
-def scripted() -> ScriptedSubject:
+def scripted_subject() -> ScriptedSubject:
     return ScriptedSubject(lambda prompt, number: " It is 7.\n#### 7\nQuestion: and")
 
 

@@ -199,11 +199,11 @@ def config(tmp_path: Path, **options: Any) -> dict[str, Any]:
 
 @pytest.mark.needs("mt-plugin-llama")
 def test_a_run_finds_checks_and_builds_dataset_and_metrics(tmp_path: Path) -> None:
-    from mt_train.assemble.discovery import discovered
+    from mt_train.assemble.discovery import discover_plugins
     from mt_train.assemble.parts import Parts
     from mt_train.plugins.resolve import resolve
 
-    built = Parts.of(resolve(config(tmp_path), discovered())).evaluations()["answers"]
+    built = Parts.of(resolve(config(tmp_path), discover_plugins())).evaluations()["answers"]
     found = built.run(ScriptedSubject(lambda prompt, number: ["a!", "b d"][number]))
     assert found.figures["word_f1"] == 0.75
 

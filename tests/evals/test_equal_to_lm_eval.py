@@ -168,7 +168,7 @@ def task_of(rows: list[dict[str, Any]], folder: Path, **more: Any) -> dict[str, 
     }
 
 
-def packaged(task: str) -> dict[str, Any]:
+def packaged_words(task: str) -> dict[str, Any]:
     """Words of a task as the harness has them in its own file."""
     import lm_eval.tasks
     import yaml
@@ -227,7 +227,7 @@ def test_each_set(name: str, folder: tuple[Path, bool], tmp_path: Path) -> None:
         words = {
             key: value
             for each in ([words] if isinstance(words, str) else words)
-            for key, value in packaged(each).items()
+            for key, value in packaged_words(each).items()
         }
     task = task_of(rows(), tmp_path, **words)
     theirs = run_tasks(model, {f"own_{name}": task}, tmp_path, begins=begins)
@@ -246,7 +246,7 @@ def test_scores_without_the_question(folder: tuple[Path, bool], tmp_path: Path) 
     task = task_of(
         science_rows("ARC-Easy-Test.jsonl"),
         tmp_path,
-        **packaged("arc/arc_easy.yaml"),
+        **packaged_words("arc/arc_easy.yaml"),
         metrics=["acc", "acc_mutual_info"],
     )
     theirs = run_tasks(model, {"own_pmi": task}, tmp_path, begins=begins)["results"]["own_pmi"]
@@ -259,7 +259,7 @@ def test_scores_without_the_question(folder: tuple[Path, bool], tmp_path: Path) 
 def test_shots_of_the_own_split_leave_the_question_out(folder: tuple[Path, bool], tmp_path: Path) -> None:
     """Shots from the questions' own split: the question itself is left out, as the harness does."""
     model, begins = folder
-    task = task_of(piqa_rows(), tmp_path, **packaged("piqa/piqa.yaml"))
+    task = task_of(piqa_rows(), tmp_path, **packaged_words("piqa/piqa.yaml"))
     shots = {"fewshot_split": "test", "fewshot_config": {"sampler": "first_n"}, "num_fewshot": 2}
     theirs = run_tasks(model, {"own_shots": {**task, **shots}}, tmp_path, begins=begins)
     ours = open_evaluation("piqa", path=str(FILES / "piqa/valid.jsonl"), shots=2).run(LlamaSubject(model))

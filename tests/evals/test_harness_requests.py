@@ -17,7 +17,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from harness_worlds import folder, run, scripted, subject, weights
+from harness_worlds import folder, run, scripted_subject, subject, weights
 from plain_subject import PlainSubject, ScriptedSubject
 
 from mt_core import DataError, UsageError
@@ -29,11 +29,11 @@ from mt_train import load_adapters
 
 pytest.importorskip("lm_eval")
 
-__all__ = ["folder", "scripted", "subject", "weights"]
+__all__ = ["folder", "scripted_subject", "subject", "weights"]
 
 
-def test_a_group_has_figures_and_its_tasks_are_listed_beside(scripted: ScriptedSubject, folder: Path) -> None:
-    found = run(scripted, folder, "my_group")
+def test_a_group_has_figures_and_its_tasks_are_listed_beside(scripted_subject: ScriptedSubject, folder: Path) -> None:
+    found = run(scripted_subject, folder, "my_group")
     assert set(found.figures) == {"my_group_acc"}
     assert set(found.groups) == {"my-letters", "my_long"}
     assert {"acc", "acc_stderr", "acc_norm", "acc_norm_stderr"} == set(found.groups["my_long"])
@@ -52,24 +52,24 @@ def test_figures_say_how_they_were_computed_and_unread_answers_are_counted(folde
     assert (config.max_new_tokens, config.rules.greedy) == (24, True)
 
 
-def test_rows_can_be_written_down(scripted: ScriptedSubject, folder: Path) -> None:
-    found = run(scripted, folder)
+def test_rows_can_be_written_down(scripted_subject: ScriptedSubject, folder: Path) -> None:
+    found = run(scripted_subject, folder)
     assert [json.loads(json.dumps(row)) for row in found.rows] == list(found.rows)
 
 
-def test_standard_errors_of_means_are_lm_evals(scripted: ScriptedSubject, folder: Path) -> None:
+def test_standard_errors_of_means_are_lm_evals(scripted_subject: ScriptedSubject, folder: Path) -> None:
     from lm_eval.api.metrics import mean_stderr
 
-    found = run(scripted, folder, "my_long")
+    found = run(scripted_subject, folder, "my_long")
     right = [row["acc"] for row in found.rows]
     assert found.figures["my_long_acc_stderr"] == pytest.approx(mean_stderr(right))
     assert 0 < sum(right) < len(right)
 
 
-def test_no_random_state_is_moved_and_no_variable_left(scripted: ScriptedSubject, folder: Path) -> None:
+def test_no_random_state_is_moved_and_no_variable_left(scripted_subject: ScriptedSubject, folder: Path) -> None:
     random.seed(5), np.random.seed(5), torch.manual_seed(5)
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist(), dict(os.environ)
-    run(scripted, folder, "my-letters", "my_sums")
+    run(scripted_subject, folder, "my-letters", "my_sums")
     assert before == (
         random.getstate(),
         np.random.get_state()[1].tolist(),
@@ -78,7 +78,9 @@ def test_no_random_state_is_moved_and_no_variable_left(scripted: ScriptedSubject
     )
 
 
-def test_local_tasks_ask_no_network(scripted: ScriptedSubject, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_tasks_ask_no_network(
+    scripted_subject: ScriptedSubject, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import socket
 
     def refuse(*given: Any, **more: Any) -> None:
@@ -88,7 +90,7 @@ def test_local_tasks_ask_no_network(scripted: ScriptedSubject, folder: Path, mon
         monkeypatch.setattr(socket, name, refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setenv("HF_DATASETS_CACHE", str(folder / "cache"))
-    assert run(scripted, folder, "my_long").figures
+    assert run(scripted_subject, folder, "my_long").figures
 
 
 def test_what_is_longer_than_the_context_loses_its_begin_and_is_counted(folder: Path) -> None:
@@ -149,7 +151,9 @@ FAULTS: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_faults_are_one_clear_message(name: str, folder: Path, tmp_path: Path, scripted: ScriptedSubject) -> None:
+def test_faults_are_one_clear_message(
+    name: str, folder: Path, tmp_path: Path, scripted_subject: ScriptedSubject
+) -> None:
     sums = yaml.safe_load((folder / "my_sums.yaml").read_text())
     (tmp_path / "none.jsonl").write_text('{"q": "x", "a": "y"}\n')
     nothing = {
@@ -172,8 +176,8 @@ def test_faults_are_one_clear_message(name: str, folder: Path, tmp_path: Path, s
         (tmp_path / each.name).write_text(each.read_text())
     tasks, options, message = FAULTS[name]
     with pytest.raises((UsageError, DataError), match=f"(?s){message}"):
-        run(scripted, tmp_path, *tasks, **options)
-    assert not scripted.prompts
+        run(scripted_subject, tmp_path, *tasks, **options)
+    assert not scripted_subject.prompts
 
 
 def test_nothing_left_to_score_is_refused_by_the_name_of_the_request(folder: Path) -> None:
@@ -198,9 +202,9 @@ def test_a_task_that_writes_is_refused_before_the_first_forward_where_the_layout
         run(subject, folder, "my-letters", "my_sums")
 
 
-def test_a_folder_that_is_none_is_refused(scripted: ScriptedSubject, tmp_path: Path) -> None:
+def test_a_folder_that_is_none_is_refused(scripted_subject: ScriptedSubject, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"include: .*nowhere is no folder"):
-        run(scripted, tmp_path / "nowhere", "x")
+        run(scripted_subject, tmp_path / "nowhere", "x")
 
 
 def test_a_tokenizer_without_begin_and_end_is_refused(folder: Path) -> None:
@@ -209,12 +213,14 @@ def test_a_tokenizer_without_begin_and_end_is_refused(folder: Path) -> None:
         run(subject, folder, "my_rolling")
 
 
-def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, scripted: ScriptedSubject) -> None:
+def test_a_missing_library_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, scripted_subject: ScriptedSubject
+) -> None:
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     with pytest.raises(
         UsageError, match=r"harness needs the library lm_eval.*pip install 'mt-plugin-evals\[harness\]'"
     ):
-        Harness(HarnessConfig(tasks=("x",))).run(scripted)
+        Harness(HarnessConfig(tasks=("x",))).run(scripted_subject)
 
 
 def test_a_text_without_context_that_spells_the_begin_token_has_it_once(weights: tuple[str, Path]) -> None:

@@ -113,7 +113,7 @@ def test_numbers_that_lm_eval_takes_for_others_are_equal_and_answers_without_one
 # --------------------------------------------------------------------------------------------------- classification
 
 
-def labelled(said: list[str], expected: list[str], **options: Any) -> dict[str, float]:
+def label_figures(said: list[str], expected: list[str], **options: Any) -> dict[str, float]:
     pytest.importorskip("sklearn")
     metric = Classification(ClassificationConfig(labels="red,green,blue", **options))
     rows = [metric.score(text, [label], ROW) for text, label in zip(said, expected, strict=True)]
@@ -126,7 +126,7 @@ def test_figures_of_labels_equal_scikit_learn_and_unread_answers_are_wrong() -> 
     names = ["red", "green", "blue"]
     expected = [names[at] for at in draws.integers(3, size=200)]
     said = [names[at] if at < 3 else "?" for at in draws.integers(4, size=200)]
-    found = labelled([f" {text.upper()}. Because." for text in said], expected, positive="green")
+    found = label_figures([f" {text.upper()}. Because." for text in said], expected, positive="green")
     assert found["accuracy"] == pytest.approx(metrics.accuracy_score(expected, said))
     assert found["mcc"] == pytest.approx(metrics.matthews_corrcoef(expected, said))
     assert found["unread"] == said.count("?") / 200
@@ -138,12 +138,12 @@ def test_figures_of_labels_equal_scikit_learn_and_unread_answers_are_wrong() -> 
 
 
 def test_a_label_is_read_at_the_begin_of_an_answer_or_by_a_pattern() -> None:
-    assert labelled(["red", "**Red**, I think", "reddish", "it is red", ""], ["red"] * 5)["accuracy"] == pytest.approx(
-        2 / 5
-    )
-    assert labelled(["so: red", "so: RED!", "red"], ["red"] * 3, pattern=r"so: (\w+)")["accuracy"] == pytest.approx(
-        2 / 3
-    )
+    assert label_figures(["red", "**Red**, I think", "reddish", "it is red", ""], ["red"] * 5)[
+        "accuracy"
+    ] == pytest.approx(2 / 5)
+    assert label_figures(["so: red", "so: RED!", "red"], ["red"] * 3, pattern=r"so: (\w+)")[
+        "accuracy"
+    ] == pytest.approx(2 / 3)
 
 
 def test_the_longest_of_labels_that_begin_alike_is_read() -> None:
@@ -171,7 +171,7 @@ def test_a_reference_that_is_no_label_is_refused() -> None:
     with pytest.raises(
         DataError, match=r"rows.jsonl:1: the reference 'pink' is not one of the labels red, green, blue"
     ):
-        labelled(["red"], ["pink"])
+        label_figures(["red"], ["pink"])
 
 
 # ------------------------------------------------------------------------------------------------------------ letters

@@ -15,13 +15,13 @@ class Families(Bench):
     """Every layout of a family on the same rows."""
 
     def run(self, case: dict[str, Any]) -> dict[str, Any]:
-        return short(super().run(case))
+        return without_weights(super().run(case))
 
     def resume(self, case: dict[str, Any]) -> dict[str, Any]:
-        return short(super().resume(case))
+        return without_weights(super().resume(case))
 
 
-def short(result: dict[str, Any]) -> dict[str, Any]:
+def without_weights(result: dict[str, Any]) -> dict[str, Any]:
     """Without the weights, number by number: their hash says whether they are equal."""
     return {key: value for key, value in result.items() if key != "values"}
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from mt_conformance.forward import continued
+from mt_conformance.forward import generate_greedily
 from mt_core.nn import Batch, TrainModel
 from mt_core.plugins.host import PluginHost
 from mt_tools.cli.generate import main as generate
@@ -139,7 +139,7 @@ PROMPTS = [list(range(60, 90)), [7], [101, 102, 40, 3, 3, 250], list(range(100, 
 
 
 def test_text_with_a_cache_and_in_a_batch_is_the_text_without(model: TrainModel) -> None:
-    batch = continued(model, PROMPTS, 20)
+    batch = generate_greedily(model, PROMPTS, 20)
     for prompt, new in zip(PROMPTS, batch, strict=True):
         ids = torch.tensor([prompt + new])
         zeros = torch.zeros_like(ids)

@@ -61,7 +61,7 @@ class Attempt:
             self.process.wait()
             raise AssertionError(f"it has not ended after {timeout} s: {self.err}") from error
 
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return self.process.poll() is not None
 
     def send(self, number: int) -> None:
@@ -165,5 +165,5 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(runs: Runs) -> Truth:
+def undisturbed_run(runs: Runs) -> Truth:
     return runs.truth(10)

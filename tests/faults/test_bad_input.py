@@ -15,7 +15,7 @@ def truth(runs: Any) -> Any:
     return runs.truth(3)
 
 
-def refused(runs: Any, run: Path) -> str:
+def refusal(runs: Any, run: Path) -> str:
     """What a resumed run says, which must not make a step."""
     code, attempt = runs.run(["--resume", str(run), "--train.steps", "4"])
     assert code in (1, 2), attempt.err
@@ -33,7 +33,7 @@ def test_a_checkpoint_of_another_run_is_refused_with_what_differs(runs: Any, tru
     assert code == 0, attempt.err
     shutil.rmtree(run / "checkpoints")
     shutil.copytree(other / "checkpoints", run / "checkpoints")
-    said = refused(runs, run)
+    said = refusal(runs, run)
     assert "2 faults" in said, "what may change is no difference"
     assert f"train.seed: is 0 in {run / 'run.yaml'}, and 9 in the checkpoint." in said
     assert f"optimizer.lr: is 0.003 in {run / 'run.yaml'}, and 0.5 in the checkpoint." in said
@@ -51,12 +51,12 @@ def test_another_tokenizer_is_told_from_other_rows(runs: Any, tmp_path: Path, wh
     assert code == 0, attempt.err
     if what == "tokenizer":
         write_tokenizer(file, list(reversed(words)))
-        assert "the tokenizer is not as in the run that saved the checkpoint" in refused(runs, run)
+        assert "the tokenizer is not as in the run that saved the checkpoint" in refusal(runs, run)
         write_tokenizer(file, words)
     else:
         text = rows.read_text()
         rows.write_text(text.replace("model", "words", 1))
-        assert "the rows are not as in the run that saved the checkpoint: as many, and others" in refused(runs, run)
+        assert "the rows are not as in the run that saved the checkpoint: as many, and others" in refusal(runs, run)
         rows.write_text(text)
     code, attempt = runs.run(["--resume", str(run), "--train.steps", "3"])
     assert code == 0, attempt.err

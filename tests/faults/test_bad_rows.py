@@ -59,11 +59,11 @@ def json_array(rows: Sequence[Any]) -> bytes:
     return b"[" + b",\n".join(map(json_text, rows)) + b"\n]"
 
 
-def nested(rows: Sequence[Any]) -> bytes:
+def nested_bytes(rows: Sequence[Any]) -> bytes:
     return b'{"data": {"train": ' + json_array(rows) + b"}}"
 
 
-def delimited(separator: str) -> Callable[[Sequence[Any]], bytes]:
+def delimited_bytes(separator: str) -> Callable[[Sequence[Any]], bytes]:
     def record(row: Any) -> bytes:
         return row if isinstance(row, bytes) else separator.join(row.values()).encode()
 
@@ -108,9 +108,9 @@ FORMS = {
     "gz": Form("jsonl", "rows.jsonl.gz", lambda rows: gzip.compress(json_lines(rows), mtime=0), pair),
     "zst": Form("jsonl", "rows.jsonl.zst", lambda rows: zstandard.compress(json_lines(rows)), pair),
     "array": Form("jsonl", "rows.json", json_array, pair),
-    "nested": Form("jsonl", "rows.json", nested, pair, options=("--dataset.field", "data.train")),
-    "csv": Form("csv", "rows.csv", delimited(","), pair, first=2),
-    "tsv": Form("tsv", "rows.tsv", delimited("\t"), pair, first=2),
+    "nested": Form("jsonl", "rows.json", nested_bytes, pair, options=("--dataset.field", "data.train")),
+    "csv": Form("csv", "rows.csv", delimited_bytes(","), pair, first=2),
+    "tsv": Form("tsv", "rows.tsv", delimited_bytes("\t"), pair, first=2),
     "parquet": Form("parquet", "rows.parquet", parquet, pair),
     "arrow": Form("arrow", "rows.arrow", arrow, pair),
     "text": Form(
@@ -135,7 +135,7 @@ FORMS = {
 
 
 @dataclass(frozen=True)
-class Bad:
+class BadRow:
     """A faulty row: what is said of it behind ``file:line: ``, and the remedy."""
 
     name: str
@@ -270,38 +270,44 @@ SHAPES = [
 """Whole objects that are no rows for the objective: name, row, what is said, remedy, options."""
 
 OTHER_FORMATS = [
-    Bad("a malformed line, compressed", b'{"prompt": "abc', "Unterminated string", FIX, "gz"),
-    Bad("a wrong type, compressed", {"prompt": 5, "response": "a"}, "is of type int", "as a string", "zst"),
-    Bad("a duplicate key in an array", b'{"a": 1, "a": 2}', "key 'a' stands twice", FIX, "array"),
-    Bad("NaN in an array", b'{"a": NaN}', "NaN is not JSON", FIX, "array"),
-    Bad("a number in an array", b"5", "an object is needed, this is a number", FIX, "array"),
-    Bad("a missing column in a nested array", {"prompt": "q"}, "no field 'response'", "--data.columns", "nested"),
-    Bad("too few fields", b"x", r"1 fields, and there are 2 columns: prompt, response\.", "Quote a field", "csv"),
-    Bad("too many fields", b"x,y,z", r"3 fields, and there are 2 columns", "Quote a field", "csv"),
-    Bad("text behind a quote", b'"x"y,z', r"',' expected after '\"': ", "a quoted field twice", "csv"),
-    Bad("a lone carriage return", b"x\ry,z", "new-line character seen in unquoted field", "quote a field", "csv"),
-    Bad("NUL in a field", b"x\0,y", r"NUL byte at offset \d+", "remove the bytes", "csv"),
-    Bad("latin-1 in a field", b"x\xe9,y", r"byte 0xe9 at offset \d+ is not UTF-8", "iconv", "csv"),
-    Bad("half a character in a field", b"x,\xed\xa0\xbd", "byte 0xed at offset", "iconv", "csv"),
-    Bad("too few fields between tabs", b"x", r"1 fields, and there are 2 columns", "Quote a field", "tsv"),
-    Bad("null in a column", {"prompt": "q", "response": None}, "'response' is of type NoneType", "string", "parquet"),
-    Bad("null in an Arrow column", {"prompt": None, "response": "a"}, "'prompt' is of type None", "string", "arrow"),
-    Bad("text in Parquet that is none", {"prompt": b"\xe9", "response": "a"}, "UTF-?8", "anew", "parquet"),
-    Bad("text in Arrow that is none", {"prompt": b"\xe9", "response": "a"}, "UTF-?8", "anew", "arrow"),
-    Bad("a line in Latin-1", b"ol\xe9", "byte 0xe9 at offset", "iconv", "text"),
-    Bad("a line with a hole", b"a\0\0\0", "NUL byte at offset", "remove the bytes", "text"),
-    Bad("an id that is too large", [1, 1 << 40, 2], "an id that is not from 0 to 2147483647", "Write", "tokens"),
-    Bad(
+    BadRow("a malformed line, compressed", b'{"prompt": "abc', "Unterminated string", FIX, "gz"),
+    BadRow("a wrong type, compressed", {"prompt": 5, "response": "a"}, "is of type int", "as a string", "zst"),
+    BadRow("a duplicate key in an array", b'{"a": 1, "a": 2}', "key 'a' stands twice", FIX, "array"),
+    BadRow("NaN in an array", b'{"a": NaN}', "NaN is not JSON", FIX, "array"),
+    BadRow("a number in an array", b"5", "an object is needed, this is a number", FIX, "array"),
+    BadRow("a missing column in a nested array", {"prompt": "q"}, "no field 'response'", "--data.columns", "nested"),
+    BadRow("too few fields", b"x", r"1 fields, and there are 2 columns: prompt, response\.", "Quote a field", "csv"),
+    BadRow("too many fields", b"x,y,z", r"3 fields, and there are 2 columns", "Quote a field", "csv"),
+    BadRow("text behind a quote", b'"x"y,z', r"',' expected after '\"': ", "a quoted field twice", "csv"),
+    BadRow("a lone carriage return", b"x\ry,z", "new-line character seen in unquoted field", "quote a field", "csv"),
+    BadRow("NUL in a field", b"x\0,y", r"NUL byte at offset \d+", "remove the bytes", "csv"),
+    BadRow("latin-1 in a field", b"x\xe9,y", r"byte 0xe9 at offset \d+ is not UTF-8", "iconv", "csv"),
+    BadRow("half a character in a field", b"x,\xed\xa0\xbd", "byte 0xed at offset", "iconv", "csv"),
+    BadRow("too few fields between tabs", b"x", r"1 fields, and there are 2 columns", "Quote a field", "tsv"),
+    BadRow(
+        "null in a column", {"prompt": "q", "response": None}, "'response' is of type NoneType", "string", "parquet"
+    ),
+    BadRow("null in an Arrow column", {"prompt": None, "response": "a"}, "'prompt' is of type None", "string", "arrow"),
+    BadRow("text in Parquet that is none", {"prompt": b"\xe9", "response": "a"}, "UTF-?8", "anew", "parquet"),
+    BadRow("text in Arrow that is none", {"prompt": b"\xe9", "response": "a"}, "UTF-?8", "anew", "arrow"),
+    BadRow("a line in Latin-1", b"ol\xe9", "byte 0xe9 at offset", "iconv", "text"),
+    BadRow("a line with a hole", b"a\0\0\0", "NUL byte at offset", "remove the bytes", "text"),
+    BadRow("an id that is too large", [1, 1 << 40, 2], "an id that is not from 0 to 2147483647", "Write", "tokens"),
+    BadRow(
         "a field of the recipe is missing", {"question": "1?"}, "no field 'answer'", "Give a file of that set", "gsm8k"
     ),
-    Bad("a field of the recipe is a number", {"question": "1?", "answer": 2}, "is of type int", "Give a file", "gsm8k"),
+    BadRow(
+        "a field of the recipe is a number", {"question": "1?", "answer": 2}, "is of type int", "Give a file", "gsm8k"
+    ),
 ]
 
 ROWS = [
-    *(Bad(name, row, says, FIX) for name, row, says in MALFORMED),
-    Bad("a second byte order mark", b'\xef\xbb\xbf{"a": 1}', "Unexpected UTF-8 BOM", FIX, places=("middle", "last")),
-    Bad("an array for a row", b'["text"]', "an object is needed, this is an array: ", FIX, places=("middle", "last")),
-    *(Bad(name, row, says, remedy, options=options) for name, row, says, remedy, options in SHAPES),
+    *(BadRow(name, row, says, FIX) for name, row, says in MALFORMED),
+    BadRow("a second byte order mark", b'\xef\xbb\xbf{"a": 1}', "Unexpected UTF-8 BOM", FIX, places=("middle", "last")),
+    BadRow(
+        "an array for a row", b'["text"]', "an object is needed, this is an array: ", FIX, places=("middle", "last")
+    ),
+    *(BadRow(name, row, says, remedy, options=options) for name, row, says, remedy, options in SHAPES),
     *OTHER_FORMATS,
 ]
 ALTERNATING = (
@@ -317,7 +323,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def written(bad: Bad) -> tuple[Form, list[str], int]:
+def write_rows(bad: BadRow) -> tuple[Form, list[str], int]:
     """The format, with a file of the faulty row among good ones; where the faulty ones are; and how many good there are."""
     form, good = FORMS[bad.form], 0
     rows, places = [], []
@@ -338,7 +344,7 @@ def inspect(form: Form, *options: str) -> list[str]:
     return [*words, *objective, *form.options, *options]
 
 
-def seen(capsys: pytest.CaptureFixture[str], words: list[str]) -> tuple[int, dict[str, Any], str]:
+def inspect_rows(capsys: pytest.CaptureFixture[str], words: list[str]) -> tuple[int, dict[str, Any], str]:
     """Exit code, the report, and what was said; no fault is a surprise to the program."""
     code = main(words)
     printed = capsys.readouterr()
@@ -349,10 +355,10 @@ def seen(capsys: pytest.CaptureFixture[str], words: list[str]) -> tuple[int, dic
 
 @pytest.mark.parametrize("bad", ROWS, ids=lambda bad: f"{bad.form}: {bad.name}")
 def test_a_faulty_row_is_named_with_its_place_and_remedy_and_spoils_no_other(
-    bad: Bad, capsys: pytest.CaptureFixture[str]
+    bad: BadRow, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    form, places, good = written(bad)
-    code, report, said = seen(capsys, [*inspect(form), *bad.options])
+    form, places, good = write_rows(bad)
+    code, report, said = inspect_rows(capsys, [*inspect(form), *bad.options])
     assert code == 1, report
     assert f"{len(places)} bad rows, which stop mt-train" in said
     assert len(report["bad_rows"]) == len(places), report["bad_rows"]
@@ -363,12 +369,12 @@ def test_a_faulty_row_is_named_with_its_place_and_remedy_and_spoils_no_other(
         assert len(message) < LONGEST_MESSAGE
         assert message.isprintable()
 
-    code, report, said = seen(capsys, [*inspect(form), *bad.options, "--data.on-bad-row", "skip"])
+    code, report, said = inspect_rows(capsys, [*inspect(form), *bad.options, "--data.on-bad-row", "skip"])
     assert code == 0, said
     assert report["rows_dropped"] == {"bad row": len(places)}
     assert (report["rows_read"], report["rows_kept"]) == (good + len(places), good)
 
-    code, report, said = seen(capsys, [*inspect(form), *bad.options, "--data.on-bad-row", "error"])
+    code, report, said = inspect_rows(capsys, [*inspect(form), *bad.options, "--data.on-bad-row", "error"])
     assert (code, report) == (1, {})
     assert said.startswith(f"error: {places[0]}")
     assert said.count("\n") == 1
@@ -407,7 +413,7 @@ AGAIN = "Repair the rows, or change what drops them"
 LEFT = r"^error: no row is left to train on: \d read, dropped "
 
 
-def flipped(content: bytes) -> bytes:
+def flip_bit(content: bytes) -> bytes:
     middle = len(content) // 2
     return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
 
@@ -462,7 +468,7 @@ SOURCES = [
         ("--dataset.path", "d/*.csv"),
     ),
     Source("gz cut off", {"rows.jsonl.gz": ZIPPED[:-20]}, rf"/rows\.jsonl\.gz {DAMAGED}", "gzip -t"),
-    Source("gz with a flipped bit", {"rows.jsonl.gz": flipped(ZIPPED)}, rf"/rows\.jsonl\.gz {DAMAGED}", "anew"),
+    Source("gz with a flipped bit", {"rows.jsonl.gz": flip_bit(ZIPPED)}, rf"/rows\.jsonl\.gz {DAMAGED}", "anew"),
     Source("zst cut off", {"rows.jsonl.zst": ZSTD[:-9]}, rf"/rows\.jsonl\.zst {DAMAGED}", "zstd -t"),
     Source("gz that is none", {"rows.jsonl.gz": GOOD}, r"gz is not compressed, though its name says so", "Rename it"),
     Source(
@@ -587,7 +593,7 @@ def test_a_faulty_source_is_named_with_its_remedy(
     first = next(iter(source.files), "rows.jsonl")
     path = () if "--dataset.path" in source.options else ("--dataset.path", "d" if first.startswith("d/") else first)
     words = ["inspect", "--dataset", source.dataset, *path, "--objective", "sft", "--data.eval", "none", "--json"]
-    code, _, said = seen(capsys, [*words, *source.options])
+    code, _, said = inspect_rows(capsys, [*words, *source.options])
     assert code == source.code, said
     message = said[said.rindex("error: ") :]
     assert re.search(source.says, message, re.DOTALL), message
@@ -609,7 +615,9 @@ def check_long_rows(letters: int, capsys: pytest.CaptureFixture[str]) -> None:
         turns({**USER, "role": "x" * letters}, ANSWER),
     ]
     Path("rows.jsonl").write_bytes(json_lines(rows))
-    code, report, said = seen(capsys, [*inspect(FORMS["jsonl"]), "--data.on-bad-row", "skip", "--data.max-len", "256"])
+    code, report, said = inspect_rows(
+        capsys, [*inspect(FORMS["jsonl"]), "--data.on-bad-row", "skip", "--data.max-len", "256"]
+    )
     assert code == 0, said[:1000]
     assert (report["rows_read"], report["rows_kept"], report["rows_dropped"]) == (9, 2, {"bad row": 7})
     places = [message.partition(": ")[0] for message in report["bad_rows"]]

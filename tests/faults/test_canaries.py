@@ -181,7 +181,7 @@ def weight_map(file: str, where: str) -> Plant:
     return plant
 
 
-def listed(name: str) -> Plant:
+def listed_plant(name: str) -> Plant:
     """A manifest, sealed by nobody as earlier versions were, that lists a file elsewhere."""
 
     def plant(scene: Scene) -> None:
@@ -238,7 +238,7 @@ def cases() -> Iterator[Case]:
         yield f"an index that leads to {where}", "resume", index_of(where), True
         yield f"an index that leads to {where}, for generate", "generate", index_of(where), True
         yield f"latest that names {where}", "resume", lambda s, w=where: write("run", LATEST, w.format(s=s))(s), True
-        yield f"a manifest that lists {where}", "resume", listed(where), True
+        yield f"a manifest that lists {where}", "resume", listed_plant(where), True
     for where in ("../../outside.safetensors", "{s.outside}"):
         for file in ("model.safetensors.index.json", "pytorch_model.bin.index.json"):
             yield f"{file} that leads to {where}", "weights", weight_map(file, where), True
@@ -284,7 +284,7 @@ CASES = list(cases())
 
 
 @contextmanager
-def unopened(path: Path, why: str) -> Iterator[None]:
+def forbid_opening(path: Path, why: str) -> Iterator[None]:
     """Fails when anybody opens the file, in whatever language."""
     libc = ctypes.CDLL(None, use_errno=True)
     handle = libc.inotify_init1(IN_NONBLOCK)
@@ -339,7 +339,7 @@ def begin(runs: Any, scene: Scene, case: Case, watches: ExitStack) -> tuple[Scen
     case[2](scene)
     module, words = COMMANDS[case[1]](scene)
     if scene.outside.exists():
-        watches.enter_context(unopened(scene.outside, case[0]))
+        watches.enter_context(forbid_opening(scene.outside, case[0]))
     return (
         scene,
         case,
@@ -383,5 +383,5 @@ def test_a_canary_does_sing_where_a_pickle_is_executed(tmp_path: Path) -> None:
 def test_an_opened_file_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("x")
-    with pytest.raises(AssertionError, match=r"a test: .* was opened"), unopened(path, "a test"):
+    with pytest.raises(AssertionError, match=r"a test: .* was opened"), forbid_opening(path, "a test"):
         path.read_text()

@@ -33,7 +33,7 @@ def saves_of(run: Path) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def ended(runs: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ended_run(runs: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of nine steps that early stopping ended after three, with the first one as its checkpoint."""
     run = tmp_path_factory.mktemp("ended") / "run"
     code, attempt = runs.run(runs.words(run, CHANGES))
@@ -45,18 +45,18 @@ def ended(runs: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def copied(ended: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(ended, tmp_path / "run"))
+def run_copy(ended_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(ended_run, tmp_path / "run"))
 
 
-def test_a_run_that_a_callback_ended_is_complete_however_often_it_is_resumed(runs: Any, copied: Path) -> None:
-    before = (steps_of(copied), saves_of(copied))
-    for words in (["--resume", str(copied)], runs.words(copied, {**CHANGES, "resume": "auto"})):
+def test_a_run_that_a_callback_ended_is_complete_however_often_it_is_resumed(runs: Any, run_copy: Path) -> None:
+    before = (steps_of(run_copy), saves_of(run_copy))
+    for words in (["--resume", str(run_copy)], runs.words(run_copy, {**CHANGES, "resume": "auto"})):
         code, attempt = runs.run(words)
         assert code == 0, attempt.err
         assert f"is completed (a callback ended it after step {ENDED_STEP} of {STEPS})" in attempt.out
         assert "was saved after it" not in attempt.err, "nothing is damaged"
-        assert (steps_of(copied), saves_of(copied)) == before
+        assert (steps_of(run_copy), saves_of(run_copy)) == before
 
 
 @pytest.mark.parametrize(
@@ -65,24 +65,24 @@ def test_a_run_that_a_callback_ended_is_complete_however_often_it_is_resumed(run
     ids=["before latest named the last save", "before best chose another", "before completed"],
 )
 def test_an_end_that_was_not_written_down_is_written_down_and_nothing_is_trained(
-    runs: Any, copied: Path, latest: int
+    runs: Any, run_copy: Path, latest: int
 ) -> None:
     """What is there when a run is killed behind its last save: the soak test below kills it at each of these moments."""
-    (copied / "completed").unlink()
-    (copied / "loss.png").unlink()
-    (copied / "checkpoints" / "latest").write_text(f"step-{latest:08d}\n")
-    before = (steps_of(copied), saves_of(copied))
-    code, attempt = runs.run(["--resume", str(copied)])
+    (run_copy / "completed").unlink()
+    (run_copy / "loss.png").unlink()
+    (run_copy / "checkpoints" / "latest").write_text(f"step-{latest:08d}\n")
+    before = (steps_of(run_copy), saves_of(run_copy))
+    code, attempt = runs.run(["--resume", str(run_copy)])
     assert code == 0, attempt.err
     assert "was saved after it" not in attempt.err
-    assert (steps_of(copied), saves_of(copied)) == before
-    assert (find(copied).name, (copied / "completed").exists()) == (f"step-{BEST_STEP:08d}", True)
+    assert (steps_of(run_copy), saves_of(run_copy)) == before
+    assert (find(run_copy).name, (run_copy / "completed").exists()) == (f"step-{BEST_STEP:08d}", True)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_killed_at_each_moment_behind_the_last_save_a_run_ends_where_it_was_told_to(
-    runs: Any, tmp_path: Path, ended: Path
+    runs: Any, tmp_path: Path, ended_run: Path
 ) -> None:
     """From the last operation backwards, until a kill comes before the last save was acknowledged."""
     count, behind = count_operations(runs, tmp_path), 0
@@ -94,9 +94,9 @@ def test_killed_at_each_moment_behind_the_last_save_a_run_ends_where_it_was_told
         over = CheckpointStore(run).list()[-1][0] == ENDED_STEP
         code, attempt = runs.run(["--resume", str(run)])
         assert code == 0, attempt.err
-        assert steps_of(run) == steps_of(ended), f"killed {diary.read_text()}"
-        assert saves_of(run) == saves_of(ended)
-        assert (find(run).name, (run / "completed").exists()) == (find(ended).name, True)
+        assert steps_of(run) == steps_of(ended_run), f"killed {diary.read_text()}"
+        assert saves_of(run) == saves_of(ended_run)
+        assert (find(run).name, (run / "completed").exists()) == (find(ended_run).name, True)
         if not over:
             break
         behind += 1
@@ -112,39 +112,39 @@ def count_operations(runs: Any, folder: Path) -> int:
     return int(diary.read_text().split("count ")[1])
 
 
-def test_who_asks_for_more_gets_more(runs: Any, copied: Path) -> None:
-    words = ["--resume", str(copied), "--train.steps", str(STEPS + 1), "--callbacks.early-stopping.patience", "99"]
+def test_who_asks_for_more_gets_more(runs: Any, run_copy: Path) -> None:
+    words = ["--resume", str(run_copy), "--train.steps", str(STEPS + 1), "--callbacks.early-stopping.patience", "99"]
     code, attempt = runs.run(words)
     assert code == 0, attempt.err
     assert f"the run ended with step-{BEST_STEP:08d} as its checkpoint, and its last step is in" in attempt.err
-    assert steps_of(copied) == list(range(1, STEPS + 2))
+    assert steps_of(run_copy) == list(range(1, STEPS + 2))
 
 
-def test_without_the_callback_that_ended_it_a_run_goes_on_to_its_last_step(runs: Any, copied: Path) -> None:
-    code, attempt = runs.run(["--resume", str(copied), "--callbacks", "none"])
+def test_without_the_callback_that_ended_it_a_run_goes_on_to_its_last_step(runs: Any, run_copy: Path) -> None:
+    code, attempt = runs.run(["--resume", str(run_copy), "--callbacks", "none"])
     assert code == 0, attempt.err
-    assert steps_of(copied) == list(range(1, STEPS + 1))
+    assert steps_of(run_copy) == list(range(1, STEPS + 1))
 
 
-def test_a_checkpoint_that_is_named_is_gone_on_from(runs: Any, copied: Path) -> None:
-    code, attempt = runs.run(["--resume", str(copied / "checkpoints" / "step-00000002")])
+def test_a_checkpoint_that_is_named_is_gone_on_from(runs: Any, run_copy: Path) -> None:
+    code, attempt = runs.run(["--resume", str(run_copy / "checkpoints" / "step-00000002")])
     assert code == 0, attempt.err
-    assert steps_of(copied) == steps_of(copied)[:ENDED_STEP], "early stopping remembers, and ends it again"
+    assert steps_of(run_copy) == steps_of(run_copy)[:ENDED_STEP], "early stopping remembers, and ends it again"
     assert "is completed (" not in attempt.out
 
 
-def test_a_run_of_an_earlier_version_is_complete_as_well(runs: Any, copied: Path) -> None:
+def test_a_run_of_an_earlier_version_is_complete_as_well(runs: Any, run_copy: Path) -> None:
     """Its manifests do not say that a callback ended it, and have no seal."""
-    for _, path in CheckpointStore(copied).list():
+    for _, path in CheckpointStore(run_copy).list():
         manifest = json.loads((path / "manifest.json").read_text())
         del manifest["ended_by_callback"], manifest["sha256"]
         (path / "manifest.json").write_text(json.dumps(manifest))
-    before = steps_of(copied), saves_of(copied)
-    code, attempt = runs.run(["--resume", str(copied)])
+    before = steps_of(run_copy), saves_of(run_copy)
+    code, attempt = runs.run(["--resume", str(run_copy)])
     assert code == 0, attempt.err
     assert "was saved after it" not in attempt.err
     assert "is completed" in attempt.out
-    assert (steps_of(copied), saves_of(copied)) == before
+    assert (steps_of(run_copy), saves_of(run_copy)) == before
 
 
 def test_a_run_in_epochs_ends_and_is_asked_for_more_in_epochs(runs: Any, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ SHORT = {"train.steps": STEPS, "checkpoint.keep-last": 1}
 RESUMED = SHORT | {"resume": "auto", "train.max-minutes": "none"}
 
 
-def failing(runs: Any, run: Path, at: int | None) -> tuple[int, Any, str]:
+def run_failing_at(runs: Any, run: Path, at: int | None) -> tuple[int, Any, str]:
     """A short run of which the ``at``-th operation fails: code, what it said, and which operation that was."""
     diary = run.with_name(f"{run.name}-diary")
     watched = {"what": "everything", "act": "fail", "under": str(run), "diary": str(diary), "at": at}
@@ -23,7 +23,7 @@ def failing(runs: Any, run: Path, at: int | None) -> tuple[int, Any, str]:
 
 def survives(runs: Any, truth: Any, run: Path, at: int) -> None:
     """One failure: what the run says of it, what is left, and that it can be gone on with."""
-    code, attempt, diary = failing(runs, run, at)
+    code, attempt, diary = run_failing_at(runs, run, at)
     said = [line for line in attempt.err.splitlines() if line.startswith(("error", "warning"))]
     told = f"{diary.splitlines()[0]}: code {code}\n{attempt.err}"
     assert "Traceback" not in attempt.err, told
@@ -45,7 +45,7 @@ def truth(runs: Any) -> Any:
 @pytest.fixture(scope="module")
 def operations(runs: Any, tmp_path_factory: pytest.TempPathFactory) -> int:
     """Return how many operations on files a run makes when nothing fails."""
-    code, attempt, diary = failing(runs, tmp_path_factory.mktemp("honest") / "run", None)
+    code, attempt, diary = run_failing_at(runs, tmp_path_factory.mktemp("honest") / "run", None)
     assert code == 0, attempt.err
     return int(diary.split()[-1])
 

@@ -17,21 +17,21 @@ LOSS, EVAL_LOSS = 0.5985433287539724, 0.6121950626373291
 
 
 @pytest.fixture
-def golden(tmp_path: Path) -> Path:
+def golden_run(tmp_path: Path) -> Path:
     """A copy, as a resumed run writes."""
     return shutil.copytree(GOLDEN, tmp_path / "golden")
 
 
-def test_the_golden_run_verifies_speaks_and_trains_on_as_it_did(runs: Any, golden: Path) -> None:
-    code, attempt = runs.run(["verify", "run"], module="mt_tools.cli.checkpoint", folder=str(golden))
+def test_the_golden_run_verifies_speaks_and_trains_on_as_it_did(runs: Any, golden_run: Path) -> None:
+    code, attempt = runs.run(["verify", "run"], module="mt_tools.cli.checkpoint", folder=str(golden_run))
     assert code == 0, attempt.out
     words = ["--run", "run", "--prompt", "one ", "--greedy", "--max-new-tokens", "16"]
-    code, attempt = runs.run(words, module="mt_tools.cli.generate", folder=str(golden))
+    code, attempt = runs.run(words, module="mt_tools.cli.generate", folder=str(golden_run))
     assert code == 0, attempt.err
     assert attempt.out.strip() == TEXT
-    code, attempt = runs.run(["--resume", "run", "--train.steps", "61"], folder=str(golden))
+    code, attempt = runs.run(["--resume", "run", "--train.steps", "61"], folder=str(golden_run))
     assert code == 0, attempt.err
-    record = json.loads((golden / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    record = json.loads((golden_run / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert record["step"] == 61
     assert record["loss"] == pytest.approx(LOSS, rel=1e-4)
     assert record["eval_loss"] == pytest.approx(EVAL_LOSS, rel=1e-4)

@@ -26,7 +26,7 @@ class Count:
     finished: int = 0
 
 
-def acknowledged(diary: Path) -> tuple[int, bool]:
+def read_diary(diary: Path) -> tuple[int, bool]:
     """The last step that ``latest`` named, and whether a save had begun after it."""
     last, saving = 0, False
     for line in diary.read_text().splitlines() if diary.exists() else []:
@@ -51,7 +51,7 @@ def killed_chain(runs: Any, truth: Any, run: Path, chance: random.Random, count:
             time.sleep(chance.uniform(0, 0.7 * truth.seconds))
             attempt.send(signal.SIGKILL)
         code = attempt.wait()
-        seen, inside = acknowledged(diary)
+        seen, inside = read_diary(diary)
         known = max(known, seen)
         if code == 0:
             break
@@ -67,7 +67,7 @@ def killed_chain(runs: Any, truth: Any, run: Path, chance: random.Random, count:
     count.finished += 1
 
 
-def killed(runs: Any, truth: Any, folder: Path, *, seed: int, most: int) -> Count:
+def kill_runs(runs: Any, truth: Any, folder: Path, *, seed: int, most: int) -> Count:
     """Run after run, until so many kills are counted."""
     count, chance = Count(), random.Random(seed)
     while count.kills < most:
@@ -76,18 +76,18 @@ def killed(runs: Any, truth: Any, folder: Path, *, seed: int, most: int) -> Coun
 
 
 def test_a_run_that_is_killed_again_and_again_ends_as_if_nobody_had(
-    runs: Any, undisturbed: Any, tmp_path: Path
+    runs: Any, undisturbed_run: Any, tmp_path: Path
 ) -> None:
     # Where a kill by the clock hits depends on the machine: of eight, two by the count of operations are inside on any.
-    assert killed(runs, undisturbed, tmp_path, seed=1, most=8).inside >= 2
+    assert kill_runs(runs, undisturbed_run, tmp_path, seed=1, most=8).inside >= 2
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_of_two_hundred_kills_none_loses_a_checkpoint(
-    runs: Any, undisturbed: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Any, undisturbed_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    count = killed(runs, undisturbed, tmp_path, seed=2, most=200)
+    count = kill_runs(runs, undisturbed_run, tmp_path, seed=2, most=200)
     with capsys.disabled():
         print(f"\n{count.kills} kills, {count.inside} inside a save, {count.finished} runs finished; nothing lost")
     assert count.inside >= 80

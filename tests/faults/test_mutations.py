@@ -20,36 +20,36 @@ Mutation = Callable[[Path, Path, random.Random], None]
 """Damages a file; the second path is another file, whose content may take its place."""
 
 
-def truncated(path: Path, other: Path, chance: random.Random) -> None:
+def truncate(path: Path, other: Path, chance: random.Random) -> None:
     path.write_bytes(path.read_bytes()[: chance.randrange(path.stat().st_size)])
 
 
-def halved(path: Path, other: Path, chance: random.Random) -> None:
+def halve(path: Path, other: Path, chance: random.Random) -> None:
     content = path.read_bytes()  # nothing is missed of the last lines of a config where they say what is so anyway
     path.write_bytes(content[: len(content) // 2])
 
 
-def flipped(path: Path, other: Path, chance: random.Random) -> None:
+def flip(path: Path, other: Path, chance: random.Random) -> None:
     content = bytearray(path.read_bytes())
     content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
     path.write_bytes(content)
 
 
-def deleted(path: Path, other: Path, chance: random.Random) -> None:
+def delete(path: Path, other: Path, chance: random.Random) -> None:
     path.unlink()
 
 
-def swapped(path: Path, other: Path, chance: random.Random) -> None:
+def swap(path: Path, other: Path, chance: random.Random) -> None:
     mine, others = path.read_bytes(), other.read_bytes()
     path.write_bytes(others)
     other.write_bytes(mine)
 
 
-def appended(path: Path, other: Path, chance: random.Random) -> None:
+def append(path: Path, other: Path, chance: random.Random) -> None:
     path.write_bytes(path.read_bytes() + chance.randbytes(chance.randrange(1, 50)))
 
 
-def replaced(path: Path, other: Path, chance: random.Random) -> None:
+def replace(path: Path, other: Path, chance: random.Random) -> None:
     path.write_bytes(chance.randbytes(path.stat().st_size))
 
 
@@ -60,7 +60,7 @@ def from_another_step(path: Path, other: Path, chance: random.Random) -> None:
     path.write_bytes((beside / path.relative_to(checkpoints / step)).read_bytes())
 
 
-MUTATIONS: list[Mutation] = [truncated, flipped, deleted, swapped, appended, replaced, from_another_step]
+MUTATIONS: list[Mutation] = [truncate, flip, delete, swap, append, replace, from_another_step]
 
 
 @pytest.fixture(scope="module")
@@ -92,38 +92,38 @@ def test_of_a_thousand_mutations_the_verifier_finds_every_one_by_name(truth: Any
 
 STATE, MODEL = "state/rank-0000.safetensors", "model/model-00001.safetensors"
 REFUSED: list[tuple[Mutation, str, str]] = [
-    *((mutate, file, file) for mutate in (truncated, flipped, deleted, appended) for file in (STATE, MODEL)),
-    (swapped, STATE, STATE),
-    (replaced, MODEL, MODEL),
+    *((mutate, file, file) for mutate in (truncate, flip, delete, append) for file in (STATE, MODEL)),
+    (swap, STATE, STATE),
+    (replace, MODEL, MODEL),
     (from_another_step, STATE, STATE),
-    (flipped, "state/rank-0000.json", "state/rank-0000.json"),
-    (truncated, "model/index.json", "model/index.json"),
-    (deleted, "model/index.json", "model/index.json"),
-    (truncated, "manifest.json", "manifest.json"),
-    (deleted, "manifest.json", "manifest.json"),
+    (flip, "state/rank-0000.json", "state/rank-0000.json"),
+    (truncate, "model/index.json", "model/index.json"),
+    (delete, "model/index.json", "model/index.json"),
+    (truncate, "manifest.json", "manifest.json"),
+    (delete, "manifest.json", "manifest.json"),
     (from_another_step, "manifest.json", "step-00000002"),
-    (truncated, "../latest", "latest"),
-    (replaced, "../latest", "latest"),
-    (halved, "../../run.yaml", "run.yaml"),
-    (deleted, "../../run.yaml", "run.yaml"),
-    (replaced, "../../run.yaml", "run.yaml"),
-    (appended, "../../run.yaml", "run.yaml"),
-    (truncated, "../../plugins.lock.json", "plugins.lock.json"),
-    (replaced, "../../plugins.lock.json", "plugins.lock.json"),
+    (truncate, "../latest", "latest"),
+    (replace, "../latest", "latest"),
+    (halve, "../../run.yaml", "run.yaml"),
+    (delete, "../../run.yaml", "run.yaml"),
+    (replace, "../../run.yaml", "run.yaml"),
+    (append, "../../run.yaml", "run.yaml"),
+    (truncate, "../../plugins.lock.json", "plugins.lock.json"),
+    (replace, "../../plugins.lock.json", "plugins.lock.json"),
 ]
 WARNED: list[tuple[Mutation, str, str]] = [
-    (replaced, "../../metrics.jsonl", "metrics.jsonl"),
-    (truncated, "../../metrics.jsonl", "lacks the figures of"),
-    (deleted, "../../metrics.jsonl", "lacks the figures of 2 of 2 steps (1 to 2)"),
+    (replace, "../../metrics.jsonl", "metrics.jsonl"),
+    (truncate, "../../metrics.jsonl", "lacks the figures of"),
+    (delete, "../../metrics.jsonl", "lacks the figures of 2 of 2 steps (1 to 2)"),
 ]
 HARMLESS: list[tuple[Mutation, str, str]] = [
-    (replaced, "../../about.json", ""),  # written anew from what is
-    (deleted, "../../plugins.lock.json", ""),
+    (replace, "../../about.json", ""),  # written anew from what is
+    (delete, "../../plugins.lock.json", ""),
 ]
 
 
 @pytest.fixture(scope="module")
-def stopped(runs: Any, truth: Any) -> Path:
+def stopped_run(runs: Any, truth: Any) -> Path:
     """The run after its second step of three."""
     run: Path = shutil.copytree(truth.run, runs.folder / "stopped")
     shutil.rmtree(run / "checkpoints" / "step-00000003")
@@ -131,7 +131,7 @@ def stopped(runs: Any, truth: Any) -> Path:
     return run
 
 
-def damaged(stopped: Path, run: Path, mutate: Mutation, file: str, seed: int) -> Path:
+def copy_damaged(stopped: Path, run: Path, mutate: Mutation, file: str, seed: int) -> Path:
     """A copy of the run with one file damaged."""
     shutil.copytree(stopped, run)
     path = Path(os.path.normpath(run / "checkpoints" / "step-00000002" / file))
@@ -140,12 +140,12 @@ def damaged(stopped: Path, run: Path, mutate: Mutation, file: str, seed: int) ->
 
 
 def test_thirty_damaged_runs_are_found_by_the_command_before_the_first_step(
-    runs: Any, truth: Any, stopped: Path, tmp_path: Path
+    runs: Any, truth: Any, stopped_run: Path, tmp_path: Path
 ) -> None:
     cases = [(*case, kind) for kind, cases in ((1, REFUSED), (0, WARNED), (0, HARMLESS)) for case in cases]
     assert len(cases) >= 30
     for number, (mutate, file, expected, refused) in enumerate(cases):
-        run = damaged(stopped, tmp_path / str(number), mutate, file, number)
+        run = copy_damaged(stopped_run, tmp_path / str(number), mutate, file, number)
         code, attempt = runs.run(["--resume", str(run), "--train.steps", str(STEPS)])
         told = f"{mutate.__name__} {file}: code {code}\n{attempt.err}"
         assert "Traceback" not in attempt.err, told
@@ -160,9 +160,9 @@ def test_thirty_damaged_runs_are_found_by_the_command_before_the_first_step(
             assert truth.check(run)[-1] == STEPS, told
 
 
-def test_every_bit_of_latest_matters_or_is_told(runs: Any, stopped: Path, tmp_path: Path) -> None:
+def test_every_bit_of_latest_matters_or_is_told(runs: Any, stopped_run: Path, tmp_path: Path) -> None:
     """One bit turns step 2 into another step that may exist, so a checkpoint that is not the last save is always told."""
-    run = shutil.copytree(stopped, tmp_path / "run")
+    run = shutil.copytree(stopped_run, tmp_path / "run")
     (run / "checkpoints" / "latest").write_text("step-00000001\n")
     code, attempt = runs.run(["--resume", str(run), "--train.steps", "2"])
     assert code == 0
@@ -182,9 +182,9 @@ def test_every_bit_of_latest_matters_or_is_told(runs: Any, stopped: Path, tmp_pa
 
 
 def test_damaged_lines_of_figures_are_set_aside_and_nothing_else_is_lost(
-    runs: Any, stopped: Path, tmp_path: Path
+    runs: Any, stopped_run: Path, tmp_path: Path
 ) -> None:
-    run = shutil.copytree(stopped, tmp_path / "run")
+    run = shutil.copytree(stopped_run, tmp_path / "run")
     metrics = run / "metrics.jsonl"
     lines = metrics.read_bytes().split(b"\n")
     metrics.write_bytes(b"\n".join([b"\xff" + lines[0], *lines[1:]]))

@@ -36,7 +36,7 @@ TORCHRUN = [f"{sysconfig.get_path('scripts')}/torchrun", "--nproc-per-node", "CO
 
 
 @dataclass(frozen=True)
-class Ended:
+class Ending:
     """How a command ended; ``seconds`` count from the last line of a step that it printed."""
 
     code: int
@@ -45,7 +45,7 @@ class Ended:
     seconds: float
 
 
-Misbehave = Callable[..., Ended]
+Misbehave = Callable[..., Ending]
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def misbehave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Misbehave:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
-    def run(deeds: str, *, count: int = 2, launcher: list[str] = OWN) -> Ended:
+    def run(deeds: str, *, count: int = 2, launcher: list[str] = OWN) -> Ending:
         (tmp_path / "config.yaml").write_text(CONFIG.replace("DEEDS", deeds))
         words = [word.replace("COUNT", str(count)) for word in launcher] + [
             "--config",
@@ -81,7 +81,7 @@ def misbehave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Misbehave:
         while _left(tmp_path) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert _left(tmp_path) == []
-        return Ended(code, "".join(lines), (tmp_path / "errors.txt").read_text(), time.monotonic() - last)
+        return Ending(code, "".join(lines), (tmp_path / "errors.txt").read_text(), time.monotonic() - last)
 
     return run
 

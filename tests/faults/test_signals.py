@@ -16,14 +16,14 @@ from mt_train.checkpoint.store import CheckpointStore
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1]
 
 
-def signalled(runs: Any, truth: Any, folder: Path, chance: random.Random, number: int) -> int:
+def signal_run(runs: Any, truth: Any, folder: Path, chance: random.Random, number: int) -> int:
     """One run with a signal at a random moment, and gone on with. Returns how often it came in time."""
     run, kind = folder / f"run-{number}", SIGNALS[number % len(SIGNALS)]
     words = runs.words(run, {"train.steps": truth.steps, "eval.every-steps": 1, "resume": "auto"})
     attempt = runs.start(words)
     assert attempt.pid
     moment = time.monotonic() + chance.uniform(0, 0.8 * truth.seconds)
-    while not (run / "run.yaml").exists() and not attempt.ended():
+    while not (run / "run.yaml").exists() and not attempt.has_ended():
         time.sleep(0.005)  # before that, the signals may not yet be ours
     time.sleep(max(0.0, moment - time.monotonic()))
     attempt.send(kind)
@@ -57,7 +57,7 @@ def all_signalled(runs: Any, truth: Any, folder: Path, *, seed: int, count: int)
     for number in range(5 * count):
         if came == count:
             return number
-        came += signalled(runs, truth, folder, chance, number)
+        came += signal_run(runs, truth, folder, chance, number)
     raise AssertionError(f"only {came} of {5 * count} signals came before the end of their runs")
 
 

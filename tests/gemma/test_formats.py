@@ -27,7 +27,7 @@ from mt_core.nn import Batch
 from mt_core.weights import CONFIG
 from mt_plugin_gemma.config import GemmaConfig
 from mt_plugin_gemma.export import their_config
-from mt_plugin_gemma.huggingface import HUGGINGFACE, described
+from mt_plugin_gemma.huggingface import HUGGINGFACE, read_shape
 from mt_plugin_gemma.model import Gemma
 from mt_plugin_gemma.names import ARCHITECTURES
 from mt_plugin_gemma.variants import VARIANTS
@@ -37,7 +37,7 @@ from mt_train.cli.train import main
 GENERATIONS = ["1, plain", "2, window 7", "3, linear scaling"]
 
 
-def loaded(folder: Path) -> Gemma:
+def load_model(folder: Path) -> Gemma:
     assert HUGGINGFACE.matches(folder)
     config = GemmaConfig(**HUGGINGFACE.values(folder))
     model = Gemma(config)
@@ -74,7 +74,7 @@ def test_a_folder_that_transformers_saved_gives_its_logits(
         (tmp_path / "model.safetensors").unlink()
         torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
     assert (len(list(tmp_path.glob("*.safetensors"))) > 2) == (how == "shards")
-    again = loaded(tmp_path)
+    again = load_model(tmp_path)
     assert again.config == ours.config
     assert_same(again, theirs)
 
@@ -85,7 +85,7 @@ def test_a_config_of_transformers_4_is_read(pair: Callable[..., Any], tmp_path: 
     theirs.save_pretrained(tmp_path)
     edit_config(tmp_path, rope_parameters="removed", layer_types="removed", sliding_window_pattern=2)
     edit_config(tmp_path, rope_theta=1e6, rope_local_base_freq=1e4, rope_scaling={"rope_type": "linear", "factor": 8.0})
-    assert_same(loaded(tmp_path), theirs)
+    assert_same(load_model(tmp_path), theirs)
 
 
 GOOGLES_4B = {
@@ -106,7 +106,7 @@ GOOGLES_4B = {
 
 def test_what_googles_config_leaves_out_is_what_transformers_takes(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(GOOGLES_4B))
-    assert GemmaConfig(**described(tmp_path / CONFIG)) == GemmaConfig(**VARIANTS["3-4b"])
+    assert GemmaConfig(**read_shape(tmp_path / CONFIG)) == GemmaConfig(**VARIANTS["3-4b"])
 
 
 @pytest.mark.parametrize("names", ["old", "new"])
@@ -125,7 +125,7 @@ def test_the_text_model_of_a_multimodal_checkpoint_is_read_and_the_rest_is_said(
     said: list[str] = []
     monkeypatch.setattr(logging.getLogger("mt_core"), "handle", lambda record: said.append(record.getMessage()))
     monkeypatch.setattr(logging.getLogger("mt_core.gemma"), "handle", lambda record: said.append(record.getMessage()))
-    ours = loaded(tmp_path)
+    ours = load_model(tmp_path)
     assert_same(ours, theirs)
     (line,) = said
     assert "see images and are left out" in line
@@ -182,7 +182,7 @@ def test_what_is_read_and_written_is_equal_bit_for_bit_and_transformers_opens_it
 def test_every_size_is_described_so_that_it_and_transformers_read_the_same(size: str, tmp_path: Path) -> None:
     config = GemmaConfig(**VARIANTS[size])
     (tmp_path / "config.json").write_text(json.dumps(their_config(config)))
-    again = GemmaConfig(**described(tmp_path / CONFIG))
+    again = GemmaConfig(**read_shape(tmp_path / CONFIG))
     assert again == config
     theirs = AutoConfig.from_pretrained(tmp_path)
     assert theirs.num_hidden_layers == config.n_layers
@@ -221,7 +221,7 @@ def test_what_a_config_may_not_say_is_named_with_what_it_may(
     name, change, said = REFUSED[case]
     (tmp_path / "config.json").write_text(json.dumps(their_config(pair(name)[0].config) | change))
     with pytest.raises(WeightsError, match=said):
-        described(tmp_path / CONFIG)
+        read_shape(tmp_path / CONFIG)
 
 
 class Canary:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from mt_conformance.forward import continued
+from mt_conformance.forward import generate_greedily
 
 MODELS = ["1, one key head", "2, window 7", "3, window 5", "3, linear scaling"]
 
@@ -35,7 +35,7 @@ def test_greedy_output_equals_transformers_token_for_token(name: str, length: in
     prompt = torch.randint(0, 61, (1, length), generator=torch.Generator().manual_seed(length))
     mask = torch.ones_like(prompt)
     expected = theirs.generate(prompt, attention_mask=mask, max_new_tokens=40, do_sample=False, pad_token_id=0)
-    assert continued(ours, [prompt[0].tolist()], 40) == [expected[0, length:].tolist()]
+    assert generate_greedily(ours, [prompt[0].tolist()], 40) == [expected[0, length:].tolist()]
     assert len(set(expected[0, length:].tolist())) > 5, "a model that repeats itself shows nothing"
 
 
@@ -44,4 +44,4 @@ def test_a_batch_gives_the_greedy_tokens_of_one_prompt_at_a_time(name: str, talk
     """Prompts shorter and longer than the window, padded on the left; some end before others."""
     ours, _ = talker(name)
     prompts = [list(range(1, 20)), [3], [40, 2, 8, 8, 1, 60], list(range(30, 60))]
-    assert continued(ours, prompts, 25) == [continued(ours, [prompt], 25)[0] for prompt in prompts]
+    assert generate_greedily(ours, prompts, 25) == [generate_greedily(ours, [prompt], 25)[0] for prompt in prompts]

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers.models.gemma3.modeling_gemma3 import Gemma3TextScaledWordEmbedding
 
 from mt_core.nn import Batch, KVCache
-from mt_plugin_gemma.model import Embedding, Gemma, rounded
+from mt_plugin_gemma.model import Embedding, Gemma, round_to
 
 TOLERANCE = 1e-5
 """Relative, per tensor. fp32 has 6e-8; sums of a hundred terms in another order make some 1e-6."""
@@ -40,7 +40,7 @@ def rows(lengths: list[int], count: int = 2) -> Batch:
     return Batch(ids, torch.zeros_like(ids), positions, documents).with_index()
 
 
-def alone(theirs: Any, ids: Tensor, lengths: list[int]) -> Tensor:
+def separate_logits(theirs: Any, ids: Tensor, lengths: list[int]) -> Tensor:
     """Their logits of each document in a batch of its own, put together again."""
     return torch.cat([theirs(piece).logits for piece in ids.split(lengths, 1)], 1)
 
@@ -52,7 +52,7 @@ def test_logits_and_gradients_equal_transformers_within_1e_5(
 ) -> None:
     ours, theirs = pair(name)
     batch = rows(LENGTHS[given])
-    logits, expected = ours.head(ours(batch)), alone(theirs, batch.input_ids, LENGTHS[given])
+    logits, expected = ours.head(ours(batch)), separate_logits(theirs, batch.input_ids, LENGTHS[given])
     weight = torch.randn(logits.shape, generator=torch.Generator().manual_seed(4))
     (logits * weight).sum().backward()
     (expected * weight).sum().backward()
@@ -126,7 +126,7 @@ def test_bf16_stays_near_fp32(name: str, pair: Callable[..., Any], distance: Cal
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("width", [640, 2048, 3072, 3840, 5376])
 def test_embeddings_are_scaled_by_the_rounded_square_root_of_their_width(width: int, dtype: torch.dtype) -> None:
-    assert rounded(width**0.5, dtype) == torch.tensor(width**0.5).to(dtype).item()
+    assert round_to(width**0.5, dtype) == torch.tensor(width**0.5).to(dtype).item()
     theirs = Gemma3TextScaledWordEmbedding(61, width, 0, embed_scale=width**0.5).to(dtype)
     ours = Embedding(61, width).to(dtype)
     ours.load_state_dict(theirs.state_dict())

@@ -233,7 +233,7 @@ def _output(command: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pretrained_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny Llama with tokenizer and chat template, as ``save_pretrained`` writes it."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -265,9 +265,9 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, pretrained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, pretrained_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What pages suppose a reader to have: a pretrained model, texts and rows."""
-    shutil.copytree(pretrained, tmp_path / "my-llama")
+    shutil.copytree(pretrained_folder, tmp_path / "my-llama")
     (tmp_path / "my_texts").mkdir()
     for name in ("one", "two", "three"):
         (tmp_path / "my_texts" / f"{name}.txt").write_text(f"This is text {name}. It has two sentences.\n\nAnd more.\n")

@@ -32,7 +32,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [site, os.environ.get("PYTHONPATH")]))}
 
 
-def said(environment: dict[str, str], *command: str, cwd: Path) -> str:
+def output_of(environment: dict[str, str], *command: str, cwd: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-m", *command], env=environment, cwd=cwd, capture_output=True, text=True, timeout=1500
     )
@@ -41,7 +41,7 @@ def said(environment: dict[str, str], *command: str, cwd: Path) -> str:
 
 
 def test_it_passes_the_kit_as_its_author_runs_it(environment: dict[str, str], tmp_path: Path) -> None:
-    out = said(
+    out = output_of(
         environment, "pytest", str(EXAMPLE / "tests"), "-q", "-p", "no:cacheprovider", "-o", "pythonpath=", cwd=tmp_path
     )
     assert " passed" in out
@@ -50,11 +50,11 @@ def test_it_passes_the_kit_as_its_author_runs_it(environment: dict[str, str], tm
 
 def test_it_trains_by_name_and_its_help_shows_its_options(environment: dict[str, str], tmp_path: Path) -> None:
     words = ["mt_train.cli.train", "--model", "llama", "--model.n-layers", "1", "--adapter", "parallel"]
-    page = said(environment, *words, "--help", cwd=tmp_path)
+    page = output_of(environment, *words, "--help", cwd=tmp_path)
     assert "--adapter.width" in page
     assert "inner units of each adapter" in page
     short = ["--adapter.width", "4", "--train.steps", "2", "--train.micro-batch-size", "2", "--output", "run"]
-    said(environment, *words, *short, cwd=tmp_path)
+    output_of(environment, *words, *short, cwd=tmp_path)
     assert len(MetricsFile(tmp_path / "run/metrics.jsonl").read()) == 2
 
 

@@ -46,7 +46,7 @@ def run(
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plugins_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a new plugin of each kind, whose folder has the name of the kind."""
     base = tmp_path_factory.mktemp("new")
     for kind, name in NAMES.items():
@@ -55,10 +55,10 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(written: Path) -> Installed:
+def installation(plugins_folder: Path) -> Installed:
     """Return where all of them are installed from their wheels, and the environment in which they are."""
-    site, wheels = written / "site", written / "wheels"
-    build_wheels(wheels, *(written / kind for kind in KINDS))
+    site, wheels = plugins_folder / "site", plugins_folder / "wheels"
+    build_wheels(wheels, *(plugins_folder / kind for kind in KINDS))
     install = [sys.executable, "-m", "pip", "-q", "install", "--no-deps", "--no-index", "--target", str(site)]
     run(*install, *map(str, wheels.glob("*.whl")))
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
@@ -72,17 +72,17 @@ def questions(folder: Path) -> Path:
     return path
 
 
-def test_new_plugins_pass_the_lint_of_this_repository(written: Path) -> None:
-    sources = f"src = ['{ROOT}/*/src', '{written}/*/src']"
-    settings = ["--config", str(ROOT / "pyproject.toml"), "--config", sources, str(written)]
+def test_new_plugins_pass_the_lint_of_this_repository(plugins_folder: Path) -> None:
+    sources = f"src = ['{ROOT}/*/src', '{plugins_folder}/*/src']"
+    settings = ["--config", str(ROOT / "pyproject.toml"), "--config", sources, str(plugins_folder)]
     for kind in KINDS:  # the longest name without a dash makes the longest lines
-        assert main(["new", kind, "l" * LONGEST, "--output", str(written / f"{kind}-longest")]) == 0
+        assert main(["new", kind, "l" * LONGEST, "--output", str(plugins_folder / f"{kind}-longest")]) == 0
     run(sys.executable, "-m", "ruff", "check", "--no-cache", *settings)
     run(sys.executable, "-m", "ruff", "format", "--no-cache", "--check", "--diff", *settings)
 
 
-def test_new_plugins_are_typed(written: Path) -> None:
-    sources = [str(written / kind / "src") for kind in KINDS]
+def test_new_plugins_are_typed(plugins_folder: Path) -> None:
+    sources = [str(plugins_folder / kind / "src") for kind in KINDS]
     settings = ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(ROOT / ".mypy_cache")]
     environment = {**os.environ, "MYPYPATH": os.pathsep.join([*map(str, ROOT.glob("*/src")), *sources])}
     assert "no issues found" in run(sys.executable, "-m", "mypy", *settings, *sources, environment=environment)
@@ -95,46 +95,46 @@ def test_new_plugins_are_typed(written: Path) -> None:
         pytest.param("mt_launch", id="in many", marks=pytest.mark.soak),
     ],
 )
-def test_new_plugins_pass_their_own_tests(launches: str, written: Path, installed: Installed) -> None:
-    _, environment = installed
-    folders = [str(written / kind / "tests") for kind in KINDS]
+def test_new_plugins_pass_their_own_tests(launches: str, plugins_folder: Path, installation: Installed) -> None:
+    _, environment = installation
+    folders = [str(plugins_folder / kind / "tests") for kind in KINDS]
     words = ["-q", "-m", launches, "--import-mode=importlib", "-p", "no:cacheprovider", "-c", os.devnull]
-    command = [sys.executable, "-m", "pytest", *words, "--rootdir", str(written), *folders]
+    command = [sys.executable, "-m", "pytest", *words, "--rootdir", str(plugins_folder), *folders]
     said = run(*command, environment=environment, timeout=1200)
     assert " passed" in said
     assert "failed" not in said
 
 
-def test_two_steps_are_trained_with_all_of_them_by_name(written: Path, installed: Installed) -> None:
-    _, environment = installed
-    rows = written / "rows.tsv"
+def test_two_steps_are_trained_with_all_of_them_by_name(plugins_folder: Path, installation: Installed) -> None:
+    _, environment = installation
+    rows = plugins_folder / "rows.tsv"
     rows.write_text("".join(f"what is {number} times two?\tit is {2 * number}\n" for number in range(64)))
     words = [word for kind in SLOTS for word in (SLOTS[kind], NAMES[kind])]
-    words += [f"--evaluations.{NAMES['evaluation']}.path", str(questions(written))]
-    words += ["--dataset.path", str(rows), "--train.steps", "2", "--output", str(written / "run")]
+    words += [f"--evaluations.{NAMES['evaluation']}.path", str(questions(plugins_folder))]
+    words += ["--dataset.path", str(rows), "--train.steps", "2", "--output", str(plugins_folder / "run")]
     environment = {**environment, "MT_PLUGINS": ",".join([*NAMES.values(), *BRINGERS])}
     said = run(sys.executable, "-m", "mt_train.cli.train", *words, environment=environment)
-    records = MetricsFile(written / "run" / "metrics.jsonl").read()
+    records = MetricsFile(plugins_folder / "run" / "metrics.jsonl").read()
     assert [f"eval_{NAMES['evaluation'].replace('-', '_')}_accuracy" in record for record in records] == [False, True]
     assert "perplexity" in said
     listed = run(sys.executable, "-m", "mt_core.cli.plugins", "check", "--strict", environment=environment)
     assert listed.count("ok  ") == len(NAMES) + len({"mt-plugin-standard", *BRINGERS}), (
         "all of them, and what is built in"
     )
-    lock = json.loads((written / "run" / "plugins.lock.json").read_text())
+    lock = json.loads((plugins_folder / "run" / "plugins.lock.json").read_text())
     ours = {"mt-core", "mt-train", "mt-plugin-standard"}
     assert lock["sha256"].keys() == {*ours, *(f"mt-plugin-{NAMES[kind]}" for kind in SLOTS)}
     assert not {f"mt-plugin-{name}" for name in NAMES.values()} & set(lock["editable"])
 
 
 def test_a_new_evaluation_is_asked_on_two_ranks_at_zero_3_and_of_the_checkpoint(
-    written: Path, installed: Installed
+    plugins_folder: Path, installation: Installed
 ) -> None:
-    _, environment = installed
-    (source,) = (written / "evaluation" / "src").rglob("evaluation.py")
+    _, environment = installation
+    (source,) = (plugins_folder / "evaluation" / "src").rglob("evaluation.py")
     assert len(source.read_text().splitlines()) <= 40, "what a stranger has to write"
-    name, folder = NAMES["evaluation"], written / "two"
-    asked = ["--evaluations", name, f"--evaluations.{name}.path", str(questions(written))]
+    name, folder = NAMES["evaluation"], plugins_folder / "two"
+    asked = ["--evaluations", name, f"--evaluations.{name}.path", str(questions(plugins_folder))]
     words = [*asked, "--model", "llama", "--train.steps", "2", "--train.sequence-len", "32", "--eval.every-steps", "1"]
     words += ["--nproc-per-node", "2", "--parallel.zero-stage", "3", "--output", str(folder)]
     run(sys.executable, "-m", "mt_train.cli.train", *words, environment=environment)
@@ -143,9 +143,9 @@ def test_a_new_evaluation_is_asked_on_two_ranks_at_zero_3_and_of_the_checkpoint(
     figure = f"eval_{name.replace('-', '_')}_accuracy"
     recorded = [record[figure] for record in MetricsFile(folder / "metrics.jsonl").read()]
     assert recorded == [line["figures"]["accuracy"] for line in lines]
-    words = ["--run", str(folder), *asked, "--output", str(written / "evaluated"), "--predictions"]
+    words = ["--run", str(folder), *asked, "--output", str(plugins_folder / "evaluated"), "--predictions"]
     run(sys.executable, "-m", "mt_tools.cli.eval", *words, environment=environment)
-    (found,) = json.loads((written / "evaluated" / "metrics.json").read_text())["results"]
+    (found,) = json.loads((plugins_folder / "evaluated" / "metrics.json").read_text())["results"]
     assert found["figures"]["accuracy"] == recorded[-1]
     counted = run(sys.executable, "-m", "mt_tools.cli.eval", *words, "--dry-run", environment=environment)
     assert f"{name}: 12 scores asked of the model" in counted

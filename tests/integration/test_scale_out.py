@@ -45,10 +45,10 @@ class Node:
             environment.pop(name, None)
         environment["PATH"] = f"{SCRIPTS}{os.pathsep}{environment['PATH']}"
         line = [*self.prefix, *command]
-        with self.said(folder).open("wb") as said:
+        with self.output_file(folder).open("wb") as said:
             return subprocess.Popen(line, cwd=folder, env=environment, stdout=said, stderr=subprocess.STDOUT)
 
-    def said(self, folder: Path) -> Path:
+    def output_file(self, folder: Path) -> Path:
         """What the command prints."""
         return folder / f"node-{self.number}.txt"
 
@@ -102,7 +102,7 @@ def together(
     finally:
         for process in running:
             process.kill()
-    return codes, [node.said(folder).read_text(errors="replace") for node in nodes]
+    return codes, [node.output_file(folder).read_text(errors="replace") for node in nodes]
 
 
 def losses(run: Path) -> list[float]:
@@ -111,7 +111,7 @@ def losses(run: Path) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+def single_losses(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """Losses of one process with the same global batch."""
     run = tmp_path_factory.mktemp("alone") / "run"
     assert main([*WORDS, "--train.micro-batch-size", "8", "--output", str(run)]) == 0
@@ -122,12 +122,15 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     "launcher", [torchrun, pytest.param(deepspeed, marks=pytest.mark.soak)], ids=["torchrun", "deepspeed"]
 )
 def test_two_nodes_train_as_one_process_does(
-    launcher: Callable[[Node, Node, list[str]], list[str]], nodes: list[Node], alone: list[float], tmp_path: Path
+    launcher: Callable[[Node, Node, list[str]], list[str]],
+    nodes: list[Node],
+    single_losses: list[float],
+    tmp_path: Path,
 ) -> None:
     words = [*WORDS, *SHORT, "--output", "run"]
     codes, said = together(nodes, launcher, [words, words], tmp_path)
     assert codes == [0, 0], said
-    assert losses(tmp_path / "run") == pytest.approx(alone, rel=1e-5)
+    assert losses(tmp_path / "run") == pytest.approx(single_losses, rel=1e-5)
     assert "2 ranks × 4 rows" in said[0], said
     assert "step 6/6" in said[0]
     assert "loss" not in said[1], "rank 0 speaks for all"
@@ -180,7 +183,7 @@ sys.exit(max(task.wait() for task in tasks))
 
 
 def test_the_slurm_script_trains_and_queues_the_job_again_until_the_run_is_complete(
-    alone: list[float], tmp_path: Path
+    single_losses: list[float], tmp_path: Path
 ) -> None:
     stubs = tmp_path / "bin"
     stubs.mkdir()
@@ -207,4 +210,4 @@ def test_the_slurm_script_trains_and_queues_the_job_again_until_the_run_is_compl
     second = submitted()
     assert second.returncode == 0, second.stderr
     assert (tmp_path / "asked").read_text().count("requeue") == 1
-    assert losses(tmp_path / "run") == pytest.approx(alone, rel=1e-5)
+    assert losses(tmp_path / "run") == pytest.approx(single_losses, rel=1e-5)

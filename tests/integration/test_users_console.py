@@ -66,7 +66,7 @@ class User:
         with (self.folder / "run/metrics.csv").open(newline="") as file:
             return [row["step"] for row in csv.DictReader(file)]
 
-    def predicted(self) -> list[int]:
+    def predictions(self) -> list[int]:
         lines = (self.folder / "run/predictions.jsonl").read_text("utf-8").splitlines()
         return [json.loads(line)["step"] for line in lines]
 
@@ -91,11 +91,11 @@ def user(tmp_path_factory: pytest.TempPathFactory, kit_folder: Path) -> User:
 def test_a_run_goes_on_over_its_own_files_and_begins_anew_when_told_to(user: User) -> None:
     said = user.run("train", *OPTIONS, "--train.steps", "2", "--output", "run", "--resume", "auto")
     assert "tracker service failed (log): OSError: no answer from https://" in said
-    assert (user.steps(), user.predicted()) == (["1", "2"], [2, 2])
+    assert (user.steps(), user.predictions()) == (["1", "2"], [2, 2])
     user.run("train", *OPTIONS, "--train.steps", "4", "--output", "run", "--resume", "auto")
-    assert (user.steps(), user.predicted()) == (["1", "2", "3", "4"], [2, 2, 4, 4])
+    assert (user.steps(), user.predictions()) == (["1", "2", "3", "4"], [2, 2, 4, 4])
     user.run("train", *OPTIONS, "--train.steps", "2", "--output", "run", "--overwrite")
-    assert (user.steps(), user.predicted()) == (["1", "2"], [2, 2])
+    assert (user.steps(), user.predictions()) == (["1", "2"], [2, 2])
 
 
 def test_nothing_that_it_leaves_behind_has_a_secret_or_moves_the_cursor(user: User) -> None:

@@ -33,7 +33,7 @@ def theirs(**more: Any) -> LlamaForCausalLM:
     return LlamaForCausalLM(TransformersConfig(**shape, **heads, **more)).eval()
 
 
-def loaded(folder: Path, reader: Any = HUGGINGFACE) -> Llama:
+def load_model(folder: Path, reader: Any = HUGGINGFACE) -> Llama:
     assert reader.matches(folder)
     config = LlamaConfig(**reader.values(folder))
     model = Llama(config)
@@ -76,14 +76,14 @@ def test_a_folder_that_transformers_saved_gives_its_logits(scaling: str, tied: b
     more = {"rope_parameters": {"rope_theta": 5000.0, **SCALINGS[scaling]}} if SCALINGS[scaling] else {}
     reference = theirs(tie_word_embeddings=tied, **more)
     reference.save_pretrained(tmp_path)
-    assert_same(loaded(tmp_path), reference)
+    assert_same(load_model(tmp_path), reference)
 
 
 def test_shards_are_read_by_their_index(tmp_path: Path) -> None:
     reference = theirs()
     reference.save_pretrained(tmp_path, max_shard_size="20KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
-    assert_same(loaded(tmp_path), reference)
+    assert_same(load_model(tmp_path), reference)
 
 
 def test_a_bin_file_is_read_as_plain_tensors(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_bin_file_is_read_as_plain_tensors(tmp_path: Path) -> None:
     reference.save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     torch.save(reference.state_dict(), tmp_path / "pytorch_model.bin")
-    assert_same(loaded(tmp_path), reference)
+    assert_same(load_model(tmp_path), reference)
 
 
 def test_an_old_config_with_rope_scaling_is_read(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_an_old_config_with_rope_scaling_is_read(tmp_path: Path) -> None:
 def test_what_we_write_transformers_opens(tied: bool, tmp_path: Path) -> None:
     reference = theirs(tie_word_embeddings=tied, rope_parameters={"rope_theta": 5000.0, **SCALINGS["llama3"]})
     reference.save_pretrained(tmp_path / "in")
-    ours = loaded(tmp_path / "in")
+    ours = load_model(tmp_path / "in")
     tensors = {name: partial(torch.clone, parameter) for name, parameter in ours.named_parameters()}
     assert HUGGINGFACE.exported is not None
     save_folder(tmp_path / "out", tensors, HUGGINGFACE.exported(ours.config))
@@ -167,7 +167,7 @@ def write_meta(reference: LlamaForCausalLM, folder: Path, shards: int, *, vocabu
 def test_metas_format_gives_the_same_logits(shards: int, vocabulary_split: bool, tmp_path: Path) -> None:
     reference = theirs()
     write_meta(reference, tmp_path, shards, vocabulary_split=vocabulary_split)
-    assert_same(loaded(tmp_path, META), reference)
+    assert_same(load_model(tmp_path, META), reference)
 
 
 @pytest.mark.parametrize("vocabulary_split", [True, False])

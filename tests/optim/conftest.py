@@ -11,7 +11,7 @@ from mt_core import GradientTransform
 from mt_plugin_optim import plugin
 
 
-class Unsharded:
+class UnshardedTransform:
     """A gradient transform and its optimizer without an engine; ``names`` are the parameters' places."""
 
     def __init__(self, made: GradientTransform, initial: dict[str, Any]) -> None:
@@ -37,6 +37,6 @@ def build() -> Any:
     ) -> Any:
         component = offered[name]
         made = component.build(component.config(**(values or {})), *positional, **named)
-        return Unsharded(made, initial or {}) if isinstance(made, GradientTransform) else made
+        return UnshardedTransform(made, initial or {}) if isinstance(made, GradientTransform) else made
 
     return make

@@ -60,7 +60,7 @@ FORMS = ("adam", "lion", "muon", "galore")
 """An optimizer of torch's own, a rule of ours, directions of whole matrices, and gradients that are changed before the step."""
 
 
-def sampled(tested: list[str]) -> set[str]:
+def sample_layouts(tested: list[str]) -> set[str]:
     """CI's share: everything of ``FORMS``, and of the others the whole parameters and one more layout, each layout in turn."""
     more: dict[str, list[str]] = {}
     for name in tested:
@@ -70,7 +70,7 @@ def sampled(tested: list[str]) -> set[str]:
     return {name for name in tested if name.endswith("zero0") or name.partition(" ")[0] in FORMS} | dealt
 
 
-SAMPLED = sampled([*TESTED])
+SAMPLED = sample_layouts([*TESTED])
 CASES = {name: case for name, case in TESTED.items() if name in SAMPLED} | {
     "adam to another": {**case("adam", "zero0"), "then": {"stage": 3}},
     "lion to another": {**case("lion", "zero3"), "then": {"stage": 0}},
@@ -116,7 +116,7 @@ NEAR = {"soap": 1e-4, "galore-8bit": 1e-4}
 round to either side."""
 
 
-class Trained(dict[str, Any]):
+class CaseResults(dict[str, Any]):
     """Results of the cases; the rest is launched when one of them is asked for."""
 
     def __init__(self, run: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
@@ -130,53 +130,55 @@ class Trained(dict[str, Any]):
 
 
 @pytest.fixture(scope="module")
-def trained(launch: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return Trained(lambda cases: launch(WORKER, 2, tmp_path_factory.mktemp("optim"), cases, timeout=1500))
+def case_results(launch: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> CaseResults:
+    return CaseResults(lambda cases: launch(WORKER, 2, tmp_path_factory.mktemp("optim"), cases, timeout=1500))
 
 
 @pytest.mark.parametrize("name", [*SAME, *SOAKED])
-def test_a_resumed_run_is_the_one_that_was_not_stopped(trained: Trained, name: str) -> None:
+def test_a_resumed_run_is_the_one_that_was_not_stopped(case_results: CaseResults, name: str) -> None:
     """To the bit: losses, evaluations, weights and the optimizer's state of every rank."""
-    result = trained[name]
+    result = case_results[name]
     assert result["again"] == result["losses"][1:]
     assert result["eval_again"] == result["eval"]
     assert result["equal"]
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.endswith("another")])
-def test_another_layout_takes_over(trained: Trained, name: str) -> None:
-    result = trained[name]
+def test_another_layout_takes_over(case_results: CaseResults, name: str) -> None:
+    result = case_results[name]
     assert result["again"] == pytest.approx(result["losses"][1:], rel=1e-6)
     assert result["eval_again"] == pytest.approx(result["eval"], rel=1e-6)
 
 
 @pytest.mark.parametrize("name", [*(name for name in TESTED if name in CASES and not name.endswith("zero0")), *SOAKED])
-def test_flat_pieces_train_as_whole_parameters_do(trained: Trained, name: str) -> None:
+def test_flat_pieces_train_as_whole_parameters_do(case_results: CaseResults, name: str) -> None:
     optimizer = name.partition(" ")[0]
-    whole, pieces, near = trained[f"{optimizer} zero0"], trained[name], NEAR.get(optimizer, 1e-6)
+    whole, pieces, near = case_results[f"{optimizer} zero0"], case_results[name], NEAR.get(optimizer, 1e-6)
     assert pieces["losses"] == pytest.approx(whole["losses"], rel=near)
     assert pieces["norms"] == pytest.approx(whole["norms"], rel=100 * near), "of gradients, not of directions"
     assert pieces["eval"] == pytest.approx(whole["eval"], rel=near)
 
 
 @pytest.mark.parametrize("name", INFINITE)
-def test_an_infinite_gradient_changes_nothing_that_is_kept(trained: Trained, name: str) -> None:
-    assert trained[name] == {"finite": False, "applied": False, "unchanged": True}
+def test_an_infinite_gradient_changes_nothing_that_is_kept(case_results: CaseResults, name: str) -> None:
+    assert case_results[name] == {"finite": False, "applied": False, "unchanged": True}
 
 
-def test_a_fused_update_is_that_of_the_whole_step_and_holds_one_gradient(trained: Trained) -> None:
+def test_a_fused_update_is_that_of_the_whole_step_and_holds_one_gradient(case_results: CaseResults) -> None:
     """Beside plain descent of the same rate: the same norm, losses and weights, with dropout."""
-    fused, plain = trained["gradients"], trained["gradients at once"]
+    fused, plain = case_results["gradients"], case_results["gradients at once"]
     assert fused["held"] == 1
     assert plain["held"] > 10
     assert fused["norms"] == pytest.approx(plain["norms"], rel=1e-5)
     assert fused["losses"] == pytest.approx(plain["losses"], rel=1e-6)
 
 
-def test_every_optimizer_changes_the_loss(trained: Trained) -> None:
-    fused, whole = (trained[f"{name} zero0"]["losses"] for name in ("galore-per-layer", "galore"))
+def test_every_optimizer_changes_the_loss(case_results: CaseResults) -> None:
+    fused, whole = (case_results[f"{name} zero0"]["losses"] for name in ("galore-per-layer", "galore"))
     assert fused == pytest.approx(whole, rel=1e-6)
-    still = [name for name in TESTED if name in CASES and trained[name]["eval"][1] == trained[name]["eval"][0]]
+    still = [
+        name for name in TESTED if name in CASES and case_results[name]["eval"][1] == case_results[name]["eval"][0]
+    ]
     assert not still
     names = [name for name in TESTED if name.endswith("zero0") and "per-layer" not in name]
-    assert len({str(trained[name]["losses"]) for name in names}) == len(names), "no two of them are the same"
+    assert len({str(case_results[name]["losses"]) for name in names}) == len(names), "no two of them are the same"

@@ -31,7 +31,7 @@ def test_every_optimizer_says_where_it_comes_from(component: Any) -> None:
     assert component.source.startswith("https://")
 
 
-def planned(optimizer: str, **parallel: Any) -> tuple[RunConfig, Any]:
+def plan_of(optimizer: str, **parallel: Any) -> tuple[RunConfig, Any]:
     resolved = resolve({"model": "kit-tiny", "optimizer": optimizer, "parallel": parallel}, PluginHost.discover())
     return resolved.config, resolved.offers.values()
 
@@ -40,7 +40,7 @@ def planned(optimizer: str, **parallel: Any) -> tuple[RunConfig, Any]:
 def test_a_layout_that_is_not_declared_is_refused_on_paper_with_the_nearest_that_works(component: Any) -> None:
     device = sorted(component.devices)[0]
     for stage in range(4):
-        config, offers = planned(component.name, zero_stage=stage)
+        config, offers = plan_of(component.name, zero_stage=stage)
         config = config.model_copy(update={"train": config.train.model_copy(update={"dtype": "fp32"})})
         if f"zero{stage}" in component.layouts:
             assert make_plan(config, world=2, device=device, offers=offers).zero_stage == stage
@@ -50,7 +50,7 @@ def test_a_layout_that_is_not_declared_is_refused_on_paper_with_the_nearest_that
 
 
 def test_a_gradient_transform_is_refused_in_fp16() -> None:
-    config, offers = planned("muon")
+    config, offers = plan_of("muon")
     config = config.model_copy(update={"train": config.train.model_copy(update={"dtype": "fp16"})})
     with pytest.raises(ConfigError, match=r"muon makes directions of gradients(?s:.*)--train\.dtype bf16"):
         make_plan(config, world=1, device="cuda", offers=offers)
@@ -73,7 +73,7 @@ def test_an_average_beside_an_optimizers_own_is_refused(name: str) -> None:
 
 
 def test_a_fused_update_takes_one_micro_batch() -> None:
-    config, offers = planned("lomo")
+    config, offers = plan_of("lomo")
     many = config.train.model_copy(update={"micro_batch_size": 2, "global_batch_size": 16, "dtype": "fp32"})
     said = r"lomo keeps no gradients, which 4 micro-batches(?s:.*)--train\.micro-batch-size 8"
     whole = config.parallel.model_copy(update={"zero_stage": 0})
@@ -85,7 +85,7 @@ def test_a_fused_update_takes_one_micro_batch() -> None:
 @pytest.mark.parametrize("component", plugin.mt_optimizers(), ids=lambda each: each.name)
 def test_offload_is_refused_on_paper_where_it_is_not_declared(component: Any) -> None:
     device = sorted(component.devices)[0]
-    config, offers = planned(component.name, zero_stage=2, offload="optimizer")
+    config, offers = plan_of(component.name, zero_stage=2, offload="optimizer")
     config = config.model_copy(update={"train": config.train.model_copy(update={"dtype": "fp32"})})
     if "offload" in component.layouts:
         assert make_plan(config, world=2, device=device, offers=offers).offload == "optimizer"
@@ -95,7 +95,7 @@ def test_offload_is_refused_on_paper_where_it_is_not_declared(component: Any) ->
 
 
 def test_what_needs_a_gpu_is_refused_elsewhere() -> None:
-    config, offers = planned("paged-adamw-8bit")
+    config, offers = plan_of("paged-adamw-8bit")
     with pytest.raises(ConfigError, match="paged-adamw-8bit does not run on cpu; it runs on cuda"):
         make_plan(config, world=1, device="cpu", offers=offers)
 

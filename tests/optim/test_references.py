@@ -279,7 +279,7 @@ def test_blocks_that_are_always_on_are_adamws(build: Any, name: str) -> None:
     agree(build, name, values, lambda own: torch.optim.AdamW(own, **options), MATRICES + VECTORS, block=None)
 
 
-def moved(build: Any, name: str, values: dict[str, Any]) -> list[list[Any]]:
+def moved_blocks(build: Any, name: str, values: dict[str, Any]) -> list[list[Any]]:
     """For each step the blocks whose weights changed, of blocks 0, 1, 2 and none."""
     own = {block: nn.Parameter(torch.ones(3)) for block in (0, 1, 2, None)}
     groups = [{"name": str(block), "params": [weight], "block": block} for block, weight in own.items()]
@@ -296,15 +296,15 @@ def moved(build: Any, name: str, values: dict[str, Any]) -> list[list[Any]]:
 
 
 def test_badam_trains_one_block_after_the_other(build: Any) -> None:
-    assert moved(build, "badam", {"switch_steps": 3}) == [[2]] * 3 + [[1]] * 3 + [[0]] * 3 + [[None]] * 3
+    assert moved_blocks(build, "badam", {"switch_steps": 3}) == [[2]] * 3 + [[1]] * 3 + [[0]] * 3 + [[None]] * 3
 
 
 def test_lisa_draws_blocks_and_always_trains_what_is_in_none(build: Any) -> None:
-    steps = moved(build, "lisa", {"switch_steps": 2, "active": 2})
+    steps = moved_blocks(build, "lisa", {"switch_steps": 2, "active": 2})
     assert all(len(step) == 3 and None in step for step in steps)
     assert [steps[i] for i in range(0, 12, 2)] == [steps[i] for i in range(1, 12, 2)]
     assert len({str(step) for step in steps}) > 1
-    assert steps != moved(build, "lisa", {"switch_steps": 2, "active": 2, "seed": 1})
+    assert steps != moved_blocks(build, "lisa", {"switch_steps": 2, "active": 2, "seed": 1})
 
 
 def test_eight_bits_stay_near_adamw(build: Any) -> None:

@@ -36,7 +36,7 @@ def model() -> TrainModel:
     return built
 
 
-def held(model: TrainModel) -> tuple[int, int]:
+def held_bytes(model: TrainModel) -> tuple[int, int]:
     """Bytes of the parameters, and of what is quantized."""
     bits = [each for _, layer in adapted_layers(model) for each in layer.base.buffers()]
     return tuple(sum(t.numel() * t.element_size() for t in each) for each in (model.parameters(), bits))
@@ -51,7 +51,7 @@ def test_a_plan_counts_a_quantized_weight_with_the_bytes_that_it_takes(
         assert main([*words, "--dry-run", "--json"]) == 0
         plans.append(json.loads(capsys.readouterr().out))
     (quantized,), (dense,) = (plan["stages"] for plan in plans)
-    assert quantized["memory"]["weights"]["device"] == sum(held(model))
+    assert quantized["memory"]["weights"]["device"] == sum(held_bytes(model))
     assert quantized["parameters"] == dense["parameters"]
     for part in ("gradients", "optimizer", "activations"):
         assert quantized["memory"][part] == dense["memory"][part]
@@ -63,6 +63,6 @@ def test_a_run_says_how_many_weights_are_quantized(model: TrainModel) -> None:
     found = counts["quantized", False]
     layers = [layer for _, layer in stored_layers(model)]
     assert found["count"] == sum(layer.in_features * layer.out_features for layer in layers)
-    assert found["bytes"] == held(model)[1]
+    assert found["bytes"] == held_bytes(model)[1]
     assert found["bytes"] * 8 / found["count"] < 4.3
     assert set(counts) == {("quantized", False), ("float32", False), ("float32", True)}

@@ -16,7 +16,7 @@ from mt_core.errors import WeightsError
 from mt_core.nn import Batch
 from mt_core.weights import CONFIG
 from mt_plugin_qwen.config import QwenConfig
-from mt_plugin_qwen.huggingface import ARCHITECTURES, HUGGINGFACE, described, exported
+from mt_plugin_qwen.huggingface import ARCHITECTURES, HUGGINGFACE, read_shape, their_config
 from mt_plugin_qwen.model import Qwen
 from mt_plugin_qwen.variants import VARIANTS
 from mt_tools import stage_folder, write_json, write_tensors
@@ -26,7 +26,7 @@ from mt_train.cli.train import main
 KINDS = ["2.5, tied", "2.5, window 7 from block 1", "3, tied", "3, YaRN"]
 
 
-def loaded(folder: Path) -> Qwen:
+def load_model(folder: Path) -> Qwen:
     assert HUGGINGFACE.matches(folder)
     config = QwenConfig(**HUGGINGFACE.values(folder))
     model = Qwen(config)
@@ -57,7 +57,7 @@ def test_a_folder_that_transformers_saved_gives_its_logits(
         (tmp_path / "model.safetensors").unlink()
         torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
     assert (len(list(tmp_path.glob("*.safetensors"))) > 2) == (how == "shards")
-    again = loaded(tmp_path)
+    again = load_model(tmp_path)
     assert again.config == ours.config
     assert_same(again, theirs)
 
@@ -71,7 +71,7 @@ def test_a_tied_head_that_a_file_repeats_is_read_once_and_another_one_is_refused
     file = tmp_path / "model.safetensors"
     tensors = load_file(file)
     save_file({**tensors, "lm_head.weight": tensors["model.embed_tokens.weight"].clone()}, file)
-    assert_same(loaded(tmp_path), theirs)
+    assert_same(load_model(tmp_path), theirs)
     save_file({**tensors, "lm_head.weight": torch.zeros(61, 64)}, file)
     load = HUGGINGFACE.tensors(tmp_path, ours.config)["model.embed_tokens.weight"]
     with pytest.raises(WeightsError, match=r"ties lm_head\.weight .* different values"):
@@ -138,13 +138,13 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("size", PUBLISHED)
 def test_a_published_config_is_the_size_of_its_name(size: str, tmp_path: Path) -> None:
     (tmp_path / CONFIG).write_text(json.dumps(PUBLISHED[size]))
-    assert QwenConfig(**described(tmp_path / CONFIG)) == QwenConfig(**VARIANTS[size])
+    assert QwenConfig(**read_shape(tmp_path / CONFIG)) == QwenConfig(**VARIANTS[size])
 
 
 def test_a_window_that_is_not_used_is_none(tmp_path: Path) -> None:
     """The instructed models name a window, and the block from which it would hold."""
     (tmp_path / CONFIG).write_text(json.dumps(PUBLISHED["2.5-7b"] | {"max_window_layers": 21}))
-    assert QwenConfig(**described(tmp_path / CONFIG)).window is None
+    assert QwenConfig(**read_shape(tmp_path / CONFIG)).window is None
 
 
 @pytest.mark.parametrize("kind", ["type", "rope_type"])
@@ -152,10 +152,10 @@ def test_yarn_is_read_as_the_model_pages_write_it(kind: str, tmp_path: Path) -> 
     """https://huggingface.co/Qwen/Qwen2.5-7B-Instruct#processing-long-texts; without an original length it is the config's."""
     scaling = {kind: "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
     (tmp_path / CONFIG).write_text(json.dumps(PUBLISHED["2.5-7b"] | {"rope_scaling": scaling}))
-    read = QwenConfig(**described(tmp_path / CONFIG)).rope_scaling
+    read = QwenConfig(**read_shape(tmp_path / CONFIG)).rope_scaling
     assert (read.type, read.factor, read.original_max_seq_len) == ("yarn", 4.0, 32768)
     (tmp_path / CONFIG).write_text(json.dumps(PUBLISHED["3-0.6b"] | {"rope_scaling": {kind: "yarn", "factor": 4.0}}))
-    assert QwenConfig(**described(tmp_path / CONFIG)).rope_scaling.original_max_seq_len == 40960
+    assert QwenConfig(**read_shape(tmp_path / CONFIG)).rope_scaling.original_max_seq_len == 40960
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
@@ -173,7 +173,7 @@ def test_what_is_read_and_written_is_equal_bit_for_bit_and_transformers_opens_it
     tensors = HUGGINGFACE.tensors(tmp_path / "in", config)
     with stage_folder(tmp_path / "out") as stage:
         said = write_tensors(stage, tensors, shard_bytes=shard)
-        write_json(stage / CONFIG, {**exported(config), "torch_dtype": said})
+        write_json(stage / CONFIG, {**their_config(config), "torch_dtype": said})
     again = HUGGINGFACE.tensors(tmp_path / "out", config)
     assert again.keys() == tensors.keys()
     for key, load in tensors.items():
@@ -193,8 +193,8 @@ def test_what_is_read_and_written_is_equal_bit_for_bit_and_transformers_opens_it
 @pytest.mark.parametrize("size", VARIANTS)
 def test_every_size_is_described_so_that_it_and_transformers_read_the_same(size: str, tmp_path: Path) -> None:
     config = QwenConfig(**VARIANTS[size])
-    (tmp_path / CONFIG).write_text(json.dumps(exported(config)))
-    assert QwenConfig(**described(tmp_path / CONFIG)) == config
+    (tmp_path / CONFIG).write_text(json.dumps(their_config(config)))
+    assert QwenConfig(**read_shape(tmp_path / CONFIG)) == config
     theirs = AutoConfig.from_pretrained(tmp_path)
     assert (theirs.num_hidden_layers, theirs.head_dim) == (config.n_layers, config.head_dim)
     assert theirs.rope_parameters == {"rope_type": "default", "rope_theta": 1e6}
@@ -249,12 +249,12 @@ def test_what_a_config_may_not_say_is_named_with_what_it_may(
     case: str, pair: Callable[..., Any], tmp_path: Path
 ) -> None:
     name, change, said = REFUSED[case]
-    config = exported(pair(name)[0].config)
+    config = their_config(pair(name)[0].config)
     if "rope_scaling" in change:
         config.pop("rope_parameters")
     (tmp_path / CONFIG).write_text(json.dumps(config | change))
     with pytest.raises(WeightsError, match=said):
-        described(tmp_path / CONFIG)
+        read_shape(tmp_path / CONFIG)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "shard gone", "tensor gone"])

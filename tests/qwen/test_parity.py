@@ -42,7 +42,7 @@ def rows(lengths: list[int], count: int = 2) -> Batch:
     return Batch(ids, torch.zeros_like(ids), positions, documents).with_index()
 
 
-def alone(theirs: Any, ids: Tensor, lengths: list[int]) -> Tensor:
+def separate_logits(theirs: Any, ids: Tensor, lengths: list[int]) -> Tensor:
     """Their logits of each document in a batch of its own, put together again."""
     return torch.cat([theirs(piece).logits for piece in ids.split(lengths, 1)], 1)
 
@@ -54,7 +54,7 @@ def test_logits_and_gradients_equal_transformers_within_1e_5(
 ) -> None:
     ours, theirs = pair(name)
     batch = rows(LENGTHS[given])
-    logits, expected = ours.head(ours(batch)), alone(theirs, batch.input_ids, LENGTHS[given])
+    logits, expected = ours.head(ours(batch)), separate_logits(theirs, batch.input_ids, LENGTHS[given])
     weight = torch.randn(logits.shape, generator=torch.Generator().manual_seed(4))
     (logits * weight).sum().backward()
     (expected * weight).sum().backward()

@@ -57,14 +57,14 @@ def _section(name: str, texts: Sequence[str]) -> str:
 
 def _pages(main: Main, words: Sequence[str]) -> Iterator[str]:
     """The page of a command, and those of the commands that it names."""
-    text = _said(main, words)
+    text = _help_of(main, words)
     yield text
     below = re.findall(r"^    ([a-z-]+)(?: |$)", text, re.MULTILINE) if "COMMAND" in text else []
     for each in below or (convert.COMMANDS if main is convert.main and not words else []):
         yield from _pages(main, [*words, each])
 
 
-def _said(main: Main, words: Sequence[str]) -> str:
+def _help_of(main: Main, words: Sequence[str]) -> str:
     """What a command prints for ``--help``, on a page of one width."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), mock.patch.dict(os.environ, COLUMNS=COLUMNS), contextlib.suppress(SystemExit):

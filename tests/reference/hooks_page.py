@@ -100,7 +100,9 @@ def page() -> str:
         if title == "Errors":
             tree = (ast.get_docstring(_tree("errors.py")) or "").partition("\n\n")[2]
             parts.append(f"```text\n{tree}\n```\n")
-        parts += [_entry(name, node, doc) for file, names in sources for name, node, doc in _public(file, names)]
+        parts += [
+            _entry(name, node, doc) for file, names in sources for name, node, doc in _public_definitions(file, names)
+        ]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"
 
 
@@ -124,10 +126,10 @@ def _hooks() -> str:
             kind = CORE_KINDS.hooks.get(node.name)
             chosen = options.get(kind.name, "the family's name") if kind is not None else NOT_CHOSEN[node.name]
             lines.append(f"| `{node.name}` | {returns} | {chosen} | {prose(ast.get_docstring(node) or '')} |")
-    return "\n".join([*lines, *_brought(), ""])
+    return "\n".join([*lines, *_hooks_of_kinds(), ""])
 
 
-def _brought() -> Iterator[str]:
+def _hooks_of_kinds() -> Iterator[str]:
     """Yield the hooks of kinds that distributions of this repository bring."""
     from kind_pages import FOUND
 
@@ -149,7 +151,7 @@ def _tree(file: str) -> ast.Module:
     return ast.parse((CORE / file).read_text(encoding="utf-8"))
 
 
-def _public(file: str, names: list[str]) -> Iterator[tuple[str, Definition, str]]:
+def _public_definitions(file: str, names: list[str]) -> Iterator[tuple[str, Definition, str]]:
     """Public classes and documented assignments of a module with their docstrings, as listed or in their order."""
     found: dict[str, tuple[Definition, str]] = {}
     body = _tree(file).body

@@ -35,11 +35,11 @@ def page(path: Path) -> str:
 
 def _block(found: re.Match[str]) -> str:
     mark, kind, name, file, place, language = found.groups()
-    text = (ROOT / place).read_text(encoding="utf-8") if place else _new(kind, name, file)
+    text = (ROOT / place).read_text(encoding="utf-8") if place else _start_line(kind, name, file)
     return f"<!-- {mark} -->\n\n```{language}\n{text}```"
 
 
-def _new(kind: str, name: str, file: str) -> str:
+def _start_line(kind: str, name: str, file: str) -> str:
     plugin = draft(kind, name, FOUND.kinds.templates, FOUND.bringers)
     texts = [text for place, text in plugin.files.items() if place.name == file]
     if len(texts) != 1:

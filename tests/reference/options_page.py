@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from mt_conformance.host import named_host
-from mt_core.cli.plugins_report import Report, described, options
+from mt_core.cli.plugins_report import Report, component_report, options
 from mt_core.cli.plugins_text import kind_of_value, value, words
 from mt_core.config.base import ModelConfig, MtConfig
 from mt_core.kinds import CORE_KINDS, Kinds
@@ -86,7 +86,7 @@ def _kind(kind: str, offers: Sequence[Offer]) -> Iterator[str]:
     for base in shared:
         above = [each for each in base.__mro__[1:] if each in shared]
         also = f" It has the options of {_links(kind, above)}, and:" if above else ""
-        own = table(added(prefix_of(kind), base, above))
+        own = table(added_options(prefix_of(kind), base, above))
         yield f"### Shared by {words(kind)}s: {base.__name__}\n\n{_doc(base)}{also}\n\n{own}"
     for offer in sorted(offers, key=lambda each: each.component.name):
         yield _component(offer, shared)
@@ -107,7 +107,7 @@ def shared_bases(offers: Sequence[Offer]) -> list[type[MtConfig]]:
     return sorted(several, key=lambda base: (len(base.__mro__), base.__name__))
 
 
-def added(prefix: str, config: type[MtConfig], above: Sequence[type[MtConfig]]) -> list[Report]:
+def added_options(prefix: str, config: type[MtConfig], above: Sequence[type[MtConfig]]) -> list[Report]:
     """The options of a config that those it is made from, the nearest first, do not have in the same way."""
     known = {option["key"]: option for base in reversed(above) for option in options(prefix, base)}
     return [option for option in options(prefix, config) if known.get(option["key"]) != option]
@@ -117,7 +117,7 @@ def added(prefix: str, config: type[MtConfig], above: Sequence[type[MtConfig]]) 
 
 
 def _component(offer: Offer, shared: Sequence[type[MtConfig]]) -> str:
-    report = described(offer, kinds())
+    report = component_report(offer, kinds())
     config = offer.component.config
     lines = [
         f"### {words(offer.kind)} {offer.component.name}",
@@ -125,7 +125,7 @@ def _component(offer: Offer, shared: Sequence[type[MtConfig]]) -> str:
         f"{_sentence(report['summary'])} From `{offer.plugin.distribution}`{_source(report)}.",
     ]
     above = [base for base in config.__mro__ if base in shared]
-    own = added(_prefix(report), config, above)
+    own = added_options(_prefix(report), config, above)
     if above:
         lines += ["", f"Options of {_links(offer.kind, above)}{', and:' if own else '.'}"]
     if own:

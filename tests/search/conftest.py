@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mt_plugin_search.request import Search, prepared
+from mt_plugin_search.request import Search, prepare
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -17,11 +17,11 @@ from fake_train import RAW, SPACE
 
 
 @pytest.fixture
-def asked() -> Callable[..., Search]:
+def make_search() -> Callable[..., Search]:
     """A search of the tiny model; keywords are settings."""
 
     def made(space: Mapping[str, Any] = SPACE, **options: Any) -> Search:
-        return prepared(RAW, space, options)
+        return prepare(RAW, space, options)
 
     return made
 

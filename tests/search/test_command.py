@@ -141,12 +141,12 @@ def test_whole_numbers_for_a_key_that_takes_fractions_are_told(
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Order], int]], None]:
+def fake_runner(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Order], int]], None]:
     return lambda runner: monkeypatch.setattr(searching.Watch, "run", lambda self, order: runner(order))
 
 
-def test_it_prints_a_table_and_what_to_do_next(fake: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    fake(FakeTrain(fails=lambda lr: lr > 0.05))
+def test_it_prints_a_table_and_what_to_do_next(fake_runner: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    fake_runner(FakeTrain(fails=lambda lr: lr > 0.05))
     assert main([*BASE, "--search.optimizer.lr", "1e-1,1e-3,1e-2", "--sampler", "grid", "--output", "a"]) == 0
     out, err = capsys.readouterr()
     assert out.splitlines()[0].split() == ["trial", "eval_loss", "optimizer.lr", "steps", "time"]
@@ -157,8 +157,8 @@ def test_it_prints_a_table_and_what_to_do_next(fake: Any, capsys: pytest.Capture
     assert "\x1b" not in out
 
 
-def test_json_is_all_that_standard_output_has(fake: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    fake(FakeTrain())
+def test_json_is_all_that_standard_output_has(fake_runner: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    fake_runner(FakeTrain())
     assert main([*BASE, *LR, "--trials", "2", "--output", "a", "--json"]) == 0
     about = json.loads(capsys.readouterr().out)
     assert (about["schema"], about["metric"], about["best"] in (1, 2)) == (1, "eval_loss", True)
@@ -166,18 +166,18 @@ def test_json_is_all_that_standard_output_has(fake: Any, capsys: pytest.CaptureF
     assert about["trials"][0]["evaluations"].keys() == {"1", "2", "3", "4"}
 
 
-def test_a_search_that_is_stopped_has_code_75_and_goes_on(fake: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    fake(FakeTrain(stop_after=2))
+def test_a_search_that_is_stopped_has_code_75_and_goes_on(fake_runner: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    fake_runner(FakeTrain(stop_after=2))
     assert main([*BASE, *LR, "--trials", "4", "--output", "a", "--resume", "auto"]) == STOPPED
     assert "go on with: mt-search --resume a" in capsys.readouterr().err
-    fake(FakeTrain())
+    fake_runner(FakeTrain())
     assert main([*BASE, *LR, "--trials", "4", "--output", "a", "--resume", "auto"]) == 0
     assert main(["--resume", "a", "--trials", "5"]) == 0
     assert "    5 " in capsys.readouterr().out
 
 
-def test_where_no_trial_is_complete_the_code_is_1(fake: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    fake(FakeTrain(fails=lambda lr: True))
+def test_where_no_trial_is_complete_the_code_is_1(fake_runner: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    fake_runner(FakeTrain(fails=lambda lr: True))
     assert main([*BASE, *LR, "--trials", "2", "--output", "a"]) == 1
     assert "the first 2 trials failed" in capsys.readouterr().err
 
@@ -201,8 +201,8 @@ def test_help_and_faults_import_neither_torch_nor_optuna() -> None:
     assert "usage: mt-search" in done.stdout
 
 
-def test_python_has_the_same_search(fake: Any) -> None:
-    fake(FakeTrain())
+def test_python_has_the_same_search(fake_runner: Any) -> None:
+    fake_runner(FakeTrain())
     config = {"model": {"name": "kit-tiny", "n_layers": 1}, "train": {"steps": 4}}
     found = search(config, {"optimizer.lr": "log:1e-5..1e-1"}, output="a", trials=3, prune="none")
     assert [trial.state for trial in found.trials] == ["complete"] * 3

@@ -27,7 +27,7 @@ checkpoint: {every_steps: 20}
 WORDS = ["--config", "run.yaml", "--sampler", "grid", "--prune-after", "2", "--search.optimizer.lr"]
 
 
-def started(words: list[str], output: Path) -> subprocess.Popen[bytes]:
+def start(words: list[str], output: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "mt_plugin_search.command", *words]
     with output.open("ab") as said:
         return subprocess.Popen(command, stdout=said, stderr=said, process_group=0)
@@ -55,7 +55,7 @@ def test_a_search_that_was_stopped_goes_on_and_its_best_is_truly_the_best(
 ) -> None:
     """A third trial is as bad as the first: worse than the median at step 20, so it ends there."""
     Path("run.yaml").write_text(TINY)
-    process = started([*WORDS, rates, "--output", "a"], Path("said"))
+    process = start([*WORDS, rates, "--output", "a"], Path("said"))
     wait_for(Path("a/trial-002/metrics.jsonl"), process)
     process.send_signal(number)
     assert process.wait(timeout=500) == (75 if number == signal.SIGINT else -number)

@@ -76,7 +76,7 @@ def test_updates_equal_the_paper_in_float64(build: Any) -> None:
         torch.testing.assert_close(weight.double(), value, rtol=1e-5, atol=1e-6)
 
 
-def updated(build: Any, fused: bool, whole: Tensor, gradients: list[Tensor], cuts: list[int]) -> Tensor:
+def update(build: Any, fused: bool, whole: Tensor, gradients: list[Tensor], cuts: list[int]) -> Tensor:
     weights = [nn.Parameter(piece.clone()) for piece in whole.split(cuts)]
     optimizer = build("optimizer", "adamw", {"lr": 1e-2, "fused": fused}, [{"params": weights}])
     for gradient in gradients:
@@ -94,8 +94,8 @@ def test_bits_do_not_depend_on_how_the_weights_are_cut(build: Any, fused: bool, 
     generator = torch.Generator().manual_seed(seed)
     whole = torch.randn(sum(cuts), generator=generator)
     gradients = [torch.randn(sum(cuts), generator=generator) * 10.0**-step for step in range(4)]
-    one = updated(build, fused, whole, gradients, [sum(cuts)])
-    assert torch.equal(updated(build, fused, whole, gradients, cuts), one)
+    one = update(build, fused, whole, gradients, [sum(cuts)])
+    assert torch.equal(update(build, fused, whole, gradients, cuts), one)
 
 
 @pytest.mark.parametrize("threads", [2, 3])
@@ -108,7 +108,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(build: Any, threads: int) -
     try:
         for count in (1, threads):
             torch.set_num_threads(count)
-            results.append(updated(build, True, whole, gradients, [len(whole)]))
+            results.append(update(build, True, whole, gradients, [len(whole)]))
     finally:
         torch.set_num_threads(before)
     assert torch.equal(*results)

@@ -9,7 +9,7 @@ from torch import nn
 from mt_core import Adapter
 
 
-class Tied(nn.Module):
+class TiedModel(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Embedding(5, 3)
@@ -19,7 +19,7 @@ class Tied(nn.Module):
 
 def test_every_parameter_is_trained_and_a_shared_one_counts_once(build: Any) -> None:
     adapter = build("adapter", "full")
-    model: Any = Tied()
+    model: Any = TiedModel()
     adapter.inject(model)
     assert isinstance(adapter, Adapter)
     assert adapter.trainable_parameters(model) == adapter.saved_state(model) == ["embed.weight", "head.bias"]

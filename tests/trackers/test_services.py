@@ -19,7 +19,7 @@ SECRET = "a-key-that-nobody-should-see"
 pytestmark = pytest.mark.usefixtures("kit_model")
 
 
-class Recorded:
+class CallRecorder:
     """Answers every call, and writes down its name and arguments; ``broken`` raises in the calls of that name."""
 
     def __init__(self, answers: dict[str, Any] | None = None, broken: str = "") -> None:
@@ -35,29 +35,29 @@ class Recorded:
 
         return called
 
-    def named(self, name: str) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    def calls_of(self, name: str) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
         return [(arguments, keywords) for called, arguments, keywords in self.calls if called == name]
 
 
 @pytest.fixture(autouse=True)
-def secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def secret_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", SECRET)
 
 
-def wandb(monkeypatch: pytest.MonkeyPatch, broken: str = "") -> tuple[Recorded, Recorded]:
+def wandb(monkeypatch: pytest.MonkeyPatch, broken: str = "") -> tuple[CallRecorder, CallRecorder]:
     """(package, its run)."""
-    run = Recorded(broken=broken)
+    run = CallRecorder(broken=broken)
     run.id = "abc123"  # type: ignore[attr-defined]
-    package = Recorded({"init": run}, broken=broken)
+    package = CallRecorder({"init": run}, broken=broken)
     module = ModuleType("wandb")
     module.init, module.Settings = package.init, lambda **keywords: keywords  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", module)
     return package, run
 
 
-def mlflow(monkeypatch: pytest.MonkeyPatch) -> Recorded:
+def mlflow(monkeypatch: pytest.MonkeyPatch) -> CallRecorder:
     created = SimpleNamespace(info=SimpleNamespace(run_id="run-7"))
-    client = Recorded({"create_experiment": "4", "create_run": created})
+    client = CallRecorder({"create_experiment": "4", "create_run": created})
     modules = {name: ModuleType(name) for name in ("mlflow", "mlflow.entities", "mlflow.tracking")}
     modules["mlflow.entities"].Metric = lambda key, value, timestamp, step: (key, value, step)  # type: ignore[attr-defined]
     modules["mlflow.entities"].Param = lambda key, value: (key, value)  # type: ignore[attr-defined]
@@ -67,7 +67,7 @@ def mlflow(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     return client
 
 
-def raw(*trackers: Any, steps: int = 3) -> dict[str, Any]:
+def raw_config(*trackers: Any, steps: int = 3) -> dict[str, Any]:
     return {
         "model": {"name": "kit-tiny", "n_layers": 1},
         "train": {"steps": steps, "micro_batch_size": 2, "sequence_len": 64},
@@ -83,43 +83,43 @@ def test_wandb_gets_every_step_the_config_and_the_same_run_again_after_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package, run = wandb(monkeypatch)
-    train(raw({"name": "wandb", "project": "p", "tags": ["a"]}), output=tmp_path / "run")
-    [(_, keywords)] = package.named("init")
+    train(raw_config({"name": "wandb", "project": "p", "tags": ["a"]}), output=tmp_path / "run")
+    [(_, keywords)] = package.calls_of("init")
     assert (keywords["project"], keywords["name"], keywords["id"], keywords["tags"]) == ("p", "run", None, ["a"])
     assert keywords["config"]["train"]["steps"] == 3
-    logged = [arguments[0] for arguments, _ in run.named("log")]
+    logged = [arguments[0] for arguments, _ in run.calls_of("log")]
     assert [each["step"] for each in logged] == [1, 2, 3]
     assert ["eval_loss" in each for each in logged] == [False, True, True]
-    assert run.named("finish") == [((), {"exit_code": 0})]
+    assert run.calls_of("finish") == [((), {"exit_code": 0})]
     train({"train": {"steps": 4}}, resume=tmp_path / "run")
-    assert package.named("init")[1][1]["id"] == "abc123"
+    assert package.calls_of("init")[1][1]["id"] == "abc123"
 
 
 @pytest.mark.needs("mt-plugin-callbacks")
 def test_a_run_that_fails_is_marked_as_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, run = wandb(monkeypatch)
-    config = {**raw("wandb"), "callbacks": [{"name": "early-stopping", "metric": "lossy"}]}
+    config = {**raw_config("wandb"), "callbacks": [{"name": "early-stopping", "metric": "lossy"}]}
     with pytest.raises(MtError, match="lossy, which never comes"):
         train(config, output=tmp_path / "run")
-    assert run.named("finish") == [((), {"exit_code": 1})]
+    assert run.calls_of("finish") == [((), {"exit_code": 1})]
 
 
 def test_mlflow_gets_the_figures_with_their_steps_and_the_config_flat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = mlflow(monkeypatch)
-    train(raw({"name": "mlflow", "experiment": "e"}), output=tmp_path / "run")
-    assert client.named("create_run") == [(("4",), {"run_name": "run"})]
-    sent = [keywords for _, keywords in client.named("log_batch")]
+    train(raw_config({"name": "mlflow", "experiment": "e"}), output=tmp_path / "run")
+    assert client.calls_of("create_run") == [(("4",), {"run_name": "run"})]
+    sent = [keywords for _, keywords in client.calls_of("log_batch")]
     params = dict(param for keywords in sent for param in keywords.get("params", []))
     assert params["train.steps"] == "3"
     assert all(len(keywords.get("params", [])) <= 100 for keywords in sent)
     steps = [{step for _, _, step in keywords["metrics"]} for keywords in sent if "metrics" in keywords]
     assert steps == [{1}, {2}, {3}]
-    assert client.named("set_terminated") == [(("run-7", "FINISHED"), {})]
+    assert client.calls_of("set_terminated") == [(("run-7", "FINISHED"), {})]
     train({"train": {"steps": 4}}, resume=tmp_path / "run")
-    assert len(client.named("create_run")) == 1
-    assert client.named("update_run") == [(("run-7",), {"status": "RUNNING"})]
+    assert len(client.calls_of("create_run")) == 1
+    assert client.calls_of("update_run") == [(("run-7",), {"status": "RUNNING"})]
 
 
 @pytest.mark.parametrize("broken", ["init", "log", "finish"])
@@ -127,7 +127,7 @@ def test_a_tracker_that_fails_warns_once_and_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: str
 ) -> None:
     wandb(monkeypatch, broken)
-    train(raw("wandb", "csv"), output=tmp_path / "run")
+    train(raw_config("wandb", "csv"), output=tmp_path / "run")
     said = capsys.readouterr().err
     assert said.count("warning: tracker wandb failed") == 1
     assert "ConnectionError: no network (•••); the run goes on without it" in said
@@ -143,17 +143,17 @@ def test_a_package_that_is_missing_is_said_before_the_first_step(
     for name in ("wandb", "mlflow"):
         monkeypatch.setitem(sys.modules, name, None)
         with pytest.raises(MtError, match=rf"needs the package {name}.*pip install 'mt-plugin-trackers\[{name}\]'"):
-            train(raw(name), output=tmp_path / name)
+            train(raw_config(name), output=tmp_path / name)
 
 
 def test_a_key_in_the_config_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MtError, match=r"trackers.*looks like a secret"):
-        train(raw({"name": "wandb", "entity": SECRET}), output=tmp_path / "run")
+        train(raw_config({"name": "wandb", "entity": SECRET}), output=tmp_path / "run")
 
 
 def test_wandb_itself_takes_it_offline(tmp_path: Path) -> None:
     pytest.importorskip("wandb", reason="mt-plugin-trackers[wandb] is not installed")
-    train(raw({"name": "wandb", "mode": "offline"}), output=tmp_path / "run")
+    train(raw_config({"name": "wandb", "mode": "offline"}), output=tmp_path / "run")
     [file] = (tmp_path / "run/wandb").glob("offline-run-*/*.wandb")
     content = file.read_bytes()
     assert b"eval_loss" in content
@@ -163,7 +163,7 @@ def test_wandb_itself_takes_it_offline(tmp_path: Path) -> None:
 def test_mlflow_itself_takes_it_into_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow", reason="mt-plugin-trackers[mlflow] is not installed")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    train(raw({"name": "mlflow", "tracking_uri": (tmp_path / "store").as_uri()}), output=tmp_path / "run")
+    train(raw_config({"name": "mlflow", "tracking_uri": (tmp_path / "store").as_uri()}), output=tmp_path / "run")
     [file] = (tmp_path / "store").glob("*/*/metrics/eval_loss")
     assert [line.split()[2] for line in file.read_text().splitlines()] == ["2", "3"]
     recorded = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]

@@ -12,7 +12,7 @@ import pytest
 from mt_core import Control
 from mt_core.errors import NonFiniteError
 from mt_core.protocols import StepRecord
-from mt_train.data.loader import NoMoreWaiting, Position, Window
+from mt_train.data.loader import Position, WaitingEnded, Window
 from mt_train.engine.engine import StepResult
 from mt_train.loop import Every, LoopHooks, Progress, train
 
@@ -251,7 +251,7 @@ def test_a_wish_that_comes_while_rows_are_waited_for_saves_and_stops_before_the_
     def windows() -> Iterator[Window]:
         yield from (Window([], ("a",), Position(0, number)) for number in (1, 2))
         if not here:
-            raise NoMoreWaiting
+            raise WaitingEnded
         yield Window([], ("a",), Position(0, 3))
 
     scene, engine, progress = Scene(together=together), Stub(), Progress()

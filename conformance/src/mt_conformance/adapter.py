@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from mt_conformance import tiny, trainer
-from mt_conformance.forward import EXACT, changed, difference, gradients_of, mean_loss, outputs, rows_of
+from mt_conformance.forward import EXACT, change_tokens, difference, gradients_of, mean_loss, outputs, rows_of
 from mt_conformance.host import hermetic_host
 from mt_conformance.layouts import LayoutConformance, small_run
 from mt_conformance.plain_training import PlainTraining
-from mt_conformance.weights import filled
+from mt_conformance.weights import fill_weights
 from mt_core.adapters import adapted_layers, merge, unmerge, viewing
 from mt_core.adapters.base import Adapter
 from mt_core.components import AdapterComponent
@@ -28,7 +28,7 @@ from mt_core.plugins.host import PluginHost
 
 
 @cache
-def alone() -> trainer.Process:
+def single_process() -> trainer.Process:
     """One process on the CPU."""
     return trainer.Process(0, 1, 0, torch.device("cpu"))
 
@@ -61,7 +61,7 @@ class BaseAdapterConformance(LayoutConformance):
 
     # ------------------------------------------------------------------------------------------------- what it is tried on
 
-    def declared(self, host: PluginHost) -> AdapterComponent:
+    def declared_component(self, host: PluginHost) -> AdapterComponent:
         """The component."""
         component = self.component(host)
         assert isinstance(component, AdapterComponent), "the host checks what mt_adapters returns"
@@ -76,23 +76,23 @@ class BaseAdapterConformance(LayoutConformance):
     def base(self, parts: trainer.Parts) -> TrainModel:
         """The model without it, every weight moved away from zero and one."""
         quantizer = parts.quantizer()
-        plain = filled(parts.model(), wide=True)
+        plain = fill_weights(parts.model(), wide=True)
         if quantizer is None:
             return plain
-        model = trainer.build_quantized(parts.model, quantizer, alone().device)
+        model = trainer.build_quantized(parts.model, quantizer, single_process().device)
         source = {name: each.detach().clone for name, each in plain.named_parameters()}
-        trainer.fill_model(model, source, seed=0, process=alone())
+        trainer.fill_model(model, source, seed=0, process=single_process())
         return model
 
-    def adapted(self, parts: trainer.Parts) -> tuple[TrainModel, Adapter]:
+    def adapted_model(self, parts: trainer.Parts) -> tuple[TrainModel, Adapter]:
         """The model with it, as a run begins."""
         model = self.base(parts)
         names = trainer.weight_names(model)
         adapter = trainer.inject(parts, model, probe=lambda: probe_of_run(parts, model))
-        trainer.start(parts, model, adapter, names, process=alone())
+        trainer.start(parts, model, adapter, names, process=single_process())
         return model, adapter
 
-    def resumed(self, parts: trainer.Parts, plan: Mapping[str, Any], saved: Mapping[str, Tensor]) -> TrainModel:
+    def resumed_model(self, parts: trainer.Parts, plan: Mapping[str, Any], saved: Mapping[str, Tensor]) -> TrainModel:
         """The model with it as a checkpoint of trained weights gives it: nothing begins anew."""
         model = self.base(parts)
         adapter = parts.adapter()
@@ -111,10 +111,10 @@ class BaseAdapterConformance(LayoutConformance):
         """Return the adapter's steps in this process."""
         return PlainTraining(parts, model, adapter, rate=self.rate, steps=steps)
 
-    def trained(self, parts: trainer.Parts, steps: int = 3) -> tuple[TrainModel, Adapter]:
+    def trained_model(self, parts: trainer.Parts, steps: int = 3) -> tuple[TrainModel, Adapter]:
         """Return model and adapter after some steps, ready to look at."""
         torch.manual_seed(0)
-        model, adapter = self.adapted(parts)
+        model, adapter = self.adapted_model(parts)
         self.training(parts, model, adapter, steps).run(self.batches(model, steps))
         return model.eval(), adapter
 
@@ -125,22 +125,22 @@ class BaseAdapterConformance(LayoutConformance):
         parts = self.parts(mt_host, tmp_path)
         base = self.base(parts).eval()
         batch = self.batches(base)[0]
-        apart = difference(outputs(self.adapted(parts)[0].eval(), batch), outputs(base, batch))
+        apart = difference(outputs(self.adapted_model(parts)[0].eval(), batch), outputs(base, batch))
         assert apart <= self.exact_within, (
             f"before the first step the output differs from the base's by {apart:.1e} of its length (allowed: {self.exact_within:g})."
             " Begin with an update of zero, or declare exact_at_init=False and say in exact_within of the test how far it is"
         )
-        exact = self.declared(mt_host).exact_at_init
+        exact = self.declared_component(mt_host).exact_at_init
         assert exact or apart > EXACT, f"it begins as the base ({apart:.1e} away): declare exact_at_init=True"
 
     def test_its_base_is_the_model_of_step_0_where_it_says_so(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """``base_is_reference``: after training, ``viewing(model, "base")`` is the model without it, to the bit; over fewer bits, too."""
-        for quantized in (False, True)[: 1 + self.declared(mt_host).on_quantized]:
+        for quantized in (False, True)[: 1 + self.declared_component(mt_host).on_quantized]:
             parts = self.parts(mt_host, tmp_path, quantized=quantized)
-            model, adapter = self.trained(parts)
+            model, adapter = self.trained_model(parts)
             if not adapter.base_is_reference:
                 pytest.skip("base_is_reference=False: nothing asks for its base")
-            assert self.declared(mt_host).exact_at_init, (
+            assert self.declared_component(mt_host).exact_at_init, (
                 "the component declares exact_at_init=False, so that its base is not the model of step 0: set base_is_reference = False"
             )
             own = {f"{name}.{each}" for name, layer in adapted_layers(model) for each, _ in layer.own_parameters()}
@@ -159,9 +159,9 @@ class BaseAdapterConformance(LayoutConformance):
         """Whatever was drawn before, so that every layout begins alike."""
         parts = self.parts(mt_host, tmp_path)
         torch.manual_seed(1)
-        one = dict(self.adapted(parts)[0].named_parameters())
+        one = dict(self.adapted_model(parts)[0].named_parameters())
         torch.manual_seed(2)
-        two = dict(self.adapted(parts)[0].named_parameters())
+        two = dict(self.adapted_model(parts)[0].named_parameters())
         wrong = [name for name in one if not torch.equal(one[name], two[name])]
         assert not wrong, (
             f"{', '.join(wrong[:3])} begin with other values in the same run; draw them from the generator that initialise(generator) gets"
@@ -170,9 +170,9 @@ class BaseAdapterConformance(LayoutConformance):
     def test_only_what_it_declares_is_trained(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """To the bit, after three steps; ``rewrites_base`` allows the base of its layers to change as well."""
         parts = self.parts(mt_host, tmp_path)
-        model, adapter = self.adapted(parts)
+        model, adapter = self.adapted_model(parts)
         before = {name: each.detach().clone() for name, each in model.named_parameters()}
-        allowed = set(adapter.trainable_parameters(model)) | self._rewritten(mt_host, model)
+        allowed = set(adapter.trainable_parameters(model)) | self._rewritten_weights(mt_host, model)
         own = set(before) - set(trainer.weight_names(self.base(parts)))
         self.training(parts, model, adapter, 3).run(self.batches(model, 3))
         changed = {name for name, each in model.named_parameters() if not torch.equal(each, before[name])}
@@ -185,7 +185,7 @@ class BaseAdapterConformance(LayoutConformance):
 
     def test_every_trained_parameter_gets_a_gradient(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Once training has begun: at first a zero may stand before it."""
-        model, adapter = self.trained(self.parts(mt_host, tmp_path))
+        model, adapter = self.trained_model(self.parts(mt_host, tmp_path))
         mean_loss(model, self.batches(model)[0]).backward()  # type: ignore[no-untyped-call]
         trained = adapter.trainable_parameters(model)
         idle = sorted(set(trained) - set(gradients_of(model)))
@@ -194,7 +194,7 @@ class BaseAdapterConformance(LayoutConformance):
     def test_a_few_steps_lower_the_loss(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Twenty on one batch."""
         parts = self.parts(mt_host, tmp_path)
-        model, adapter = self.adapted(parts)
+        model, adapter = self.adapted_model(parts)
         losses = self.training(parts, model, adapter, 20).run(self.batches(model) * 20)
         assert losses[-1] < losses[0] - 0.01, (
             f"twenty steps on one batch took the loss from {losses[0]:.4f} to {losses[-1]:.4f} nats per token; set `rate` of"
@@ -206,9 +206,9 @@ class BaseAdapterConformance(LayoutConformance):
     ) -> None:
         """After some training; what cannot be merged says ``mergeable=False`` and refuses."""
         parts = self.parts(mt_host, tmp_path)
-        model, _ = self.trained(parts)
+        model, _ = self.trained_model(parts)
         batch = self.batches(model)[0]
-        if not self.declared(mt_host).mergeable:
+        if not self.declared_component(mt_host).mergeable:
             self._refuses_to_merge(model)
             return
         before, bits = outputs(model, batch), {name: each.clone() for name, each in model.named_parameters()}
@@ -227,13 +227,13 @@ class BaseAdapterConformance(LayoutConformance):
     def test_what_it_saves_gives_the_same_model_again(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """``saved_state`` and the plan, on the base as it was: a trained-only checkpoint."""
         parts = self.parts(mt_host, tmp_path)
-        model, adapter = self.trained(parts)
+        model, adapter = self.trained_model(parts)
         values = dict(model.named_parameters())
         saved = set(adapter.saved_state(model))
         brought = set(values) - set(trainer.weight_names(self.base(parts)))
         missing = sorted((brought | set(adapter.trainable_parameters(model))) - saved)
         assert not missing, f"saved_state leaves out {', '.join(missing[:3])}, which base and seed cannot give again"
-        again = self.resumed(parts, adapter.plan, {name: values[name] for name in saved})
+        again = self.resumed_model(parts, adapter.plan, {name: values[name] for name in saved})
         batch = self.batches(model)[0]
         assert torch.equal(outputs(again.eval(), batch), outputs(model, batch)), (
             "a second model with what saved_state names, and the same plan, gives another output. What training changes is a"
@@ -242,7 +242,7 @@ class BaseAdapterConformance(LayoutConformance):
 
     def test_recomputing_blocks_changes_no_gradient(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """``train.activation_checkpointing``: every layer runs a second time in the backward."""
-        model, _ = self.trained(self.parts(mt_host, tmp_path))
+        model, _ = self.trained_model(self.parts(mt_host, tmp_path))
         found = []
         for model.checkpoint_blocks in (False, True):
             model.train().zero_grad()
@@ -254,9 +254,9 @@ class BaseAdapterConformance(LayoutConformance):
 
     def test_later_tokens_never_change_earlier_outputs(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Changed from the middle on, a row has the same outputs before it, as without the adapter."""
-        model, _ = self.trained(self.parts(mt_host, tmp_path))
+        model, _ = self.trained_model(self.parts(mt_host, tmp_path))
         batch, at = self.batches(model)[0], TOKENS // 2
-        one, other = (outputs(model, each)[:, :at] for each in (batch, changed(batch, model, at, TOKENS)))
+        one, other = (outputs(model, each)[:, :at] for each in (batch, change_tokens(batch, model, at, TOKENS)))
         assert (apart := difference(one, other)) <= EXACT, (
             f"other tokens from place {at} on change outputs before it by {apart:.1e} of their size (allowed: {EXACT:g}):"
             " adapted_output(x) works on each token by itself; normalise over the last dimension"
@@ -265,7 +265,7 @@ class BaseAdapterConformance(LayoutConformance):
     def test_in_half_precision_it_stays_half(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """The output has the precision of the input, and gradients are finite."""
         parts = self.parts(mt_host, tmp_path)
-        model, adapter = self.adapted(parts)
+        model, adapter = self.adapted_model(parts)
         training = self.training(parts, model.to(torch.bfloat16), adapter, 2)
         try:
             losses = training.run(self.batches(model, 2))
@@ -279,15 +279,15 @@ class BaseAdapterConformance(LayoutConformance):
 
     def test_it_works_on_a_quantized_base_or_is_refused(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Frozen weights in fewer bits; ``on_quantized=False`` (or ``rewrites_base``) says that it cannot."""
-        if not self.declared(mt_host).on_quantized:
+        if not self.declared_component(mt_host).on_quantized:
             with pytest.raises(ConfigError, match=f"{self.name} does not work on a quantized base"):
                 self.parts(mt_host, tmp_path, quantized=True)
             return
         parts = self.parts(mt_host, tmp_path, quantized=True)
         base = self.base(parts).eval()
         batch = self.batches(base)[0]
-        plain, one = self.adapted(self.parts(mt_host, tmp_path))
-        model, adapter = self.adapted(parts)
+        plain, one = self.adapted_model(self.parts(mt_host, tmp_path))
+        model, adapter = self.adapted_model(parts)
         same = adapter.trainable_parameters(model) == one.trainable_parameters(plain)
         assert same, "on a quantized base it trains other parameters than on a plain one; declare on_quantized=False"
         apart = difference(outputs(model.eval(), batch), outputs(base, batch))
@@ -299,9 +299,9 @@ class BaseAdapterConformance(LayoutConformance):
 
     # -------------------------------------------------------------------------------------------------------- small parts
 
-    def _rewritten(self, host: PluginHost, model: TrainModel) -> set[str]:
+    def _rewritten_weights(self, host: PluginHost, model: TrainModel) -> set[str]:
         """Weights of the base that it may change."""
-        if not self.declared(host).rewrites_base:
+        if not self.declared_component(host).rewrites_base:
             return set()
         return {f"{name}.{each}" for name, layer in adapted_layers(model) for each, _ in layer.named_parameters()}
 
@@ -317,4 +317,4 @@ class BaseAdapterConformance(LayoutConformance):
 def probe_of_run(parts: trainer.Parts, model: TrainModel) -> Any:
     """Return the probe that looks at the rows of the run."""
     plan = trainer.make_plan(parts.config, world=1, device="cpu", offers=parts.offers.values())
-    return trainer.probe_of(parts.config, trainer.build_data(parts), plan, alone(), model)
+    return trainer.probe_of(parts.config, trainer.build_data(parts), plan, single_process(), model)

@@ -67,7 +67,7 @@ class BasePluginConformance:
     def part(self, host: PluginHost, folder: Path) -> trainer.Part:
         """The component with its validated options, and what it is made of."""
         offer, draft = self.offer(host), trainer.Draft({}, host, {})
-        options = draft.validated(offer.component.config, self.values_in(host, folder), self.kind)
+        options = draft.validate(offer.component.config, self.values_in(host, folder), self.kind)
         parts = None if options is None else trainer.parts_of(draft, offer, options, self.kind)
         assert not draft.faults, f"the options of {type(self).__name__} are not valid: {ConfigError(draft.faults)}"
         return trainer.Part(host.kinds[self.kind], offer, options, parts)

@@ -12,7 +12,7 @@ import pytest
 
 from mt_conformance.base import BasePluginConformance
 from mt_conformance.launch import Case, Result
-from mt_conformance.layouts import WHOLE, no_error, on_two, parallel, same_after_resume, small_run
+from mt_conformance.layouts import WHOLE, no_error, on_two, parallel_section, same_after_resume, small_run
 from mt_core.errors import did_you_mean
 from mt_core.events import EVENTS
 from mt_core.plugins.host import PluginHost
@@ -56,7 +56,7 @@ class BaseCallbackConformance(BasePluginConformance):
         if not self.launches:
             return {}
         raw, layouts = self.run(host, folder), self.component(host).layouts
-        whole = {**raw, "parallel": parallel(layouts)}
+        whole = {**raw, "parallel": parallel_section(layouts)}
         cases: dict[str, Case] = {WHOLE: Case(raw=whole, again_from=2), **on_two(raw, layouts)}
         events = [each for each in (*USUAL, *EVENTS) if each in self.events(host, folder)]
         if events:

@@ -104,7 +104,7 @@ class BaseDatasetConformance(BasePluginConformance):
             if ended:
                 return
 
-    def seen(self, folder: Path, **how: Any) -> list[Seen]:
+    def epoch_steps(self, folder: Path, **how: Any) -> list[Seen]:
         """Return the steps of an epoch."""
         found = [each for each, _ in self.steps(folder, **how)]
         assert len(found) >= 3, (
@@ -151,7 +151,7 @@ class BaseDatasetConformance(BasePluginConformance):
 
     def test_the_order_follows_from_the_seed(self, tmp_path: Path) -> None:
         """The same seed gives the same order, another one another."""
-        one, same, other = (self.seen(tmp_path, seed=seed) for seed in (1, 1, 2))
+        one, same, other = (self.epoch_steps(tmp_path, seed=seed) for seed in (1, 1, 2))
         wrong = [step for step, pair in enumerate(zip(one, same, strict=False)) if pair[0] != pair[1]]
         assert one == same, (
             f"two runs of one seed have other rows, first in step {wrong[0] + 1 if wrong else len(one)}; the rows must follow"
@@ -217,7 +217,8 @@ class BaseDatasetConformance(BasePluginConformance):
             pytest.skip("rows are encoded by several processes on Linux only, and where no other thread runs")
         with patch("mt_train.data.chunks.CHUNK_ROWS", CHUNK):
             alone, shared = (
-                self.seen(tmp_path, cache=str(tmp_path / f"cache-{workers}"), workers=workers) for workers in (1, 2)
+                self.epoch_steps(tmp_path, cache=str(tmp_path / f"cache-{workers}"), workers=workers)
+                for workers in (1, 2)
             )
         assert alone == shared, (
             "encoded by two processes, other rows come than by one; a row follows from its index alone"

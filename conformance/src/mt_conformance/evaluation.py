@@ -15,8 +15,8 @@ from mt_conformance import tiny, trainer
 from mt_conformance.base import BasePluginConformance
 from mt_conformance.host import hermetic_host
 from mt_conformance.launch import Case, Result
-from mt_conformance.layouts import WHOLE, no_error, on_two, parallel, small_run
-from mt_conformance.weights import filled
+from mt_conformance.layouts import WHOLE, no_error, on_two, parallel_section, small_run
+from mt_conformance.weights import fill_weights
 from mt_core.errors import MtError
 from mt_core.evaluation import Continuation, Evaluation, EvaluationComponent, Findings, Score, TokenValues
 from mt_core.generation import Generation, GenerationConfig
@@ -49,7 +49,7 @@ class BaseEvaluationConformance(BasePluginConformance):
         usual = {"eval": {"every_steps": 2, "samples": 0}, "log": {"every_steps": 1}}
         return small_run(**usual, model=model, evaluations={self.name: options})
 
-    def declared(self, host: PluginHost) -> EvaluationComponent:
+    def declared_component(self, host: PluginHost) -> EvaluationComponent:
         """The component, which says what it needs."""
         component = self.component(host)
         assert isinstance(component, EvaluationComponent), "the host checks what mt_evaluations returns"
@@ -65,13 +65,13 @@ class BaseEvaluationConformance(BasePluginConformance):
         (built,) = parts.evaluations().values()
         return built
 
-    def subject(self, parts: trainer.Parts) -> Asked:
+    def subject(self, parts: trainer.Parts) -> RecordingSubject:
         """The kit's model, with the values of this seed, and a record of what it is asked."""
         tokenizer = parts.tokenizer
-        model = filled(parts.model(), wide=True).eval()
+        model = fill_weights(parts.model(), wide=True).eval()
         eos_ids = () if tokenizer.eos_id is None else (tokenizer.eos_id,)
         loaded = trainer.LoadedModel(model, tokenizer, self.max_seq_len, eos_ids)
-        return Asked(trainer.loaded_subject(parts, loaded, batch_size=2))
+        return RecordingSubject(trainer.loaded_subject(parts, loaded, batch_size=2))
 
     def findings(self, evaluation: Evaluation, subject: Any) -> Findings:
         """Ask. Raises ``AssertionError`` for what it raises, and for what are no findings."""
@@ -87,11 +87,11 @@ class BaseEvaluationConformance(BasePluginConformance):
         if not self.launches:
             return {}
         raw, layouts = self.run(host, folder), self.layouts(host)
-        return {WHOLE: Case(raw={**raw, "parallel": parallel(layouts)}), **on_two(raw, layouts)}
+        return {WHOLE: Case(raw={**raw, "parallel": parallel_section(layouts)}), **on_two(raw, layouts)}
 
     def layouts(self, host: PluginHost) -> frozenset[str]:
         """Return the declared layouts; where it needs texts, those that can write them."""
-        component = self.declared(host)
+        component = self.declared_component(host)
         return frozenset(component.layouts) - (WITHOUT_TEXTS if "texts" in component.needs else frozenset())
 
     # ------------------------------------------------------------------------------------------------------ checks
@@ -106,7 +106,7 @@ class BaseEvaluationConformance(BasePluginConformance):
             found = content_of(self.findings(other, subject))
             differ = [name for name in first if found[name] != first[name]]
             assert not differ, (
-                f"{what}, it has other {differ[0]}: {short(found[differ[0]])}, and at first {short(first[differ[0]])}. Findings"
+                f"{what}, it has other {differ[0]}: {one_line(found[differ[0]])}, and at first {one_line(first[differ[0]])}. Findings"
                 " follow from options, rows and answers alone: keep nothing of a run for the next, and draw from a generator"
                 " that a seed of your options makes"
             )
@@ -145,14 +145,14 @@ class BaseEvaluationConformance(BasePluginConformance):
                 json.dumps(dict(row))
             except (TypeError, ValueError) as error:
                 raise AssertionError(
-                    f"row {number} of the findings is no JSON ({error}), so `mt-eval --predictions` cannot write it: {short(row)}"
+                    f"row {number} of the findings is no JSON ({error}), so `mt-eval --predictions` cannot write it: {one_line(row)}"
                 ) from error
 
     def test_it_asks_for_what_it_declares(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """``needs`` says which layouts can answer: texts are not written on every one."""
         trainer.require()
         parts = self.parts(tmp_path)
-        subject, needs = self.subject(parts), self.declared(mt_host).needs
+        subject, needs = self.subject(parts), self.declared_component(mt_host).needs
         self.findings(self.evaluation(parts), subject)
         assert subject.asked, "it asked the model nothing; the options of this test need a few questions"
         assert subject.asked == needs, (
@@ -206,7 +206,7 @@ class BaseEvaluationConformance(BasePluginConformance):
         return both_none or math.isclose(one, two, rel_tol=self.tolerance, abs_tol=self.tolerance)
 
 
-class Asked:
+class RecordingSubject:
     """A subject that keeps what it is asked for: ``scores``, ``texts``."""
 
     def __init__(self, subject: trainer.LoadedSubject) -> None:
@@ -270,7 +270,7 @@ def figures_of(result: Result, start: str) -> dict[str, list[float]]:
     }
 
 
-def short(value: Any) -> str:
+def one_line(value: Any) -> str:
     """Return a value as one line of a message."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 200 else f"{text[:200]}…"

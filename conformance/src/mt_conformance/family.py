@@ -11,7 +11,7 @@ import torch
 from mt_conformance import trainer
 from mt_conformance.forward import rows_of
 from mt_conformance.layouts import LayoutConformance, small_run
-from mt_conformance.weights import filled
+from mt_conformance.weights import fill_weights
 from mt_core.components import ModelFamily
 from mt_core.nn import Batch, LayerSpec, TrainModel
 from mt_core.plugins.host import Offer, PluginHost
@@ -38,7 +38,7 @@ class FamilyConformance(LayoutConformance):
         assert isinstance(made, TrainModel), (
             f"build returned a {type(made).__name__}; the model of mt_train_models has to be an mt_core.nn.TrainModel"
         )
-        return filled(made, seed=seed, wide=wide)
+        return fill_weights(made, seed=seed, wide=wide)
 
     def train_model(self, host: PluginHost) -> Offer:
         """Return the offer that builds the model. Raises ``AssertionError`` where the family has only a config."""

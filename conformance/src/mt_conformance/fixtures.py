@@ -8,7 +8,7 @@ import pytest
 
 from mt_conformance import trainer
 from mt_conformance.host import hermetic_host
-from mt_conformance.launch import Case, Result, launched
+from mt_conformance.launch import Case, Result, launch_cases
 
 if TYPE_CHECKING:
     from mt_core.plugins.host import PluginHost
@@ -54,5 +54,5 @@ def mt_launched(
         folder = tmp_path_factory.mktemp("launch")
         trainer.require()
         cases: dict[str, Case] = instance.launch_cases(mt_host, folder)
-        _mt_launches[key] = launched(cases, folder, plugin=instance.plugin) if cases else {}
+        _mt_launches[key] = launch_cases(cases, folder, plugin=instance.plugin) if cases else {}
     return _mt_launches[key]

@@ -29,7 +29,7 @@ def rows_of(ids_BT: Tensor, *lengths: int) -> Batch:
     return Batch(ids_BT, labels_BT, positions_T.expand(shape), documents_T.expand(shape).contiguous()).with_index()
 
 
-def changed(batch: Batch, model: TrainModel, start: int, end: int) -> Batch:
+def change_tokens(batch: Batch, model: TrainModel, start: int, end: int) -> Batch:
     """Other tokens in these places."""
     ids_BT = batch.input_ids.clone()
     ids_BT[:, start:end] = (ids_BT[:, start:end] + 1) % model.config.vocab_size
@@ -51,7 +51,7 @@ def outputs(model: TrainModel, batch: Batch, cache: KVCache | None = None) -> Te
     return logits_BTV
 
 
-def chained(modules: Sequence[nn.Module], model: TrainModel, batch: Batch) -> Tensor:
+def chain_layers(modules: Sequence[nn.Module], model: TrainModel, batch: Batch) -> Tensor:
     """Logits (B, T, V) of layers called one after the other."""
     embed, *blocks, norm, head = modules
     context = BlockContext(
@@ -84,7 +84,7 @@ class Numbers:
         return " ".join(map(str, ids))
 
 
-def continued(
+def generate_greedily(
     model: TrainModel, prompts: Sequence[Sequence[int]], most: int = 8, end_ids: Sequence[int] = ()
 ) -> list[list[int]]:
     """``most`` greedy tokens after each prompt, or up to where one of ``end_ids`` comes."""

@@ -9,7 +9,15 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, requires, versi
 from types import ModuleType
 
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.metadata import BUILT_IN, GROUP, TRAINING, Installed, Selection, canonical, installed
+from mt_core.plugins.metadata import (
+    BUILT_IN,
+    GROUP,
+    TRAINING,
+    PluginInfo,
+    Selection,
+    canonicalize,
+    find_plugins,
+)
 
 OWN = {BUILT_IN: ("standard", "mt_plugin_standard.plugin"), TRAINING: ("train", "mt_train.plugin")}
 """Distributions that are built in → name and module of their plugin; mt-train brings the kind of evaluations."""
@@ -28,18 +36,18 @@ def hermetic_host(*plugins: ModuleType) -> PluginHost:
 
 def named_host(*modules: str) -> PluginHost:
     """Make a host by the names of the modules, which are imported here, the last ones of all."""
-    beside = sorted(required(*modules), key=lambda each: each.module in modules)
+    beside = sorted(required_plugins(*modules), key=lambda each: each.module in modules)
     known = {module for _, module in OWN.values()}
     return PluginHost.of([*beside, *(_describe_module(name) for name in modules if name not in known)])
 
 
 @cache
-def required(*modules: str) -> tuple[Installed, ...]:
+def required_plugins(*modules: str) -> tuple[PluginInfo, ...]:
     """Describe what stands beside these modules: what is built in, and the plugins that their distributions require."""
     given = {_distribution_of(module) for module in modules}
-    found: dict[str, Installed] = {}
+    found: dict[str, PluginInfo] = {}
     waiting = [name for distribution in given for name in _requirements(distribution)]
-    plugins = {canonical(each.distribution): each for each in installed(Selection())} if waiting else {}
+    plugins = {canonicalize(each.distribution): each for each in find_plugins(Selection())} if waiting else {}
     while waiting:
         name = waiting.pop()
         if name in plugins and name not in {*OWN, *given, *found}:
@@ -48,7 +56,7 @@ def required(*modules: str) -> tuple[Installed, ...]:
     return (*_built_in(), *(found[name] for name in sorted(found)))
 
 
-def _built_in() -> Iterator[Installed]:
+def _built_in() -> Iterator[PluginInfo]:
     for distribution, (name, module) in OWN.items():
         try:
             yield _describe(name, distribution, version(distribution), module)
@@ -63,22 +71,22 @@ def _requirements(distribution: str) -> list[str]:
     except PackageNotFoundError:
         return []
     plain = [line for line in lines if "extra ==" not in line.partition(";")[2]]
-    return [canonical(found[0]) for line in plain if (found := _REQUIRED.match(line))]
+    return [canonicalize(found[0]) for line in plain if (found := _REQUIRED.match(line))]
 
 
 def _distribution_of(module: str) -> str:
     """Return the distribution of a module, as if it had the name of its package."""
-    return canonical(module.partition(".")[0])
+    return canonicalize(module.partition(".")[0])
 
 
-def _describe_module(module: str) -> Installed:
+def _describe_module(module: str) -> PluginInfo:
     distribution = _distribution_of(module)
     return _describe(distribution.removeprefix("mt-plugin-"), distribution, "under test", module)
 
 
-def _describe(name: str, distribution: str, version: str, module: str) -> Installed:
+def _describe(name: str, distribution: str, version: str, module: str) -> PluginInfo:
     point = EntryPoint(name=name, value=module, group=GROUP)
-    return Installed(
+    return PluginInfo(
         name=name,
         distribution=distribution,
         version=version,

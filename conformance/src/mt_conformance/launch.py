@@ -40,7 +40,7 @@ class Result:
         return [float("nan") if record[name] is None else float(record[name]) for record in self.records]
 
 
-def launched(cases: Mapping[str, Case], folder: Path, *, plugin: ModuleType) -> dict[str, Result]:
+def launch_cases(cases: Mapping[str, Case], folder: Path, *, plugin: ModuleType) -> dict[str, Result]:
     """Run every case; those of one process and those of two go on side by side.
 
     Raises ``AssertionError`` with what a process said, when one ends by itself or all together take too long.

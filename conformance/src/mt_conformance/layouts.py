@@ -27,7 +27,7 @@ SECTIONS: Mapping[str, Mapping[str, Any]] = {
 needs a GPU and is not tried."""
 
 
-def parallel(layouts: Collection[str], layout: str = "") -> dict[str, Any]:
+def parallel_section(layouts: Collection[str], layout: str = "") -> dict[str, Any]:
     """The section of a layout, beside the lowest ZeRO stage of those that are declared; without a layout that of one process."""
     lowest = min((each for each in layouts if each.startswith("zero")), default="zero0")
     return {**SECTIONS[lowest], **SECTIONS.get(layout, {})}
@@ -36,7 +36,7 @@ def parallel(layouts: Collection[str], layout: str = "") -> dict[str, Any]:
 def on_two(raw: Mapping[str, Any], layouts: Collection[str]) -> dict[str, Case]:
     """A run on two processes in each of the declared layouts that can be tried."""
     tried = sorted(set(layouts) & set(SECTIONS))
-    return {each: Case(raw={**raw, "parallel": parallel(layouts, each)}, processes=2) for each in tried}
+    return {each: Case(raw={**raw, "parallel": parallel_section(layouts, each)}, processes=2) for each in tried}
 
 
 def small_run(**slots: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class LayoutConformance(BasePluginConformance):
         if not self.launches or "cpu" not in self.component(host).devices:
             return {}
         raw, layouts = self.run(host, folder), self.layouts(host)
-        whole = {**raw, "parallel": parallel(layouts)}
+        whole = {**raw, "parallel": parallel_section(layouts)}
         return {WHOLE: Case(raw=whole, again_from=2), **on_two(raw, layouts)}
 
     @pytest.mark.mt_launch

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from mt_conformance import trainer
-from mt_conformance.host import named_host, required
+from mt_conformance.host import named_host, required_plugins
 from mt_core.errors import OURS, MtError
 from mt_core.plugins.host import Offer, PluginHost
 
@@ -71,7 +71,7 @@ class Watch:
 
 def main(module: str) -> None:
     """Print the listing of a plugin as JSON."""
-    PluginHost.of(required(module))  # what is built in, and what others bring, is not the plugin's
+    PluginHost.of(required_plugins(module))  # what is built in, and what others bring, is not the plugin's
     watch, before, start = Watch(), set(sys.modules), time.process_time()
     sys.meta_path.insert(0, watch)
     host = named_host(module)
@@ -87,7 +87,7 @@ def main(module: str) -> None:
 
 def _help(host: PluginHost, offer: Offer) -> str:
     """The page as a user asks for it; empty for what is no choice of a run, such as pipeline layers, and without mt-train."""
-    name = offer.qualified if offer.component.replaces else offer.component.name
+    name = offer.qualified_name if offer.component.replaces else offer.component.name
     keys = host.kinds.keys_of_kinds
     if offer.kind not in keys or not trainer.is_installed():
         return ""

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from mt_conformance.family import FamilyConformance
 from mt_conformance.forward import (
     EXACT,
-    chained,
-    changed,
-    continued,
+    chain_layers,
+    change_tokens,
     difference,
+    generate_greedily,
     gradients_of,
     mean_loss,
     outputs,
@@ -50,7 +50,7 @@ class BaseModelConformance(FamilyConformance):
         ``logits``. ``None`` leaves the check out."""
         return None
 
-    def renamed(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def rename_tensors(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The reference's tensors (its weights, and their gradients) under the model's names and in its shapes."""
         return tensors
 
@@ -76,7 +76,7 @@ class BaseModelConformance(FamilyConformance):
         """Changed from the middle on, a row has the same outputs before it."""
         model, length = self.model(mt_host, tmp_path).eval(), self.length(mt_host, tmp_path)
         batch, at = self.batch(model, length), length // 2
-        one, other = outputs(model, batch), outputs(model, changed(batch, model, at, length))
+        one, other = outputs(model, batch), outputs(model, change_tokens(batch, model, at, length))
         apart = difference(one[:, :at], other[:, :at])
         assert apart <= EXACT, (
             f"other tokens from place {at} on change outputs before it by {apart:.1e} of their size (allowed: {EXACT:g}): the"
@@ -127,7 +127,10 @@ class BaseModelConformance(FamilyConformance):
             pytest.skip("ragged_batches = False: prompts of other lengths are generated one after the other")
         ids = self.batch(model, length).input_ids[0].tolist()
         prompts = [ids[: length // 2], ids[:2], ids[1 : length // 3 + 1]]
-        together, alone = continued(model, prompts), [continued(model, [prompt])[0] for prompt in prompts]
+        together, alone = (
+            generate_greedily(model, prompts),
+            [generate_greedily(model, [prompt])[0] for prompt in prompts],
+        )
         wrong = [number for number in range(len(prompts)) if together[number] != alone[number]]
         assert not wrong, (
             f"prompt {wrong[0] + 1} of three goes on with {together[wrong[0]]} in a batch, and with {alone[wrong[0]]} alone."
@@ -152,7 +155,7 @@ class BaseModelConformance(FamilyConformance):
         )
         for spec, module in zip(specs, modules, strict=True):
             module.load_state_dict(model.get_submodule(spec.prefix).state_dict())
-        apart = difference(chained(modules, model, batch), outputs(model, batch))
+        apart = difference(chain_layers(modules, model, batch), outputs(model, batch))
         assert apart <= EXACT, (
             f"its layers, one after the other, differ from the whole model by {apart:.1e} of the outputs (allowed: {EXACT:g})."
             " What a forward of its own does belongs into the layers, or into mt_pipeline_layers"
@@ -251,7 +254,7 @@ class BaseModelConformance(FamilyConformance):
             pytest.skip("opt-in: override reference() with the same shape by other code")
         model = self.model(mt_host, tmp_path).eval()
         with torch.no_grad():
-            for name, value in self.renamed(dict(other.eval().named_parameters())).items():
+            for name, value in self.rename_tensors(dict(other.eval().named_parameters())).items():
                 model.get_parameter(name).copy_(value)
         batch = self.batch(model, self.length(mt_host, tmp_path), rows=2)
         answer = other(batch.input_ids)
@@ -261,7 +264,7 @@ class BaseModelConformance(FamilyConformance):
         weights = torch.randn(mine.shape, generator=torch.Generator().manual_seed(2))
         for logits in (mine, theirs):
             (logits * weights).sum().backward()
-        wanted = self.renamed(gradients_of(other))
+        wanted = self.rename_tensors(gradients_of(other))
         worst = max((difference(each, wanted[name]), name) for name, each in gradients_of(model).items())
         assert worst[0] <= EXACT, (
             f"the gradient of {worst[1]} differs by {worst[0]:.1e} of the reference's (allowed: {EXACT:g})"

@@ -21,7 +21,7 @@ from mt_conformance import tiny, trainer
 from mt_conformance.host import hermetic_host
 from mt_conformance.layouts import LayoutConformance
 from mt_conformance.tiny_config import TinyConfig
-from mt_conformance.weights import filled
+from mt_conformance.weights import fill_weights
 from mt_core.components import ObjectiveComponent
 from mt_core.model_protocols import HasReference, HasTerms, Objective
 from mt_core.nn import NOT_TRAINED, Batch, TrainModel
@@ -84,7 +84,7 @@ class BaseObjectiveConformance(LayoutConformance):
         component = self.component(host)
         if isinstance(component, ObjectiveComponent) and component.modules is not None:
             model.head.add_module(OBJECTIVE, component.modules(self.config(host, folder), config.dim))
-        return filled(model, wide=True)
+        return fill_weights(model, wide=True)
 
     def run(self, host: PluginHost, folder: Path) -> dict[str, Any]:
         rows = folder / "rows.jsonl"

@@ -48,7 +48,7 @@ class BaseOptimizerConformance(LayoutConformance):
     def optimizer(self, host: PluginHost, folder: Path, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         """Build the optimizer as a run does."""
         built = self.component(host).build(self.config(host, folder), groups)
-        return built if isinstance(built, torch.optim.Optimizer) else Directed(built)
+        return built if isinstance(built, torch.optim.Optimizer) else TransformOptimizer(built)
 
     def split(self, host: PluginHost, folder: Path, named: Mapping[str, nn.Parameter]) -> list[dict[str, Any]]:
         """Return the optimizer's own parameter groups."""
@@ -64,7 +64,7 @@ class BaseOptimizerConformance(LayoutConformance):
             for name, shape in self.shapes.items()
         }
 
-    def trained(
+    def trained_parameters(
         self, host: PluginHost, folder: Path, rates: Sequence[float] = RATES
     ) -> tuple[dict[str, nn.Parameter], torch.optim.Optimizer]:
         """Parameters after a step at each of the rates."""
@@ -88,7 +88,7 @@ class BaseOptimizerConformance(LayoutConformance):
     def test_ten_steps_go_downhill(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """The sum of squares of all parameters falls, and every number stays finite."""
         before = sum(float(each.detach().square().sum()) for each in self.parameters().values())
-        named, _ = self.trained(mt_host, tmp_path)
+        named, _ = self.trained_parameters(mt_host, tmp_path)
         after = sum(float(each.detach().square().sum()) for each in named.values())
         assert after < before, (
             f"ten steps along the gradient of the sum of squares took it from {before:.4f} to {after:.4f}; an optimizer goes"
@@ -97,7 +97,7 @@ class BaseOptimizerConformance(LayoutConformance):
 
     def test_the_rate_of_a_step_is_the_one_in_its_group(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """The schedule writes ``group["lr"]`` before each step."""
-        slow, fast = (self.trained(mt_host, tmp_path, [rate] * 4)[0] for rate in (1e-4, 1e-2))
+        slow, fast = (self.trained_parameters(mt_host, tmp_path, [rate] * 4)[0] for rate in (1e-4, 1e-2))
         assert any(not torch.equal(slow[name], fast[name]) for name in slow), (
             "four steps at a rate of 1e-4 and at 1e-2 gave the same weights; read group['lr'] in every step"
         )
@@ -135,8 +135,8 @@ class BaseOptimizerConformance(LayoutConformance):
 
     def test_its_state_comes_back(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Five steps, and five more from the state that a checkpoint holds, equal ten to the last bit."""
-        whole, _ = self.trained(mt_host, tmp_path)
-        named, first = self.trained(mt_host, tmp_path, RATES[:5])
+        whole, _ = self.trained_parameters(mt_host, tmp_path)
+        named, first = self.trained_parameters(mt_host, tmp_path, RATES[:5])
         second = self.optimizer(mt_host, tmp_path, self.split(mt_host, tmp_path, named))
         for parameter in named.values():
             if state := copy.deepcopy(dict(first.state.get(parameter, {}))):
@@ -199,7 +199,7 @@ class BaseOptimizerConformance(LayoutConformance):
             )
 
 
-class Directed(torch.optim.Optimizer):
+class TransformOptimizer(torch.optim.Optimizer):
     """The optimizer of a ``GradientTransform``, with its directions in the place of gradients, as an engine alone uses it."""
 
     def __init__(self, transform: GradientTransform) -> None:

@@ -82,13 +82,13 @@ class PlainContext:
     @torch.no_grad()
     def read(self, name: str, part: str = "weight") -> Tensor:
         """See ``AdapterContext``."""
-        live = self._live(name, part).detach()
+        live = self._live_tensor(name, part).detach()
         return live.to(torch.float32, copy=True) if self._parameters[name].requires_grad else live.clone()
 
     @torch.no_grad()
     def write(self, name: str, value: Tensor, part: str = "weight") -> None:
         """See ``AdapterContext``."""
-        live = self._live(name, part)
+        live = self._live_tensor(name, part)
         if live.shape != value.shape:
             raise ComponentError(f"{part} of {name} is {tuple(live.shape)}, and {tuple(value.shape)} was to be written")
         live.detach().copy_(value)
@@ -99,11 +99,11 @@ class PlainContext:
 
     def moments(self, name: str) -> tuple[str, ...]:
         """See ``AdapterContext``."""
-        parameter = self._live(name, "weight")
+        parameter = self._live_tensor(name, "weight")
         found = self._state.get(parameter, {}).items()
         return tuple(sorted(key for key, each in found if isinstance(each, Tensor) and each.shape == parameter.shape))
 
-    def _live(self, name: str, part: str) -> Tensor:
+    def _live_tensor(self, name: str, part: str) -> Tensor:
         parameter = self._parameters.get(name)
         if parameter is None:
             raise ComponentError(f"there is no parameter {name!r}")

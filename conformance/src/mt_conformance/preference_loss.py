@@ -59,13 +59,13 @@ class BasePreferenceLossConformance(BasePluginConformance):
         values |= {"chosen_lengths": torch.tensor(CHOSEN_LENGTHS), "rejected_lengths": torch.tensor(REJECTED_LENGTHS)}
         if loss.needs_reference:
             values |= {f"reference_{side}": values[side] for side in ("chosen", "rejected")}
-        return self.moved(self.pairs_class(host)(**values), chosen=shift, rejected=-1.0 * shift)
+        return self.move_pairs(self.pairs_class(host)(**values), chosen=shift, rejected=-1.0 * shift)
 
     def pairs_class(self, host: PluginHost) -> Any:
         """The class of pairs, which stands beside the protocol that the kind names."""
         return import_module(host.kinds[self.kind].returns.partition(":")[0]).Pairs
 
-    def moved(self, pairs: Any, **by: float | Tensor) -> Any:
+    def move_pairs(self, pairs: Any, **by: float | Tensor) -> Any:
         """Return the same pairs where the model gives answers other log-probabilities, as leaves; the reference stays."""
         values = dict(vars(pairs))
         for side in ("chosen", "rejected"):
@@ -173,7 +173,7 @@ class BasePreferenceLossConformance(BasePluginConformance):
         loss = self.loss(mt_host, tmp_path)
         for chosen in (-FAR, 0.0, FAR):
             for rejected in (-FAR, 0.0, FAR):
-                pairs = self.moved(self.pairs(mt_host, loss), chosen=min(chosen, 0.0), rejected=min(rejected, 0.0))
+                pairs = self.move_pairs(self.pairs(mt_host, loss), chosen=min(chosen, 0.0), rejected=min(rejected, 0.0))
                 if loss.needs_reference:
                     raised = {"reference_chosen": max(chosen, 0.0), "reference_rejected": max(rejected, 0.0)}
                     values = {name: getattr(pairs, name) - by for name, by in raised.items()}
@@ -182,7 +182,7 @@ class BasePreferenceLossConformance(BasePluginConformance):
         certain = self.pairs(mt_host, loss)
         for sides in ({"chosen"}, {"rejected"}, {"chosen", "rejected"}):
             by = {side: -getattr(certain, side).detach() for side in sides}
-            self.gradients(loss, self.moved(certain, **by), f"certain answers ({', '.join(sorted(sides))})")
+            self.gradients(loss, self.move_pairs(certain, **by), f"certain answers ({', '.join(sorted(sides))})")
 
     def test_it_changes_nothing(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Pairs go to other losses, and into the record."""

@@ -33,9 +33,9 @@ def mt_quantizers() -> list[Component]:
 
 
 def _build(config: TinyConfig) -> TrainModel:
-    from mt_conformance.tiny_model import Tiny
+    from mt_conformance.tiny_model import TinyModel
 
-    return Tiny(config)
+    return TinyModel(config)
 
 
 def _eight_bits(config: MtConfig) -> Quantizer:

@@ -12,7 +12,7 @@ from mt_core.nn import BlockContext, Layer, RMSNorm, TrainModel, swiglu
 HEADS = 2
 
 
-class Tiny(TrainModel):
+class TinyModel(TrainModel):
     """Embed, blocks, norm, head; positions are not told apart but by causality, which is enough to train."""
 
     default_targets = ("qkv_proj", "o_proj", "up_proj", "down_proj")

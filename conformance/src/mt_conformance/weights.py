@@ -8,7 +8,7 @@ from mt_conformance import trainer
 from mt_core.nn import TrainModel
 
 
-def filled(model: TrainModel, *, seed: int = 0, wide: bool = False) -> TrainModel:
+def fill_weights(model: TrainModel, *, seed: int = 0, wide: bool = False) -> TrainModel:
     """Give the model its own initial values of this seed; ``wide`` moves all of them, so that whatever is left out or mixed up shows."""
     trainer.fill_model(model, {}, seed=seed, process=trainer.Process(0, 1, 0, torch.device("cpu")))
     if wide:

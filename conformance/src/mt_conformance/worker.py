@@ -42,10 +42,10 @@ def outcome(host: PluginHost, case: Mapping[str, Any], folder: Path) -> dict[str
     """The figures of one case, and of its second half after a resume; or its error."""
     result: dict[str, Any] = {"records": [], "again": [], "error": ""}
     try:
-        with raising(case["raises_in"]):
-            result["records"] = trained(host, case["raw"], folder)
+        with raise_in(case["raises_in"]):
+            result["records"] = train_case(host, case["raw"], folder)
         if case["again_from"] is not None:
-            result["again"] = trained(host, case["raw"], folder, case["again_from"])
+            result["again"] = train_case(host, case["raw"], folder, case["again_from"])
     except MtError as error:
         result["error"] = f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001 - a stranger's code may raise anything, and the parent shows it
@@ -53,7 +53,7 @@ def outcome(host: PluginHost, case: Mapping[str, Any], folder: Path) -> dict[str
     return result
 
 
-def trained(
+def train_case(
     host: PluginHost, raw: Mapping[str, Any], folder: Path, again_from: int | None = None
 ) -> list[dict[str, Any]]:
     """Train from the start, or from a checkpoint of the same run; the figures of every step."""
@@ -64,7 +64,7 @@ def trained(
 
 
 @contextmanager
-def raising(event: str) -> Iterator[None]:
+def raise_in(event: str) -> Iterator[None]:
     """Inside, whatever a callback's own method for this event does ends in an error of the kit's."""
     if not event:
         yield
@@ -72,13 +72,13 @@ def raising(event: str) -> Iterator[None]:
     made = Callbacks.__init__
     with ExitStack() as patches:
 
-        def broken(self: Callbacks, named: Mapping[str, Any]) -> None:
+        def init(self: Callbacks, named: Mapping[str, Any]) -> None:
             for callback in named.values():
                 owner = type(callback) if hasattr(type(callback), event) else callback
                 patches.enter_context(patch.object(owner, event, _raise(getattr(owner, event))))
             made(self, named)
 
-        patches.enter_context(patch.object(Callbacks, "__init__", broken))
+        patches.enter_context(patch.object(Callbacks, "__init__", init))
         yield
 
 

@@ -6,7 +6,7 @@ Everything public is here (``__init__.pyi`` lists the names), in ``mt_core.nn`` 
 
 from __future__ import annotations
 
-from mt_core.deprecation import current
+from mt_core.deprecation import current_name
 from mt_core.lazy import importer, public_names
 from mt_core.version import API_VERSION as API_VERSION
 from mt_core.version import __version__ as __version__
@@ -15,7 +15,7 @@ _NAMES = public_names(__file__)
 
 __all__ = list(_NAMES)
 
-__getattr__ = importer(__name__, _NAMES, current)
+__getattr__ = importer(__name__, _NAMES, current_name)
 
 
 def __dir__() -> list[str]:

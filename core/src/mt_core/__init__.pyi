@@ -49,7 +49,7 @@ from mt_core.events import Tracker as Tracker
 from mt_core.events import TrainedWeights as TrainedWeights
 from mt_core.groups import GroupOptions as GroupOptions
 from mt_core.groups import block_number as block_number
-from mt_core.groups import matching as matching
+from mt_core.groups import matching_pattern as matching_pattern
 from mt_core.groups import require_matches as require_matches
 from mt_core.groups import split_decay as split_decay
 from mt_core.groups import whole_shape as whole_shape
@@ -76,7 +76,7 @@ from mt_core.tracking.logs import notice as notice
 from mt_core.tracking.step_lines import StepLines as StepLines
 from mt_core.warmup import WarmupOptions as WarmupOptions
 from mt_core.warmup import peak_update as peak_update
-from mt_core.warmup import warmed as warmed
+from mt_core.warmup import warmup_schedule as warmup_schedule
 
 API_VERSION: int
 __version__: str

@@ -102,12 +102,12 @@ class Component:
             raise ComponentError(
                 f"{self.name!r} requires or conflicts with {bad[0]!r}; write KIND:NAME, as in 'optimizer:adamw'"
             )
-        if taken := self.reserved() & set(self.config.model_fields):
+        if taken := self.reserved_keys() & set(self.config.model_fields):
             raise ComponentError(
                 f"the config of {self.name!r} declares {sorted(taken)}, which the core reserves; rename these fields"
             )
 
-    def reserved(self) -> frozenset[str]:
+    def reserved_keys(self) -> frozenset[str]:
         """Keys of the slot that belong to the core."""
         return RESERVED
 
@@ -152,7 +152,7 @@ class ModelFamily(Component):
                 f" {sorted(self.variants)}"
             )
 
-    def reserved(self) -> frozenset[str]:
+    def reserved_keys(self) -> frozenset[str]:
         return RESERVED_IN_MODEL
 
 
@@ -251,5 +251,5 @@ class AdapterComponent(Component):
         super().__post_init__()
         object.__setattr__(self, "on_quantized", self.on_quantized and not self.rewrites_base)
 
-    def reserved(self) -> frozenset[str]:
+    def reserved_keys(self) -> frozenset[str]:
         return RESERVED_IN_ADAPTER

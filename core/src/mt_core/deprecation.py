@@ -18,20 +18,22 @@ class MtDeprecationWarning(FutureWarning):
 
 
 @dataclass(frozen=True)
-class Replaced:
+class Replacement:
     """``now`` is what to write instead, ``gone_in`` the release that is without it, or was the first one."""
 
     now: str
     gone_in: str
 
 
-DEPRECATED: Mapping[str, Replaced] = {
-    "adapters.typed_form": Replaced("form_of_type", "0.2"),
-    "renamed": Replaced("rename_columns", "0.2"),
+DEPRECATED: Mapping[str, Replacement] = {
+    "adapters.typed_form": Replacement("form_of_type", "0.2"),
+    "matching": Replacement("matching_pattern", "0.2"),
+    "renamed": Replacement("rename_columns", "0.2"),
+    "warmed": Replacement("warmup_schedule", "0.2"),
 }
 """Old public name → the public name that it is now."""
 
-REMOVED: Mapping[str, Replaced] = {}
+REMOVED: Mapping[str, Replacement] = {}
 
 MOVED: Mapping[str, str] = {
     **dict.fromkeys(
@@ -48,7 +50,7 @@ MOVED: Mapping[str, str] = {
 colon its name there, where that is another."""
 
 
-def current(package: str, name: str) -> str:
+def current_name(package: str, name: str) -> str:
     """The public name that an old one stands for, with a warning; any other name as it is.
 
     Raises ``ImportError`` for one that is gone or elsewhere: an ``AttributeError`` would lose its message in ``from mt_core import …``.

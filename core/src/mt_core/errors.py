@@ -181,7 +181,7 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most // 2]} … {text[-(most // 3) :]}"
 
 
-def shown(value: object, most: int = 200) -> str:
+def show_value(value: object, most: int = 200) -> str:
     """Return how a message shows a value, whatever it is: cut where it is long, and a number of thousands of digits by its length."""
     if isinstance(value, int) and value.bit_length() > 1024:
         return f"a number of {int(value.bit_length() * 0.30103) + 1:,} digits"
@@ -193,7 +193,7 @@ def shown(value: object, most: int = 200) -> str:
 
 def of_system(error: OSError) -> MtError:
     """Return what the operating system refused, for a person: which file, why, and what to look at."""
-    names = " and ".join(str(shown(name)) for name in (error.filename, error.filename2) if name is not None)
+    names = " and ".join(str(show_value(name)) for name in (error.filename, error.filename2) if name is not None)
     return MtError(
         f"{names} cannot be read or written: {error.strerror or error}; check the path, its permissions and the space on its disk"
     )

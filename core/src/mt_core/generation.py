@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from mt_core.errors import UsageError, shown
+from mt_core.errors import UsageError, show_value
 
 __all__ = ["Generation", "GenerationConfig", "SamplingRules"]
 
@@ -142,7 +142,7 @@ def find_faults(values: Mapping[str, Any], spell: Callable[[str], str] = str) ->
     ``spell`` turns the name of a field into what the user calls it.
     """
     wrong = {name: allowed for name, value in values.items() if (allowed := _fault(name, value))}
-    found = [f"{spell(name)} must be {allowed}; got {shown(values[name])}" for name, allowed in wrong.items()]
+    found = [f"{spell(name)} must be {allowed}; got {show_value(values[name])}" for name, allowed in wrong.items()]
     return [*found, *_clashes({name: value for name, value in values.items() if name not in wrong}, spell)]
 
 

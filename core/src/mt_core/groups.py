@@ -82,7 +82,9 @@ def split_decay(named: Sequence[tuple[str, Tensor]], config: MtConfig) -> list[d
     require_matches("optimizer.no_decay", own.no_decay, names)
     require_matches("optimizer.rates", tuple(own.rates), names)
     _require_turns(tuple(own.rates), names)
-    matrices = {name for name, each in named if len(whole_shape(each)) >= 2 and not matching(name, own.no_decay)}
+    matrices = {
+        name for name, each in named if len(whole_shape(each)) >= 2 and not matching_pattern(name, own.no_decay)
+    }
     distances = _distances(names)
     groups: dict[str, dict[str, Any]] = {}
     for name, parameter in sorted(named, key=lambda each: each[0] not in matrices):
@@ -93,7 +95,7 @@ def split_decay(named: Sequence[tuple[str, Tensor]], config: MtConfig) -> list[d
     return list(groups.values())
 
 
-def matching(name: str, patterns: Iterable[str]) -> str | None:
+def matching_pattern(name: str, patterns: Iterable[str]) -> str | None:
     """The first of the patterns (* and ?) that the name fits."""
     return next((pattern for pattern in patterns if fnmatchcase(name, pattern)), None)
 
@@ -110,7 +112,7 @@ def require_matches(key: str, patterns: Iterable[str], names: Sequence[str]) -> 
 
 def _require_turns(patterns: Sequence[str], names: Sequence[str]) -> None:
     """Raises ``UsageError`` for a pattern of ``optimizer.rates`` that never counts, as others come before it."""
-    counting = {matching(name, patterns) for name in names}
+    counting = {matching_pattern(name, patterns) for name in names}
     for place, pattern in enumerate(patterns):
         if pattern not in counting:
             raise UsageError(
@@ -121,7 +123,7 @@ def _require_turns(patterns: Sequence[str], names: Sequence[str]) -> None:
 
 def _rate(name: str, options: GroupOptions, distance: int) -> tuple[str, dict[str, float]]:
     """Return what is added to the group's name, and its own ``lr`` where it has one."""
-    pattern, label, rate = matching(name, options.rates), "", options.lr
+    pattern, label, rate = matching_pattern(name, options.rates), "", options.lr
     if pattern is not None:
         label, rate = f" {pattern}", options.rates[pattern].of(rate)
     if options.layer_decay is not None:

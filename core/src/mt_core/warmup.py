@@ -26,7 +26,7 @@ AfterPeak = Callable[[int, int], float]
 """(updates since the peak, how many there are in all) -> factor; 1 at (0, n). The first never exceeds the second."""
 
 
-def warmed(options: WarmupOptions, total_steps: int, after: AfterPeak) -> Callable[[int], float]:
+def warmup_schedule(options: WarmupOptions, total_steps: int, after: AfterPeak) -> Callable[[int], float]:
     """A schedule: the warm-up, the peak, and what comes after; the last update is at ``after(n, n)``, and all later ones.
 
     A run of one update trains at the base rate. Raises ``UsageError`` when the warm-up fills the run.
@@ -46,7 +46,7 @@ def warmed(options: WarmupOptions, total_steps: int, after: AfterPeak) -> Callab
 
 
 def peak_update(options: WarmupOptions, total_steps: int) -> int:
-    """The first update at the base rate. Raises ``UsageError`` as ``warmed`` does."""
+    """The first update at the base rate. Raises ``UsageError`` as ``warmup_schedule`` does."""
     return sum(_phases(options, total_steps))
 
 

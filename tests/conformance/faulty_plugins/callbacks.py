@@ -38,10 +38,10 @@ class Swallows(Quiet):
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
-        return _swallowed(found) if name.startswith("on_") else found
+        return _swallow(found) if name.startswith("on_") else found
 
 
-def _swallowed(method: Any) -> Any:
+def _swallow(method: Any) -> Any:
     def quiet(context: Any) -> None:
         try:
             method(context)

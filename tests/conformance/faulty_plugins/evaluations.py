@@ -22,11 +22,11 @@ class Sober:
 
     def run(self, subject: Any) -> Findings:
         self.calls += 1
-        one, other = self.asked(subject)
+        one, other = self.ask(subject)
         rows = [{"id": 1, "one": one, "other": other}]
         return Findings(figures={"margin": one - other, "mean": (one + other) / 2}, rows=rows)
 
-    def asked(self, subject: Any) -> tuple[float, float]:
+    def ask(self, subject: Any) -> tuple[float, float]:
         encode = subject.tokenizer.encode
         one, other = subject.score([Continuation(encode("The sea"), encode(each)) for each in (" is", " was wide")])
         return one.logprob, other.logprob
@@ -86,7 +86,7 @@ class Writing(Sober):
 
 class Dividing(Sober):
     def run(self, subject: Any) -> Findings:
-        one, other = self.asked(subject)
+        one, other = self.ask(subject)
         return Findings(figures={"ratio": 1 / (one - other - 1)})  # on paper each answer is one less than that before
 
 
@@ -94,7 +94,7 @@ class Choosing(Sober):
     """Has the figures that the answers allow."""
 
     def run(self, subject: Any) -> Findings:
-        one, other = self.asked(subject)
+        one, other = self.ask(subject)
         return Findings(figures={"mean": one + other} | ({"margin": one - other} if one % 1 else {}))
 
 
@@ -102,5 +102,5 @@ class Ranked(Sober):
     """Divides what each process has by the number of processes."""
 
     def run(self, subject: Any) -> Findings:
-        one, _ = self.asked(subject)
+        one, _ = self.ask(subject)
         return Findings(figures={"margin": one / int(os.environ.get("WORLD_SIZE", "1"))})

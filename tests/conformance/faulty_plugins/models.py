@@ -6,13 +6,15 @@ import torch
 from torch import Generator, Tensor, nn
 
 from mt_conformance.tiny_config import TinyConfig
-from mt_conformance.tiny_model import Tiny
+from mt_conformance.tiny_model import TinyModel
 from mt_core.nn import Batch, BlockContext, KVCache
 
 
-def build(config: Any) -> Tiny:
+def build(config: Any) -> TinyModel:
     faults = {"hot": Hot, "own-forward": OwnForward, "careless": Careless, "buffered": Buffered, "idle": Idle}
-    model = faults.get(config.fault, Tiny)(TinyConfig(vocab_size=config.vocab_size, max_seq_len=config.max_seq_len))
+    model = faults.get(config.fault, TinyModel)(
+        TinyConfig(vocab_size=config.vocab_size, max_seq_len=config.max_seq_len)
+    )
     model.config = config
     inside = {
         "acausal": Acausal,
@@ -31,29 +33,29 @@ def build(config: Any) -> Tiny:
     return model
 
 
-class Hot(Tiny):
+class Hot(TinyModel):
     def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
         super().init_tensor(name, tensor, generator)
         tensor.mul_(50 if name.startswith("lm_head") else 1)
 
 
-class OwnForward(Tiny):
+class OwnForward(TinyModel):
     def forward(self, batch: Batch, cache: KVCache | None = None) -> Tensor:
         return 2 * super().forward(batch, cache)
 
 
-class Careless(Tiny):
+class Careless(TinyModel):
     def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
         tensor.normal_(0.0, 0.02)
 
 
-class Buffered(Tiny):
+class Buffered(TinyModel):
     def __init__(self, config: TinyConfig) -> None:
         super().__init__(config)
         self.register_buffer("seen", torch.zeros(1))
 
 
-class Idle(Tiny):
+class Idle(TinyModel):
     def __init__(self, config: TinyConfig) -> None:
         super().__init__(config)
         self.blocks[0].spare = nn.Linear(4, 4)

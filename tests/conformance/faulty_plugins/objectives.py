@@ -85,9 +85,9 @@ class Pairs(TokenObjective):
         return float(len(batch.items))
 
     def count_terms(self, batch: Batch) -> dict[str, float]:
-        return {"likelihood": float(self.chosen(batch).sum())}
+        return {"likelihood": float(self.chosen_mask(batch).sum())}
 
-    def chosen(self, batch: Batch) -> Tensor:
+    def chosen_mask(self, batch: Batch) -> Tensor:
         """(n,) which of the trained tokens are those of a chosen answer."""
         assert batch.items is not None, "there are pairs"
         return torch.isin(batch.document_n(), batch.items)
@@ -100,7 +100,7 @@ class Pairs(TokenObjective):
     def measure(self, hidden: Tensor, head: nn.Module, batch: Batch) -> dict[str, Tensor]:
         return {"reference": batch.document_sums(self.logps(hidden, head, batch))}
 
-    def rejected(self, firsts: Tensor) -> Tensor:
+    def rejected_documents(self, firsts: Tensor) -> Tensor:
         """(P,) the number of the document that each chosen one is compared with."""
         return firsts + 1
 
@@ -109,8 +109,8 @@ class Pairs(TokenObjective):
         logps_n = self.logps(hidden, head, batch)
         sums_A = batch.document_sums(logps_n)
         r_A = sums_A - batch.documents.get("reference", sums_A.detach())
-        loss_P = -nn.functional.logsigmoid(r_A[batch.items] - r_A[self.rejected(batch.items)])
-        is_chosen = self.chosen(batch)
+        loss_P = -nn.functional.logsigmoid(r_A[batch.items] - r_A[self.rejected_documents(batch.items)])
+        is_chosen = self.chosen_mask(batch)
         terms = {"likelihood": (-(logps_n * is_chosen).sum(), is_chosen.sum().float())}
         return LossSums(loss_P.sum(), torch.tensor(float(len(loss_P))), terms=terms)
 
@@ -133,7 +133,7 @@ class MeanOfTerm(Pairs):
 class Neighbours(Pairs):
     """Compares each chosen answer with the rejected one of the next pair."""
 
-    def rejected(self, firsts: Tensor) -> Tensor:
+    def rejected_documents(self, firsts: Tensor) -> Tensor:
         return firsts.roll(-1) + 1
 
 

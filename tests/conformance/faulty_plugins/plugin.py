@@ -65,13 +65,13 @@ class Decay(Rate):
     weight_decay: float = Field(0.1, ge=0, description="share taken away per update, times the rate")
 
 
-def _late(module: str, name: str, config: Any, *arguments: Any, **keywords: Any) -> Any:
+def _import_and_build(module: str, name: str, config: Any, *arguments: Any, **keywords: Any) -> Any:
     """What ``build`` gives, imported when it is asked for."""
     return getattr(import_module(f"faulty_plugins.{module}"), name)(config, *arguments, **keywords)
 
 
 def _build(module: str, name: str) -> Any:
-    return partial(_late, module, name)
+    return partial(_import_and_build, module, name)
 
 
 @hookimpl

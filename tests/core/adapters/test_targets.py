@@ -9,7 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from mt_conformance.tiny_config import TinyConfig
-from mt_conformance.tiny_model import Tiny
+from mt_conformance.tiny_model import TinyModel
 from mt_core import LowRankConfig, TargetConfig, UsageError
 from mt_core.adapters import adapted_layers, targets_of
 from mt_core.config.faults import faults_of
@@ -22,7 +22,7 @@ OWN = {"qkv_proj", "o_proj", "up_proj", "down_proj"}
 @pytest.fixture
 def model() -> TrainModel:
     with torch.device("meta"):
-        return Tiny(TinyConfig(vocab_size=32, max_seq_len=8))
+        return TinyModel(TinyConfig(vocab_size=32, max_seq_len=8))
 
 
 def endings(found: dict[str, object]) -> set[str]:

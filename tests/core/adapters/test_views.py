@@ -10,7 +10,6 @@ from torch import Generator, Tensor, nn
 
 from mt_conformance.forward import mean_loss, outputs, rows_of
 from mt_conformance.tiny_config import TinyConfig
-from mt_conformance.tiny_model import Tiny
 from mt_core import LowRankConfig, UsageError
 from mt_core.adapters import LinearAdapter, Place, adapted_layers, merge, unmerge, viewing
 from mt_core.nn import AdaptedLinear, Batch, TrainModel
@@ -33,7 +32,7 @@ class Added(AdaptedLinear):
 
 def plain() -> TrainModel:
     torch.manual_seed(0)
-    return Tiny(TinyConfig(vocab_size=32, max_seq_len=16))
+    return TinyModel(TinyConfig(vocab_size=32, max_seq_len=16))
 
 
 @pytest.fixture

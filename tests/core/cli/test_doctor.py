@@ -77,7 +77,7 @@ def mt_doctor():
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+def install_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Installs a plugin whose ``mt_doctor`` has this body."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -93,9 +93,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
 
 
 def test_a_section_of_a_second_plugin_stands_beside_the_others(
-    installed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+    install_section: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    installed("return {'coolant': {'pump 1': '20 °C'}}")
+    install_section("return {'coolant': {'pump 1': '20 °C'}}")
     assert main(["doctor"]) == 0
     assert "coolant:\n  pump 1  20 °C\n" in capsys.readouterr().out
 
@@ -112,9 +112,9 @@ def test_a_section_of_a_second_plugin_stands_beside_the_others(
     ],
 )
 def test_a_plugin_that_fails_or_returns_nonsense_is_a_problem_with_its_name(
-    installed: Callable[[str], None], capsys: pytest.CaptureFixture[str], body: str, message: str
+    install_section: Callable[[str], None], capsys: pytest.CaptureFixture[str], body: str, message: str
 ) -> None:
-    installed(body)
+    install_section(body)
     assert main(["doctor"]) == 1
     text = " ".join(capsys.readouterr().out.split())
     problems = text.partition(" problems: ")[2]

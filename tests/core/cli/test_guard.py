@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mt_core.cli.guard import ERRORS_VARIABLE, guarded
+from mt_core.cli.guard import ERRORS_VARIABLE, run_command
 from mt_core.errors import DataError, StoppedError, UsageError, WorkerError
 
 
@@ -24,7 +24,7 @@ def test_threads_wait_politely_unless_the_user_says_how(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(os, "environ", dict(os.environ))
     seen = []
-    assert guarded(lambda: seen.append(os.environ.get("GOMP_SPINCOUNT")) or 0, debug=False) == 0
+    assert run_command(lambda: seen.append(os.environ.get("GOMP_SPINCOUNT")) or 0, debug=False) == 0
     assert seen == [expected]
 
 
@@ -38,7 +38,7 @@ def test_each_kind_of_error_has_its_code_and_no_traceback(
     def fail() -> int:
         raise error
 
-    assert guarded(fail, debug=False) == code
+    assert run_command(fail, debug=False) == code
     said = capsys.readouterr().err
     assert said.startswith("error: ")
     assert "Traceback" not in said
@@ -49,7 +49,7 @@ def test_code_that_leaves_with_whatever_code_has_failed(code: object, capsys: py
     def leave() -> int:
         raise SystemExit(code)
 
-    assert guarded(leave, debug=False) == 1
+    assert run_command(leave, debug=False) == 1
     said = capsys.readouterr().err
     assert "asked the process to end (SystemExit" in said
     assert "Traceback" not in said
@@ -66,5 +66,5 @@ def test_last_words_are_said_where_the_launchers_folder_is_gone(
     for place in (tmp_path / "gone", tmp_path / "file"):
         (tmp_path / "file").write_text("in the place of a folder")
         monkeypatch.setenv(ERRORS_VARIABLE, str(place))
-        assert guarded(fail, debug=False) == 1
+        assert run_command(fail, debug=False) == 1
         assert capsys.readouterr().err == "error (rank 1): what happened\n"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt_core.cli.plugins_report import type_words
-from mt_core.cli.plugins_text import MIN_WRAPPED, shown, table
+from mt_core.cli.plugins_text import MIN_WRAPPED, table, yaml_text
 from mt_core.groups import Rate
 
 WORDS = st.lists(st.text("abcdef", min_size=1, max_size=9), min_size=1, max_size=30).map(" ".join)
@@ -63,4 +63,4 @@ def test_a_type_is_written_as_a_person_would(annotation: Any, words: str) -> Non
     ],
 )
 def test_a_value_is_written_on_one_line(value: Any, text: str) -> None:
-    assert shown(value) == text
+    assert yaml_text(value) == text

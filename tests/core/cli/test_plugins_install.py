@@ -16,13 +16,13 @@ from mt_core import __version__
 from mt_core.cli import plugins_install
 from mt_core.cli.plugins import main
 from mt_core.cli.plugins_install import pin
-from mt_core.plugins.metadata import FILE, FOLDER, Selection, installed
+from mt_core.plugins.metadata import FILE, FOLDER, Selection, find_plugins
 
 Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def started_commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands that would have been started; each ends with 0."""
     commands: list[list[str]] = []
 
@@ -39,33 +39,39 @@ def without_pip(monkeypatch: pytest.MonkeyPatch, uv: str | None) -> None:
     monkeypatch.setattr(plugins_install.shutil, "which", lambda name: uv)
 
 
-def test_install_starts_pip_of_this_very_python(started: list[list[str]]) -> None:
+def test_install_starts_pip_of_this_very_python(started_commands: list[list[str]]) -> None:
     assert main(["install", "mt-plugin-x==1.0", "-e", "./mine", "-U"]) == 0
-    assert started == [[sys.executable, "-m", "pip", "install", "--upgrade", "mt-plugin-x==1.0", "-e", "./mine"]]
+    assert started_commands == [
+        [sys.executable, "-m", "pip", "install", "--upgrade", "mt-plugin-x==1.0", "-e", "./mine"]
+    ]
 
 
-def test_without_pip_it_is_uv_for_this_python(started: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pip_it_is_uv_for_this_python(
+    started_commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     without_pip(monkeypatch, "/bin/uv")
     assert main(["install", "x"]) == 0
     assert main(["uninstall", "llama"]) == 0
-    assert started == [
+    assert started_commands == [
         ["/bin/uv", "pip", "install", "--python", sys.executable, "x"],
         ["/bin/uv", "pip", "uninstall", "--python", sys.executable, "mt-plugin-llama"],
     ]
 
 
 def test_without_either_the_line_to_type_is_printed(
-    started: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: Captured
+    started_commands: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     without_pip(monkeypatch, None)
     assert main(["install", "mt-plugin-x>=1"]) == 1
     assert f"type: pip --python {sys.executable} install 'mt-plugin-x>=1'" in capsys.readouterr().err
-    assert started == []
+    assert started_commands == []
 
 
-def test_uninstall_takes_a_plugin_by_either_of_its_names_once(started: list[list[str]]) -> None:
+def test_uninstall_takes_a_plugin_by_either_of_its_names_once(started_commands: list[list[str]]) -> None:
     assert main(["uninstall", "llama", "mt_plugin_llama", "optim"]) == 0
-    assert started == [[sys.executable, "-m", "pip", "uninstall", "--yes", "mt-plugin-llama", "mt-plugin-optim"]]
+    assert started_commands == [
+        [sys.executable, "-m", "pip", "uninstall", "--yes", "mt-plugin-llama", "mt-plugin-optim"]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -78,11 +84,11 @@ def test_uninstall_takes_a_plugin_by_either_of_its_names_once(started: list[list
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_anything_is_started(
-    words: list[str], said: str, started: list[list[str]], capsys: Captured
+    words: list[str], said: str, started_commands: list[list[str]], capsys: Captured
 ) -> None:
     assert main(words) == 2
     assert said in capsys.readouterr().err
-    assert started == []
+    assert started_commands == []
 
 
 def test_an_installer_that_fails_is_the_end_with_its_code(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
@@ -96,7 +102,7 @@ def test_freeze_pins_each_plugin_once_and_a_folder_as_such(capsys: Captured, mon
     assert main(["freeze"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3, "what is built in, and the one that is allowed"
-    known = {plugin.name: plugin for plugin in installed(Selection())}
+    known = {plugin.name: plugin for plugin in find_plugins(Selection())}
     assert lines == [pin(known[name]) for name in ("llama", "standard", "train")]
     core = replace(known["standard"], distribution="mt-core", editable=False, origin="")
     assert pin(core) == f"mt-core=={__version__}"
@@ -131,10 +137,10 @@ def test_freeze_of_a_run_is_what_took_part_in_it(tmp_path: Path, capsys: Capture
 
 @pytest.mark.parametrize("option", [["--json"], ["--block-plugin", "llama"]])
 def test_the_installer_takes_no_option_that_would_do_nothing(
-    option: list[str], started: list[list[str]], capsys: Captured
+    option: list[str], started_commands: list[list[str]], capsys: Captured
 ) -> None:
     for words in (["install", "x"], ["uninstall", "llama"]):
         with pytest.raises(SystemExit):
             main([*words, *option])
         assert "unrecognized arguments" in capsys.readouterr().err
-    assert started == []
+    assert started_commands == []

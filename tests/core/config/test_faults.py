@@ -13,27 +13,27 @@ from mt_core.config.faults import faults_of
 from mt_train import load_config
 
 
-class Rated(MtConfig):
+class RateConfig(MtConfig):
     all_rates: dict[str, float] = Field({}, description="by pattern")
 
 
 def test_a_key_has_dashes_and_what_a_user_wrote_below_it_stays_as_it_is() -> None:
     with pytest.raises(ValidationError) as caught:
-        Rated(all_rates={"*up_proj*": "fast"})  # type: ignore[dict-item]
-    (fault,) = faults_of(caught.value, Rated, "task_print")
+        RateConfig(all_rates={"*up_proj*": "fast"})  # type: ignore[dict-item]
+    (fault,) = faults_of(caught.value, RateConfig, "task_print")
     assert fault.key == "task-print.all-rates.*up_proj*"
 
 
-class Scaled(MtConfig):
-    rated: Rated | None = Field(None, description="the rates")
-    several: tuple[Rated, ...] = Field((), description="more of them")
+class ScaleConfig(MtConfig):
+    rated: RateConfig | None = Field(None, description="the rates")
+    several: tuple[RateConfig, ...] = Field((), description="more of them")
 
 
 @pytest.mark.parametrize("given", [{"rated": {"all_rate": {}}}, {"several": [{}, {"all_rate": {}}]}])
 def test_a_misspelt_key_of_a_config_inside_another_is_compared_with_its_neighbours(given: dict[str, Any]) -> None:
     with pytest.raises(ValidationError) as caught:
-        Scaled(**given)
-    (fault,) = faults_of(caught.value, Scaled, "task_print")
+        ScaleConfig(**given)
+    (fault,) = faults_of(caught.value, ScaleConfig, "task_print")
     assert fault.problem == "no such key."
     assert fault.fix == "Did you mean 'all-rates'? Known keys: all-rates."
 

@@ -16,7 +16,7 @@ import pytest
 from mt_core.config.secrets import HIDDEN, is_secret, redact, redact_values
 from mt_core.errors import ConfigError
 from mt_core.plugins.host import PluginHost
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.config.secrets import redact_config, secret_keys
 from mt_train.plugins.resolve import resolve
 
@@ -24,14 +24,18 @@ LETTERS = string.ascii_letters + string.digits
 Draw = Callable[[int], str]
 
 
-def drawn(seed: int, alphabet: str = LETTERS) -> Draw:
+def draw_from(seed: int, alphabet: str = LETTERS) -> Draw:
     rng = random.Random(seed)
     return lambda count: "".join(rng.choice(alphabet) for _ in range(count))
 
 
 def shapes(seed: int) -> dict[str, str]:
     """One secret of every shape, from its issuer's documentation; none is anybody's."""
-    any_, hex_, upper = drawn(seed), drawn(seed, "0123456789abcdef"), drawn(seed, string.ascii_uppercase + "234567")
+    any_, hex_, upper = (
+        draw_from(seed),
+        draw_from(seed, "0123456789abcdef"),
+        draw_from(seed, string.ascii_uppercase + "234567"),
+    )
     block = "\n".join(any_(64) for _ in range(3))
     return {
         "Hugging Face": f"hf_{any_(34)}",
@@ -39,7 +43,7 @@ def shapes(seed: int) -> dict[str, str]:
         "GitHub, fine-grained": f"github_pat_{any_(22)}_{any_(59)}",
         "GitLab": f"glpat-{any_(20)}",
         "GitLab, deploy": f"gldt-{any_(20)}",
-        "Slack": f"xoxb-{drawn(seed, string.digits)(12)}-{any_(24)}",
+        "Slack": f"xoxb-{draw_from(seed, string.digits)(12)}-{any_(24)}",
         "Slack, app": f"xapp-1-{any_(11)}-{any_(24)}",
         "OpenAI": f"sk-proj-{any_(48)}",
         "Anthropic": f"sk-ant-api03-{any_(60)}",
@@ -75,7 +79,7 @@ ADDRESSES = {
     "hook of Slack": "https://hooks.slack.com/services/T00000000/B00000000/{}",
 }
 AROUND = ("{}", "({})", "'{}'", '"{}",', "a {} b", "key={}", "key: {}\n", "/data/{}/rows", "<{}>", "«{}»", "-H {} -X")
-SECRET = drawn(7)(24)
+SECRET = draw_from(7)(24)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -200,7 +204,7 @@ def test_what_is_random_under_the_name_of_a_key_is_a_secret(key: str) -> None:
 
 @cache
 def host() -> PluginHost:
-    return discovered()
+    return discover_plugins()
 
 
 PLACES: dict[str, Callable[[str], dict[str, Any]]] = {

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from mt_core import DataError, conversation, is_conversation, preference
 
 
-def said(*turns: Any) -> list[dict[str, Any]]:
+def spoken_turns(*turns: Any) -> list[dict[str, Any]]:
     roles = {"s": "system", "u": "user", "a": "assistant"}
     return [{"role": roles[role], "content": text, **more} for role, text, more in turns]
 
 
-def plain(prompt: str, response: str, **more: Any) -> list[dict[str, Any]]:
-    return said(("u", prompt, {"raw": True}), ("a", response, {"raw": True, **more}))
+def plain_turns(prompt: str, response: str, **more: Any) -> list[dict[str, Any]]:
+    return spoken_turns(("u", prompt, {"raw": True}), ("a", response, {"raw": True, **more}))
 
 
 U, A, S = ("u", "q", {}), ("a", "r", {}), ("s", "be kind", {})
@@ -33,30 +33,39 @@ CALL = {"id": "1", "type": "function", "function": {"name": "add", "arguments": 
 CALLED = {**CALL, "function": {"name": "add", "arguments": {"a": 2}}}
 
 ROWS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
-    "prompt, response": ({"prompt": "q", "response": "r"}, plain("q", "r")),
-    "other fields": ({"prompt": "q", "response": "r", "source": 3, "text": "q r"}, plain("q", "r")),
-    "system": ({"prompt": "q", "response": "r", "system": "be kind"}, [*said(S), *plain("q", "r")]),
-    "empty system": ({"prompt": "q", "response": "r", "system": ""}, plain("q", "r")),
+    "prompt, response": ({"prompt": "q", "response": "r"}, plain_turns("q", "r")),
+    "other fields": ({"prompt": "q", "response": "r", "source": 3, "text": "q r"}, plain_turns("q", "r")),
+    "system": ({"prompt": "q", "response": "r", "system": "be kind"}, [*spoken_turns(S), *plain_turns("q", "r")]),
+    "empty system": ({"prompt": "q", "response": "r", "system": ""}, plain_turns("q", "r")),
     "history of pairs": (
         {"prompt": "q", "response": "r", "history": [["a", "b"]]},
-        [*said(("u", "a", {}), ("a", "b", {})), *plain("q", "r")],
+        [*spoken_turns(("u", "a", {}), ("a", "b", {})), *plain_turns("q", "r")],
     ),
-    "history of messages": ({"prompt": "q", "response": "r", "history": LISTED}, [*said(U, A), *plain("q", "r")]),
-    "no history": ({"prompt": "q", "response": "r", "history": None}, plain("q", "r")),
-    "alpaca": ({"instruction": "q", "input": "", "output": "r"}, said(U, A)),
-    "alpaca, input": ({"instruction": "q", "input": "i", "output": "r"}, said(("u", "q\ni", {"input": "i"}), A)),
+    "history of messages": (
+        {"prompt": "q", "response": "r", "history": LISTED},
+        [*spoken_turns(U, A), *plain_turns("q", "r")],
+    ),
+    "no history": ({"prompt": "q", "response": "r", "history": None}, plain_turns("q", "r")),
+    "alpaca": ({"instruction": "q", "input": "", "output": "r"}, spoken_turns(U, A)),
+    "alpaca, input": (
+        {"instruction": "q", "input": "i", "output": "r"},
+        spoken_turns(("u", "q\ni", {"input": "i"}), A),
+    ),
     "sharegpt": (
         {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "r"}]},
-        said(U, A),
+        spoken_turns(U, A),
     ),
-    "sharegpt, system": ({"conversations": LISTED, "system": "be kind"}, said(S, U, A)),
-    "messages": ({"messages": [{"role": "system", "content": "be kind"}, *LISTED]}, said(S, U, A)),
-    "messages, developer": ({"messages": [{"role": "developer", "content": "be kind"}, *LISTED]}, said(S, U, A)),
+    "sharegpt, system": ({"conversations": LISTED, "system": "be kind"}, spoken_turns(S, U, A)),
+    "messages": ({"messages": [{"role": "system", "content": "be kind"}, *LISTED]}, spoken_turns(S, U, A)),
+    "messages, developer": (
+        {"messages": [{"role": "developer", "content": "be kind"}, *LISTED]},
+        spoken_turns(S, U, A),
+    ),
     "train and weight": (
         {"messages": [{**LISTED[0], "train": True}, {**LISTED[1], "weight": 2}, {**LISTED[1], "weight": 0}]},
-        said(("u", "q", {"train": True}), ("a", "r", {"weight": 2.0}), ("a", "r", {"train": False})),
+        spoken_turns(("u", "q", {"train": True}), ("a", "r", {"weight": 2.0}), ("a", "r", {"train": False})),
     ),
-    "parts": ({"messages": [{**LISTED[0], "content": PARTS}, LISTED[1]]}, said(("u", "one two", {}), A)),
+    "parts": ({"messages": [{**LISTED[0], "content": PARTS}, LISTED[1]]}, spoken_turns(("u", "one two", {}), A)),
     "tools": (
         {
             "messages": [
@@ -107,20 +116,20 @@ ROWS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             LISTED[1],
         ],
     ),
-    "preference": ({"prompt": "q", "chosen": "r", "rejected": "x"}, plain("q", "r")),
-    "preference after turns": ({"messages": [LISTED[0]], "chosen": LISTED[1], "rejected": "x"}, said(U, A)),
+    "preference": ({"prompt": "q", "chosen": "r", "rejected": "x"}, plain_turns("q", "r")),
+    "preference after turns": ({"messages": [LISTED[0]], "chosen": LISTED[1], "rejected": "x"}, spoken_turns(U, A)),
     "preference of an instruction": (
         {"instruction": "q", "chosen": "r", "rejected": "x"},
-        said(U, ("a", "r", {"raw": True})),
+        spoken_turns(U, ("a", "r", {"raw": True})),
     ),
     "preference with the chosen turns again": (
         {"prompt": "q", "messages": LISTED, "chosen": LISTED, "rejected": [LISTED[0], LISTED[0]]},
-        said(U, A),
+        spoken_turns(U, A),
     ),
-    "good": ({"prompt": "q", "response": "r", "label": True}, plain("q", "r")),
-    "bad": ({"prompt": "q", "response": "r", "label": 0}, plain("q", "r", train=False)),
-    "good, of a table of texts": ({"prompt": "q", "response": "r", "label": "True"}, plain("q", "r")),
-    "bad, of a table of numbers": ({"prompt": "q", "response": "r", "label": 0.0}, plain("q", "r", train=False)),
+    "good": ({"prompt": "q", "response": "r", "label": True}, plain_turns("q", "r")),
+    "bad": ({"prompt": "q", "response": "r", "label": 0}, plain_turns("q", "r", train=False)),
+    "good, of a table of texts": ({"prompt": "q", "response": "r", "label": "True"}, plain_turns("q", "r")),
+    "bad, of a table of numbers": ({"prompt": "q", "response": "r", "label": 0.0}, plain_turns("q", "r", train=False)),
     "one of a table with all fields": (
         {
             "prompt": None,
@@ -131,7 +140,7 @@ ROWS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             "chosen": None,
             "rejected": None,
         },
-        said(U, A),
+        spoken_turns(U, A),
     ),
     "another of that table": (
         {
@@ -143,16 +152,16 @@ ROWS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             "chosen": None,
             "rejected": None,
         },
-        plain("q", "r"),
+        plain_turns("q", "r"),
     ),
-    "scored": ({"prompt": "q", "answers": SCORED}, plain("q", "good")),
+    "scored": ({"prompt": "q", "answers": SCORED}, plain_turns("q", "good")),
     "choice by number": (
         {"prompt": "q", "choices": ["x", "y"], "answer": 1},
-        plain("q\nA. x\nB. y\nAnswer:", " B"),
+        plain_turns("q\nA. x\nB. y\nAnswer:", " B"),
     ),
     "choice by letter": (
         {"prompt": "q", "choices": ["x", "y"], "answer": "a"},
-        plain("q\nA. x\nB. y\nAnswer:", " A"),
+        plain_turns("q\nA. x\nB. y\nAnswer:", " A"),
     ),
 }
 

@@ -43,13 +43,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def packed(tmp_path: Path) -> Path:
+def packed_file(tmp_path: Path) -> Path:
     with gzip.open(tmp_path / "rows.jsonl.gz", "wb") as file:
         file.write(b'{"text": "a"}\n' * 1000)
     return tmp_path / "rows.jsonl.gz"
 
 
-def started(packed: Path, *words: str) -> tuple[subprocess.Popen[str], Path]:
+def start(packed: Path, *words: str) -> tuple[subprocess.Popen[str], Path]:
     """A process that has made copies and waits for its standard input to end."""
     process = subprocess.Popen(
         [sys.executable, "-c", COPIES, str(packed), *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -58,26 +58,28 @@ def started(packed: Path, *words: str) -> tuple[subprocess.Popen[str], Path]:
     return process, Path(process.stdout.readline().strip())
 
 
-def test_what_a_kill_leaves_behind_goes_with_the_next_use_and_what_lives_stays(folder: Path, packed: Path) -> None:
+def test_what_a_kill_leaves_behind_goes_with_the_next_use_and_what_lives_stays(folder: Path, packed_file: Path) -> None:
     precious = {folder / name for name in ("mt-scratch-notes", "mt-scratch-abcdefg", "mt-rows", "other")}
     for path in precious:
         path.write_text("precious")
     (folder / "mt-scratch-abcdefgh-link").symlink_to(folder / "other")
-    killed, left = started(packed)
-    living, used = started(packed)
-    parent, forked = started(packed, "fork")
+    killed, left = start(packed_file)
+    living, used = start(packed_file)
+    parent, forked = start(packed_file, "fork")
     try:
         assert len(list(folder.iterdir())) == len(precious) + 1 + 6
         for process in (killed, parent):
             process.send_signal(signal.SIGKILL)
             process.wait()
-        assert left.read_bytes() == used.read_bytes() == forked.read_bytes() == gzip.decompress(packed.read_bytes())
-        own = decompressed_path(packed)
+        assert (
+            left.read_bytes() == used.read_bytes() == forked.read_bytes() == gzip.decompress(packed_file.read_bytes())
+        )
+        own = decompressed_path(packed_file)
         assert not left.exists(), "its process is gone"
         assert used.exists(), "its process lives"
         assert forked.exists(), "a fork of its process lives"
         assert own.exists()
-        assert decompressed_path(packed).exists()
+        assert decompressed_path(packed_file).exists()
         assert own.exists(), "an own one is no leftover"
         assert precious < set(folder.iterdir())
         living.communicate()

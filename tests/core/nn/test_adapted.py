@@ -143,7 +143,7 @@ def test_fp32_maths_is_closer_to_the_exact_product_in_a_bf16_run() -> None:
     assert errors[0] < errors[1]
 
 
-class Transposed(StoredLinear):
+class TransposedLinear(StoredLinear):
     """A linear layer that stores its weight the other way round, as GPT-2's do."""
 
     def __init__(self, base: nn.Linear) -> None:
@@ -165,7 +165,7 @@ class Transposed(StoredLinear):
 
 def test_a_base_that_stores_its_weight_transposed_is_adapted_and_merged_alike() -> None:
     base = nn.Linear(6, 5)
-    plain, other = (LoraLinear(each, rank=3, scale=0.5) for each in (base, Transposed(base)))
+    plain, other = (LoraLinear(each, rank=3, scale=0.5) for each in (base, TransposedLinear(base)))
     for layer in (plain, other):
         layer.initialise(torch.Generator().manual_seed(1))
         with torch.no_grad():
@@ -178,7 +178,7 @@ def test_a_base_that_stores_its_weight_transposed_is_adapted_and_merged_alike() 
     torch.testing.assert_close(other(x), plain(x), rtol=1e-6, atol=1e-6)
 
 
-class Gated(AdaptedLinear):
+class GatedLinear(AdaptedLinear):
     """Adds a term of its own to the loss: the sum of squares of its output."""
 
     def __init__(self, base: nn.Module, factor: LossFactor) -> None:
@@ -196,7 +196,7 @@ class Gated(AdaptedLinear):
 def test_a_term_of_a_layer_has_the_gradient_that_it_has_in_the_loss_itself() -> None:
     factor = LossFactor()
     factor.value = 0.25
-    layer = Gated(nn.Linear(6, 5), factor)
+    layer = GatedLinear(nn.Linear(6, 5), factor)
     layer.initialise(torch.Generator())
     x = torch.randn(4, 6)
     (layer(x).sum() * factor.value).backward()

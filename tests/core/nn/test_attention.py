@@ -31,7 +31,7 @@ def inputs(rows: int, length: int, heads: int, kv_heads: int, width: int = 8, se
     return [torch.randn(shape, generator=generator, requires_grad=True) for shape in shapes]
 
 
-def plain(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, *, scale: float, softcap: float | None) -> Tensor:
+def plain_attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, *, scale: float, softcap: float | None) -> Tensor:
     """All scores at once; ``seen`` is (B, T, S)."""
     k, v = (x.repeat_interleave(q.shape[2] // k.shape[2], 2) for x in (k, v))
     scores = torch.einsum("btnh,bsnh->bnts", q, k) * scale
@@ -72,7 +72,7 @@ def test_windows_and_soft_caps_equal_the_plain_formula(
     theirs = [x.detach().double().requires_grad_() for x in ours]
     out = SdpaAttention()(*ours, given_, scale=scale, window=window, softcap=softcap)
     seen = seen_by(given_.document_ids_BT, window)
-    expected = plain(*theirs, seen, scale=scale or 8**-0.5, softcap=softcap)
+    expected = plain_attention(*theirs, seen, scale=scale or 8**-0.5, softcap=softcap)
     grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
     out.backward(grad)
     expected.backward(grad.double())
@@ -98,7 +98,7 @@ def test_new_tokens_after_a_cache_see_its_window_and_no_padding(
     out = SdpaAttention()(ours[0][:, -new:], *ours[1:], given_, window=window, softcap=softcap)
     seen = seen_by(torch.zeros(2, length), window) & (torch.arange(length) >= first[:, None])[:, None]
     seen |= torch.eye(length, dtype=torch.bool)  # padding itself, whose result nobody reads
-    expected = plain(*theirs, seen, scale=8**-0.5, softcap=softcap)[:, -new:]
+    expected = plain_attention(*theirs, seen, scale=8**-0.5, softcap=softcap)[:, -new:]
     torch.testing.assert_close(out, expected, atol=2e-6, rtol=1e-5)
     out.square().sum().backward()
     expected.square().sum().backward()
@@ -158,7 +158,7 @@ def test_what_is_kept_for_the_backward_are_the_inputs() -> None:
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def score_counts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Yield how many scores each block computes."""
     found: list[int] = []
     honest = module._weights
@@ -171,11 +171,11 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     return found
 
 
-def test_a_window_costs_its_own_length_a_token(counted: list[int]) -> None:
+def test_a_window_costs_its_own_length_a_token(score_counts: list[int]) -> None:
     """At most twice the window and a block more, where all pairs would be 2048 a token."""
     q, k, v = (x.detach() for x in inputs(1, 2048, 1, 1))
     SdpaAttention()(q, k, v, context([[2048]]), window=64)
-    assert sum(counted) < 2048 * 3 * 64
+    assert sum(score_counts) < 2048 * 3 * 64
 
 
 @pytest.mark.parametrize("kernel", ["efficient", "flash"])
@@ -198,5 +198,5 @@ def test_what_flex_attention_is_told_is_the_plain_formula(window: int | None, mo
     given_ = context([[20, 9, 11], [13, 27]])
     q, k, v = (x.detach() for x in inputs(2, 40, 4, 2, width=16))
     out = flex.softcapped_attention(q, k, v, ((20, 9, 11), (13, 27)), Form(0.3, window, 2.0))
-    expected = plain(q, k, v, seen_by(given_.document_ids_BT, window), scale=0.3, softcap=2.0)
+    expected = plain_attention(q, k, v, seen_by(given_.document_ids_BT, window), scale=0.3, softcap=2.0)
     torch.testing.assert_close(out, expected, atol=2e-6, rtol=1e-5)

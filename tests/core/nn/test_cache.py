@@ -14,7 +14,7 @@ from mt_core.nn import BlockContext, KVCache, SdpaAttention
 from mt_core.nn.cache import AHEAD
 
 
-def attended(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cache: KVCache) -> torch.Tensor:
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cache: KVCache) -> torch.Tensor:
     positions = torch.zeros(q.shape[:2], dtype=torch.long)
     attention = SdpaAttention()
     return attention(q, k, v, BlockContext(positions, positions, attention, cache))
@@ -25,12 +25,12 @@ def test_a_padded_row_attends_as_if_it_had_no_padding(new: int) -> None:
     dice = torch.Generator().manual_seed(0)
     q = torch.randn(2, new, 4, 8, generator=dice)
     k, v = torch.randn(2, 6, 2, 8, generator=dice), torch.randn(2, 6, 2, 8, generator=dice)
-    found = attended(q, k, v, KVCache(torch.tensor([0, 2])))
+    found = attend(q, k, v, KVCache(torch.tensor([0, 2])))
     assert found.isfinite().all()
     real = min(new, 4)
-    torch.testing.assert_close(found[:1], attended(q[:1], k[:1], v[:1], KVCache()))
+    torch.testing.assert_close(found[:1], attend(q[:1], k[:1], v[:1], KVCache()))
     torch.testing.assert_close(
-        found[1:, -real:], attended(q[1:, -real:], k[1:, 2:], v[1:, 2:], KVCache()), atol=1e-6, rtol=1e-5
+        found[1:, -real:], attend(q[1:, -real:], k[1:, 2:], v[1:, 2:], KVCache()), atol=1e-6, rtol=1e-5
     )
 
 
@@ -58,7 +58,7 @@ def test_rows_of_any_state_can_be_picked_dropped_and_repeated() -> None:
     assert cache.padding_B.tolist() == [2, 0, 0]
 
 
-def filled(lengths: list[int], dice: torch.Generator, **options: int) -> tuple[KVCache, list[torch.Tensor]]:
+def fill_cache(lengths: list[int], dice: torch.Generator, **options: int) -> tuple[KVCache, list[torch.Tensor]]:
     """A cache of these rows, as a model fills it, and what each row holds without padding."""
     longest = max(lengths)
     padding = torch.tensor([longest - length for length in lengths])
@@ -77,7 +77,7 @@ def rows_of(cache: KVCache) -> list[torch.Tensor]:
     return [row[pad:] for row, pad in zip(keys, padding, strict=True)]
 
 
-def same(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> bool:
+def is_same(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> bool:
     return len(found) == len(wanted) and all(map(torch.equal, found, wanted))
 
 
@@ -86,13 +86,13 @@ def same(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> bool:
 def test_rows_join_leave_and_grow_in_any_order_and_keep_what_they_hold(seed: int, places: int | None) -> None:
     """400 places are little more than what is asked for at times: then less is allocated ahead, and nothing is lost."""
     dice, chance = torch.Generator().manual_seed(seed), random.Random(seed)
-    cache, rows = filled([chance.randint(1, 9) for _ in range(chance.randint(1, 4))], dice, places=places)
+    cache, rows = fill_cache([chance.randint(1, 9) for _ in range(chance.randint(1, 4))], dice, places=places)
     for _ in range(25):
         deed = chance.choice(["grow", "grow", "join", "select"])
         if places is not None and (len(rows) + 3) * max(20, cache.length + 3) > places:
             deed = "select"
         if deed == "join" and len(rows) < 8:
-            other, more = filled([chance.randint(1, 20) for _ in range(chance.randint(1, 3))], dice)
+            other, more = fill_cache([chance.randint(1, 20) for _ in range(chance.randint(1, 3))], dice)
             cache.join(other)
             rows += more
         elif deed == "select":
@@ -106,42 +106,42 @@ def test_rows_join_leave_and_grow_in_any_order_and_keep_what_they_hold(seed: int
             cache.append(0, new, -new)
             cache.length += new.shape[1]
             rows = [torch.cat(pair) for pair in zip(rows, new, strict=True)]
-        assert same(rows_of(cache), rows), deed
-        assert places is None or cache.held <= places
+        assert is_same(rows_of(cache), rows), deed
+        assert places is None or cache.allocated_places <= places
 
 
 def test_tokens_are_written_into_room_that_is_there_already() -> None:
-    cache, _ = filled([5, 5], torch.Generator())
+    cache, _ = fill_cache([5, 5], torch.Generator())
     places = set()
     for _ in range(AHEAD):
         keys, _ = cache.append(0, torch.zeros(2, 1, 2, 3), torch.zeros(2, 1, 2, 3))
         places.add(keys.data_ptr())
         cache.length += 1
     assert len(places) <= 2, "all tokens are copied once in so many, not for each"
-    assert cache.held <= 2 * (cache.length + AHEAD)
+    assert cache.allocated_places <= 2 * (cache.length + AHEAD)
 
 
 def test_a_limit_gives_back_what_is_ahead() -> None:
-    cache, rows = filled([5, 3], torch.Generator())
-    assert cache.held > 12
+    cache, rows = fill_cache([5, 3], torch.Generator())
+    assert cache.allocated_places > 12
     cache.limit(12)
-    assert cache.held == 10
-    assert same(rows_of(cache), rows)
+    assert cache.allocated_places == 10
+    assert is_same(rows_of(cache), rows)
     cache.append(0, torch.zeros(2, 1, 2, 3), torch.zeros(2, 1, 2, 3))
-    assert cache.held == 12
+    assert cache.allocated_places == 12
 
 
 @pytest.mark.parametrize("padding", [[0, 0, 0], [2, 0, 5]])
 def test_one_row_becomes_the_beginning_of_several(padding: list[int]) -> None:
     """A row with padding in front is as long as the others, so it lacks as many of the last tokens."""
-    cache, (row,) = filled([6], torch.Generator())
+    cache, (row,) = fill_cache([6], torch.Generator())
     cache.spread(torch.tensor(padding))
-    assert same(rows_of(cache), [row[: 6 - pad] for pad in padding])
+    assert is_same(rows_of(cache), [row[: 6 - pad] for pad in padding])
 
 
 def test_a_row_that_broke_leaves_nothing_behind_in_padding() -> None:
     """Zero times a number that is none would be none."""
-    cache, _ = filled([6], torch.Generator())
+    cache, _ = fill_cache([6], torch.Generator())
     broken, short = (torch.full((1, length, 2, 3), torch.nan) for length in (8, 2))
     other = KVCache()
     other.append(0, broken, broken)

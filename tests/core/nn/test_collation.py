@@ -74,11 +74,11 @@ def one_by_one(rows: list[list[Sample]], length: int, pad_id: int) -> Batch:
     )
 
 
-def same(one: Any, other: Any) -> bool:
+def is_same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor):
         return one.dtype == other.dtype and torch.equal(one, other)
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+        return one.keys() == other.keys() and all(is_same(one[name], other[name]) for name in one)
     return list(one) == list(other) if isinstance(one, list | tuple) or hasattr(one, "of") else bool(one == other)
 
 
@@ -115,7 +115,7 @@ def test_a_batch_out_of_columns_is_the_one_of_the_samples(
         batch = TokenObjective(pad_id=7).collate(given_as, length=length)
         named = any(listed)  # no sample at all has no names of values
         assert all(
-            same(getattr(batch, each.name), getattr(expected, each.name))
+            is_same(getattr(batch, each.name), getattr(expected, each.name))
             for each in fields(Batch)
             if named or each.name not in ("tokens", "documents")
         )

@@ -12,14 +12,14 @@ from mt_core.nn import token_logprobs
 TOKENS, WIDTH, VOCABULARY = 23, 8, 50
 
 
-class Capped(nn.Linear):
+class CappedHead(nn.Linear):
     """A head with a soft-cap, as Gemma 2's."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.tanh(super().forward(x) / 3) * 3
 
 
-def plain(head: nn.Module, hidden: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def plain_logprobs(head: nn.Module, hidden: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """The formula over all logits at once."""
     logps = (head(hidden) / temperature).log_softmax(-1)
     return logps[torch.arange(len(labels)), labels], -(logps.exp() * logps).sum(-1)
@@ -33,7 +33,7 @@ def make(kind: type[nn.Linear], bias: bool = False, tokens: int = TOKENS) -> tup
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("entropy", [False, True])
-@pytest.mark.parametrize(("kind", "bias"), [(nn.Linear, False), (nn.Linear, True), (Capped, False)])
+@pytest.mark.parametrize(("kind", "bias"), [(nn.Linear, False), (nn.Linear, True), (CappedHead, False)])
 @pytest.mark.parametrize("chunk", [1, 7, 1024])
 def test_values_and_gradients_are_those_of_the_plain_form(
     kind: type[nn.Linear], bias: bool, entropy: bool, temperature: float, chunk: int
@@ -46,7 +46,7 @@ def test_values_and_gradients_are_those_of_the_plain_form(
         if ours:
             logps, spread = token_logprobs(head, hidden, labels, temperature=temperature, entropy=entropy, chunk=chunk)
         else:
-            logps, spread = plain(head, hidden, labels, temperature)
+            logps, spread = plain_logprobs(head, hidden, labels, temperature)
         total = (logps * of_logps).sum()
         if entropy:
             assert spread is not None
@@ -69,12 +69,12 @@ def test_a_sum_squared_reaches_each_token_as_much_as_it_should() -> None:
         return torch.nn.functional.softplus(sums[1] - sums[0])
 
     ours = torch.autograd.grad(loss(token_logprobs(head, hidden, labels, chunk=5)[0]), [hidden, head.weight])
-    theirs = torch.autograd.grad(loss(plain(head, hidden, labels, 1.0)[0]), [hidden, head.weight])
+    theirs = torch.autograd.grad(loss(plain_logprobs(head, hidden, labels, 1.0)[0]), [hidden, head.weight])
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [nn.Linear, Capped])
+@pytest.mark.parametrize("kind", [nn.Linear, CappedHead])
 def test_no_tokens_give_nothing_and_a_gradient_of_zero(kind: type[nn.Linear]) -> None:
     head, hidden, labels = make(kind, tokens=0)
     logps, spread = token_logprobs(head, hidden, labels, entropy=True)
@@ -111,7 +111,7 @@ class Largest(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize("kind", [nn.Linear, Capped])
+@pytest.mark.parametrize("kind", [nn.Linear, CappedHead])
 def test_logits_exist_for_one_chunk_at_a_time(kind: type[nn.Linear]) -> None:
     head, hidden, labels = make(kind, tokens=640)
     with Largest() as seen:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mt_conformance.tiny_config import TinyConfig
-from mt_conformance.tiny_model import Tiny
+from mt_conformance.tiny_model import TinyModel
 from mt_core import Sample
 from mt_core.nn import NOT_TRAINED, Batch, LossTerms, TokenObjective, chunked_loss
 
@@ -103,7 +103,7 @@ VOCABULARY, CHUNK = 997, 1024
 def step_sizes(length: int, *, packed: bool, recompute: bool) -> Sizes:
     config = TinyConfig(vocab_size=VOCABULARY, max_seq_len=8192, dim=16, n_layers=2)
     torch.manual_seed(0)
-    model, objective = Tiny(config), TokenObjective(terms=BOTH if packed else PLAIN)
+    model, objective = TinyModel(config), TokenObjective(terms=BOTH if packed else PLAIN)
     model.checkpoint_blocks = recompute
     document = length // 4 if packed else length
     samples = [Sample(list(range(1, document + 1)), [True] * document, "row") for _ in range(length // document)]

@@ -195,6 +195,6 @@ def test_what_a_plugin_prints_stays_out_of_the_data(words: list[str], installs: 
 
 
 def test_check_says_that_nothing_is_installed(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mt_core.plugins.host.installed", lambda selection: [])
+    monkeypatch.setattr("mt_core.plugins.host.find_plugins", lambda selection: [])
     assert main(["check"]) == 0
     assert capsys.readouterr().out == "no plugin is installed\n"

@@ -12,10 +12,10 @@ import pytest
 import mt_core
 from mt_core import deprecation, hookspecs
 from mt_core.cli.plugins import main
-from mt_core.deprecation import MtDeprecationWarning, Replaced
+from mt_core.deprecation import MtDeprecationWarning, Replacement
 from mt_core.kinds import CORE_KINDS
 from mt_core.plugins.host import PluginHost
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 
 Hosts = Callable[..., PluginHost]
 API = Path(__file__).parents[2] / "golden" / "api-1.json"
@@ -31,12 +31,12 @@ def mt_schedules():
 
 
 @pytest.fixture
-def renamed(monkeypatch: pytest.MonkeyPatch) -> None:
+def deprecated_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if ``Component`` had been called ``OldComponent`` before."""
-    monkeypatch.setattr(deprecation, "DEPRECATED", {"OldComponent": Replaced("Component", "0.3")})
+    monkeypatch.setattr(deprecation, "DEPRECATED", {"OldComponent": Replacement("Component", "0.3")})
 
 
-@pytest.mark.usefixtures("renamed")
+@pytest.mark.usefixtures("deprecated_name")
 def test_an_old_plugin_loads_and_its_warning_has_its_name_the_end_and_the_remedy(hosts: Hosts) -> None:
     host = hosts(acme_old=OLD)
     assert host.get("schedule", "steady").component.summary == "a schedule"
@@ -61,13 +61,13 @@ def install(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
     return write
 
 
-@pytest.mark.usefixtures("renamed")
+@pytest.mark.usefixtures("deprecated_name")
 def test_the_warning_is_seen_in_every_run_and_fails_a_strict_check(
     install: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     install(OLD, ">=0.1,<0.2")
     text = "mt_core.OldComponent goes in mt-core 0.3; write mt_core.Component"
-    discovered()
+    discover_plugins()
     assert f"warning: plugin 'old' (acme-old 1.0): {text}" in capsys.readouterr().err
     sys.modules.pop("acme_old")
     assert main(["check", "old"]) == 0
@@ -86,7 +86,7 @@ def test_a_hook_that_will_go_warns_of_its_end(hosts: Hosts, monkeypatch: pytest.
 
 
 def test_a_name_that_is_gone_says_what_to_write(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deprecation, "REMOVED", {"OldComponent": Replaced("Component", "0.3")})
+    monkeypatch.setattr(deprecation, "REMOVED", {"OldComponent": Replacement("Component", "0.3")})
     host = hosts(acme_old=OLD)
     assert host.plugins[-1].error == ("ImportError: mt_core.OldComponent went in mt-core 0.3; write mt_core.Component")
 

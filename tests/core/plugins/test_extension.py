@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from mt_core.cli.plugins_report import described
+from mt_core.cli.plugins_report import component_report
 from mt_core.cli.plugins_text import component_page
 from mt_core.errors import ConfigError, UnknownComponentError
 from mt_core.plugins.host import PluginHost
-from mt_train.plugins.lock import locked
+from mt_train.plugins.lock import lock_content
 from mt_train.plugins.resolve import resolve
 
 Hosts = Callable[..., PluginHost]
@@ -83,7 +83,7 @@ def schedule(name: str, **fields: Any) -> str:
 def test_info_shows_the_sizes_that_a_plugin_adds_and_whose_family_they_are_of(hosts: Hosts) -> None:
     host = hosts(acme_family=FAMILY, acme_sizes=SIZES.replace("SIZE", "large"))
     (sizes,) = host.offers("model_sizes")
-    page = "\n".join(component_page(described(sizes, host.kinds), 0))
+    page = "\n".join(component_page(component_report(sizes, host.kinds), 0))
     assert "more sizes of the family of: acme-family" in page
     assert "large  vocab_size 300, max_seq_len 512, dim 16" in page
 
@@ -95,10 +95,10 @@ def test_a_plugin_adds_sizes_to_the_family_of_another_and_takes_part_where_one_i
     large = resolve({"model": {"name": "verse", "variant": "large"}}, host)
     assert large.config.model.options.dim == 16
     assert large.config.optimizer.options.lr == 0.5
-    assert locked(large.offers.values())["plugins"].keys() == {"acme-family", "acme-sizes", *OURS}
+    assert lock_content(large.offers.values())["plugins"].keys() == {"acme-family", "acme-sizes", *OURS}
     small = resolve({"model": "verse"}, host)
     assert small.config.model.options.dim == 8
-    assert locked(small.offers.values())["plugins"].keys() == {"acme-family", *OURS}, "installed is not active"
+    assert lock_content(small.offers.values())["plugins"].keys() == {"acme-family", *OURS}, "installed is not active"
 
 
 def test_sizes_of_a_family_that_is_not_installed_wait_for_it(hosts: Hosts) -> None:

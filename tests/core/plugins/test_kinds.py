@@ -68,7 +68,7 @@ def run(host: PluginHost, **raw: Any) -> Any:
 
 
 @pytest.fixture
-def tiny(hosts: Hosts) -> Hosts:
+def hosts_with_model(hosts: Hosts) -> Hosts:
     """Hosts that have a model beside what they are given."""
 
     def host(**plugins: str) -> PluginHost:
@@ -77,8 +77,8 @@ def tiny(hosts: Hosts) -> Hosts:
     return host
 
 
-def test_a_component_gets_what_the_run_names_of_a_kind_that_it_uses(tiny: Hosts) -> None:
-    host = tiny(acme_brings=brings(), acme_offers=offers("length"), acme_takes=takes("rewarded"))
+def test_a_component_gets_what_the_run_names_of_a_kind_that_it_uses(hosts_with_model: Hosts) -> None:
+    host = hosts_with_model(acme_brings=brings(), acme_offers=offers("length"), acme_takes=takes("rewarded"))
     assert [plugin.error for plugin in host.plugins] == [""] * len(host.plugins)
     _, given = run(host, schedule="rewarded", rewards=["length"])
     assert given == {"total_steps": 3, "rewards": {"length": (1.0, {})}}
@@ -89,8 +89,8 @@ def test_a_component_gets_what_the_run_names_of_a_kind_that_it_uses(tiny: Hosts)
     assert given["rewards"] == {}, "a run need not name one"
 
 
-def test_a_kind_of_which_a_run_names_one_gives_that_one_or_none(tiny: Hosts) -> None:
-    host = tiny(
+def test_a_kind_of_which_a_run_names_one_gives_that_one_or_none(hosts_with_model: Hosts) -> None:
+    host = hosts_with_model(
         acme_brings=brings(slot="one", key="reward", given=("total_steps",)),
         acme_offers=offers("length"),
         acme_takes=takes("rewarded"),
@@ -101,9 +101,9 @@ def test_a_kind_of_which_a_run_names_one_gives_that_one_or_none(tiny: Hosts) -> 
     assert run(host, schedule="rewarded")[1]["reward"] is None
 
 
-def test_a_part_of_another_kind_is_found_checked_and_built(tiny: Hosts) -> None:
+def test_a_part_of_another_kind_is_found_checked_and_built(hosts_with_model: Hosts) -> None:
     parts = 'parts=lambda config: {"score": PartChoice(kind="reward", name="length", options={"weight": WEIGHT})}'
-    host = tiny(
+    host = hosts_with_model(
         acme_brings=brings(slot="part", key=""),
         acme_offers=offers("length"),
         acme_takes=takes("made", parts.replace("WEIGHT", "3.0")),
@@ -137,14 +137,14 @@ def test_a_part_of_another_kind_is_found_checked_and_built(tiny: Hosts) -> None:
         ),
     ],
 )
-def test_what_cannot_be_built_is_refused_on_paper(fields: str, words: str, tiny: Hosts) -> None:
+def test_what_cannot_be_built_is_refused_on_paper(fields: str, words: str, hosts_with_model: Hosts) -> None:
     with pytest.raises(ConfigError) as raised:
-        run(tiny(acme_wrong=takes("wrong", fields)), schedule="wrong")
+        run(hosts_with_model(acme_wrong=takes("wrong", fields)), schedule="wrong")
     assert words in str(raised.value)
 
 
-def test_components_that_use_each_other_are_refused(tiny: Hosts) -> None:
-    host = tiny(
+def test_components_that_use_each_other_are_refused(hosts_with_model: Hosts) -> None:
+    host = hosts_with_model(
         acme_brings=brings(),
         acme_offers=offers("length", ', uses=("reward",)'),
         acme_takes=takes("rewarded"),
@@ -153,8 +153,8 @@ def test_components_that_use_each_other_are_refused(tiny: Hosts) -> None:
         run(host, schedule="rewarded", rewards=["length"])
 
 
-def test_what_a_run_names_for_nobody_is_refused(tiny: Hosts) -> None:
-    host = tiny(acme_brings=brings(), acme_offers=offers("length"), acme_takes=takes("rewarded"))
+def test_what_a_run_names_for_nobody_is_refused(hosts_with_model: Hosts) -> None:
+    host = hosts_with_model(acme_brings=brings(), acme_offers=offers("length"), acme_takes=takes("rewarded"))
     with pytest.raises(ConfigError) as raised:
         run(host, rewards=["length"])
     assert (
@@ -183,17 +183,17 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_kind_that_cannot_be_fails_with_its_plugin_alone(name: str, tiny: Hosts) -> None:
+def test_a_kind_that_cannot_be_fails_with_its_plugin_alone(name: str, hosts_with_model: Hosts) -> None:
     code, words = BAD[name]
-    host = tiny(acme_bad=code, acme_takes=takes("steady", ""))
+    host = hosts_with_model(acme_bad=code, acme_takes=takes("steady", ""))
     bad = next(plugin for plugin in host.plugins if plugin.info.distribution == "acme-bad")
     assert words in bad.error
     assert bad.offers == []
     assert resolve({"model": "kit-tiny", "schedule": "steady"}, host).config.schedule.name == "steady"
 
 
-def test_of_two_distributions_that_bring_one_kind_none_wins(tiny: Hosts) -> None:
-    host = tiny(
+def test_of_two_distributions_that_bring_one_kind_none_wins(hosts_with_model: Hosts) -> None:
+    host = hosts_with_model(
         acme_one=brings(), acme_two=brings(key="scores"), acme_offers=offers("length"), acme_takes=takes("x", "")
     )
     errors = {plugin.info.distribution: plugin.error for plugin in host.plugins}

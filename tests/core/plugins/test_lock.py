@@ -16,8 +16,8 @@ import pytest
 
 from mt_core.errors import CheckpointError
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.metadata import FILE, FOLDER, Selection, installed, origin_of
-from mt_train.plugins.lock import code_hash, compared, distribution_hash, locked
+from mt_core.plugins.metadata import FILE, FOLDER, Selection, find_plugins, origin_of
+from mt_train.plugins.lock import code_hash, compare, distribution_hash, lock_content
 
 Install = Callable[..., Path]
 
@@ -27,7 +27,7 @@ def lock(installs: Install) -> dict[str, Any]:
     """That of a run with a plugin from a wheel."""
     installs("acme-good")
     host = PluginHost.discover(Selection.from_environment())
-    return locked([host.get("schedule", "steady"), host.get("schedule", "cosine")])
+    return lock_content([host.get("schedule", "steady"), host.get("schedule", "cosine")])
 
 
 def test_the_lock_has_version_and_hash_of_every_distribution_that_takes_part(lock: dict[str, Any]) -> None:
@@ -37,17 +37,17 @@ def test_the_lock_has_version_and_hash_of_every_distribution_that_takes_part(loc
     assert all(len(value) == 64 for value in lock["sha256"].values())
     assert lock["libraries"] == {name: importlib.metadata.version(name) for name in ("deepspeed", "torch")}
     assert "acme-good" not in lock["editable"]
-    assert compared(lock, "the run x") == ""
+    assert compare(lock, "the run x") == ""
 
 
 def test_the_core_and_training_take_part_whatever_is_chosen() -> None:
-    assert locked([])["plugins"] == {name: importlib.metadata.version(name) for name in ("mt-core", "mt-train")}
+    assert lock_content([])["plugins"] == {name: importlib.metadata.version(name) for name in ("mt-core", "mt-train")}
 
 
 def test_a_plugin_that_is_gone_is_refused_with_the_pip_line_of_all_that_differs(lock: dict[str, Any]) -> None:
     lock["plugins"] |= {"mt-plugin-gone": "2.0", "acme-good": "0.9"}
     with pytest.raises(CheckpointError) as caught:
-        compared(lock, "the run x")
+        compare(lock, "the run x")
     assert str(caught.value) == (
         "the run x used mt-plugin-gone, not installed here: pip install acme-good==0.9 mt-plugin-gone==2.0"
     )
@@ -56,7 +56,7 @@ def test_a_plugin_that_is_gone_is_refused_with_the_pip_line_of_all_that_differs(
 def test_another_version_of_a_plugin_or_of_torch_is_told_with_the_pip_line(lock: dict[str, Any]) -> None:
     lock["plugins"]["acme-good"], lock["libraries"]["torch"] = "0.9", "1.0"
     now = importlib.metadata.version("torch")
-    assert compared(lock, "the run x") == (
+    assert compare(lock, "the run x") == (
         f"the run x used acme-good 0.9, now 1.0; torch 1.0, now {now}. Equal bits are promised with the same versions only:"
         " pip install acme-good==0.9 torch==1.0"
     )
@@ -65,7 +65,7 @@ def test_another_version_of_a_plugin_or_of_torch_is_told_with_the_pip_line(lock:
 def test_the_pip_line_says_where_a_build_with_a_label_is(lock: dict[str, Any]) -> None:
     lock["libraries"]["torch"] = "1.0+cpu"
     line = "pip install torch==1.0+cpu --extra-index-url https://download.pytorch.org/whl/cpu"
-    assert compared(lock, "the run x").endswith(line)
+    assert compare(lock, "the run x").endswith(line)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_damaged_direct_url_hurts_nobody(tmp_path: Path, content: str, monkeyp
     (info / "entry_points.txt").write_text("[mt_core.plugins]\nhurt = acme_hurt\n")
     (info / "direct_url.json").write_text(content)
     monkeypatch.syspath_prepend(tmp_path)
-    assert "acme-hurt" in {each.distribution for each in installed(Selection())}
+    assert "acme-hurt" in {each.distribution for each in find_plugins(Selection())}
 
 
 def test_the_lock_has_the_origin_of_what_no_index_has(lock: dict[str, Any]) -> None:
@@ -115,7 +115,7 @@ def test_a_plugin_of_a_folder_or_an_address_has_no_line_for_an_index(lock: dict[
     lock["plugins"] |= {"acme-good": "0.9", "mt-plugin-gone": "2.0", "mt-plugin-far": "3.0"}
     lock["origins"] = {"mt-plugin-gone": FOLDER, "mt-plugin-far": "git+https://x.org/far@abc"}
     with pytest.raises(CheckpointError) as caught:
-        compared(lock, "the run x")
+        compare(lock, "the run x")
     assert str(caught.value) == (
         "the run x used mt-plugin-gone, mt-plugin-far, not installed here: pip install acme-good==0.9"
         "; mt-plugin-gone 2.0 was installed from a folder, and has to be installed from there; mt-plugin-far 3.0 was installed"
@@ -124,16 +124,16 @@ def test_a_plugin_of_a_folder_or_an_address_has_no_line_for_an_index(lock: dict[
     del lock["plugins"]["acme-good"], lock["plugins"]["mt-plugin-far"]
     lock |= {"origins": {}, "editable": ["mt-plugin-gone"]}  # of an older release
     with pytest.raises(CheckpointError, match=r"not installed here: mt-plugin-gone 2\.0 was installed from a folder"):
-        compared(lock, "the run x")
+        compare(lock, "the run x")
 
 
 def test_other_files_under_one_version_are_told(lock: dict[str, Any]) -> None:
     lock["sha256"]["acme-good"] = "0" * 64
-    assert compared(lock, "the run x").startswith("the run x used other files of acme-good, under the same version")
+    assert compare(lock, "the run x").startswith("the run x used other files of acme-good, under the same version")
 
 
 def test_a_lock_of_an_older_release_is_compared_by_versions(lock: dict[str, Any]) -> None:
-    assert compared({"core": lock["core"], "plugins": lock["plugins"]}, "the run x") == ""
+    assert compare({"core": lock["core"], "plugins": lock["plugins"]}, "the run x") == ""
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from mt_core.components import Component
 from mt_core.errors import ComponentError, DuplicateComponentError, PluginLoadError, UnknownComponentError
 from mt_core.plugins.host import Offer, Plugin, PluginHost
-from mt_core.plugins.metadata import GROUP, Installed, Selection, installed
+from mt_core.plugins.metadata import GROUP, PluginInfo, Selection, find_plugins
 
 Install = Callable[..., Path]
 
@@ -78,7 +78,7 @@ def test_blocking_one_of_two_leaves_the_other(blocked: str, installs: Install) -
 def test_a_stand_in_of_another_name_says_how_to_choose_it(installs: Install) -> None:
     installs("acme-wave")
     error = refusal("schedule", "wave")
-    number = next(plugin.version for plugin in installed(Selection()) if plugin.distribution == "acme-wave")
+    number = next(plugin.version for plugin in find_plugins(Selection()) if plugin.distribution == "acme-wave")
     assert str(error) == (
         f"schedule 'wave' of acme-wave {number} stands in for the built-in 'cosine' and is never meant by its bare name."
         " Choose it with --schedule acme-wave/wave."
@@ -96,7 +96,7 @@ def test_a_name_that_blocks_nothing_is_said(installs: Install) -> None:
 
 def test_plugins_come_in_the_order_of_their_distributions_whatever_the_path(installs: Install) -> None:
     installs("acme-second", "acme-good", "acme-first")
-    found = [plugin.distribution for plugin in installed(Selection())]
+    found = [plugin.distribution for plugin in find_plugins(Selection())]
     assert found == sorted(found)
     assert [plugin.info.distribution for plugin in PluginHost.discover().plugins] == found
 
@@ -115,10 +115,10 @@ def test_every_broken_plugin_at_once_stops_nobody(installs: Install, monkeypatch
     assert all(plugin.error and "\n" not in plugin.error for plugin in host.plugins if plugin.status == "failed")
 
 
-def offering(name: str, distribution: str) -> Plugin:
+def plugin_offering(name: str, distribution: str) -> Plugin:
     """A loaded plugin with the schedule ``twice``."""
     point = EntryPoint(name, "nowhere", GROUP)
-    info = Installed(name, distribution, "1.0", "nowhere", "/", blocked=False, entry_point=point)
+    info = PluginInfo(name, distribution, "1.0", "nowhere", "/", blocked=False, entry_point=point)
     return Plugin(info, [Offer("schedule", Component(name="twice", summary="a schedule"), info)])
 
 
@@ -132,7 +132,7 @@ def offering(name: str, distribution: str) -> Plugin:
     ids=["one entry point's name", "one distribution", "a distribution named as the other's entry point"],
 )
 def test_every_way_out_that_is_named_leads_out(first: tuple[str, str], second: tuple[str, str], ways_out: str) -> None:
-    plugins = [offering(*first), offering(*second)]
+    plugins = [plugin_offering(*first), plugin_offering(*second)]
     with pytest.raises(DuplicateComponentError) as caught:
         PluginHost(plugins, []).get("schedule", "twice")
     assert str(caught.value).endswith(f" To go on, {ways_out}")

@@ -14,8 +14,8 @@ from packaging.requirements import Requirement
 from mt_core.cli.plugins import main
 from mt_core.errors import CheckpointError
 from mt_core.plugins.lock_file import read_lock
-from mt_core.plugins.pins import UNKNOWN, indexes, is_name, is_version, pip_line, unfit
-from mt_train.plugins.lock import compared
+from mt_core.plugins.pins import UNKNOWN, indexes, is_name, is_version, pip_line, unfit_reason
+from mt_train.plugins.lock import compare
 
 HOSTILE = (
     "x --index-url https://evil.example/simple",
@@ -63,7 +63,7 @@ words = st.one_of(
 @pytest.mark.parametrize("name", ["torch", "mt-plugin-x", "A.b_c", "x1", "1"])
 @pytest.mark.parametrize("version", ["1", "2.0.0rc1", "1!2.0", "2.9.0+cu130", "2.9.0a0+git1a2b", "1.0.dev3", UNKNOWN])
 def test_names_of_pep_508_and_versions_of_pep_440_are_taken(name: str, version: str) -> None:
-    assert unfit({name: version}) is None
+    assert unfit_reason({name: version}) is None
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -79,7 +79,7 @@ def test_what_is_no_version_is_none(version: str) -> None:
 @given(table=st.dictionaries(words, words, max_size=4))
 @example({"torch": "1!2.0"})
 def test_a_line_of_what_is_taken_is_words_that_pip_reads_as_names_and_versions(table: dict[str, str]) -> None:
-    taken = {name: version for name, version in table.items() if unfit({name: version}) is None}
+    taken = {name: version for name, version in table.items() if unfit_reason({name: version}) is None}
     line = pip_line(taken, {})
     assert line.isprintable()
     if any(version != UNKNOWN for version in taken.values()):
@@ -139,7 +139,7 @@ def test_a_lock_of_more_distributions_than_a_machine_has_is_damaged(tmp_path: Pa
 def test_what_has_no_known_version_is_in_no_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lock = {"plugins": {"gone-plugin": UNKNOWN, "other-plugin": "1.0"}}
     with pytest.raises(CheckpointError, match=r"pip install other-plugin==1\.0$"):
-        compared(lock, "the run x")
+        compare(lock, "the run x")
     (tmp_path / "plugins.lock.json").write_text(json.dumps(lock))
     assert main(["freeze", str(tmp_path)]) == 0
     said = capsys.readouterr()

@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from mt_core.cli.guard import guarded
+from mt_core.cli.guard import run_command
 from mt_core.tracking.streams import make_printable
 from mt_train.tracking import logs
 
@@ -22,7 +22,7 @@ def console(encoding: str, errors: str = "strict") -> io.TextIOWrapper:
     return io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors=errors, write_through=True)
 
 
-def written(stream: io.TextIOWrapper) -> bytes:
+def bytes_written(stream: io.TextIOWrapper) -> bytes:
     return stream.buffer.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
@@ -32,7 +32,7 @@ def test_what_an_encoding_lacks_is_written_in_ascii_and_nothing_else_changes(enc
     stream, text = console(encoding, errors), "loss → 1.5 … é 日 🙂 «x» ▁█ \ud83d plain"
     make_printable(stream)
     print(text, file=stream)
-    shown = written(stream).decode(encoding)
+    shown = bytes_written(stream).decode(encoding)
     assert shown.startswith("loss ")
     assert shown.rstrip().endswith("\\ud83d plain"), "half a character is none in UTF-8 either"
     if encoding == "utf-8":
@@ -45,7 +45,7 @@ def test_the_bytes_of_a_path_come_out_as_they_were() -> None:
     stream = console("ascii", "surrogateescape")
     make_printable(stream)
     print(b"na\xc3\xafve".decode("ascii", "surrogateescape"), file=stream)
-    assert written(stream) == b"na\xc3\xafve\n"
+    assert bytes_written(stream) == b"na\xc3\xafve\n"
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS[:3])
@@ -63,7 +63,7 @@ def test_every_command_shows_its_help_and_its_errors(
         except SystemExit as error:
             code = int(error.code or 0)
         assert code == (0 if words == ["--help"] else 2)
-        said = written(out) + written(err)
+        said = bytes_written(out) + bytes_written(err)
         assert said
         assert b"Traceback" not in said
         assert b"UnicodeEncodeError" not in said
@@ -73,7 +73,7 @@ def test_a_program_that_has_prepared_nothing_is_shown_a_runs_lines(monkeypatch: 
     out = console("ascii")
     monkeypatch.setattr(sys, "stdout", out)
     logs.show("step 1 → 2")
-    assert written(out) == b"step 1 -> 2\n"
+    assert bytes_written(out) == b"step 1 -> 2\n"
 
 
 def test_json_on_a_console_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,9 +82,9 @@ def test_json_on_a_console_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     out = console("ascii")
     monkeypatch.setattr(sys, "stdout", out)
     assert main(["inspect", "--json", "--data.read-rows", "20"]) == 0
-    assert json.loads(written(out))["rows_read"] > 0
+    assert json.loads(bytes_written(out))["rows_read"] > 0
 
 
 def test_a_stream_of_another_kind_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert guarded(lambda: 0, debug=False) == 0
+    assert run_command(lambda: 0, debug=False) == 0

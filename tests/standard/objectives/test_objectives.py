@@ -31,7 +31,7 @@ def encode(build: Any, tokenizer: Any, name: str, **fields: Any) -> Any:
     )
 
 
-class Bare:
+class BareTokenizer:
     """A tokenizer of letters, without any special token."""
 
     bos_id = eos_id = pad_id = None
@@ -107,20 +107,25 @@ def test_tokens_that_straddle_the_boundary_are_cut_there(build: Any, tokenizers:
 
 
 def test_a_tokenizer_without_special_tokens_adds_none(build: Any) -> None:
-    assert encode(build, Bare(), "pretrain", text="ab").ids == [97, 98]
-    sample = encode(build, Bare(), "sft", prompt="a", response="b")
+    assert encode(build, BareTokenizer(), "pretrain", text="ab").ids == [97, 98]
+    sample = encode(build, BareTokenizer(), "sft", prompt="a", response="b")
     assert (sample.ids, sample.trained) == ([97, 98], [False, True])
 
 
 REJECTED: dict[str, tuple[str, Any, dict[str, str], str]] = {
     "empty text": ("pretrain", None, {"text": ""}, "'text' is empty"),
     "empty response": ("sft", None, {"prompt": "a", "response": ""}, "'response' is empty"),
-    "text of one token": ("pretrain", Bare(), {"text": "a"}, "no token is left to train on after the first"),
-    "text without tokens": ("pretrain", Bare(), {"text": " "}, "no token is left to train on after the first"),
-    "response without tokens": ("sft", Bare(), {"prompt": "a", "response": " "}, "'response' has no token of its own"),
+    "text of one token": ("pretrain", BareTokenizer(), {"text": "a"}, "no token is left to train on after the first"),
+    "text without tokens": ("pretrain", BareTokenizer(), {"text": " "}, "no token is left to train on after the first"),
+    "response without tokens": (
+        "sft",
+        BareTokenizer(),
+        {"prompt": "a", "response": " "},
+        "'response' has no token of its own",
+    ),
     "response of one token alone": (
         "sft",
-        Bare(),
+        BareTokenizer(),
         {"prompt": "", "response": "a"},
         "no token is left to train on after the first",
     ),
@@ -286,7 +291,7 @@ class OneByOne:
         self.encode = objective.encode
 
 
-class Listed:
+class ListedRows:
     """Rows of a list."""
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
@@ -301,7 +306,7 @@ class Listed:
 
 def encoded_by_core(objective: Any, rows: list[dict[str, Any]], **rules: Any) -> EncodedSamples:
     given = Rules(max_len=400, truncation="error", **rules)
-    return core_encode(Listed(rows), range(len(rows)), objective, given)
+    return core_encode(ListedRows(rows), range(len(rows)), objective, given)
 
 
 def test_an_empty_prompt_is_fine(build: Any, tokenizer: Any) -> None:
@@ -342,7 +347,7 @@ samples = st.lists(st.tuples(st.integers(3, 250), st.booleans()), min_size=1, ma
 rows_of_samples = st.lists(st.lists(samples, max_size=3), min_size=1, max_size=4)
 
 
-def naive(rows: list[list[Sample]], length: int, pad: int) -> Iterator[tuple[int, int, int, int]]:
+def naive_places(rows: list[list[Sample]], length: int, pad: int) -> Iterator[tuple[int, int, int, int]]:
     """(input, label, position, document) of every place, one at a time."""
     for row in rows:
         flat = [(document, at) for document, sample in enumerate(row) for at in range(len(sample.ids))]
@@ -370,7 +375,7 @@ def test_a_batch_equals_the_naive_one(
     tensors = (batch.input_ids, batch.labels, batch.positions, batch.document_ids)
     assert all(tensor.shape == (len(rows), length) for tensor in tensors)
     columns = [tensor.flatten().tolist() for tensor in tensors]
-    assert list(zip(*columns, strict=True)) == list(naive(rows, length, tokenizers["byte"].pad_id))
+    assert list(zip(*columns, strict=True)) == list(naive_places(rows, length, tokenizers["byte"].pad_id))
     assert objective.count(batch) == sum(sum(sample.trained[1:]) for row in rows for sample in row)
 
 

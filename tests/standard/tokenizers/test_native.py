@@ -45,7 +45,7 @@ TEXTS = ("", "a", "\u202e", "\x1b[2J", "(a+)+$", "(", "\\", "x" * 10**5, "<s>", 
 OTHERS = (None, True, [], {}, [[]], {"type": "Sequence"}, {"type": "nobody"})
 
 
-def sound() -> dict[str, Any]:
+def sound_tokenizer() -> dict[str, Any]:
     """A byte-level BPE of 280 tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -64,7 +64,7 @@ def _template() -> dict[str, Any]:
     return {"type": "TemplateProcessing", "single": parts, "pair": [], "special_tokens": {}}
 
 
-def hostile() -> dict[str, dict[str, Any]]:
+def hostile_files() -> dict[str, dict[str, Any]]:
     """Name → keys of a ``tokenizer.json`` that its library panics with, aborts with, or does not come to an end with."""
     split = {"type": "Split", "behavior": "Isolated", "invert": False}
     fixed = {"direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "<s>"}
@@ -84,7 +84,7 @@ def hostile() -> dict[str, dict[str, Any]]:
     }
 
 
-def mutated(seed: int) -> bytes:
+def mutate(seed: int) -> bytes:
     """A sound file with one or two changes of its values, and perhaps of its bytes."""
     draw = random.Random(seed)
     content = sound_copy()
@@ -103,13 +103,13 @@ _SOUND: list[dict[str, Any]] = []
 def sound_copy() -> dict[str, Any]:
     """The same one each time, made once."""
     if not _SOUND:
-        _SOUND.append(sound())
+        _SOUND.append(sound_tokenizer())
     return copy.deepcopy(_SOUND[0])
 
 
 def _change(content: dict[str, Any], draw: random.Random) -> None:
     if draw.random() < 0.3:
-        content.update(draw.choice(list(hostile().values())))
+        content.update(draw.choice(list(hostile_files().values())))
         return
     places = list(_places(content))
     single = [(holder, key) for holder, key in places if not isinstance(holder[key], dict | list)]
@@ -139,14 +139,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "tokenizers"
 
 
-def written(path: Path, **changed: Any) -> Path:
+def write(path: Path, **changed: Any) -> Path:
     path.write_text(json.dumps(sound_copy() | changed), encoding="utf-8")
     return path
 
 
 def test_a_hostile_file_of_each_kind_is_one_error_and_is_not_remembered(tmp_path: Path, cache: Path) -> None:
     files = {
-        name: written(tmp_path / f"{number}.json", **keys) for number, (name, keys) in enumerate(hostile().items())
+        name: write(tmp_path / f"{number}.json", **keys) for number, (name, keys) in enumerate(hostile_files().items())
     }
 
     def fate(path: Path) -> str:
@@ -168,7 +168,7 @@ def test_a_hostile_file_of_each_kind_is_one_error_and_is_not_remembered(tmp_path
 def test_a_sound_file_is_tried_once_and_again_when_it_changes(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = written(tmp_path / "tokenizer.json")
+    path = write(tmp_path / "tokenizer.json")
     begun = []
     start = file_check._run_check
     monkeypatch.setattr(file_check, "_run_check", lambda *given: (begun.append(given[1]), start(*given)))
@@ -180,14 +180,14 @@ def test_a_sound_file_is_tried_once_and_again_when_it_changes(
     check_tokenizer([copied], "tokenizer.json", copied)
     assert begun == [path], "what a file says is remembered, not where it was"
     assert len(list(cache.iterdir())) == 1
-    written(path, version="1.0 ")
+    write(path, version="1.0 ")
     with pytest.raises(MtError):
         check_tokenizer([path], "tokenizer.json", path)
     assert begun == [path, path]
 
 
 def test_a_home_that_cannot_be_written_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = written(tmp_path / "tokenizer.json")
+    path = write(tmp_path / "tokenizer.json")
     monkeypatch.setenv("MT_CACHE", "/dev/null/nowhere")
     check_tokenizer([path], "tokenizer.json", path)
 
@@ -201,7 +201,7 @@ def test_a_damaged_sentencepiece_model_is_one_error(tmp_path: Path) -> None:
 
 
 def test_a_panic_is_an_error_and_everything_else_stays_what_it_is() -> None:
-    keys = hostile()["a stride beyond the length"]
+    keys = hostile_files()["a stride beyond the length"]
     with pytest.raises(MtError, match="x has a fault that its library does not survive"), native_faults("x"):
         Tokenizer.from_str(json.dumps(sound_copy() | keys)).encode("the quick brown fox")
     assert panics(), "and is known by its class, which there is once one came"
@@ -216,7 +216,7 @@ def test_a_panic_is_an_error_and_everything_else_stays_what_it_is() -> None:
 def test_a_file_damaged_at_random_works_or_is_one_error(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 20):
         path = tmp_path / f"{seed}.json"
-        path.write_bytes(mutated(seed))
+        path.write_bytes(mutate(seed))
         begun = time.monotonic()
         done = subprocess.run([sys.executable, "-c", USED, str(path)], capture_output=True, text=True, timeout=1500)
         assert done.returncode == 0, (seed, done.stderr[-2000:])

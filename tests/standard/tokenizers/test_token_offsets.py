@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mt_core import DataError
 from mt_plugin_standard.tokenizers.huggingface import HuggingFaceTokenizer
 from mt_plugin_standard.tokenizers.token_offsets import TokenOffsets, token_byte_lengths
-from mt_train.data.templates.notation import Reading
+from mt_train.data.templates.notation import TokenSpans
 
 pieces = ["the ", "<s>", "</s>", "\n", "  ", "Zz", "'s", "é", "e\u0301", "日本", "🙂", "\u2028", "\x00", "the the"]
 texts = st.lists(st.sampled_from(pieces), max_size=12).map("".join)
@@ -76,7 +76,7 @@ def test_ids_offsets_and_tokens_in_a_span_are_those_of_the_tokenizer(kind: str) 
             assert (ids, list(found)) == own
             start = chance.randint(0, len(text))
             end = chance.randint(start, len(text))
-            assert Reading(ids, found).tokens_in(start, end) == Reading(*own).tokens_in(start, end)
+            assert TokenSpans(ids, found).tokens_in(start, end) == TokenSpans(*own).tokens_in(start, end)
 
     check()
 

@@ -280,11 +280,11 @@ def test_threads_that_share_a_tokenizer_do_not_change_what_the_others_read(
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(len(asked)) as pool:
-            read = {encode: pool.submit(_often, encode, text) for encode in asked}
+            read = {encode: pool.submit(_encode_often, encode, text) for encode in asked}
             assert all(read[encode].result(timeout=300) == {tuple(ids)} for encode, ids in asked.items())
     finally:
         sys.setswitchinterval(before)
 
 
-def _often(encode: Callable[[str], list[int]], text: str) -> set[tuple[int, ...]]:
+def _encode_often(encode: Callable[[str], list[int]], text: str) -> set[tuple[int, ...]]:
     return {tuple(encode(text)) for _ in range(800)}

@@ -72,7 +72,7 @@ def own_ids(inner: Any, texts: list[str], *, literally: bool) -> list[list[int]]
 
 
 @pytest.fixture(scope="module", params=list(PATTERNS))
-def known(request: pytest.FixtureRequest) -> tuple[Any, Words]:
+def tokenizer_and_words(request: pytest.FixtureRequest) -> tuple[Any, Words]:
     inner = backend(request.param)
     found = words(inner, token_byte_lengths(inner))
     assert found is not None
@@ -81,13 +81,15 @@ def known(request: pytest.FixtureRequest) -> tuple[Any, Words]:
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(batch=st.lists(texts, max_size=4), literally=st.booleans())
-def test_ids_are_those_of_the_whole_text(known: tuple[Any, Words], batch: list[str], literally: bool) -> None:
-    inner, found = known
+def test_ids_are_those_of_the_whole_text(
+    tokenizer_and_words: tuple[Any, Words], batch: list[str], literally: bool
+) -> None:
+    inner, found = tokenizer_and_words
     assert [found.ids(text, literally=literally) for text in batch] == own_ids(inner, batch, literally=literally)
 
 
-def test_no_character_beside_a_space_changes_where_words_end(known: tuple[Any, Words]) -> None:
-    inner, found = known
+def test_no_character_beside_a_space_changes_where_words_end(tokenizer_and_words: tuple[Any, Words]) -> None:
+    inner, found = tokenizer_and_words
     odd = (chr(code) for code in range(0x20000) if unicodedata.category(chr(code)) in ("Zs", "Zl", "Zp", "Cc", "Cf"))
     others = (chr(code) for code in range(0x80, 0x3100, 7))
     batch = [f"the{each} the {each}the{each}\n{each}  '{each}s {each}9" for each in [*odd, *others]]

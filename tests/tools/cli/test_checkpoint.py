@@ -20,15 +20,15 @@ WORDS += ["--eval.every-steps", "2", "--checkpoint.every-steps", "1", "--checkpo
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("checkpoints") / "run"
     assert train([*WORDS, "--output", str(run)]) == 0
     return run
 
 
 @pytest.fixture
-def run(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "run"))
+def run(made_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made_run, tmp_path / "run"))
 
 
 def steps(run: Path) -> list[int]:

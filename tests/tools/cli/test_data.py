@@ -38,7 +38,7 @@ def inspect(*words: str) -> int:
     return main(["inspect", "--dataset", "jsonl", "--dataset.path", "rows.jsonl", "--objective", "sft", *words])
 
 
-def counted(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[str, Any]:
+def count_rows(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[str, Any]:
     assert inspect("--json", *words) == code
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
@@ -48,7 +48,7 @@ def test_json_has_every_row_with_what_became_of_it(
     write: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     write([*GOOD, {"prompt": "q", "response": ""}, {"prompt": "q"}, {"prompt": "p" * 300, "response": "r"}])
-    found = counted(capsys, "--data.truncation", "drop", "--data.eval", "none", code=1)
+    found = count_rows(capsys, "--data.truncation", "drop", "--data.eval", "none", code=1)
     assert found["rows_read"] == 13
     assert found["rows_kept"] == 10
     assert found["rows_dropped"] == {"'response' is empty": 1, "bad row": 1, "longer than data.max_len": 1}
@@ -61,7 +61,7 @@ def test_json_has_every_row_with_what_became_of_it(
 
 def test_the_whole_is_the_sum_of_the_splits(write: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
     write(GOOD)
-    found = counted(capsys, "--data.eval", "3")
+    found = count_rows(capsys, "--data.eval", "3")
     assert [found["splits"][name]["rows_read"] for name in ("train", "held_out")] == [7, 3]
     assert (found["rows_read"], found["rows_kept"], found["samples"]) == (10, 10, 10)
 
@@ -95,7 +95,7 @@ def test_where_no_row_is_left_the_report_says_why(
     write: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     write([{"prompt": "q", "response": ""}] * 3)
-    found = counted(capsys, "--data.eval", "none", code=1)
+    found = count_rows(capsys, "--data.eval", "none", code=1)
     assert (found["rows_read"], found["rows_kept"], found["examples"]) == (3, 0, [])
     assert inspect("--data.eval", "none") == 1
 
@@ -196,10 +196,10 @@ def test_a_model_decides_how_long_rows_and_how_large_ids_may_be(
     write: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(GOOD)
-    assert counted(capsys, "--model", "llama", "--data.eval", "none")["model"] == "llama"
+    assert count_rows(capsys, "--model", "llama", "--data.eval", "none")["model"] == "llama"
     assert inspect("--model", "llama", "--model.vocab-size", "100") == 2
     assert inspect("--model", "llama", "--train.sequence-len", "4096") == 2
-    assert counted(capsys, "--train.sequence-len", "4096", "--data.eval", "none")["sequence_len"] == 4096
+    assert count_rows(capsys, "--train.sequence-len", "4096", "--data.eval", "none")["sequence_len"] == 4096
 
 
 def test_help_shows_the_keys_of_the_chosen_dataset_without_torch(tmp_path: Path) -> None:
@@ -224,10 +224,10 @@ def test_help_shows_the_keys_of_the_chosen_dataset_without_torch(tmp_path: Path)
 def test_only_the_first_rows_are_read(write: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
     write([*GOOD[:4], "broken"])
     write([*GOOD[:5], "broken"], "other.jsonl")
-    assert counted(capsys, "--data.read-rows", "4", "--data.eval", "none")["rows_read"] == 4
-    both = counted(capsys, "--data.read-rows", "4", "--data.eval", "other.jsonl")
+    assert count_rows(capsys, "--data.read-rows", "4", "--data.eval", "none")["rows_read"] == 4
+    both = count_rows(capsys, "--data.read-rows", "4", "--data.eval", "other.jsonl")
     assert [both["splits"][name]["rows_read"] for name in ("train", "held_out")] == [4, 4]
-    assert counted(capsys, "--data.read-rows", "4", "--data.eval", "0.5")["splits"]["held_out"]["rows_read"] == 2
+    assert count_rows(capsys, "--data.read-rows", "4", "--data.eval", "0.5")["splits"]["held_out"]["rows_read"] == 2
 
 
 def test_a_file_of_its_own_is_evaluated_with_the_options_of_the_dataset(
@@ -235,11 +235,11 @@ def test_a_file_of_its_own_is_evaluated_with_the_options_of_the_dataset(
 ) -> None:
     write(GOOD)
     write([{"prompt": "other ", "response": "rows"}, GOOD[0]], "other.jsonl")
-    found = counted(capsys, "--data.eval", "other.jsonl")
+    found = count_rows(capsys, "--data.eval", "other.jsonl")
     assert [found["splits"][name]["rows_kept"] for name in ("train", "held_out")] == [10, 2]
     assert found["splits"]["held_out"]["also_trained"] == 1
     assert any("1 of 2 held-out rows are also trained on" in line for line in found["warnings"])
-    assert found == counted(capsys, "--data.eval", "other.jsonl")
+    assert found == count_rows(capsys, "--data.eval", "other.jsonl")
 
 
 def test_a_single_document_holds_out_its_end_and_has_one_begin_and_one_stop(
@@ -260,7 +260,7 @@ def test_a_share_is_a_share_however_it_is_written(
     part: str, write: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(GOOD)
-    assert counted(capsys, "--data.eval", part)["splits"]["held_out"]["rows_read"] == 2
+    assert count_rows(capsys, "--data.eval", part)["splits"]["held_out"]["rows_read"] == 2
 
 
 def test_training_evaluates_the_file_and_resolves_the_same_again(

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from mt_core.nn import Batch, TrainModel
 from mt_train.assemble.adapter_slot import with_adapter
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.load import load_model
 from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.store import find
@@ -30,13 +30,15 @@ def ours(model: TrainModel) -> Tensor:
 
 
 def of_run(run: Path) -> Tensor:
-    return ours(load_model(Parts.of(resolve(read_config(run / "run.yaml"), discovered())), find(run), print))
+    return ours(load_model(Parts.of(resolve(read_config(run / "run.yaml"), discover_plugins())), find(run), print))
 
 
 def of_folder(base: Path, adapter: Path) -> Tensor:
     """What ``mt-generate --weights BASE --adapter-folder ADAPTER`` runs."""
     raw = {"model": {"name": "llama", "weights": str(base)}, "train": {"sequence_len": 2}}
-    return ours(load_model(Parts.of(resolve(with_adapter(raw, adapter, discovered()), discovered())), None, print))
+    return ours(
+        load_model(Parts.of(resolve(with_adapter(raw, adapter, discover_plugins()), discover_plugins())), None, print)
+    )
 
 
 def theirs(base: Path, adapter: Path | None = None) -> Tensor:
@@ -49,7 +51,7 @@ def close(one: Tensor, other: Tensor) -> None:
     torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
 
 
-def made(base: Path, out: Path, config: peft.PeftConfig) -> Tensor:
+def make_adapter(base: Path, out: Path, config: peft.PeftConfig) -> Tensor:
     """Write an adapter with random values; its logits."""
     torch.manual_seed(1)
     model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).eval()

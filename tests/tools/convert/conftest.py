@@ -55,7 +55,7 @@ def pretrain(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def pretrained(pretrain: Callable[..., Path]) -> Path:
+def pretrained_folder(pretrain: Callable[..., Path]) -> Path:
     return pretrain()
 
 
@@ -73,11 +73,11 @@ def convert(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def train(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def train(pretrained_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """``train(words …)``: a short run over the small Llama."""
     folder = tmp_path_factory.mktemp("runs")
 
-    def run(*words: object, weights: Path = pretrained, lr: str = "1e-2") -> Path:
+    def run(*words: object, weights: Path = pretrained_folder, lr: str = "1e-2") -> Path:
         out = folder / f"run-{len(list(folder.iterdir()))}"
         from adapter_folders import QUIET, TRAIN
 

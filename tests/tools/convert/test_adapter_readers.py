@@ -101,7 +101,7 @@ def test_the_form_of_peft_says_what_others_would_multiply_otherwise(form: PeftFo
 
 
 def test_a_folder_in_either_form_is_the_run_here_and_in_peft(
-    train: Callable[..., Path], pretrained: Path, export: Callable[..., str], tmp_path: Path
+    train: Callable[..., Path], pretrained_folder: Path, export: Callable[..., str], tmp_path: Path
 ) -> None:
     """Also as the LoRA that it is to others, and to train on with the options of the run."""
     import json
@@ -112,7 +112,9 @@ def test_a_folder_in_either_form_is_the_run_here_and_in_peft(
     run = train("--adapter", "lora", *words, lr="1e-1")
     want = of_run(run)
     said = export("--run", run, "--output", tmp_path / "all")
-    assert f"vllm serve {pretrained} --enable-lora --max-lora-rank 8 --lora-modules all={tmp_path / 'all'}" in said
+    assert (
+        f"vllm serve {pretrained_folder} --enable-lora --max-lora-rank 8 --lora-modules all={tmp_path / 'all'}" in said
+    )
     assert "a path of this machine" in said
     assert "would multiply some layers by another factor" in export(
         "--run", run, "--output", tmp_path / "peft", "--form", "peft"
@@ -122,14 +124,14 @@ def test_a_folder_in_either_form_is_the_run_here_and_in_peft(
     assert [configs["all"][key] for key in keys] == [4, 4, False, {}]
     assert [configs["peft"][key] for key in keys[:3]] == [4, 16, True]
     for name in configs:
-        close(theirs(pretrained, tmp_path / name), want)
-        close(of_folder(pretrained, tmp_path / name), want)
+        close(theirs(pretrained_folder, tmp_path / name), want)
+        close(of_folder(pretrained_folder, tmp_path / name), want)
     more = train("--model.overlay", tmp_path / "all", "--adapter", "lora", *words, lr="1e-9")
     close(of_run(more), want)
     as_others = ("--adapter", "lora", "--adapter.rank", "4", "--adapter.alpha", "4")
     close(of_run(train("--model.overlay", tmp_path / "all", *as_others, lr="1e-9")), want)
     (tmp_path / "all/mt_adapter.json").unlink()
-    close(of_folder(pretrained, tmp_path / "all"), want)
+    close(of_folder(pretrained_folder, tmp_path / "all"), want)
     assert "leave out --merge and --as-lora" in export(
         "--run", run, "--output", tmp_path / "x", "--form", "peft", "--merge", fails=True
     )

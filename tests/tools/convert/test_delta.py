@@ -29,9 +29,9 @@ def assert_equal(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]
 
 
 @pytest.fixture
-def tuned(pretrained: Path, convert: Convert, tmp_path: Path) -> Path:
+def tuned_folder(pretrained_folder: Path, convert: Convert, tmp_path: Path) -> Path:
     """The base with more tokens, in bf16, and odd values: infinities, NaN, minus zero."""
-    convert("resize-vocab", pretrained, tmp_path / "tuned", "--add-tokens", "Paris", "--dtype", "bf16")
+    convert("resize-vocab", pretrained_folder, tmp_path / "tuned", "--add-tokens", "Paris", "--dtype", "bf16")
     changed = tensors(tmp_path / "tuned")
     odd = torch.tensor([float("inf"), float("-inf"), float("nan"), -0.0, 1e-40])
     changed["model.norm.weight"][:5] = odd.to(torch.bfloat16)
@@ -42,48 +42,50 @@ def tuned(pretrained: Path, convert: Convert, tmp_path: Path) -> Path:
 
 
 def test_a_delta_gives_the_tuned_folder_back_bit_for_bit(
-    tuned: Path, pretrained: Path, convert: Convert, tmp_path: Path
+    tuned_folder: Path, pretrained_folder: Path, convert: Convert, tmp_path: Path
 ) -> None:
-    convert("delta", "make", pretrained, tuned, tmp_path / "delta", "--shard-size", "20KB")
+    convert("delta", "make", pretrained_folder, tuned_folder, tmp_path / "delta", "--shard-size", "20KB")
     assert len(list((tmp_path / "delta").glob("*.safetensors"))) > 1
-    convert("delta", "apply", pretrained, tmp_path / "delta", tmp_path / "again")
-    assert_equal(tensors(tuned), tensors(tmp_path / "again"))
+    convert("delta", "apply", pretrained_folder, tmp_path / "delta", tmp_path / "again")
+    assert_equal(tensors(tuned_folder), tensors(tmp_path / "again"))
     for name in ("config.json", "tokenizer.json", "generation_config.json"):
-        assert (tmp_path / "again" / name).read_text() == (tuned / name).read_text()
+        assert (tmp_path / "again" / name).read_text() == (tuned_folder / name).read_text()
     same = tensors(tmp_path / "delta")["model.layers.1.mlp.up_proj.weight"]
     assert not same.any(), "what was not tuned is zero, which packs well"
 
 
 def test_the_hash_is_that_of_the_content_however_it_is_spread(
-    pretrained: Path, convert: Convert, tmp_path: Path
+    pretrained_folder: Path, convert: Convert, tmp_path: Path
 ) -> None:
-    convert(pretrained, tmp_path / "shards", "--shard-size", "20KB")
-    assert content_hash(open_folder(pretrained)) == content_hash(open_folder(tmp_path / "shards"))
-    convert(pretrained, tmp_path / "half", "--dtype", "bf16")
-    assert content_hash(open_folder(pretrained)) != content_hash(open_folder(tmp_path / "half"))
+    convert(pretrained_folder, tmp_path / "shards", "--shard-size", "20KB")
+    assert content_hash(open_folder(pretrained_folder)) == content_hash(open_folder(tmp_path / "shards"))
+    convert(pretrained_folder, tmp_path / "half", "--dtype", "bf16")
+    assert content_hash(open_folder(pretrained_folder)) != content_hash(open_folder(tmp_path / "half"))
     assert content_hash({"a": lambda: torch.ones(2)}) != content_hash({"b": lambda: torch.ones(2)})
 
 
 def test_another_base_and_a_damaged_delta_are_refused(
-    tuned: Path, pretrained: Path, convert: Convert, tmp_path: Path
+    tuned_folder: Path, pretrained_folder: Path, convert: Convert, tmp_path: Path
 ) -> None:
     delta, out = tmp_path / "delta", tmp_path / "out"
-    convert("delta", "make", pretrained, tuned, delta)
+    convert("delta", "make", pretrained_folder, tuned_folder, delta)
     other = tmp_path / "other"
-    shutil.copytree(pretrained, other)
+    shutil.copytree(pretrained_folder, other)
     changed = tensors(other)
     changed["model.norm.weight"][0] += 1e-6
     save_file(changed, other / "model.safetensors", {"format": "pt"})
     assert "give the weights that it was made from" in convert("delta", "apply", other, delta, out, fails=True)
-    assert "has no delta.json, so it is no delta" in convert("delta", "apply", pretrained, tuned, out, fails=True)
-    assert "is no Hugging Face folder" in convert("delta", "make", tmp_path, tuned, out, fails=True)
+    assert "has no delta.json, so it is no delta" in convert(
+        "delta", "apply", pretrained_folder, tuned_folder, out, fails=True
+    )
+    assert "is no Hugging Face folder" in convert("delta", "make", tmp_path, tuned_folder, out, fails=True)
     file = delta / "model.safetensors"
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
-    assert "its files are damaged" in convert("delta", "apply", pretrained, delta, out, fails=True)
+    assert "its files are damaged" in convert("delta", "apply", pretrained_folder, delta, out, fails=True)
     about = json.loads((delta / "delta.json").read_text())
     (delta / "delta.json").write_text(json.dumps(about | {"dtypes": dict.fromkeys(about["dtypes"], "save")}))
-    assert "says 'save'" in convert("delta", "apply", pretrained, delta, out, fails=True)
+    assert "says 'save'" in convert("delta", "apply", pretrained_folder, delta, out, fails=True)
     assert not out.exists()
     assert not out.with_name("out.partial").exists()

@@ -15,7 +15,7 @@ from typing import Any
 import peft
 import pytest
 import torch
-from adapter_folders import IDS, TRAIN, close, made, of_folder, of_run, ours, theirs
+from adapter_folders import IDS, TRAIN, close, make_adapter, of_folder, of_run, ours, theirs
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -27,7 +27,7 @@ from mt_tools.cli.generate import main as mt_generate
 from mt_tools.convert.adapter_merge import merge
 from mt_tools.convert.source import open_source
 from mt_train import load_adapters
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.checkpoint.store import find
 from mt_train.cli.train import main as mt_train
 
@@ -49,48 +49,54 @@ def made_by_peft(base: Path, out: Path, **config: Any) -> Tensor:
     given = peft.LoraConfig(
         **{"r": 4, "lora_alpha": 5, "target_modules": ["q_proj"], "init_lora_weights": False, **config}
     )
-    return made(base, out, given)
+    return make_adapter(base, out, given)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.filterwarnings("error:Unexpected keyword:UserWarning")
 def test_peft_loads_what_was_exported_with_the_logits_of_the_run_and_so_do_we(
-    name: str, runs: dict[str, Path], pretrained: Path, export: Export, tmp_path: Path
+    name: str, runs: dict[str, Path], pretrained_folder: Path, export: Export, tmp_path: Path
 ) -> None:
     said = export("--run", runs[name], "--output", tmp_path / "out")
     assert f"adapter {NAMES[name][0]} (LORA)" in said
     want = of_run(runs[name])
-    assert (want - theirs(pretrained)).abs().max() > 1e-2
-    close(theirs(pretrained, tmp_path / "out"), want)
-    close(of_folder(pretrained, tmp_path / "out"), want)
+    assert (want - theirs(pretrained_folder)).abs().max() > 1e-2
+    close(theirs(pretrained_folder, tmp_path / "out"), want)
+    close(of_folder(pretrained_folder, tmp_path / "out"), want)
     config = json.loads((tmp_path / "out/adapter_config.json").read_text())
-    assert config["base_model_name_or_path"] == str(pretrained)
+    assert config["base_model_name_or_path"] == str(pretrained_folder)
     assert config["target_modules"] == sorted(
         ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     )
     assert "is not empty" in export("--run", runs[name], "--output", tmp_path / "out", fails=True)
 
 
-def test_an_expression_for_targets_ranks_and_alphas_is_read_as_peft_reads_it(pretrained: Path, tmp_path: Path) -> None:
+def test_an_expression_for_targets_ranks_and_alphas_is_read_as_peft_reads_it(
+    pretrained_folder: Path, tmp_path: Path
+) -> None:
     want = made_by_peft(
-        pretrained,
+        pretrained_folder,
         tmp_path / "a",
         target_modules=r".*\.1\..*(q_proj|up_proj)",
         rank_pattern={"up_proj": 2},
         alpha_pattern={r"^model.*up_proj": 7},
         use_rslora=True,
     )
-    close(of_folder(pretrained, tmp_path / "a"), want)
+    close(of_folder(pretrained_folder, tmp_path / "a"), want)
     weights = load_file(tmp_path / "a/adapter_model.safetensors")
     torch.save(weights, tmp_path / "a/adapter_model.bin")
     (tmp_path / "a/adapter_model.safetensors").unlink()
-    close(of_folder(pretrained, tmp_path / "a"), want)
+    close(of_folder(pretrained_folder, tmp_path / "a"), want)
 
 
 def test_training_goes_on_from_what_peft_wrote_and_the_run_needs_it_no_more(
-    train: Callable[..., Path], pretrained: Path, export: Export, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    train: Callable[..., Path],
+    pretrained_folder: Path,
+    export: Export,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    want = made_by_peft(pretrained, tmp_path / "a")
+    want = made_by_peft(pretrained_folder, tmp_path / "a")
     words = ("--adapter", "lora", "--adapter.rank", "4", "--adapter.alpha", "5", "--adapter.targets", "[q_proj]")
     run = train("--model.overlay", tmp_path / "a", *words, lr="1e-9")
     shutil.rmtree(tmp_path / "a")
@@ -99,16 +105,16 @@ def test_training_goes_on_from_what_peft_wrote_and_the_run_needs_it_no_more(
 
 
 def test_generate_and_eval_take_an_adapter_over_weights(
-    runs: dict[str, Path], pretrained: Path, export: Export, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    runs: dict[str, Path], pretrained_folder: Path, export: Export, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     export("--run", runs["a"], "--output", tmp_path / "out")
-    source = ["--model", "llama", "--weights", str(pretrained), "--adapter-folder", str(tmp_path / "out")]
+    source = ["--model", "llama", "--weights", str(pretrained_folder), "--adapter-folder", str(tmp_path / "out")]
     assert mt_generate([*source, "--prompt", "Paris", "--greedy", "--max-new-tokens", "5"]) == 0
     with_folder = capfd.readouterr().out
     assert mt_generate(["--run", str(runs["a"]), "--prompt", "Paris", "--greedy", "--max-new-tokens", "5"]) == 0
     assert capfd.readouterr().out == with_folder
     assert mt_eval([*source, "--dataset", "demo", "--data.read-rows", "1"]) == 0
-    assert f"{pretrained} + {tmp_path / 'out'}" in capfd.readouterr().out
+    assert f"{pretrained_folder} + {tmp_path / 'out'}" in capfd.readouterr().out
     for main in (mt_generate, mt_eval):
         assert main(["--run", str(runs["a"]), *source[-2:], *(["--prompt", "x"] if main is mt_generate else [])]) == 2
         assert "--adapter-folder belongs to --weights" in capfd.readouterr().err
@@ -128,12 +134,12 @@ def test_generate_and_eval_take_an_adapter_over_weights(
     ],
 )
 def test_a_config_that_contradicts_the_run_is_one_clear_message(
-    change: dict[str, Any], message: str, pretrained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    change: dict[str, Any], message: str, pretrained_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    made_by_peft(pretrained, tmp_path / "a")
+    made_by_peft(pretrained_folder, tmp_path / "a")
     edit(tmp_path / "a", **change)
     words = ("--adapter", "lora", "--adapter.rank", "4", "--adapter.alpha", "5", "--adapter.targets", "[q_proj]")
-    fails(capfd, pretrained, tmp_path, message, *words)
+    fails(capfd, pretrained_folder, tmp_path, message, *words)
 
 
 def edit(folder: Path, **change: Any) -> None:
@@ -151,17 +157,17 @@ def fails(capfd: pytest.CaptureFixture[str], base: Path, tmp_path: Path, message
 def test_an_adapter_of_other_targets_shapes_methods_or_weights_is_refused(
     runs: dict[str, Path],
     pretrain: Callable[..., Path],
-    pretrained: Path,
+    pretrained_folder: Path,
     export: Export,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    made_by_peft(pretrained, tmp_path / "a")
+    made_by_peft(pretrained_folder, tmp_path / "a")
     rank = ("--adapter.rank", "4", "--adapter.alpha", "5")
-    fails(capfd, pretrained, tmp_path, "it lacks base_model.model.model.layers.0.", "--adapter", "lora", *rank)
+    fails(capfd, pretrained_folder, tmp_path, "it lacks base_model.model.model.layers.0.", "--adapter", "lora", *rank)
     fails(
         capfd,
-        pretrained,
+        pretrained_folder,
         tmp_path,
         "the run has no place for",
         "--adapter",
@@ -170,18 +176,18 @@ def test_an_adapter_of_other_targets_shapes_methods_or_weights_is_refused(
         "--adapter.targets",
         "['*.1.*q_proj']",
     )
-    fails(capfd, pretrained, tmp_path, "holds an adapter LORA of peft, and the run's is full")
+    fails(capfd, pretrained_folder, tmp_path, "holds an adapter LORA of peft, and the run's is full")
     other = pretrain(hidden_size=64)
     argv = ["--model", "llama", "--weights", str(other), "--adapter-folder", str(tmp_path / "a"), "--prompt", "x"]
     assert mt_generate(argv) == 1
     assert "tensors have another shape" in capfd.readouterr().err
     edit(tmp_path / "a", peft_type="FOURIERFT")
-    argv[3] = str(pretrained)
+    argv[3] = str(pretrained_folder)
     assert mt_generate(argv) == 1
     assert "an adapter FOURIERFT of peft, which no installed adapter reads; those that read" in capfd.readouterr().err
     export("--run", runs["a"], "--output", tmp_path / "out")
     changed = tmp_path / "changed"
-    shutil.copytree(pretrained, changed)
+    shutil.copytree(pretrained_folder, changed)
     values = load_file(changed / "model.safetensors")
     save_file({name: value + 1e-3 for name, value in values.items()}, changed / "model.safetensors", {"format": "pt"})
     argv[3], argv[5] = str(changed), str(tmp_path / "out")
@@ -190,7 +196,7 @@ def test_an_adapter_of_other_targets_shapes_methods_or_weights_is_refused(
 
 
 def test_what_peft_has_no_place_for_is_written_under_our_names_and_reads_back(
-    train: Callable[..., Path], pretrained: Path, export: Export, tmp_path: Path
+    train: Callable[..., Path], pretrained_folder: Path, export: Export, tmp_path: Path
 ) -> None:
     run = train("--adapter", "lora", "--train.enable", "[model.norm.weight]")
     assert "has also trained model.norm.weight" in export("--run", run, "--output", tmp_path / "a")
@@ -199,33 +205,33 @@ def test_what_peft_has_no_place_for_is_written_under_our_names_and_reads_back(
     assert (written["name"], written["plugin"], written["options"]["rank"]) == ("lora", "mt-plugin-standard", 8)
     assert "peft_type" not in config
     assert "model.layers.0.mlp.up_proj.lora_A" in load_file(tmp_path / "a/adapter_model.safetensors")
-    assert torch.equal(of_folder(pretrained, tmp_path / "a"), of_run(run))
+    assert torch.equal(of_folder(pretrained_folder, tmp_path / "a"), of_run(run))
     config["mt_adapter"]["name"] = "lora-xy"
     (tmp_path / "a/adapter_config.json").write_text(json.dumps(config))
     with pytest.raises(WeightsError, match="holds an adapter lora-xy of mt-plugin-standard"):
-        of_folder(pretrained, tmp_path / "a")
+        of_folder(pretrained_folder, tmp_path / "a")
 
 
 def test_folders_of_ours_and_of_peft_share_one_live_model(
-    runs: dict[str, Path], pretrained: Path, export: Export, tmp_path: Path
+    runs: dict[str, Path], pretrained_folder: Path, export: Export, tmp_path: Path
 ) -> None:
     export("--run", runs["a"], "--output", tmp_path / "ours")
-    want = made_by_peft(pretrained, tmp_path / "theirs")
+    want = made_by_peft(pretrained_folder, tmp_path / "theirs")
     loaded, several = load_adapters(
-        {"ours": tmp_path / "ours", "theirs": tmp_path / "theirs"}, model="llama", weights=pretrained
+        {"ours": tmp_path / "ours", "theirs": tmp_path / "theirs"}, model="llama", weights=pretrained_folder
     )
-    close(ours(loaded.model), theirs(pretrained))
+    close(ours(loaded.model), theirs(pretrained_folder))
     several.use("theirs")
     close(ours(loaded.model), want)
     several.use("ours")
     close(ours(loaded.model), of_run(runs["a"]))
     with pytest.raises(WeightsError, match="holds no adapter"):
-        load_adapters({"none": pretrained}, model="llama", weights=pretrained)
+        load_adapters({"none": pretrained_folder}, model="llama", weights=pretrained_folder)
 
 
 @pytest.mark.parametrize("dtype", ["keep", "bf16"])
 def test_a_merged_folder_is_a_model_of_transformers_with_the_logits_of_the_run(
-    dtype: str, runs: dict[str, Path], pretrained: Path, export: Export, tmp_path: Path
+    dtype: str, runs: dict[str, Path], pretrained_folder: Path, export: Export, tmp_path: Path
 ) -> None:
     said = export("--run", runs["a"], "--merge", "--output", tmp_path / "out", "--dtype", dtype)
     assert "logits differ from the run by" in said
@@ -236,7 +242,7 @@ def test_a_merged_folder_is_a_model_of_transformers_with_the_logits_of_the_run(
     assert apart < (1e-5 if dtype == "keep" else 2e-2)  # bf16 keeps 8 bits of a weight
     assert AutoTokenizer.from_pretrained(tmp_path / "out")("Paris").input_ids
     frozen = load_file(tmp_path / "out/model.safetensors")["model.norm.weight"]
-    assert torch.equal(frozen, load_file(pretrained / "model.safetensors")["model.norm.weight"].to(frozen.dtype))
+    assert torch.equal(frozen, load_file(pretrained_folder / "model.safetensors")["model.norm.weight"].to(frozen.dtype))
 
 
 def test_beyond_the_tolerance_nothing_is_written_and_the_figures_are_told(
@@ -250,12 +256,12 @@ def test_beyond_the_tolerance_nothing_is_written_and_the_figures_are_told(
 
 
 def test_a_quantized_run_is_merged_into_the_weights_that_were_quantized(
-    train: Callable[..., Path], pretrained: Path, export: Export, tmp_path: Path
+    train: Callable[..., Path], pretrained_folder: Path, export: Export, tmp_path: Path
 ) -> None:
     run = train("--adapter", "lora", "--quantizer", "int8")
     said = export("--run", run, "--merge", "--output", tmp_path / "out", "--tolerance", "0.5")
     assert "differ from the quantized run by" in said
-    merged, base = (load_file(each / "model.safetensors") for each in (tmp_path / "out", pretrained))
+    merged, base = (load_file(each / "model.safetensors") for each in (tmp_path / "out", pretrained_folder))
     adapter = load_file(find(run) / "model/model-00001.safetensors")
     place = "model.layers.1.mlp.up_proj"
     delta = 2.0 * adapter[f"{place}.lora_B"] @ adapter[f"{place}.lora_A"]
@@ -290,7 +296,7 @@ def test_runs_are_merged_with_shares_and_refused_over_other_weights(
 def test_what_cannot_be_merged_and_what_is_no_adapter_point_to_what_can_be_done(
     runs: dict[str, Path], train: Callable[..., Path], export: Export, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    host = discovered()
+    host = discover_plugins()
     source = open_source(str(runs["a"]), host)
     offer = source.parts.offers["adapter"]
     apart = replace(offer, component=replace(offer.component, mergeable=False))

@@ -25,7 +25,7 @@ TWICE = {"pissa", "olora", "milora", "lora-ga"}
 
 @pytest.mark.parametrize("name", RUNS)
 def test_peft_opens_it_with_the_logits_of_the_run_and_so_do_we(
-    name: str, train: Callable[..., Path], pretrained: Path, export: Callable[..., str], tmp_path: Path
+    name: str, train: Callable[..., Path], pretrained_folder: Path, export: Callable[..., str], tmp_path: Path
 ) -> None:
     """To what is left out of the change and the rounding of a sum of weights: 1e-4 of logits around 1."""
     run, out = train("--adapter", name, *RUNS[name], lr="1e-1"), tmp_path / "out"
@@ -33,13 +33,13 @@ def test_peft_opens_it_with_the_logits_of_the_run_and_so_do_we(
     assert f"adapter {name} as a LoRA" in said
     assert "100.0% of the likeliest tokens are the same" in said
     want = of_run(run)
-    assert (want - theirs(pretrained)).abs().max() > 1e-2
-    torch.testing.assert_close(theirs(pretrained, out), want, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(of_folder(pretrained, out), want, atol=1e-4, rtol=1e-4)
+    assert (want - theirs(pretrained_folder)).abs().max() > 1e-2
+    torch.testing.assert_close(theirs(pretrained_folder, out), want, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(of_folder(pretrained_folder, out), want, atol=1e-4, rtol=1e-4)
     config = json.loads((out / "adapter_config.json").read_text())
     rank = int(RUNS[name][1])
     assert config["r"] == config["lora_alpha"] <= (2 * rank if name in TWICE else rank)
-    assert config["base_model_name_or_path"] == str(pretrained)
+    assert config["base_model_name_or_path"] == str(pretrained_folder)
 
 
 def test_what_has_no_low_rank_asks_for_one_and_is_compared(

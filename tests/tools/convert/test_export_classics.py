@@ -7,7 +7,7 @@ from pathlib import Path
 
 import peft
 import pytest
-from adapter_folders import close, made, of_folder, of_run, theirs
+from adapter_folders import close, make_adapter, of_folder, of_run, theirs
 
 TRAINED = {
     "dora": ("--adapter.rank", "4", "--adapter.rslora", "true", "--adapter.ranks", "{mlp.up_proj: 2}"),
@@ -65,7 +65,7 @@ ALIKE = {"gora", "loftq", "lora-da", "lora-one"}
     "name", [pytest.param(each, marks=pytest.mark.soak) if each in ALIKE else each for each in TRAINED]
 )
 def test_peft_loads_it_with_the_logits_of_the_run_and_so_do_we(
-    name: str, train: Callable[..., Path], pretrained: Path, export: Callable[..., str], tmp_path: Path
+    name: str, train: Callable[..., Path], pretrained_folder: Path, export: Callable[..., str], tmp_path: Path
 ) -> None:
     rate = (
         "1e-3" if name == "randlora" else "1e-1"
@@ -73,24 +73,24 @@ def test_peft_loads_it_with_the_logits_of_the_run_and_so_do_we(
     run = train("--adapter", name, *TRAINED[name], lr=rate)
     assert "(own names)" not in export("--run", run, "--output", tmp_path / "out")
     want = of_run(run)
-    assert (want - theirs(pretrained)).abs().max() > 1e-3
-    close(theirs(pretrained, tmp_path / "out"), want)
-    close(of_folder(pretrained, tmp_path / "out"), want)
+    assert (want - theirs(pretrained_folder)).abs().max() > 1e-3
+    close(theirs(pretrained_folder, tmp_path / "out"), want)
+    close(of_folder(pretrained_folder, tmp_path / "out"), want)
 
 
 @pytest.mark.parametrize("name", OF_PEFT)
-def test_what_peft_wrote_has_pefts_logits_here(name: str, pretrained: Path, tmp_path: Path) -> None:
-    want = made(pretrained, tmp_path / "a", OF_PEFT[name])
-    assert (want - theirs(pretrained)).abs().max() > 1e-3
-    close(of_folder(pretrained, tmp_path / "a"), want)
+def test_what_peft_wrote_has_pefts_logits_here(name: str, pretrained_folder: Path, tmp_path: Path) -> None:
+    want = make_adapter(pretrained_folder, tmp_path / "a", OF_PEFT[name])
+    assert (want - theirs(pretrained_folder)).abs().max() > 1e-3
+    close(of_folder(pretrained_folder, tmp_path / "a"), want)
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_what_peft_has_no_form_for_reads_back_and_merges(
-    name: str, train: Callable[..., Path], pretrained: Path, export: Callable[..., str], tmp_path: Path
+    name: str, train: Callable[..., Path], pretrained_folder: Path, export: Callable[..., str], tmp_path: Path
 ) -> None:
     run = train("--adapter", name, *OWN[name])
     assert "(own names)" in export("--run", run, "--output", tmp_path / "out")
-    close(of_folder(pretrained, tmp_path / "out"), of_run(run))
+    close(of_folder(pretrained_folder, tmp_path / "out"), of_run(run))
     export("--run", run, "--merge", "--output", tmp_path / "merged")
     close(theirs(tmp_path / "merged"), of_run(run))

@@ -69,16 +69,20 @@ def read(path: Path) -> Any:
     ("asked", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16), ("fp32", torch.float32)]
 )
 def test_a_dtype_is_that_of_every_tensor_and_of_the_config(
-    asked: str, dtype: torch.dtype, pretrained: Path, convert: Convert, tmp_path: Path
+    asked: str, dtype: torch.dtype, pretrained_folder: Path, convert: Convert, tmp_path: Path
 ) -> None:
-    convert(pretrained, tmp_path / "out", "--dtype", asked)
-    assert_equal({name: value.to(dtype) for name, value in tensors(pretrained).items()}, tensors(tmp_path / "out"))
+    convert(pretrained_folder, tmp_path / "out", "--dtype", asked)
+    assert_equal(
+        {name: value.to(dtype) for name, value in tensors(pretrained_folder).items()}, tensors(tmp_path / "out")
+    )
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "out").dtype == dtype
 
 
-def test_a_value_that_half_precision_cannot_hold_is_refused(pretrained: Path, convert: Convert, tmp_path: Path) -> None:
+def test_a_value_that_half_precision_cannot_hold_is_refused(
+    pretrained_folder: Path, convert: Convert, tmp_path: Path
+) -> None:
     source = tmp_path / "large"
-    shutil.copytree(pretrained, source)
+    shutil.copytree(pretrained_folder, source)
     changed = tensors(source)
     changed["model.norm.weight"][3] = 70_000.0
     save_file(changed, source / "model.safetensors", {"format": "pt"})
@@ -88,18 +92,18 @@ def test_a_value_that_half_precision_cannot_hold_is_refused(pretrained: Path, co
 
 
 def test_a_run_comes_out_with_the_weights_that_it_saved_and_what_a_card_says(
-    pretrained: Path, convert: Convert, tmp_path: Path
+    pretrained_folder: Path, convert: Convert, tmp_path: Path
 ) -> None:
     run, text, base = tmp_path / "run", tmp_path / "text.txt", tmp_path / "bases" / "my-llama"
     text.write_text("What is the capital of France? Paris.\n\n" * 50)
-    shutil.copytree(pretrained, base)
+    shutil.copytree(pretrained_folder, base)
     words = [
         "--model",
         "llama",
         "--model.weights",
         str(base),
         "--tokenizer.path",
-        str(pretrained),
+        str(pretrained_folder),
         "--dataset",
         "text",
         "--dataset.path",
@@ -166,11 +170,13 @@ print(code, peak - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="RssAnon is told by Linux only")
-def test_memory_stays_below_the_largest_shard(pretrain: Callable[..., Path], pretrained: Path, tmp_path: Path) -> None:
+def test_memory_stays_below_the_largest_shard(
+    pretrain: Callable[..., Path], pretrained_folder: Path, tmp_path: Path
+) -> None:
     source = pretrain(shard="24MB", hidden_size=1024, intermediate_size=4096, num_hidden_layers=3, dtype="bfloat16")
     largest = max(path.stat().st_size for path in source.glob("*.safetensors"))
     assert sum(path.stat().st_size for path in source.glob("*.safetensors")) > 3 * largest
-    paths = [source, pretrained, tmp_path / "out", tmp_path / "warm"]
+    paths = [source, pretrained_folder, tmp_path / "out", tmp_path / "warm"]
     words = [sys.executable, "-c", MEASURED, *map(str, paths)]
     said = subprocess.run(words, capture_output=True, text=True, timeout=600, check=True).stdout.splitlines()[-1]
     code, grown = map(int, said.split())
@@ -180,13 +186,13 @@ def test_memory_stays_below_the_largest_shard(pretrain: Callable[..., Path], pre
     assert grown < 1.2 * largest < 1.2 * written, f"{grown / 1e6:.0f} MB for shards of {largest / 1e6:.0f} MB"
 
 
-def test_nothing_is_overwritten(pretrained: Path, convert: Convert, tmp_path: Path) -> None:
+def test_nothing_is_overwritten(pretrained_folder: Path, convert: Convert, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine").write_text("mine")
-    assert "is not empty; choose another folder" in convert(pretrained, tmp_path / "out", fails=True)
+    assert "is not empty; choose another folder" in convert(pretrained_folder, tmp_path / "out", fails=True)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
     (tmp_path / "new.partial").mkdir()
-    assert "from a writer that was cut off; remove it" in convert(pretrained, tmp_path / "new", fails=True)
+    assert "from a writer that was cut off; remove it" in convert(pretrained_folder, tmp_path / "new", fails=True)
     assert "--shard-size is a number and a unit" in convert(
-        pretrained, tmp_path / "x", "--shard-size", "5 apples", fails=True
+        pretrained_folder, tmp_path / "x", "--shard-size", "5 apples", fails=True
     )

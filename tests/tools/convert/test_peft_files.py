@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM
 from mt_core import WeightsError
 from mt_core.nn import AdaptedLinear
 from mt_train.assemble.adapter_slot import with_adapter
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.load import load_model
 from mt_train.assemble.parts import Parts
 from mt_train.plugins.resolve import resolve
@@ -108,9 +108,9 @@ WITHIN = {"tiny alpha": 0.0, "adalora, fewer ranks than its target": 0.0}
 
 
 @pytest.fixture(scope="module")
-def written(pretrained: Path) -> Callable[[Path, str, dict[str, Any]], tuple[Tensor, Tensor]]:
-    """``written(folder, type, keys)``: an adapter as peft saves it; logits of what peft reads of it, and of the base."""
-    base = AutoModelForCausalLM.from_pretrained(pretrained)
+def write_adapter(pretrained_folder: Path) -> Callable[[Path, str, dict[str, Any]], tuple[Tensor, Tensor]]:
+    """``write_adapter(folder, type, keys)``: an adapter as peft saves it; logits of what peft reads of it, and of the base."""
+    base = AutoModelForCausalLM.from_pretrained(pretrained_folder)
 
     def write(folder: Path, name: str, keys: dict[str, Any]) -> tuple[Tensor, Tensor]:
         kind, options = TYPES[name]
@@ -121,7 +121,7 @@ def written(pretrained: Path) -> Callable[[Path, str, dict[str, Any]], tuple[Ten
         for parameter in (each for each, value in model.named_parameters() if "lora_E" in each):
             torch.nn.init.normal_(model.get_parameter(parameter))
         if kept is not None:
-            model.peft_config["default"].rank_pattern = _pruned(model, kept)
+            model.peft_config["default"].rank_pattern = _prune(model, kept)
         model.save_pretrained(folder)
         with torch.no_grad():
             found = peft.PeftModel.from_pretrained(copy.deepcopy(base), folder).eval()(IDS).logits
@@ -130,33 +130,35 @@ def written(pretrained: Path) -> Callable[[Path, str, dict[str, Any]], tuple[Ten
     return write
 
 
-def _pruned(model: peft.PeftModel, kept: list[bool]) -> dict[str, list[bool]]:
+def _prune(model: peft.PeftModel, kept: list[bool]) -> dict[str, list[bool]]:
     """The ranks that are left of the first layer; all of the others."""
     names = [name.removeprefix("base_model.model.") for name, _ in model.named_parameters() if "lora_E" in name]
     return {names[0]: kept, **{name: [True] * len(kept) for name in names[1:]}}
 
 
 def _read(base: Path, folder: Path) -> Tensor:
-    host = discovered()
+    host = discover_plugins()
     raw = {"model": {"name": "llama", "weights": str(base)}, "train": {"sequence_len": 2}}
     return ours(load_model(Parts.of(resolve(with_adapter(raw, folder, host), host)), None, print))
 
 
 @pytest.mark.parametrize("case", READ)
-def test_what_peft_reads_has_pefts_logits_here(case: str, written: Any, pretrained: Path, tmp_path: Path) -> None:
-    want, plain = written(tmp_path / "a", *READ[case])
+def test_what_peft_reads_has_pefts_logits_here(
+    case: str, write_adapter: Any, pretrained_folder: Path, tmp_path: Path
+) -> None:
+    want, plain = write_adapter(tmp_path / "a", *READ[case])
     assert (want - plain).abs().max() >= WITHIN.get(case, 1e-3)
-    close(_read(pretrained, tmp_path / "a"), want)
+    close(_read(pretrained_folder, tmp_path / "a"), want)
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_has_no_place_here_is_refused_by_the_key_of_the_file(
-    case: str, written: Any, pretrained: Path, tmp_path: Path
+    case: str, write_adapter: Any, pretrained_folder: Path, tmp_path: Path
 ) -> None:
     name, keys, message = REFUSED[case]
-    written(tmp_path / "a", name, keys)
+    write_adapter(tmp_path / "a", name, keys)
     with pytest.raises(WeightsError, match=message) as caught:
-        _read(pretrained, tmp_path / "a")
+        _read(pretrained_folder, tmp_path / "a")
     said = str(caught.value)
     assert said.startswith(f"{tmp_path / 'a' / 'adapter_config.json'}: ")
     assert "Merge it in peft (merge_and_unload), and give the merged folder as the weights" in said
@@ -167,15 +169,15 @@ def test_what_has_no_place_here_is_refused_by_the_key_of_the_file(
 
 
 def test_an_adapter_of_another_model_names_a_tensor_that_has_no_layer(
-    written: Any, pretrained: Path, tmp_path: Path
+    write_adapter: Any, pretrained_folder: Path, tmp_path: Path
 ) -> None:
-    written(tmp_path / "a", "lora", TWO)
+    write_adapter(tmp_path / "a", "lora", TWO)
     file = tmp_path / "a/adapter_model.safetensors"
     from safetensors.torch import load_file, save_file
 
     save_file({name.replace("model.layers", "decoder.h"): each for name, each in load_file(file).items()}, file)
     with pytest.raises(WeightsError, match=r"an adapter of another model: this one has no layer for .*decoder\.h"):
-        _read(pretrained, tmp_path / "a")
+        _read(pretrained_folder, tmp_path / "a")
 
 
 @pytest.mark.parametrize(
@@ -190,21 +192,21 @@ def test_an_adapter_of_another_model_names_a_tensor_that_has_no_layer(
     ],
 )
 def test_a_config_with_values_of_another_type_is_one_message(
-    change: dict[str, Any], message: str, written: Any, pretrained: Path, tmp_path: Path
+    change: dict[str, Any], message: str, write_adapter: Any, pretrained_folder: Path, tmp_path: Path
 ) -> None:
-    written(tmp_path / "a", "lora", TWO)
+    write_adapter(tmp_path / "a", "lora", TWO)
     config = json.loads((tmp_path / "a/adapter_config.json").read_text())
     (tmp_path / "a/adapter_config.json").write_text(json.dumps(config | change))
     with pytest.raises(WeightsError, match=message):
-        _read(pretrained, tmp_path / "a")
+        _read(pretrained_folder, tmp_path / "a")
 
 
 def test_the_ranks_that_are_left_have_the_scale_of_the_first_rank(
-    written: Any, pretrained: Path, tmp_path: Path
+    write_adapter: Any, pretrained_folder: Path, tmp_path: Path
 ) -> None:
-    written(tmp_path / "a", *READ["adalora, pruned"])
-    host = discovered()
-    raw = {"model": {"name": "llama", "weights": str(pretrained)}, "train": {"sequence_len": 2}}
+    write_adapter(tmp_path / "a", *READ["adalora, pruned"])
+    host = discover_plugins()
+    raw = {"model": {"name": "llama", "weights": str(pretrained_folder)}, "train": {"sequence_len": 2}}
     model = load_model(Parts.of(resolve(with_adapter(raw, tmp_path / "a", host), host)), None, print)
     layers = [each for each in model.modules() if isinstance(each, AdaptedLinear)]
     assert {len(each.lora_E) for each in layers} == {3, 6}  # type: ignore[arg-type]

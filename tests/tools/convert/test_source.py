@@ -123,46 +123,51 @@ EARLY: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
 
 
 @pytest.fixture(scope="module")
-def sharded(pretrain: Callable[..., Path]) -> Path:
+def sharded_folder(pretrain: Callable[..., Path]) -> Path:
     return pretrain(shard="30KB")
 
 
 @pytest.fixture
-def broken(sharded: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(sharded, tmp_path / "broken"))
+def broken_folder(sharded_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(sharded_folder, tmp_path / "broken"))
 
 
 @pytest.mark.parametrize("what", EARLY)
 def test_a_folder_that_cannot_be_read_is_refused_before_anything_is_allocated(
-    what: str, broken: Path, convert: Convert, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    what: str, broken_folder: Path, convert: Convert, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     damage, expected = EARLY[what]
-    damage(broken)
+    damage(broken_folder)
     for place in ("mt_tools.convert.folder.tensors_of", "mt_train.assemble.steps.take_steps"):
         monkeypatch.setattr(place, lambda *_, **__: pytest.fail("tensors were asked for"))
-    said = convert(broken, tmp_path / "out", fails=True)
+    said = convert(broken_folder, tmp_path / "out", fails=True)
     assert all(text in said for text in expected), said
     assert "unexpected" not in said
     assert not list(tmp_path.glob("out*"))
-    assert mt_train(["--model", "llama", "--model.weights", str(broken), "--output", str(tmp_path / "run")]) in (1, 2)
+    assert mt_train(["--model", "llama", "--model.weights", str(broken_folder), "--output", str(tmp_path / "run")]) in (
+        1,
+        2,
+    )
     assert not (tmp_path / "run").exists()
 
 
 def test_tensors_that_do_not_fit_the_config_leave_nothing_behind(
-    broken: Path, convert: Convert, tmp_path: Path
+    broken_folder: Path, convert: Convert, tmp_path: Path
 ) -> None:
-    reshape(broken)
-    said = convert(broken, tmp_path / "out", fails=True)
+    reshape(broken_folder)
+    said = convert(broken_folder, tmp_path / "out", fails=True)
     assert "1 tensors have another shape" in said
-    config(num_hidden_layers=3)(broken)
-    assert "missing in the weights" in convert(broken, tmp_path / "out", fails=True)
+    config(num_hidden_layers=3)(broken_folder)
+    assert "missing in the weights" in convert(broken_folder, tmp_path / "out", fails=True)
     assert not list(tmp_path.glob("out*"))
 
 
-def test_a_source_that_is_not_there_or_needs_no_model_is_said(broken: Path, convert: Convert, tmp_path: Path) -> None:
+def test_a_source_that_is_not_there_or_needs_no_model_is_said(
+    broken_folder: Path, convert: Convert, tmp_path: Path
+) -> None:
     assert "does not exist; give a folder of weights, a run" in convert(tmp_path / "no", tmp_path / "out", fails=True)
     assert "no model named 'lama'. Did you mean 'llama'?" in convert(
-        broken, tmp_path / "out", "--model", "lama", fails=True
+        broken_folder, tmp_path / "out", "--model", "lama", fails=True
     )
     (tmp_path / "run").mkdir()
     (tmp_path / "run/run.yaml").write_text("model: llama\n")

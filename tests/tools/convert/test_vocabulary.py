@@ -78,14 +78,14 @@ def test_the_same_seed_draws_the_same_rows_and_the_spread_is_that_of_each_channe
 
 
 def test_tokens_come_from_a_file_and_known_ones_are_not_added_again(
-    pretrained: Path, convert: Convert, tmp_path: Path
+    pretrained_folder: Path, convert: Convert, tmp_path: Path
 ) -> None:
     (tmp_path / "tokens.txt").write_text("[INST]\n\n<s>\n日本, ja\n", encoding="utf-8")
-    convert("resize-vocab", pretrained, tmp_path / "out", "--tokens-file", tmp_path / "tokens.txt")
-    old, new = AutoTokenizer.from_pretrained(pretrained), AutoTokenizer.from_pretrained(tmp_path / "out")
+    convert("resize-vocab", pretrained_folder, tmp_path / "out", "--tokens-file", tmp_path / "tokens.txt")
+    old, new = AutoTokenizer.from_pretrained(pretrained_folder), AutoTokenizer.from_pretrained(tmp_path / "out")
     assert len(new) == len(old) + 2
     assert new.tokenize("<s>[INST]日本, ja") == ["<s>", "[INST]", "日本, ja"]
-    assert "nothing to add" in convert("resize-vocab", pretrained, tmp_path / "x", "--init", "mean", fails=True)
+    assert "nothing to add" in convert("resize-vocab", pretrained_folder, tmp_path / "x", "--init", "mean", fails=True)
 
 
 def run(folder: Path, output: Path, *more: str) -> int:
@@ -131,12 +131,12 @@ def test_a_run_adds_tokens_goes_on_and_answers(
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "out").config.vocab_size == size + 4
 
 
-def test_zero_3_starts_with_the_same_rows(pretrained: Path, tmp_path: Path) -> None:
+def test_zero_3_starts_with_the_same_rows(pretrained_folder: Path, tmp_path: Path) -> None:
     """Steps too small to move a weight in fp32 leave what the run started with."""
     final = "checkpoints/step-00000002/model"
     more = [*GROWN, "--optimizer.lr", "1e-20", "--tokenizer.init", "normal"]
     for stage in ("0", "3"):
-        assert run(pretrained, tmp_path / stage, *more, "--parallel.zero-stage", stage) == 0
+        assert run(pretrained_folder, tmp_path / stage, *more, "--parallel.zero-stage", stage) == 0
     one, two = tensors(tmp_path / "0" / final), tensors(tmp_path / "3" / final)
     assert all(torch.equal(value, two[name]) for name, value in one.items())
 

@@ -23,7 +23,7 @@ WISHES = GenerationConfig(rules=SamplingRules(top_p=0.9), max_new_tokens=6, seed
 SETTINGS = {"seed": 3, "stop": ("a",)}
 
 
-def written(path: Path, rows: Sequence[Any]) -> Path:
+def write_rows(path: Path, rows: Sequence[Any]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -64,7 +64,7 @@ def test_a_bad_line_is_named_with_its_place(bad: str, tmp_path: Path) -> None:
 
 def test_several_bad_lines_come_in_one_message(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
-        read_rows(written(tmp_path / "p", [{"prompt": "x"}, *([3] * 7)]))
+        read_rows(write_rows(tmp_path / "p", [{"prompt": "x"}, *([3] * 7)]))
     assert len(str(caught.value).splitlines()) == 6
     assert str(caught.value).endswith("and 2 more")
 
@@ -81,7 +81,7 @@ def test_a_file_without_prompts_or_in_another_encoding_is_refused(tmp_path: Path
         read_rows(file)
 
 
-def answered(loaded: LoadedModel, prompts: Path, out: Path, *, batch_size: int = 2, **keywords: Any) -> list[str]:
+def answer_rows(loaded: LoadedModel, prompts: Path, out: Path, *, batch_size: int = 2, **keywords: Any) -> list[str]:
     said: list[str] = []
     rows = read_rows(prompts)
     output = Output(out, rows, SETTINGS, **{"overwrite": False, "say": said.append, **keywords})
@@ -103,8 +103,8 @@ PROMPTS = [
 
 
 def test_each_prompt_gets_a_line_in_order_with_all_its_keys(loaded: LoadedModel, tmp_path: Path) -> None:
-    prompts, out = written(tmp_path / "p.jsonl", PROMPTS), tmp_path / "out.jsonl"
-    answered(loaded, prompts, out)
+    prompts, out = write_rows(tmp_path / "p.jsonl", PROMPTS), tmp_path / "out.jsonl"
+    answer_rows(loaded, prompts, out)
     found = lines(out)
     assert [row["id"] for row in found] == ["one", 2, 3, 9, 5]
     assert found[0]["kind"] == {"x": [1]}
@@ -118,47 +118,47 @@ def test_each_prompt_gets_a_line_in_order_with_all_its_keys(loaded: LoadedModel,
 
 @pytest.mark.parametrize("kept", [0, 1, 3, 5])
 def test_an_interrupted_file_ends_as_if_it_had_not_been(loaded: LoadedModel, tmp_path: Path, kept: int) -> None:
-    prompts, whole, out = written(tmp_path / "p.jsonl", PROMPTS), tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
-    answered(loaded, prompts, whole)
-    answered(loaded, prompts, out, batch_size=3)
+    prompts, whole, out = write_rows(tmp_path / "p.jsonl", PROMPTS), tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
+    answer_rows(loaded, prompts, whole)
+    answer_rows(loaded, prompts, out, batch_size=3)
     content = out.read_bytes().splitlines(keepends=True)
     out.write_bytes(b"".join(content[:kept]) + (content[kept][:-5] if kept < 5 else b""))
-    said = answered(loaded, prompts, out, batch_size=1)
+    said = answer_rows(loaded, prompts, out, batch_size=1)
     assert out.read_bytes() == whole.read_bytes()
     assert any("was not written to its end" in text for text in said) == (kept < 5)
     assert any(f"{kept} of 5 prompts are in" in text for text in said) == (kept > 0)
 
 
 def test_a_cut_last_line_that_is_valid_json_is_cut_off_too(loaded: LoadedModel, tmp_path: Path) -> None:
-    prompts, out = written(tmp_path / "p.jsonl", PROMPTS), tmp_path / "out.jsonl"
-    answered(loaded, prompts, out)
+    prompts, out = write_rows(tmp_path / "p.jsonl", PROMPTS), tmp_path / "out.jsonl"
+    answer_rows(loaded, prompts, out)
     whole = out.read_bytes()
     out.write_bytes(whole[:-1])
-    answered(loaded, prompts, out)
+    answer_rows(loaded, prompts, out)
     assert out.read_bytes() == whole
 
 
-def opened(out: Path, prompts: Path, settings: dict[str, Any] = SETTINGS, *, overwrite: bool = False) -> Output:
+def open_output(out: Path, prompts: Path, settings: dict[str, Any] = SETTINGS, *, overwrite: bool = False) -> Output:
     return Output(out, read_rows(prompts), settings, overwrite=overwrite, say=lambda _: None)
 
 
 def test_what_cannot_be_continued_is_refused_and_left_alone(loaded: LoadedModel, tmp_path: Path) -> None:
-    prompts, out = written(tmp_path / "p.jsonl", PROMPTS), tmp_path / "out.jsonl"
-    answered(loaded, prompts, out)
+    prompts, out = write_rows(tmp_path / "p.jsonl", PROMPTS), tmp_path / "out.jsonl"
+    answer_rows(loaded, prompts, out)
     before = out.read_bytes()
     with pytest.raises(
         UsageError, match=r"other settings: seed was 3 and is 4; stop was \['a'\] and is None.*--overwrite"
     ):
-        opened(out, prompts, {"seed": 4})
+        open_output(out, prompts, {"seed": 4})
     with pytest.raises(UsageError, match="line 1 has id 'one', which is not among the prompts"):
-        opened(out, written(tmp_path / "q", PROMPTS[1:]))
+        open_output(out, write_rows(tmp_path / "q", PROMPTS[1:]))
     with pytest.raises(UsageError, match="line 1: the prompt with id 'one' was another one then"):
-        opened(out, written(tmp_path / "q", [{**PROMPTS[0], "prompt": "other"}, *PROMPTS[1:]]))
+        open_output(out, write_rows(tmp_path / "q", [{**PROMPTS[0], "prompt": "other"}, *PROMPTS[1:]]))
     settings_file(out).unlink()
     with pytest.raises(UsageError, match="which says how it was made, cannot be read"):
-        opened(out, prompts)
+        open_output(out, prompts)
     assert out.read_bytes() == before
-    again = opened(out, prompts, overwrite=True)
+    again = open_output(out, prompts, overwrite=True)
     assert len(again.pending) == 5
     assert out.read_bytes() == before, "nothing is lost before there is something to put in its place"
     again.append([{"id": "one"}])
@@ -167,32 +167,32 @@ def test_what_cannot_be_continued_is_refused_and_left_alone(loaded: LoadedModel,
 
 
 def test_a_damaged_or_foreign_line_is_refused_by_place(loaded: LoadedModel, tmp_path: Path) -> None:
-    prompts, out = written(tmp_path / "p.jsonl", PROMPTS), tmp_path / "out.jsonl"
-    opened(out, prompts).append([])
+    prompts, out = write_rows(tmp_path / "p.jsonl", PROMPTS), tmp_path / "out.jsonl"
+    open_output(out, prompts).append([])
     out.write_text("{broken\n")
     with pytest.raises(DataError, match=r"out\.jsonl:1 is damaged"):
-        opened(out, prompts)
+        open_output(out, prompts)
     out.write_text('{"id": "one"}\n')
     with pytest.raises(DataError, match=r"out\.jsonl:1 is no line that mt-generate wrote"):
-        opened(out, prompts)
+        open_output(out, prompts)
     with pytest.raises(OutputError, match="does not exist; create it"):
-        opened(tmp_path / "none" / "out", prompts)
+        open_output(tmp_path / "none" / "out", prompts)
 
 
 def test_a_prompt_that_does_not_fit_is_told_before_the_first_text(loaded: LoadedModel, tmp_path: Path) -> None:
-    prompts, out = written(tmp_path / "p.jsonl", [{"prompt": "a"}, {"prompt": "x" * 200}]), tmp_path / "out.jsonl"
+    prompts, out = write_rows(tmp_path / "p.jsonl", [{"prompt": "a"}, {"prompt": "x" * 200}]), tmp_path / "out.jsonl"
     with pytest.raises(DataError, match=r"p\.jsonl:2: the prompt has 201 tokens"):
-        answered(loaded, prompts, out)
+        answer_rows(loaded, prompts, out)
     assert not out.exists()
 
 
 def test_half_a_character_in_another_key_is_passed_through(loaded: LoadedModel, tmp_path: Path) -> None:
-    prompts, out = written(tmp_path / "p.jsonl", [{"prompt": "a", "note": "\ud800"}]), tmp_path / "out.jsonl"
-    answered(loaded, prompts, out)
+    prompts, out = write_rows(tmp_path / "p.jsonl", [{"prompt": "a", "note": "\ud800"}]), tmp_path / "out.jsonl"
+    answer_rows(loaded, prompts, out)
     assert lines(out)[0]["note"] == "\ud800"
-    assert "1 of 1 prompts" in answered(loaded, prompts, out)[0]
+    assert "1 of 1 prompts" in answer_rows(loaded, prompts, out)[0]
     with pytest.raises(DataError, match=r"q:1: .*lone surrogate"):
-        answered(loaded, written(tmp_path / "q", [{"prompt": "\ud800"}]), tmp_path / "other")
+        answer_rows(loaded, write_rows(tmp_path / "q", [{"prompt": "\ud800"}]), tmp_path / "other")
 
 
 class Clock:

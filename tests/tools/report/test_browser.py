@@ -58,7 +58,7 @@ CONTRAST = """
 
 
 @pytest.fixture
-def shown(
+def two_runs_page(
     make_run: Callable[..., Path], about: dict[str, Any], record: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> Path:
     """A page of two runs: one that is whole, with a gap at steps 30 to 34, and one that stopped at step 40."""
@@ -106,8 +106,8 @@ def tip(browser: Any) -> dict[str, Any]:
     return browser.run(code)
 
 
-def test_every_chart_draws_every_run_and_the_console_stays_empty(chromium: Any, shown: Path) -> None:
-    chromium.open(shown)
+def test_every_chart_draws_every_run_and_the_console_stays_empty(chromium: Any, two_runs_page: Path) -> None:
+    chromium.open(two_runs_page)
     for key in KEYS:
         drawn = paths(chromium, key)
         assert len(drawn) == 2, key
@@ -117,17 +117,17 @@ def test_every_chart_draws_every_run_and_the_console_stays_empty(chromium: Any, 
     assert complaints(chromium) == []
 
 
-def test_a_loss_that_is_no_number_leaves_a_gap(chromium: Any, shown: Path) -> None:
-    chromium.open(shown)
+def test_a_loss_that_is_no_number_leaves_a_gap(chromium: Any, two_runs_page: Path) -> None:
+    chromium.open(two_runs_page)
     whole, gap = paths(chromium, "lr")[0], paths(chromium, "loss", "raw")[0]
     assert (whole.count("M"), whole.count("L")) == (1, 59)
     assert (gap.count("M"), gap.count("L")) == (2, 53)
 
 
 def test_hover_shows_the_values_of_all_runs_at_the_nearest_step(
-    chromium: Any, shown: Path, record: Callable[..., dict[str, Any]]
+    chromium: Any, two_runs_page: Path, record: Callable[..., dict[str, Any]]
 ) -> None:
-    chromium.open(shown)
+    chromium.open(two_runs_page)
     said = hover(chromium, 0.35)
     assert said["shown"]
     step = int(said["at"].removeprefix("step "))
@@ -141,20 +141,25 @@ def test_hover_shows_the_values_of_all_runs_at_the_nearest_step(
     assert not tip(chromium)["shown"]
 
 
-def test_the_average_is_that_of_the_picture_of_the_run(chromium: Any, shown: Path) -> None:
-    chromium.open(shown)
+def test_the_average_is_that_of_the_picture_of_the_run(chromium: Any, two_runs_page: Path) -> None:
+    chromium.open(two_runs_page)
     chromium.run(f"{LOSS}.focus()")
     chromium.press("Home")
     for _ in range(9):
         chromium.press("ArrowRight")
     said = tip(chromium)
-    losses = [json.loads(line)["loss"] for line in (shown.parent / "alpha/metrics.jsonl").read_text().splitlines()[:10]]
+    losses = [
+        json.loads(line)["loss"]
+        for line in (two_runs_page.parent / "alpha/metrics.jsonl").read_text().splitlines()[:10]
+    ]
     assert said["at"] == "step 10"
     assert float(dict(said["rows"][:2])["average"]) == pytest.approx(smooth(losses)[-1], rel=1e-4)
 
 
-def test_the_keyboard_reads_the_curve(chromium: Any, shown: Path, record: Callable[..., dict[str, Any]]) -> None:
-    chromium.open(shown)
+def test_the_keyboard_reads_the_curve(
+    chromium: Any, two_runs_page: Path, record: Callable[..., dict[str, Any]]
+) -> None:
+    chromium.open(two_runs_page)
     chromium.run(f"{LOSS}.focus()")
     chromium.press("End")
     said = tip(chromium)
@@ -167,8 +172,8 @@ def test_the_keyboard_reads_the_curve(chromium: Any, shown: Path, record: Callab
     assert not tip(chromium)["shown"]
 
 
-def test_axis_scale_average_and_legend_change_what_is_drawn(chromium: Any, shown: Path) -> None:
-    chromium.open(shown)
+def test_axis_scale_average_and_legend_change_what_is_drawn(chromium: Any, two_runs_page: Path) -> None:
+    chromium.open(two_runs_page)
     before = paths(chromium, "loss")
     chromium.run("document.querySelector('input[value=tokens]').click()")
     assert hover(chromium, 0.5)["at"] == "60,000 tokens · step 30"
@@ -191,8 +196,8 @@ def test_axis_scale_average_and_legend_change_what_is_drawn(chromium: Any, shown
     assert complaints(chromium) == []
 
 
-def test_charts_have_names_for_those_who_do_not_see_them(chromium: Any, shown: Path) -> None:
-    chromium.open(shown)
+def test_charts_have_names_for_those_who_do_not_see_them(chromium: Any, two_runs_page: Path) -> None:
+    chromium.open(two_runs_page)
     names = chromium.run("[...document.querySelectorAll('.plot svg')].map((s) => s.getAttribute('aria-label'))")
     titles = chromium.run("[...document.querySelectorAll('.plot svg > title')].map((t) => t.textContent)")
     assert names == titles
@@ -225,8 +230,8 @@ def test_a_phone_shows_everything_without_scrolling_sideways(
 
 
 @pytest.mark.parametrize(("dark", "background"), [(False, "rgb(245, 246, 248)"), (True, "rgb(14, 17, 22)")])
-def test_text_has_contrast_by_day_and_by_night(chromium: Any, shown: Path, dark: bool, background: str) -> None:
-    chromium.open(shown, dark=dark)
+def test_text_has_contrast_by_day_and_by_night(chromium: Any, two_runs_page: Path, dark: bool, background: str) -> None:
+    chromium.open(two_runs_page, dark=dark)
     assert chromium.run("getComputedStyle(document.body).backgroundColor") == background
     hover(chromium, 0.35)
     measured = chromium.run(CONTRAST)
@@ -234,17 +239,17 @@ def test_text_has_contrast_by_day_and_by_night(chromium: Any, shown: Path, dark:
     assert [entry for entry in measured if entry[0] < 4.5] == []
 
 
-def test_no_request_leaves_the_page_and_no_text_of_a_run_is_code(chromium: Any, shown: Path) -> None:
-    chromium.open(shown)
+def test_no_request_leaves_the_page_and_no_text_of_a_run_is_code(chromium: Any, two_runs_page: Path) -> None:
+    chromium.open(two_runs_page)
     hover(chromium, 0.5)
     sent = [e["params"]["request"]["url"] for e in chromium.events if e.get("method") == "Network.requestWillBeSent"]
-    assert sent == [shown.resolve().as_uri()]
+    assert sent == [two_runs_page.resolve().as_uri()]
     assert chromium.run("[typeof window.broken, document.images.length]") == ["undefined", 0]
     assert "onerror=" in chromium.run("document.querySelector('.sample .text').textContent")
 
 
-def test_the_policy_stops_what_would_be_slipped_in(chromium: Any, shown: Path) -> None:
-    chromium.open(shown)
+def test_the_policy_stops_what_would_be_slipped_in(chromium: Any, two_runs_page: Path) -> None:
+    chromium.open(two_runs_page)
     chromium.run("""document.body.insertAdjacentHTML("beforeend", '<img src="data:," onerror="window.broken = 1">')""")
     assert (
         chromium.run("fetch('http://127.0.0.1:9/').then(() => 'sent', (error) => error.message)") == "Failed to fetch"
@@ -254,8 +259,8 @@ def test_the_policy_stops_what_would_be_slipped_in(chromium: Any, shown: Path) -
     assert any("Content Security Policy" in json.dumps(event) for event in complaints(chromium))
 
 
-def test_without_a_script_the_tables_are_seen(chromium: Any, shown: Path) -> None:
-    chromium.open(shown, scripts=False)
+def test_without_a_script_the_tables_are_seen(chromium: Any, two_runs_page: Path) -> None:
+    chromium.open(two_runs_page, scripts=False)
     assert "alpha (evaluation)" in chromium.run("document.querySelector('figure[data-key=loss]').innerText")
     assert chromium.run("document.querySelectorAll('.plot svg').length") == 0
 

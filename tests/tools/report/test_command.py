@@ -15,7 +15,7 @@ from mt_tools.report.run import short_names
 MakeRun = Callable[..., Path]
 
 
-def refused(capsys: pytest.CaptureFixture[str], *argv: object) -> str:
+def refusal(capsys: pytest.CaptureFixture[str], *argv: object) -> str:
     assert main([str(word) for word in argv]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -49,7 +49,7 @@ def test_its_own_page_is_written_anew_and_no_other_file(make_run: MakeRun, capsy
     other = run / "other.html"
     other.write_text("<p>mine</p>")
     capsys.readouterr()
-    said = refused(capsys, run, "--output", other)
+    said = refusal(capsys, run, "--output", other)
     assert said == (
         f"error: {other} exists and is no page of mt-report; choose another --output, or replace it with --overwrite"
     )
@@ -61,7 +61,7 @@ def test_its_own_page_is_written_anew_and_no_other_file(make_run: MakeRun, capsy
 def test_no_file_of_another_kind_is_ever_replaced(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
     run = make_run()
     before = (run / "metrics.jsonl").read_text()
-    said = refused(capsys, run, "--output", run / "metrics.jsonl", "--overwrite")
+    said = refusal(capsys, run, "--output", run / "metrics.jsonl", "--overwrite")
     assert said.endswith("must end in .html, so that it never replaces another kind of file")
     assert (run / "metrics.jsonl").read_text() == before
 
@@ -70,9 +70,9 @@ def test_an_output_that_cannot_be_is_refused(
     make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make_run()
-    assert f"the output {tmp_path} is a folder; give a file" in refused(capsys, run, "--output", tmp_path)
+    assert f"the output {tmp_path} is a folder; give a file" in refusal(capsys, run, "--output", tmp_path)
     missing = tmp_path / "no" / "page.html"
-    assert refused(capsys, run, "--output", missing) == (
+    assert refusal(capsys, run, "--output", missing) == (
         f"error: the folder of the output, {missing.parent}, does not exist; create it, or choose another --output"
     )
 
@@ -82,18 +82,18 @@ def test_a_folder_that_is_no_run_is_named(
 ) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert refused(capsys, empty) == (
+    assert refusal(capsys, empty) == (
         f"error: {empty} is no run (it has no run.yaml); give the folder of a run: it holds run.yaml and metrics.jsonl"
     )
-    assert refused(capsys, tmp_path / "gone") == f"error: {tmp_path / 'gone'} does not exist; give the folder of a run"
+    assert refusal(capsys, tmp_path / "gone") == f"error: {tmp_path / 'gone'} does not exist; give the folder of a run"
     run = make_run()
     file = run / "metrics.jsonl"
-    assert refused(capsys, file, empty, run).splitlines() == [
+    assert refusal(capsys, file, empty, run).splitlines() == [
         "error: 2 of 3 are no runs:",
         f"  {file} is a file; give the folder of a run",
         f"  {empty} is no run (it has no run.yaml); give the folder of a run: it holds run.yaml and metrics.jsonl",
     ]
-    assert refused(capsys, tmp_path) == (
+    assert refusal(capsys, tmp_path) == (
         f"error: {tmp_path} is no run (it has no run.yaml); these folders in it are: {run}"
     )
 

@@ -12,7 +12,7 @@ from mt_tools.cli.data import main
 
 
 @pytest.fixture
-def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+def rows_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
     """A page of rows with a bad one, a hostile one and a long name."""
     monkeypatch.chdir(tmp_path)
     hostile = '</script><img src="http://127.0.0.1:9/x.png" onerror="window.broken = 1">'
@@ -25,17 +25,17 @@ def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_browser_shows_bars_and_marks_and_asks_nobody(chromium: Any, shown: Path, dark: bool) -> None:
-    chromium.open(shown, dark=dark)
+def test_a_browser_shows_bars_and_marks_and_asks_nobody(chromium: Any, rows_page: Path, dark: bool) -> None:
+    chromium.open(rows_page, dark=dark)
     widths = chromium.run("[...document.querySelectorAll('.bar rect')].map((r) => r.getBoundingClientRect().width)")
     assert max(widths) > 200
     assert chromium.run("[...document.querySelectorAll('mark')].map((m) => m.textContent)")[0] == "yes<eos>"
     sent = [e["params"]["request"]["url"] for e in chromium.events if e.get("method") == "Network.requestWillBeSent"]
-    assert sent == [shown.resolve().as_uri()]
+    assert sent == [rows_page.resolve().as_uri()]
     assert chromium.run("[typeof window.broken, document.images.length]") == ["undefined", 0]
     assert [e for e in chromium.events if e.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded")] == []
 
 
-def test_a_phone_shows_the_page_without_scrolling_sideways(chromium: Any, shown: Path) -> None:
-    chromium.open(shown, width=390, height=844)
+def test_a_phone_shows_the_page_without_scrolling_sideways(chromium: Any, rows_page: Path) -> None:
+    chromium.open(rows_page, width=390, height=844)
     assert chromium.run("document.documentElement.scrollWidth") <= 390

@@ -42,13 +42,13 @@ def page_of(*folders: Path) -> str:
     return page([read_run(folder, folder.name) for folder in folders])
 
 
-def embedded(html: str) -> dict[str, Any]:
+def embedded_data(html: str) -> dict[str, Any]:
     match = re.search(r'<script type="application/json" id="figures">(.*?)</script>', html, re.DOTALL)
     assert match is not None
     return json.loads(match[1])
 
 
-def plain(html: str) -> str:
+def plain_text(html: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html.split("<main>")[1].split("</main>")[0]))
 
 
@@ -68,7 +68,7 @@ def test_text_in_a_run_is_never_markup(make_run: MakeRun, about: dict[str, Any],
     assert "img" not in names
     assert not [key for _, attributes in elements.found for key in attributes if key.startswith("on")]
     assert sum(text.count("<img src=x onerror=alert(1)>") for text in elements.texts) >= 8
-    assert EVIL in embedded(html)["runs"][0]["series"]
+    assert EVIL in embedded_data(html)["runs"][0]["series"]
 
 
 def test_the_policy_allows_our_style_and_script_and_nothing_else(make_run: MakeRun) -> None:
@@ -91,7 +91,7 @@ def test_nothing_points_to_another_place(make_run: MakeRun, about: dict[str, Any
 
 
 def test_the_head_tells_how_the_run_ended(make_run: MakeRun, about: dict[str, Any], record: Record) -> None:
-    text = plain(page_of(make_run(about=about)))
+    text = plain_text(page_of(make_run(about=about)))
     for words in (
         "completed, 60 steps",
         "Evaluation loss 1.6099 perplexity 5.002, step 60",
@@ -101,20 +101,20 @@ def test_the_head_tells_how_the_run_ended(make_run: MakeRun, about: dict[str, An
         "Started 2026-03-01 10:00:00+00:00",
     ):
         assert words in text
-    stopped = plain(page_of(make_run("b", records=[record(step) for step in range(1, 8)], completed=False)))
+    stopped = plain_text(page_of(make_run("b", records=[record(step) for step in range(1, 8)], completed=False)))
     assert "stopped at step 7 of 60" in stopped
     assert "step 7, no evaluation" in stopped
 
 
 def test_the_best_loss_is_not_the_last_one(make_run: MakeRun, record: Record) -> None:
     records = [record(1) | {"eval_loss": 2.0}, record(2) | {"eval_loss": 1.0}, record(3) | {"eval_loss": 1.5}]
-    text = plain(page_of(make_run(records=records)))
+    text = plain_text(page_of(make_run(records=records)))
     assert "Evaluation loss 1.5000 perplexity 4.482, step 3" in text
     assert "Best evaluation loss 1.0000 step 2, perplexity 2.718" in text
 
 
 def test_rows_and_why_they_were_dropped(make_run: MakeRun, about: dict[str, Any]) -> None:
-    text = plain(page_of(make_run(about=about)))
+    text = plain_text(page_of(make_run(about=about)))
     assert "Rows dropped 5 because: empty 4 because: too long 1" in text
     assert "Tokens trained on 462,300" in text
 
@@ -181,10 +181,10 @@ def test_text_between_guillemets_is_marked() -> None:
 def test_several_runs_list_only_what_differs_and_the_versions_of_each(make_run: MakeRun) -> None:
     one = make_run("one", config={"model": {"name": "m"}, "optimizer": {"lr": 0.1}})
     two = make_run("two", config={"model": {"name": "m"}, "optimizer": {"lr": 0.2}})
-    text = plain(page_of(one, two))
+    text = plain_text(page_of(one, two))
     assert "Key that differs one two optimizer.lr 0.1 0.2 run.yaml of one" in text
     assert "Distribution one two mt-plugin-llama 0.1.0 0.1.0" in text
-    same = plain(page_of(one, make_run("x", config={"model": {"name": "m"}, "optimizer": {"lr": 0.1}})))
+    same = plain_text(page_of(one, make_run("x", config={"model": {"name": "m"}, "optimizer": {"lr": 0.1}})))
     assert "The runs have the same config." in same
 
 
@@ -194,12 +194,14 @@ def test_without_a_script_tables_stand_in_for_the_curves(make_run: MakeRun, reco
     keys = ["loss", "lr", "grad_norm", "tokens_per_second", "memory_gib", "data_wait_seconds", "router_loss"]
     assert [key for key, _ in figures] == keys
     assert all("<noscript><div" in content for _, content in figures)
-    assert "run 1 (step 1) 31 (step 31) 60 (step 60) 1 (step 1) 60 (step 60)" in plain(html)
+    assert "run 1 (step 1) 31 (step 31) 60 (step 60) 1 (step 1) 60 (step 60)" in plain_text(html)
 
 
 def test_a_figure_of_evaluations_alone_has_a_chart_and_pairs_share_one(make_run: MakeRun, record: Record) -> None:
     records = [record(step) | {"accuracy": 0.5, "eval_accuracy": 0.4, "eval_reward": 1.0} for step in (1, 2)]
-    charts = {chart["key"]: chart.get("held_out") for chart in embedded(page_of(make_run(records=records)))["charts"]}
+    charts = {
+        chart["key"]: chart.get("held_out") for chart in embedded_data(page_of(make_run(records=records)))["charts"]
+    }
     assert charts["accuracy"] == "eval_accuracy"
     assert charts["eval_reward"] == "eval_reward"
     assert "eval_accuracy" not in charts
@@ -218,7 +220,7 @@ def test_a_page_of_the_longest_run_stays_under_two_megabytes(make_run: MakeRun, 
     """31,900 steps leave 997 of at most 1,000 groups; a run of a million steps has fewer (``test_series``)."""
     run = make_run(records=[record(step, rate=1e-4) for step in range(1, 31_901)])
     html = page_of(run)
-    assert len(embedded(html)["runs"][0]["series"]["loss"]["x"]) == 997
+    assert len(embedded_data(html)["runs"][0]["series"]["loss"]["x"]) == 997
     assert len(html.encode()) < 700_000
     assert "31,900 steps are drawn as groups of 32 steps" in html
 
@@ -246,7 +248,7 @@ def test_a_run_that_failed_is_shown_as_failed_and_why(
     ended: Any, shown: str, make_run: MakeRun, record: Record, about: dict[str, Any]
 ) -> None:
     run = make_run(records=[record(step) for step in range(1, 8)], completed=False, about=about | {"ended": ended})
-    text = " ".join(plain(page_of(run)).split())
+    text = " ".join(plain_text(page_of(run)).split())
     assert shown in text
     assert ("or still running" in text) == ("still running" in shown)
 
@@ -255,8 +257,8 @@ def test_a_loss_that_is_no_mean_over_tokens_has_its_own_unit_and_no_perplexity(
     make_run: MakeRun, record: Record, about: dict[str, Any]
 ) -> None:
     records = [record(1) | {"eval_loss": 2.0}, record(2) | {"eval_loss": 1.0}]
-    pairs = plain(page_of(make_run("a", records=records, about=about | {"loss_unit": "nats per pair"})))
+    pairs = plain_text(page_of(make_run("a", records=records, about=about | {"loss_unit": "nats per pair"})))
     assert "nats per pair" in pairs
     assert "perplexity" not in pairs
     assert "per token" not in pairs
-    assert "nats per token" in plain(page_of(make_run("b", records=records)))
+    assert "nats per token" in plain_text(page_of(make_run("b", records=records)))

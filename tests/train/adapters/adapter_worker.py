@@ -22,7 +22,7 @@ from mt_plugin_standard.lora import Lora
 from mt_train.plugins.resolve import Resolved
 
 
-class Resetting(Lora):
+class ResettingAdapter(Lora):
     """After every second step what was learned goes into the base, A begins anew, and so do its moments.
 
     On the way it gathers the gradients of B by itself, which have to add up to what the engine has.
@@ -39,7 +39,7 @@ class Resetting(Lora):
         self.gathered[name] = gradient.float() + self.gathered.get(name, 0.0)
 
     def after_backward(self, context: AdapterContext) -> None:
-        for name, layer in adapted(context):
+        for name, layer in adapted_weights(context):
             gradient = context.read(f"{name}.lora_B", "gradient")
             if name in self.watched:
                 distance = (context.total(self.gathered.pop(name)) - gradient).norm() / gradient.norm()
@@ -52,7 +52,7 @@ class Resetting(Lora):
     def after_step(self, context: AdapterContext) -> None:
         if context.step % 2:
             return
-        for name, layer in adapted(context):
+        for name, layer in adapted_weights(context):
             a, b = (context.read(f"{name}.{each}") for each in ("lora_A", "lora_B"))
             write_base(context, name, layer, read_base(context, name, layer) + layer.scale * (b @ a))
             context.write(f"{name}.lora_B", torch.zeros_like(b))
@@ -60,7 +60,7 @@ class Resetting(Lora):
                 context.write(f"{name}.lora_B", torch.zeros_like(b), part)
 
 
-def adapted(context: AdapterContext) -> Any:
+def adapted_weights(context: AdapterContext) -> Any:
     return ((name, module) for name, module in context.modules() if isinstance(module, LoraLinear))
 
 
@@ -85,7 +85,7 @@ def fill(tensor: Tensor, generator: Generator) -> None:
     tensor.copy_(torch.empty(tensor.shape).normal_(0, 0.1, generator=generator))
 
 
-class Sharing(LinearAdapter[TargetConfig]):
+class SharingAdapter(LinearAdapter[TargetConfig]):
     """Shared parameters that are trained. What ``modules`` names can be read and written, under each of its names."""
 
     def layer(self, base: nn.Module, place: Place) -> SharingLinear:
@@ -100,13 +100,13 @@ class Sharing(LinearAdapter[TargetConfig]):
                     context.write(f"{name}.{own}", value)
 
 
-OWN = {"resetting": (Resetting, LowRankConfig), "sharing": (Sharing, TargetConfig)}
+OWN = {"resetting": (ResettingAdapter, LowRankConfig), "sharing": (SharingAdapter, TargetConfig)}
 
 
 class AdapterBench(Bench):
     """Cases may name adapters of this file as ``new_parameter``."""
 
-    def changed(self, resolved: Resolved, case: dict[str, Any]) -> None:
+    def change_run(self, resolved: Resolved, case: dict[str, Any]) -> None:
         if "own" not in case:
             return
         kind, config = OWN[case["own"]]
@@ -116,7 +116,7 @@ class AdapterBench(Bench):
         )
         resolved.offers["adapter"] = replace(offer, component=component)
 
-    def begun(self, case: dict[str, Any]) -> dict[str, Any]:
+    def begin(self, case: dict[str, Any]) -> dict[str, Any]:
         """The first values of everything that the adapter brings or rewrites, with their shapes."""
         model = self.session(case).engine.module.model
         own = {f"{name}.{each}" for name, layer in adapted_layers(model) for each, _ in layer.named_parameters()}
@@ -126,7 +126,7 @@ class AdapterBench(Bench):
             if name in own
         }
 
-    def merged(self, case: dict[str, Any]) -> dict[str, Any]:
+    def merge(self, case: dict[str, Any]) -> dict[str, Any]:
         """Return how far the output of the merged model is from that of the adapted one, and whether the bits come back."""
         from mt_core.adapters import merge, unmerge
         from mt_train.data.loader import Position

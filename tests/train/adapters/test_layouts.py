@@ -42,7 +42,7 @@ RESUMED: dict[str, dict[str, Any]] = {
     "sharing": {"stage": 1, "adapter": "lora", "own": "sharing"},
 }
 BOTH = {f"{name}-{do}": {**case, "do": do} for name, case in RESUMED.items() for do in ("run", "resume")}
-MERGED = {"merged": {"stage": 0, "adapter": LORA, "do": "merged"}}
+MERGED = {"merged": {"stage": 0, "adapter": LORA, "do": "merge"}}
 SMALL = {"rank": 4, "alpha": 8.0}
 PROBED: dict[str, dict[str, Any]] = {
     "eva": SMALL,
@@ -55,7 +55,7 @@ PROBED: dict[str, dict[str, Any]] = {
 }
 """Adapters that look at rows before training, in portions of one matrix or two."""
 BEGUN = {
-    name: {"stage": 1, "adapter": {"name": name, "probe_gb": 1e-5, **each}, "do": "begun"}
+    name: {"stage": 1, "adapter": {"name": name, "probe_gb": 1e-5, **each}, "do": "begin"}
     for name, each in PROBED.items()
 }
 SEQUENCE = {f"{name}-sequence": {**BEGUN[name], "sequence": 2} for name in ("eva", "lora-ga", "lora-da")}

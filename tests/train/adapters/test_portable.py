@@ -20,7 +20,7 @@ from mt_core import AdapterComponent
 from mt_core.adapters import adapted_layers
 from mt_core.plugins.host import PluginHost
 from mt_train.adapters.portable import fold, is_lora, largest_rank, portable_config, unfold
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 
 Config = Mapping[str, Any]
 
@@ -76,7 +76,7 @@ SMALL = {"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48,
 @cache
 def host() -> PluginHost:
     """All that is installed, discovered once."""
-    return discovered()
+    return discover_plugins()
 
 
 def lora_writers() -> list[str]:
@@ -87,11 +87,11 @@ def lora_writers() -> list[str]:
         if isinstance(offer.component, AdapterComponent)
         and offer.component.mergeable
         and set(PLAIN) <= set(offer.component.config.model_fields)
-        and _written(offer.component.name, PLAIN) is not None
+        and _write(offer.component.name, PLAIN) is not None
     ]
 
 
-def _written(name: str, options: dict[str, Any]) -> tuple[Any, Any, dict[str, Any], dict[str, Tensor]] | None:
+def _write(name: str, options: dict[str, Any]) -> tuple[Any, Any, dict[str, Any], dict[str, Tensor]] | None:
     """Model, form, and config and tensors of the folder; ``None`` for one that writes something else."""
     component = host().get("adapter", name).component
     family = host().get("model", "llama").component
@@ -123,7 +123,7 @@ def test_every_adapter_that_writes_a_lora_is_asked_here() -> None:
 @pytest.mark.parametrize("options", [PLAIN, MIXED], ids=["plain", "mixed"])
 @pytest.mark.parametrize("name", WRITERS)
 def test_all_readers_compute_the_change_of_the_run(name: str, options: dict[str, Any]) -> None:
-    written = _written(name, options)
+    written = _write(name, options)
     assert written is not None
     model, _, config, tensors = written
     for place, layer in adapted_layers(model):
@@ -137,7 +137,7 @@ def test_all_readers_compute_the_change_of_the_run(name: str, options: dict[str,
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_what_is_folded_is_unfolded_to_the_rounding_of_a_division(dtype: torch.dtype) -> None:
     """B in bf16 is written in fp32 where the factor is no power of two: bf16 would keep 8 bits of the product."""
-    model, form, _, _ = _written("lora", MIXED)  # type: ignore[misc]
+    model, form, _, _ = _write("lora", MIXED)  # type: ignore[misc]
     own = {theirs: dict(model.named_parameters())[ours].data.to(dtype) for ours, theirs in form.names.items()}
     rank = largest_rank(form)
     folded = {name: fold(form, name, value, rank) for name, value in own.items()}

@@ -38,7 +38,7 @@ class Pair(TrainModel):
         return self.last(self.down(torch.tanh(self.up(x))))  # type: ignore[no-any-return]
 
 
-class Plain(nn.Module):
+class PlainPart(nn.Module):
     """The same for peft, which knows nothing of the rest."""
 
     def __init__(self, model: Pair) -> None:
@@ -49,7 +49,7 @@ class Plain(nn.Module):
     forward = Pair.forward
 
 
-class Rewriting(LinearAdapter[LowRankConfig]):
+class RewritingPart(LinearAdapter[LowRankConfig]):
     """Stands for PiSSA and its kind: the base's weights are among its own values."""
 
     rewrites_base = True
@@ -88,7 +88,7 @@ def theirs(model: Pair) -> peft.PeftModel:
         name: peft.LoraConfig(r=rank, lora_alpha=6, use_rslora=name == "b", target_modules=["up", "down"])
         for name, rank in RANKS.items()
     }
-    found = peft.PeftModel(Plain(model), configs["a"], adapter_name="a")
+    found = peft.PeftModel(PlainPart(model), configs["a"], adapter_name="a")
     for name in ("b", "c"):
         found.add_adapter(name, configs[name])
     own = dict(found.named_parameters())
@@ -107,7 +107,7 @@ def model() -> Pair:
 
 
 @pytest.fixture
-def several(model: Pair) -> SeveralAdapters:
+def several_adapters(model: Pair) -> SeveralAdapters:
     found = SeveralAdapters(model)
     for name in RANKS:
         found.add(name, lora(name), values(name))
@@ -210,7 +210,7 @@ def test_an_adapter_that_rewrites_the_base_brings_its_own_and_leaves_that_of_the
     with torch.no_grad():
         base = model(x)
     several = SeveralAdapters(model)
-    several.add("a", Rewriting(LowRankConfig(rank=4, alpha=6.0)), values("a") | rewritten)
+    several.add("a", RewritingPart(LowRankConfig(rank=4, alpha=6.0)), values("a") | rewritten)
     with torch.no_grad():
         several.use("a")
         close(model(x), alone(x))

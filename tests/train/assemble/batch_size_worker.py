@@ -20,7 +20,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
-def raw(size: int | str, rows: int, parallel: dict[str, Any], **sections: Any) -> dict[str, Any]:
+def raw_config(size: int | str, rows: int, parallel: dict[str, Any], **sections: Any) -> dict[str, Any]:
     """A small run with dropout, which would not repeat if a random state had moved."""
     return {
         "model": {"name": "llama", "n_layers": 1, "dim": 32, "n_heads": 2, "n_kv_heads": 1, "dropout": 0.1},
@@ -51,7 +51,7 @@ def main(folder: Path) -> None:
             gc.collect()
             gc.freeze()  # each size that is tried ends with a search for garbage
             os.environ["MT_STORE"] = str(folder / f"store-{name}-{size}")
-            train(raw(size, 24, parallel), output=folder / f"{name}-{size}")
+            train(raw_config(size, 24, parallel), output=folder / f"{name}-{size}")
 
 
 if __name__ == "__main__":

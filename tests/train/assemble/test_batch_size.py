@@ -16,7 +16,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the worker, which runs in processes of its own too
 
-from batch_size_worker import LAYOUTS, hold, raw
+from batch_size_worker import LAYOUTS, hold, raw_config
 
 from mt_core import MtError
 from mt_plugin_llama.model import Block
@@ -55,10 +55,10 @@ def test_the_run_is_that_of_the_largest_size_that_fits(
     holds: Any, stage: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     holds(6)
-    train(raw("auto", 24, {"zero_stage": stage}), output=tmp_path / "auto")
+    train(raw_config("auto", 24, {"zero_stage": stage}), output=tmp_path / "auto")
     said = capsys.readouterr().err
     assert "train.micro_batch_size=auto: 6 rows at a time (8 do not fit), 4 times a step" in said
-    train(raw(6, 24, {"zero_stage": stage}), output=tmp_path / "given")
+    train(raw_config(6, 24, {"zero_stage": stage}), output=tmp_path / "given")
     assert losses(tmp_path / "auto") == losses(tmp_path / "given")
     assert content(tmp_path / "auto") == content(tmp_path / "given")
     kept = yaml.safe_load((tmp_path / "auto/run.yaml").read_text())["train"]
@@ -72,7 +72,7 @@ def test_the_run_is_that_of_the_largest_size_that_fits(
 def test_a_resumed_run_keeps_what_was_found(holds: Any, tmp_path: Path) -> None:
     holds(6)
     words = {"checkpoint": {"every_steps": 1, "keep_last": 9}}
-    train(raw("auto", 24, {}, **words), output=tmp_path / "run")
+    train(raw_config("auto", 24, {}, **words), output=tmp_path / "run")
     whole = content(tmp_path / "run")
     again = {"train": {"micro_batch_size": "auto"}}
     train(again, resume=tmp_path / "run/checkpoints/step-00000001")
@@ -117,7 +117,7 @@ def test_nothing_is_left_of_the_engine_that_tried(stage: int, tmp_path: Path, mo
 
     gc.collect()
     monkeypatch.setattr(Engine, "__init__", init)
-    train(raw("auto", 4, {"zero_stage": stage}), output=None)
+    train(raw_config("auto", 4, {"zero_stage": stage}), output=None)
     assert len(alive) > 20
     assert left == [0, 0]
 
@@ -125,7 +125,7 @@ def test_nothing_is_left_of_the_engine_that_tried(stage: int, tmp_path: Path, mo
 def test_not_even_one_row(holds: Any) -> None:
     holds(0)
     with pytest.raises(MtError, match=r"not even one row of 32 tokens fits into memory\. Set --train.activation-check"):
-        train(raw("auto", 4, {}), output=None)
+        train(raw_config("auto", 4, {}), output=None)
 
 
 def test_other_errors_are_no_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_other_errors_are_no_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(Block, "forward", broken)
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
-        train(raw("auto", 4, {}), output=None)
+        train(raw_config("auto", 4, {}), output=None)
 
 
 @pytest.mark.parametrize(

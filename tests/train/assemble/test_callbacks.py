@@ -75,7 +75,7 @@ def mt_callbacks():
 
 
 @pytest.fixture
-def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def seen_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     site = tmp_path / "site"
     info = site / "acme_watching-1.0.dist-info"
     info.mkdir(parents=True)
@@ -89,7 +89,7 @@ def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return acme_watching.SEEN
 
 
-def raw(*callbacks: str, steps: int = 4) -> dict[str, Any]:
+def raw_config(*callbacks: str, steps: int = 4) -> dict[str, Any]:
     return {
         "model": {"name": "llama", "n_layers": 1, "dim": 32, "n_heads": 2, "n_kv_heads": 1},
         "train": {"steps": steps, "micro_batch_size": 2, "global_batch_size": 4, "sequence_len": 256},
@@ -101,9 +101,9 @@ def raw(*callbacks: str, steps: int = 4) -> dict[str, Any]:
     }
 
 
-def test_every_event_of_the_contract_comes_in_its_place(tmp_path: Path, seen: list[Any]) -> None:
-    train(raw("watch"), output=tmp_path / "run")
-    names = [(name, step) for name, step, *_ in seen]
+def test_every_event_of_the_contract_comes_in_its_place(tmp_path: Path, seen_events: list[Any]) -> None:
+    train(raw_config("watch"), output=tmp_path / "run")
+    names = [(name, step) for name, step, *_ in seen_events]
     assert {name for name, _ in names} == set(EVENTS) - {"on_exception"}
     assert names[:3] == [("on_model_built", 0), ("on_run_start", 0), ("on_epoch_start", 0)]
     second = [name for name, step in names if step == 2 and name not in ("on_epoch_start", "on_step_start")]
@@ -116,30 +116,30 @@ def test_every_event_of_the_contract_comes_in_its_place(tmp_path: Path, seen: li
         "on_checkpoint_saved",
     ], "and last the gradients of step 3"
     assert [step for name, step in names if name == "on_log"] == [2, 3, 4], "each third step, and each evaluation"
-    assert all(batches == 2 for name, _, _, batches, _, _ in seen if name == "on_step_start")
-    assert all(texts == 1 for name, _, _, _, texts, _ in seen if name == "on_predict_end")
-    assert all(ready for name, *_, ready in seen if name == "on_before_optimizer_step"), "gradients are whole"
-    epochs = [epoch for name, _, epoch, *_ in seen if name == "on_epoch_start"]
+    assert all(batches == 2 for name, _, _, batches, _, _ in seen_events if name == "on_step_start")
+    assert all(texts == 1 for name, _, _, _, texts, _ in seen_events if name == "on_predict_end")
+    assert all(ready for name, *_, ready in seen_events if name == "on_before_optimizer_step"), "gradients are whole"
+    epochs = [epoch for name, _, epoch, *_ in seen_events if name == "on_epoch_start"]
     assert epochs == list(range(len(epochs)))
     assert find(tmp_path / "run").name == "step-00000002", "latest is what the callback asked for"
 
 
-def test_whole_tensors_that_a_callback_keeps_come_back(tmp_path: Path, seen: list[Any]) -> None:
-    train(raw("keep", steps=2), output=tmp_path / "run")
+def test_whole_tensors_that_a_callback_keeps_come_back(tmp_path: Path, seen_events: list[Any]) -> None:
+    train(raw_config("keep", steps=2), output=tmp_path / "run")
     train({"train": {"steps": 3}}, resume=tmp_path / "run")
-    [kept] = seen
+    [kept] = seen_events
     assert kept["model.embed_tokens.weight"].shape[1] == 32
     assert all(torch.isfinite(value).all() for value in kept.values())
 
 
 def test_a_layout_that_a_callback_has_not_declared_is_refused_on_paper(
-    seen: list[Any], capsys: pytest.CaptureFixture[str]
+    seen_events: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--model", "llama", "--callbacks", "keep", "--output", "none", "--nproc-per-node", "2"]
     assert main([*words, "--parallel.pipeline", "2"]) == 2
     assert "keep does not support pipeline" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="zero3"):
-        train({**raw("keep"), "parallel": {"zero_stage": 3}}, output=None)
+        train({**raw_config("keep"), "parallel": {"zero_stage": 3}}, output=None)
 
 
 def test_wishes_add_up_and_a_failure_names_the_callback() -> None:
@@ -162,14 +162,14 @@ def test_wishes_add_up_and_a_failure_names_the_callback() -> None:
         callbacks.call("on_step_end", context)
 
 
-def test_figures_of_a_callback_are_figures_of_the_evaluation(tmp_path: Path, seen: list[Any]) -> None:
+def test_figures_of_a_callback_are_figures_of_the_evaluation(tmp_path: Path, seen_events: list[Any]) -> None:
     import acme_watching
 
     acme_watching.Exact.figures = {"exact": 0.25, "eval_hits": 3}
-    config = raw("exact", steps=2)
+    config = raw_config("exact", steps=2)
     config["checkpoint"] |= {"best": "eval_exact:max"}
     train(config, output=tmp_path / "run")
-    said, evaluation = seen
+    said, evaluation = seen_events
     assert said == "the run's own"
     assert (evaluation["eval_exact"], evaluation["eval_hits"]) == (0.25, 3.0)
     assert MetricsFile(tmp_path / "run" / "metrics.jsonl").read()[-1]["eval_exact"] == 0.25
@@ -185,20 +185,20 @@ def test_figures_of_a_callback_are_figures_of_the_evaluation(tmp_path: Path, see
     ],
 )
 def test_figures_that_are_none_or_there_already_are_refused(
-    figures: dict[str, Any], says: str, tmp_path: Path, seen: list[Any]
+    figures: dict[str, Any], says: str, tmp_path: Path, seen_events: list[Any]
 ) -> None:
     import acme_watching
 
     acme_watching.Exact.figures = figures
     with pytest.raises(CallbackError, match=says):
-        train(raw("exact", steps=2), output=tmp_path / "run")
+        train(raw_config("exact", steps=2), output=tmp_path / "run")
 
 
-def test_figures_are_those_of_rank_0_on_all_ranks(seen: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_are_those_of_rank_0_on_all_ranks(seen_events: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Another rank has no texts: what rank 0 sends it counts."""
     import acme_watching
 
     acme_watching.Exact.figures = {"exact": 0.0}
     monkeypatch.setattr(evaluation_module, "share_text", lambda text: text.replace("0.0", "0.75"))
-    train(raw("exact", steps=2), output=None)
-    assert seen[-1]["eval_exact"] == 0.75
+    train(raw_config("exact", steps=2), output=None)
+    assert seen_events[-1]["eval_exact"] == 0.75

@@ -9,16 +9,16 @@ import pytest
 from mt_core import CheckpointError, UsageError
 from mt_tools.cli.checkpoint import main as checkpoint_command
 from mt_tools.cli.eval import _output, _write
-from mt_train.assemble.choice import chosen
+from mt_train.assemble.choice import chosen_checkpoints
 from mt_train.config.commandline import CommandLine
 
 
 @pytest.mark.parametrize("which", ["last", "best", "all", "3"])
 def test_a_folder_that_is_not_there_is_told_from_one_without_checkpoints(tmp_path: Path, which: str) -> None:
     with pytest.raises(CheckpointError, match="nowhere does not exist; give a run's folder"):
-        chosen(tmp_path / "nowhere", which)
+        chosen_checkpoints(tmp_path / "nowhere", which)
     with pytest.raises(CheckpointError, match="holds no checkpoint"):
-        chosen(tmp_path, which)
+        chosen_checkpoints(tmp_path, which)
 
 
 def test_pruning_what_is_no_run_leaves_nothing_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

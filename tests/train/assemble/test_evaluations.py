@@ -84,7 +84,7 @@ def plugin(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(site)
 
 
-def raw(*evaluations: Any, steps: int = 6, **sections: Any) -> dict[str, Any]:
+def raw_config(*evaluations: Any, steps: int = 6, **sections: Any) -> dict[str, Any]:
     return {
         "model": {"name": "llama", "n_layers": 1, "dim": 32, "n_heads": 2, "n_kv_heads": 1},
         "train": {"steps": steps, "micro_batch_size": 2, "sequence_len": 64},
@@ -106,7 +106,7 @@ def figures(run: Path, name: str) -> dict[int, float]:
 
 def test_figures_are_in_the_record_and_groups_in_a_file_of_their_own(tmp_path: Path) -> None:
     """No rows are held out: evaluations are enough alone."""
-    train(raw("likely", steps=2), output=tmp_path / "run")
+    train(raw_config("likely", steps=2), output=tmp_path / "run")
     found = figures(tmp_path / "run", "eval_likely_mean")
     assert set(found) == {1, 2}
     for line in lines(tmp_path / "run"):
@@ -116,10 +116,10 @@ def test_figures_are_in_the_record_and_groups_in_a_file_of_their_own(tmp_path: P
 
 
 def test_every_counts_evaluations_also_where_a_run_goes_on_and_the_last_step_has_all(tmp_path: Path) -> None:
-    train(raw({"name": "likely", "every": 2}, steps=7), output=tmp_path / "whole")
+    train(raw_config({"name": "likely", "every": 2}, steps=7), output=tmp_path / "whole")
     assert list(figures(tmp_path / "whole", "eval_likely_mean")) == [2, 4, 6, 7]
     run = tmp_path / "run"
-    train(raw({"name": "likely", "every": 2}, steps=7, callbacks=[]), output=run)
+    train(raw_config({"name": "likely", "every": 2}, steps=7, callbacks=[]), output=run)
     kept = lines(run)
     train({"train": {"steps": 7}}, resume=run / "checkpoints/step-00000004")
     assert [(line["step"], line["figures"]) for line in lines(run)] == [
@@ -129,7 +129,7 @@ def test_every_counts_evaluations_also_where_a_run_goes_on_and_the_last_step_has
 
 def test_a_checkpoint_can_be_the_best_by_a_figure(tmp_path: Path) -> None:
     train(
-        raw("likely", checkpoint={"every_steps": 1, "keep_last": 1, "best": "eval_likely_mean:max"}),
+        raw_config("likely", checkpoint={"every_steps": 1, "keep_last": 1, "best": "eval_likely_mean:max"}),
         output=tmp_path / "run",
     )
     found = figures(tmp_path / "run", "eval_likely_mean")
@@ -138,7 +138,7 @@ def test_a_checkpoint_can_be_the_best_by_a_figure(tmp_path: Path) -> None:
 
 
 def test_mt_eval_gives_the_figures_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(raw("likely", "writes", steps=2), output=tmp_path / "run")
+    train(raw_config("likely", "writes", steps=2), output=tmp_path / "run")
     capsys.readouterr()
     words = ["--run", str(tmp_path / "run"), "--evaluations", "likely"]
     assert evaluate([*words, "--predictions", "--output", str(tmp_path / "out")]) == 0
@@ -152,7 +152,7 @@ def test_mt_eval_gives_the_figures_of_the_run(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_dry_run_counts_and_shows_without_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(raw("likely", steps=2), output=tmp_path / "run")
+    train(raw_config("likely", steps=2), output=tmp_path / "run")
     for weights in (tmp_path / "run/checkpoints/step-00000002").glob("**/*.safetensors"):
         weights.write_bytes(b"")
     assert evaluate(["--run", str(tmp_path / "run"), "--evaluations", "likely", "--dry-run"]) == 0
@@ -164,7 +164,7 @@ def test_a_dry_run_counts_and_shows_without_weights(tmp_path: Path, capsys: pyte
 
 
 def test_a_callback_asks_the_subject_too(tmp_path: Path) -> None:
-    train(raw(steps=2, callbacks=["asks"], data={"eval": 1, "read_rows": 4}), output=tmp_path / "run")
+    train(raw_config(steps=2, callbacks=["asks"], data={"eval": 1, "read_rows": 4}), output=tmp_path / "run")
     assert set(figures(tmp_path / "run", "eval_wide")) == {1, 2}
 
 
@@ -184,20 +184,20 @@ def test_a_run_without_evaluations_makes_no_subject(tmp_path: Path, monkeypatch:
         raise AssertionError("nobody asks")
 
     monkeypatch.setattr("mt_train.assemble.session.live_subject", refuse)
-    train(raw(steps=1, data={"eval": 1, "read_rows": 4}), output=tmp_path / "run")
+    train(raw_config(steps=1, data={"eval": 1, "read_rows": 4}), output=tmp_path / "run")
 
 
 def test_one_that_fails_is_named(tmp_path: Path) -> None:
     with pytest.raises(ComponentError, match=r"evaluation fails \(acme_asking\) failed: KeyError"):
-        train(raw("fails"), output=tmp_path / "run")
+        train(raw_config("fails"), output=tmp_path / "run")
     with pytest.raises(
         ComponentError, match=r"evaluation odd .* gives dict; run\(\) returns mt_core.evaluation.Findings"
     ):
-        train(raw("odd"), output=tmp_path / "other")
+        train(raw_config("odd"), output=tmp_path / "other")
 
 
 def test_no_figure_takes_the_place_of_another(tmp_path: Path) -> None:
-    config = raw("token", steps=1, data={"eval": 1, "read_rows": 4}) | {
+    config = raw_config("token", steps=1, data={"eval": 1, "read_rows": 4}) | {
         "objective": {"name": "pretrain", "token_accuracy": True}
     }
     with pytest.raises(ComponentError, match=r"gives eval_token_accuracy, which the evaluation has already"):
@@ -206,7 +206,7 @@ def test_no_figure_takes_the_place_of_another(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", ["pipeline", "sequence"])
 def test_texts_are_refused_on_paper_where_no_rank_can_write(layout: str) -> None:
-    config = raw("writes", parallel={layout: 2}) | {"model": {"name": "llama", "n_layers": 2}}
+    config = raw_config("writes", parallel={layout: 2}) | {"model": {"name": "llama", "n_layers": 2}}
     with pytest.raises(ConfigError, match=r"writes needs texts, which .* cannot generate\. .*mt-eval"):
         check_config(config, processes=2)
     check_config({**config, "evaluations": ["likely"]}, processes=2)

@@ -147,7 +147,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kit_model: None) -> Pa
     return site
 
 
-def raw(**sections: Any) -> dict[str, Any]:
+def raw_config(**sections: Any) -> dict[str, Any]:
     return {
         "model": "kit-tiny",
         "dataset": "quits-rows",
@@ -162,7 +162,7 @@ def raw(**sections: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("where", ["on_run_start", "on_step_end"])
 def test_a_callback_that_leaves_has_failed(site: Path, tmp_path: Path, where: str, kind: str) -> None:
     with pytest.raises(CallbackError, match=rf"callback quits \(acme_quits\) failed in {where} at step \d: {kind}"):
-        train(raw(callbacks={"quits": {"where": where, "kind": kind}}), output=tmp_path / "run")
+        train(raw_config(callbacks={"quits": {"where": where, "kind": kind}}), output=tmp_path / "run")
     assert not (tmp_path / "run" / "completed").exists()
     ended = json.loads((tmp_path / "run" / "about.json").read_text())["ended"]
     assert ended["reason"] == "failed"
@@ -172,7 +172,7 @@ def test_a_callback_that_leaves_has_failed(site: Path, tmp_path: Path, where: st
 @pytest.mark.parametrize("background", [False, True], ids=["in line", "background"])
 @pytest.mark.parametrize("where", ["on_checkpoint_saved", "on_run_end", "around_evaluation", "state_dict", "tensors"])
 def test_so_has_one_that_leaves_anywhere_else(site: Path, tmp_path: Path, where: str, background: bool) -> None:
-    config = raw(callbacks={"quits": {"where": where}}, checkpoint={"background": background})
+    config = raw_config(callbacks={"quits": {"where": where}}, checkpoint={"background": background})
     with pytest.raises(MtError, match=rf"callback quits \(acme_quits\) failed in {where}( at step \d)?: SystemExit: 0"):
         train(config, output=tmp_path / "run")
     assert not (tmp_path / "run" / "completed").exists()
@@ -192,7 +192,7 @@ def test_other_components_that_leave_are_named_with_the_place(
 ) -> None:
     with pytest.raises(PluginExitError) as raised:
         train(
-            raw(**{**changes, "train": {"steps": 40, "micro_batch_size": 2, "sequence_len": 32}}),
+            raw_config(**{**changes, "train": {"steps": 40, "micro_batch_size": 2, "sequence_len": 32}}),
             output=tmp_path / "run",
         )
     assert f"in {place} (line " in str(raised.value)
@@ -203,7 +203,7 @@ def test_other_components_that_leave_are_named_with_the_place(
 def test_a_line_or_a_tracker_that_leaves_is_left_out_as_one_that_fails(
     site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train(raw(task_print="quits-line", trackers=["quits-tracker"]), output=tmp_path / "run")
+    train(raw_config(task_print="quits-line", trackers=["quits-tracker"]), output=tmp_path / "run")
     said = capsys.readouterr().err
     assert said.count("task print quits-line failed at step 1: SystemExit: 0") == 1
     assert said.count("tracker quits-tracker failed (log): SystemExit: 0") == 1

@@ -21,7 +21,7 @@ from mt_core.nn import Batch, TrainModel
 from mt_tools.cli.export import main as mt_export
 from mt_tools.cli.generate import main as mt_generate
 from mt_train import load_run
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.load import load_model
 from mt_train.assemble.merging import merged_weights
 from mt_train.assemble.parts import Parts
@@ -100,7 +100,9 @@ def ours(
     raw: dict[str, Any] = {"model": model, "train": {"sequence_len": 2}, **slots}
     if weights is not None:
         raw["adapter"] = {"weights": str(folders / weights), **slots.get("adapter", {})}
-    return logits(load_model(Parts.of(resolve(raw, discovered())), None, (said if said is not None else []).append))
+    return logits(
+        load_model(Parts.of(resolve(raw, discover_plugins())), None, (said if said is not None else []).append)
+    )
 
 
 def of_run(run: Path) -> Tensor:
@@ -310,7 +312,7 @@ def test_a_merged_weight_is_made_when_it_is_read_and_no_other_one_is(folders: Pa
         "weights": str(folders / "base"),
         "adapters": [str(folders / "lora"), str(folders / "dora")],
     }
-    parts = Parts.of(resolve({"model": model, "train": {"sequence_len": 2}}, discovered()))
+    parts = Parts.of(resolve({"model": model, "train": {"sequence_len": 2}}, discover_plugins()))
     read: list[str] = []
 
     def load(name: str, value: Tensor) -> Tensor:

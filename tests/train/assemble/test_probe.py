@@ -8,8 +8,8 @@ import torch
 from tests.alignment.two_terms import TwoTerms
 
 from mt_conformance.tiny_config import TinyConfig
-from mt_conformance.tiny_model import Tiny
-from mt_conformance.weights import filled
+from mt_conformance.tiny_model import TinyModel
+from mt_conformance.weights import fill_weights
 from mt_core import Sample
 from mt_core.nn import Batch
 from mt_core.nn.collation import collate, flatten
@@ -29,7 +29,7 @@ def batch(*numbers: int) -> Batch:
 
 def test_gradients_are_of_all_terms_each_over_its_own_count_however_rows_are_divided() -> None:
     """Against autograd on all rows at once."""
-    model = filled(Tiny(TinyConfig(vocab_size=272, max_seq_len=256)), wide=True)
+    model = fill_weights(TinyModel(TinyConfig(vocab_size=272, max_seq_len=256)), wide=True)
     objective = TwoTerms(tokenizer=SimpleNamespace(pad_id=0), template=None, counts="pairs")
     names = [name for name, _ in model.named_parameters()]
     whole = batch(0, 1, 2)

@@ -26,27 +26,27 @@ class Letters:
         return "".join(chr(token) for token in ids if token)
 
 
-class Spelling(Letters):
+class SpellingTokenizer(Letters):
     def show(self, ids: Sequence[int]) -> str:
         return "".join(chr(token) if token else "</s>" for token in ids)
 
 
-def rendered(tokenizer: Letters, prompt: str, response: str) -> str:
+def render_example(tokenizer: Letters, prompt: str, response: str) -> str:
     ids = [*tokenizer.encode(prompt + response), 0]
     sample = Sample(ids, [False] * len(prompt) + [True] * (len(response) + 1), "row")
     return render(TokenObjective().collate([[sample]], length=len(ids)), tokenizer)
 
 
 def test_what_is_trained_stands_between_marks() -> None:
-    assert rendered(Letters(), "ask ", "answer") == "ask «answer»"
+    assert render_example(Letters(), "ask ", "answer") == "ask «answer»"
 
 
 def test_special_tokens_are_spelt_out_where_the_tokenizer_can() -> None:
-    assert rendered(Spelling(), "ask ", "answer") == "ask «answer</s>»"
+    assert render_example(SpellingTokenizer(), "ask ", "answer") == "ask «answer</s>»"
 
 
 def test_a_long_text_is_cut() -> None:
-    assert rendered(Letters(), "", "x" * 999) == "x«" + "x" * EXAMPLE_CHARACTERS + "…»"
+    assert render_example(Letters(), "", "x" * 999) == "x«" + "x" * EXAMPLE_CHARACTERS + "…»"
 
 
 def test_how_rows_are_filled_is_named_with_the_shares() -> None:

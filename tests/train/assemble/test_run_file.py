@@ -16,7 +16,7 @@ import yaml
 from mt_core.errors import ConfigError
 from mt_core.plugins.host import PluginHost
 from mt_train.assemble import resume as module
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.resume import resolve_resumed
 from mt_train.assemble.run_file import run_config
 from mt_train.checkpoint.manifest import write_manifest
@@ -27,7 +27,7 @@ from mt_train.plugins.resolve import resolve
 
 @cache
 def host() -> PluginHost:
-    return discovered()
+    return discover_plugins()
 
 
 OTHER: dict[str, Any] = {
@@ -69,10 +69,10 @@ def config(kit_model: None) -> dict[str, Any]:
 
 @pytest.fixture
 def run(config: dict[str, Any], tmp_path: Path) -> Path:
-    return made(tmp_path / "run", config)
+    return make_run(tmp_path / "run", config)
 
 
-def made(folder: Path, config: Mapping[str, Any]) -> Path:
+def make_run(folder: Path, config: Mapping[str, Any]) -> Path:
     """A run's folder with a checkpoint of this config, and the same as ``run.yaml``."""
     step = folder / "checkpoints" / "step-00000002"
     step.mkdir(parents=True)
@@ -114,8 +114,8 @@ def test_what_only_run_yaml_says_is_refused_and_what_the_message_says_to_type_is
     assert fault.key == key.replace("_", "-")
     assert f"in {run / 'run.yaml'}, and " in fault.problem
     file, checkpoint = (shlex.split(way) for way in re.findall(r"`(.*?)`", fault.fix))
-    assert picked(resume(run, *checkpoint), key) == picked(config, key)
-    assert holds(picked(resume(run, *file), key), OTHER[key])
+    assert pick(resume(run, *checkpoint), key) == pick(config, key)
+    assert holds(pick(resume(run, *file), key), OTHER[key])
 
 
 def test_options_that_may_change_are_resolved_once_with_the_config_that_they_change(
@@ -131,7 +131,7 @@ def test_an_option_that_is_younger_than_the_run_is_no_change_and_keeps_its_defau
     config: dict[str, Any], tmp_path: Path
 ) -> None:
     train = {key: value for key, value in config["train"].items() if key != "seed"}
-    run = made(tmp_path / "run", config | {"train": train})
+    run = make_run(tmp_path / "run", config | {"train": train})
     assert resume(run, "--train.steps", "9", "--train.seed", "0")["train"]["seed"] == 0
     with pytest.raises(ConfigError, match=r"train\.seed: is 3, and 0 in the run"):
         resume(run, "--train.seed", "3")
@@ -141,13 +141,13 @@ def test_an_option_that_is_younger_than_the_run_is_no_change_and_keeps_its_defau
 def test_a_callback_whose_option_is_gone_stops_no_resume_that_leaves_it_out(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
-    run = made(tmp_path / "run", config | {"callbacks": [{"name": "early-stopping", "gone": 1}]})
+    run = make_run(tmp_path / "run", config | {"callbacks": [{"name": "early-stopping", "gone": 1}]})
     with pytest.raises(ConfigError, match=r"callbacks\.early-stopping\.gone: no such key"):
         resume(run)
     assert "callbacks" not in resume(run, "--callbacks", "none")
 
 
-def picked(config: Mapping[str, Any], key: str) -> Any:
+def pick(config: Mapping[str, Any], key: str) -> Any:
     section, _, name = key.partition(".")
     return config[section][name] if name else config.get(section)
 
@@ -164,7 +164,7 @@ def test_a_place_beyond_the_folder_that_the_checkpoint_names_is_told(
     config: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = str(tmp_path / "table.csv")
-    run = made(tmp_path / "run", config | {"trackers": [{"name": "csv", "file": table}]})
+    run = make_run(tmp_path / "run", config | {"trackers": [{"name": "csv", "file": table}]})
     resume(run)
     assert f"trackers.csv.file={table}" in capsys.readouterr().err
     resume(run, "--trackers", "csv", "--trackers.csv.file", table)
@@ -186,5 +186,5 @@ def test_a_run_yaml_that_defines_another_run_is_refused_by_whatever_reads_the_ru
 def test_a_command_that_only_reads_a_run_writes_to_no_place_that_its_folder_names(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
-    run = made(tmp_path / "run", config | {"data": {**config["data"], "cache": str(tmp_path / "elsewhere")}})
+    run = make_run(tmp_path / "run", config | {"data": {**config["data"], "cache": str(tmp_path / "elsewhere")}})
     assert "cache" not in run_config(run / "checkpoints/step-00000002")["data"]

@@ -27,13 +27,13 @@ def losses(run: Path) -> list[float]:
     return [record["loss"] for record in MetricsFile(run / "metrics.jsonl").read()]
 
 
-def raw(**evaluation: Any) -> dict[str, Any]:
+def raw_config(**evaluation: Any) -> dict[str, Any]:
     return {**RAW, "eval": {"every_steps": 2, **evaluation}}
 
 
 def test_each_evaluation_continues_the_same_prompts_and_training_goes_on_as_without(tmp_path: Path) -> None:
-    train(raw(samples=3, sample_tokens=9), output=tmp_path / "with")
-    train(raw(samples=0), output=tmp_path / "without")
+    train(raw_config(samples=3, sample_tokens=9), output=tmp_path / "with")
+    train(raw_config(samples=0), output=tmp_path / "without")
     assert losses(tmp_path / "with") == losses(tmp_path / "without")
     assert not (tmp_path / "without" / "samples.jsonl").exists()
     written = lines(tmp_path / "with")
@@ -44,7 +44,7 @@ def test_each_evaluation_continues_the_same_prompts_and_training_goes_on_as_with
 
 
 def test_a_run_that_goes_on_has_each_sample_once(tmp_path: Path) -> None:
-    train(raw(), output=tmp_path / "run")
+    train(raw_config(), output=tmp_path / "run")
     before = lines(tmp_path / "run")
     with (tmp_path / "run" / "samples.jsonl").open("a") as file:
         file.write('{"step": 4, "row')
@@ -58,7 +58,7 @@ def test_a_run_that_goes_on_has_each_sample_once(tmp_path: Path) -> None:
 def test_a_prompt_of_the_rows_own_is_used_and_compared_with_its_response(tmp_path: Path) -> None:
     rows = [{"prompt": f"ask {i}: ", "response": f"answer {i}"} for i in range(30)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = raw() | {"dataset": {"name": "jsonl", "path": str(tmp_path / "rows.jsonl")}, "objective": "sft"}
+    config = raw_config() | {"dataset": {"name": "jsonl", "path": str(tmp_path / "rows.jsonl")}, "objective": "sft"}
     train(config, output=tmp_path / "run")
     for line in lines(tmp_path / "run"):
         number = line["prompt"].removeprefix("ask ").removesuffix(": ")
@@ -71,7 +71,7 @@ def test_a_run_of_conversations_shows_first_turns_and_is_talked_to_as_it_was_tra
         for role, text in (("user", "I am Ann."), ("assistant", "Hello!"), ("user", "Who am I?"), ("assistant", "Ann."))
     ]
     (tmp_path / "rows.jsonl").write_text((json.dumps({"messages": turns}) + "\n") * 40)
-    config = raw(samples=1, sample_tokens=30) | {
+    config = raw_config(samples=1, sample_tokens=30) | {
         "dataset": {"name": "jsonl", "path": str(tmp_path / "rows.jsonl")},
         "objective": "sft",
         "data": {"template": "chatml", "system": "Be kind."},
@@ -90,5 +90,5 @@ def test_a_run_of_conversations_shows_first_turns_and_is_talked_to_as_it_was_tra
 
 @pytest.mark.parametrize("change", [{"parallel": {"zero_stage": 3}}, {"data": {"eval": None}}])
 def test_where_it_cannot_be_done_nothing_is_written(change: dict[str, Any], tmp_path: Path) -> None:
-    train(raw() | change, output=tmp_path / "run")
+    train(raw_config() | change, output=tmp_path / "run")
     assert not (tmp_path / "run" / "samples.jsonl").exists()

@@ -53,7 +53,7 @@ def plugin(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(site)
 
 
-def raw(steps: int = 6, **checkpoint: Any) -> dict[str, Any]:
+def raw_config(steps: int = 6, **checkpoint: Any) -> dict[str, Any]:
     return {
         "model": {"name": "llama", "n_layers": 1, "dropout": 0.1},
         "train": {"steps": steps, "micro_batch_size": 2},
@@ -70,8 +70,8 @@ def content(run: Path) -> dict[str, list[str]]:
 
 
 def test_in_the_background_the_same_bytes_are_saved(tmp_path: Path) -> None:
-    train(raw(), output=tmp_path / "plain")
-    train(raw(background=True), output=tmp_path / "background")
+    train(raw_config(), output=tmp_path / "plain")
+    train(raw_config(background=True), output=tmp_path / "background")
     saved = content(tmp_path / "background")
     assert list(saved) == ["step-00000002", "step-00000004", "step-00000006"]
     assert saved == content(tmp_path / "plain")
@@ -79,7 +79,7 @@ def test_in_the_background_the_same_bytes_are_saved(tmp_path: Path) -> None:
 
 def test_training_goes_on_while_the_state_of_a_step_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first save is held up until step 4 begins: without a thread it would wait for ever."""
-    train(raw(4), output=tmp_path / "plain")
+    train(raw_config(4), output=tmp_path / "plain")
     going_on, write, step, steps = threading.Event(), tensors_module.write_tensors, Engine.train_step, [0]
 
     def slow(*arguments: Any) -> None:
@@ -94,13 +94,13 @@ def test_training_goes_on_while_the_state_of_a_step_is_written(tmp_path: Path, m
 
     monkeypatch.setattr(snapshot, "write_tensors", slow)
     monkeypatch.setattr(Engine, "train_step", counted)
-    train(raw(4, background=True), output=tmp_path / "run")
+    train(raw_config(4, background=True), output=tmp_path / "run")
     assert content(tmp_path / "run") == content(tmp_path / "plain")
 
 
 @pytest.mark.parametrize("background", [False, True])
 def test_callbacks_hear_of_committed_checkpoints_only(tmp_path: Path, background: bool) -> None:
-    train({**raw(background=background), "callbacks": ["watch"]}, output=tmp_path / "run")
+    train({**raw_config(background=background), "callbacks": ["watch"]}, output=tmp_path / "run")
     import acme_saving
 
     seen, acme_saving.Watch.seen[:] = list(acme_saving.Watch.seen), []
@@ -120,7 +120,7 @@ def test_a_save_that_fails_in_the_background_ends_the_run_and_says_why(
 
     monkeypatch.setattr(snapshot, "write_tensors", full)
     with pytest.raises(CheckpointError, match=r"could not write the checkpoint step-00000004.*No space left"):
-        train(raw(100, background=True), output=tmp_path / "run")
+        train(raw_config(100, background=True), output=tmp_path / "run")
     assert list(content(tmp_path / "run")) == ["step-00000002"]
     records = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert 4 <= len(records) < 20, "the run ends soon, not at its hundredth step"
@@ -139,7 +139,7 @@ def weights(tmp_path: Path) -> Path:
 
 
 def head_only(model: dict[str, Any], steps: int = 6) -> dict[str, Any]:
-    return {**raw(steps, trainable_only=True), "model": model, "adapter": "head-only", "schedule": "constant"}
+    return {**raw_config(steps, trainable_only=True), "model": model, "adapter": "head-only", "schedule": "constant"}
 
 
 @pytest.mark.parametrize("pretrained", [False, True], ids=["frozen from the seed", "frozen from a folder"])

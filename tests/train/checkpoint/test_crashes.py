@@ -24,7 +24,7 @@ from mt_train.checkpoint.tensors import open_model
 Save = Callable[..., Path]
 
 
-class Killed(BaseException):
+class Kill(BaseException):
     """Stands for SIGKILL: no handler of ours may catch it."""
 
 
@@ -42,7 +42,7 @@ OPERATIONS: list[tuple[Any, str]] = [
     (manifest_module, "sha256"),
     (files_module.shutil, "disk_usage"),
 ]
-FAILURES = {"fails": OSError(28, "No space left on device"), "is killed": Killed()}
+FAILURES = {"fails": OSError(28, "No space left on device"), "is killed": Kill()}
 SCENES = {"a new step": (1, 2, 2), "the same step again": (1, 1, 2), "keeping one": (1, 2, 1)}
 
 
@@ -79,7 +79,7 @@ def test_any_operation_that_fails_leaves_a_whole_checkpoint(
             patch.setattr(owner, name, failing)
             try:
                 save(store, second, keep_last=keep, value=2.0)
-            except (CheckpointError, Killed) as error:
+            except (CheckpointError, Kill) as error:
                 problem = error
         assert not isinstance(problem, CheckpointError) or "No space left" in str(problem)
         assert value_of(find(folder)) in ((1.0, 2.0) if problem else (2.0,))

@@ -56,7 +56,7 @@ WITHIN: list[tuple[str, Any]] = [
 ]
 
 
-def written(folder: Path, changes: dict[str, Any]) -> Path:
+def write_manifest(folder: Path, changes: dict[str, Any]) -> Path:
     """The manifest with other fields, and without the seal that would tell of it: as a run of an earlier version may have it."""
     content = {**json.loads(GOLDEN.read_text()), **changes}
     del content["sha256"]
@@ -70,7 +70,7 @@ def written(folder: Path, changes: dict[str, Any]) -> Path:
 @pytest.mark.parametrize("field", FIELDS)
 def test_an_odd_value_of_any_field_is_refused_with_file_and_field(field: str, tmp_path: Path) -> None:
     for value in ODD:
-        path = written(tmp_path, {field: value})
+        path = write_manifest(tmp_path, {field: value})
         fits = value in ALLOWED.get(field, []) and type(value) in map(type, ALLOWED.get(field, []))
         if field == "skipped" or not fits:
             with pytest.raises(CheckpointError) as raised:
@@ -83,7 +83,7 @@ def test_an_odd_value_of_any_field_is_refused_with_file_and_field(field: str, tm
 
 @pytest.mark.parametrize(("field", "value"), WITHIN)
 def test_so_is_an_odd_value_within_a_field(field: str, value: Any, tmp_path: Path) -> None:
-    path = written(tmp_path, {field: value})
+    path = write_manifest(tmp_path, {field: value})
     with pytest.raises(CheckpointError, match=rf"{path} is damaged: {field} is "):
         read_manifest(path.parent)
 
@@ -105,4 +105,4 @@ def test_of_any_content_it_is_said_what_is_wrong_and_nothing_else_is_raised(cont
 def test_what_a_run_wrote_is_right(tmp_path: Path) -> None:
     content = json.loads(GOLDEN.read_text())
     assert list(odd_fields(content)) == []
-    assert read_manifest(written(tmp_path, {}).parent)["step"] == 60
+    assert read_manifest(write_manifest(tmp_path, {}).parent)["step"] == 60

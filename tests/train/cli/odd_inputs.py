@@ -216,7 +216,7 @@ def inside(tree: Any, path: Sequence[Any]) -> Any:
     return tree
 
 
-def misspelt(key: str, chance: random.Random) -> str:
+def misspell(key: str, chance: random.Random) -> str:
     place = chance.randrange(len(key) + 1)
     return chance.choice(
         [
@@ -231,7 +231,7 @@ def misspelt(key: str, chance: random.Random) -> str:
     )
 
 
-def mutated(tree: Tree, chance: random.Random, *, all_of: Sequence[Tree]) -> Tree:
+def mutate(tree: Tree, chance: random.Random, *, all_of: Sequence[Tree]) -> Tree:
     """One to four faults of structure: another value, none, a misspelt key, a key of another place, a value in a list."""
     tree = deepcopy(tree)
     for _ in range(chance.randint(1, 4)):
@@ -245,7 +245,7 @@ def mutated(tree: Tree, chance: random.Random, *, all_of: Sequence[Tree]) -> Tre
         elif kind == 3:
             del parent[last]
         elif kind == 4 and isinstance(parent, dict):
-            parent[misspelt(str(last), chance)] = parent.pop(last)
+            parent[misspell(str(last), chance)] = parent.pop(last)
         elif kind == 5:
             parent[last] = [parent[last], parent[last]] if chance.random() < 0.5 else {"name": parent[last]}
         elif kind == 6:
@@ -258,7 +258,7 @@ def mutated(tree: Tree, chance: random.Random, *, all_of: Sequence[Tree]) -> Tre
     return tree
 
 
-def damaged(content: bytes, chance: random.Random) -> bytes:
+def damage(content: bytes, chance: random.Random) -> bytes:
     """One to eight faults of bytes."""
     data = bytearray(content)
     for _ in range(chance.randint(1, 8)):
@@ -278,7 +278,7 @@ def damaged(content: bytes, chance: random.Random) -> bytes:
 
 def config_file(folder: Path, chance: random.Random, all_of: Sequence[Tree]) -> Path:
     """A config with faults, as YAML or JSON."""
-    tree = mutated(chance.choice(all_of), chance, all_of=all_of)
+    tree = mutate(chance.choice(all_of), chance, all_of=all_of)
     is_json = chance.random() < 0.4
     path = folder / ("odd.json" if is_json else "odd.yaml")
     try:
@@ -291,7 +291,7 @@ def config_file(folder: Path, chance: random.Random, all_of: Sequence[Tree]) -> 
         text = repr(tree)
     content = text.encode("utf-8", "backslashreplace")
     if chance.random() < 0.3:
-        content = damaged(content, chance)
+        content = damage(content, chance)
     elif chance.random() < 0.03:
         content = chance.randbytes(chance.randrange(200))
     path.write_bytes(content)
@@ -331,7 +331,7 @@ class End:
         )
 
 
-class Endless(BaseException):
+class EndlessCommand(BaseException):
     """The command took too long."""
 
 
@@ -339,7 +339,7 @@ def run(main: Callable[[list[str]], int], words: Sequence[str]) -> End:
     """Run a command here, with nothing on standard input."""
 
     def late(number: int, frame: Any) -> None:
-        raise Endless
+        raise EndlessCommand
 
     said, before, stdin = io.StringIO(), signal.signal(signal.SIGALRM, late), sys.stdin
     signal.alarm(SECONDS)
@@ -349,7 +349,7 @@ def run(main: Callable[[list[str]], int], words: Sequence[str]) -> End:
             code: Any = main(list(words))
     except SystemExit as error:  # argparse
         code = error.code or 0
-    except Endless:
+    except EndlessCommand:
         code = f"no end within {SECONDS} s"
     except BaseException as error:  # noqa: BLE001 - what this is here to find
         import traceback
@@ -645,7 +645,7 @@ def line(starts: Sequence[Sequence[str]], options: Sequence[str], chance: random
     for _ in range(chance.randrange(5)):
         option = chance.choice(options)
         if chance.random() < 0.1:
-            option = "--" + misspelt(option[2:], chance)
+            option = "--" + misspell(option[2:], chance)
         value = chance.choice(ODD_WORDS)
         new = chance.choice(
             [[option, value], [option, value], [option, value], [f"{option}={value}"], [option], [value]]

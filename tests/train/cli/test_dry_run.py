@@ -24,12 +24,12 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def planned(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+def plan_of(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     assert main([*LLAMA, "--json", *words]) == 0
     return json.loads(capsys.readouterr().out)
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main([*LLAMA, *words]) in (1, 2)
     return capsys.readouterr().err
 
@@ -57,8 +57,8 @@ def test_the_plan_is_printed_and_nothing_is_written(empty_folder: Path, capsys: 
 
 def test_a_thousand_ranks_share_what_two_do(capsys: pytest.CaptureFixture[str]) -> None:
     shape = ("--parallel.zero-stage", "3", "--train.dtype", "bf16")
-    two = planned(capsys, "--nproc-per-node", "2", *shape)
-    many = planned(capsys, "--nproc-per-node", "8", "--nnodes", "125", *shape)
+    two = plan_of(capsys, "--nproc-per-node", "2", *shape)
+    many = plan_of(capsys, "--nproc-per-node", "8", "--nnodes", "125", *shape)
     assert (two["ranks"], many["ranks"]) == (2, 1000)
     assert many["batch"]["rows"] == 500 * two["batch"]["rows"]
     held = [about["stages"][0]["memory"]["optimizer"]["device"] for about in (two, many)]
@@ -71,7 +71,7 @@ def test_rows_are_as_long_as_they_are_padded(empty_folder: Path, capsys: pytest.
     rows.write_text("".join(json.dumps({"prompt": "p" * n, "response": "r" * n}) + "\n" for n in range(1, 21)))
     words = ("--objective", "sft", "--dataset", "jsonl", "--dataset.path", str(rows), "--data.eval", "none")
     for multiple, tokens in ((1, 42), (8, 48), (32, 64), (300, 256)):
-        batch = planned(capsys, *words, "--data.pad-multiple", str(multiple))["batch"]
+        batch = plan_of(capsys, *words, "--data.pad-multiple", str(multiple))["batch"]
         assert batch["row_tokens"] == tokens, "20 and 20 letters, begin and end"
 
 
@@ -79,11 +79,11 @@ def test_the_plan_of_another_launcher_counts_its_processes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "6")
-    assert planned(capsys, "--parallel.pipeline", "3")["ranks"] == 6
+    assert plan_of(capsys, "--parallel.pipeline", "3")["ranks"] == 6
 
 
 def test_stages_have_every_layer_once_and_all_parameters(capsys: pytest.CaptureFixture[str]) -> None:
-    about = planned(capsys, "--nproc-per-node", "7", "--parallel.pipeline", "7")
+    about = plan_of(capsys, "--nproc-per-node", "7", "--parallel.pipeline", "7")
     assert [stage["layers"] for stage in about["stages"]] == [
         "embedding",
         *(f"block {number}" for number in range(4)),
@@ -95,7 +95,7 @@ def test_stages_have_every_layer_once_and_all_parameters(capsys: pytest.CaptureF
 
 def test_an_offloaded_optimizer_is_in_the_hosts_memory(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--parallel.zero-stage", "1", "--parallel.offload", "optimizer")
-    held = planned(capsys, *words)["stages"][0]["memory"]["optimizer"]
+    held = plan_of(capsys, *words)["stages"][0]["memory"]["optimizer"]
     assert held["device"] == 0
     assert held["host"] > 0
     assert main([*LLAMA, *words]) == 0
@@ -106,7 +106,7 @@ def test_faults_of_folder_layout_rows_and_weights_come_at_once(
     empty_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (empty_folder / "rows.jsonl").write_text('{"body": "a"}\n')
-    said = refused(
+    said = refusal(
         capsys,
         *("--dataset", "jsonl", "--dataset.path", "rows.jsonl"),
         *("--model.overlay", "none.safetensors", "--train.dtype", "fp16", "--output", "."),
@@ -142,7 +142,7 @@ def test_what_belongs_to_a_dry_run_is_refused_without_one(
 
 
 def test_a_bad_number_of_nodes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--nnodes takes a number from 1 to 100,000, got '0'" in refused(capsys, "--nnodes", "0")
+    assert "--nnodes takes a number from 1 to 100,000, got '0'" in refusal(capsys, "--nnodes", "0")
 
 
 def test_seeds_are_planned_once(empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,7 +153,7 @@ def test_seeds_are_planned_once(empty_folder: Path, capsys: pytest.CaptureFixtur
 
 def test_the_rate_and_the_groups_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--train.steps", "100", "--optimizer.lr", "0.01", "--schedule.warmup-steps", "20")
-    about = planned(capsys, *words)
+    about = plan_of(capsys, *words)
     rates = {each["step"]: each["lr"] for each in about["rates"]}
     assert (min(rates), max(rates)) == (1, 100)
     assert rates[1] == pytest.approx(0.01 / 21)
@@ -170,9 +170,9 @@ def test_the_rate_and_the_groups_are_shown(capsys: pytest.CaptureFixture[str]) -
 
 def test_a_pattern_of_parameters_that_matches_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for key in ("--train.disable", "--train.enable", "--optimizer.no-decay"):
-        said = refused(capsys, key, '["*embd*"]')
+        said = refusal(capsys, key, '["*embd*"]')
         assert f"{key[2:].replace('-', '_')}: '*embd*' matches none of 39 parameters" in said
-    assert "leaves no parameter to train" in refused(capsys, "--train.disable", '["*"]')
+    assert "leaves no parameter to train" in refusal(capsys, "--train.disable", '["*"]')
 
 
 def test_the_rates_are_drawn_for_each_group(
@@ -200,6 +200,6 @@ def test_a_picture_is_a_png_in_a_folder_that_is_there(empty_folder: Path, capsys
     assert main([*LLAMA, "--plot", "rates.png"]) == 0
     assert (empty_folder / "rates.png").read_bytes().startswith(b"\x89PNG")
     capsys.readouterr()
-    assert "--plot writes a PNG, got 'rates.pdf'" in refused(capsys, "--plot", "rates.pdf")
-    assert "not there is no folder" in refused(capsys, "--plot", "not there/rates.png")
+    assert "--plot writes a PNG, got 'rates.pdf'" in refusal(capsys, "--plot", "rates.pdf")
+    assert "not there is no folder" in refusal(capsys, "--plot", "not there/rates.png")
     assert len(list(empty_folder.iterdir())) == 1

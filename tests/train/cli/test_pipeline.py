@@ -20,7 +20,7 @@ WORDS += ["--data.eval", "4", "--eval.every-steps", "10"]
 EXAMPLE = Path(__file__).parents[3] / "examples/hello_plugin/src"
 
 
-def started(words: list[str], output: Path) -> str:
+def start(words: list[str], output: Path) -> str:
     line = [sys.executable, "-m", "mt_train.cli.train", *words, "--output", str(output), "--nproc-per-node", "2"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=1500, check=False)
     assert done.returncode == 0, done.stderr
@@ -36,7 +36,7 @@ def test_a_run_in_stages_prints_the_losses_of_one_process_and_leaves_a_whole_mod
 ) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     assert main([*WORDS, "--output", str(one)]) == 0
-    text = started([*WORDS, "--train.micro-batch-size", "2", "--parallel.pipeline", "2"], two)
+    text = start([*WORDS, "--train.micro-batch-size", "2", "--parallel.pipeline", "2"], two)
     assert "2 stages × 1 rank × 2 rows × 4 micro-batches = 8 rows a step, ZeRO 1, fp32" in text
     assert "stage 0    model.embed_tokens … model.layers.1" in text
     assert "parameters 783,488 float32" in text, "those of all stages"

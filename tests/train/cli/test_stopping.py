@@ -35,13 +35,13 @@ def figures(run: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def undisturbed_records(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     run = tmp_path_factory.mktemp("undisturbed") / "run"
     assert main([*BASE, "--output", str(run)]) == 0
     return figures(run)
 
 
-def signalling(method: Callable[..., Any], number: int, at: int, *, fails: bool = False) -> Callable[..., Any]:
+def send_signal_before(method: Callable[..., Any], number: int, at: int, *, fails: bool = False) -> Callable[..., Any]:
     """The method, with a signal to ourselves before its ``at``-th call, or a failure."""
     calls = 0
 
@@ -67,14 +67,14 @@ def test_a_signal_saves_and_the_resumed_run_equals_an_undisturbed_one(
     number: int,
     at: int,
     step: int,
-    undisturbed: list[dict[str, Any]],
+    undisturbed_records: list[dict[str, Any]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(Engine, method, signalling(getattr(Engine, method), number, at))
+        patch.setattr(Engine, method, send_signal_before(getattr(Engine, method), number, at))
         assert main([*BASE, "--output", str(run)]) == 75
     said = capfd.readouterr().err
     name = signal.Signals(number).name
@@ -87,7 +87,7 @@ def test_a_signal_saves_and_the_resumed_run_equals_an_undisturbed_one(
         f"notice: the run goes on from {run}/checkpoints/step-{step:08d}, after step {step} of 6"
         in capfd.readouterr().err
     )
-    assert figures(run) == undisturbed
+    assert figures(run) == undisturbed_records
     assert (run / "completed").exists()
 
 
@@ -96,12 +96,12 @@ def test_a_signal_while_rows_are_read_ends_at_once_and_the_same_command_starts_i
 ) -> None:
     words = [*BASE, "--output", str(tmp_path / "run")]
     with monkeypatch.context() as patch:
-        patch.setattr(encoder, "encode", signalling(encoder.encode, signal.SIGTERM, 1))
+        patch.setattr(encoder, "encode", send_signal_before(encoder.encode, signal.SIGTERM, 1))
         assert main(words) == 75
     assert "stopped by SIGTERM before the first step, so nothing is saved; start it again" in capfd.readouterr().err
     assert not (tmp_path / "run" / "checkpoints").exists()
     with monkeypatch.context() as patch:
-        patch.setattr(Engine, "train_step", signalling(Engine.train_step, signal.SIGTERM, 1, fails=True))
+        patch.setattr(Engine, "train_step", send_signal_before(Engine.train_step, signal.SIGTERM, 1, fails=True))
         assert main(words) == 1, "in the middle of its first step"
     capfd.readouterr()
     assert main(words) == 0
@@ -138,7 +138,7 @@ def test_without_a_folder_a_signal_ends_the_run_and_says_that_nothing_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Engine, "train_step", signalling(Engine.train_step, signal.SIGTERM, 2))
+    monkeypatch.setattr(Engine, "train_step", send_signal_before(Engine.train_step, signal.SIGTERM, 2))
     assert main([*BASE, "--output", "none"]) == 75
     assert "after step 2 of 6: nothing is saved (output none)" in capfd.readouterr().err
     assert list(tmp_path.iterdir()) == []
@@ -189,7 +189,7 @@ def test_resume_auto_starts_a_run_anew_that_saved_nothing_and_never_a_strangers_
     assert "already exists and is not empty" in capfd.readouterr().err
 
 
-def started(words: list[str], folder: Path) -> subprocess.Popen[str]:
+def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "mt_train.cli.train", *words]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
@@ -209,7 +209,7 @@ def test_two_processes_stop_at_the_same_step_and_the_run_can_be_used(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--model", "llama", "--model.n-layers", "1", "--train.steps", "100000", "--train.micro-batch-size", "2"]
-    process = started([*words, "--nproc-per-node", "2", "--output", "run", "--parallel.zero-stage", "2"], tmp_path)
+    process = start([*words, "--nproc-per-node", "2", "--output", "run", "--parallel.zero-stage", "2"], tmp_path)
     wait_for_steps(process)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=300)
@@ -228,14 +228,14 @@ def test_two_processes_agree_to_leave_an_evaluation_and_make_it_when_resumed(tmp
     """Nearly all of the time is evaluation here, so the signal most likely comes in one; what is asked holds anywhere."""
     words = ["--model", "llama", "--model.n-layers", "1", "--train.steps", "100000", "--train.micro-batch-size", "1"]
     words += ["--data.eval", "0.2", "--eval.every-steps", "1", "--eval.samples", "0", "--nproc-per-node", "2"]
-    process = started([*words, "--output", "run"], tmp_path)
+    process = start([*words, "--output", "run"], tmp_path)
     wait_for_steps(process)
     time.sleep(0.5)
     process.send_signal(signal.SIGUSR1)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 75, errors
     step = json.loads((find(tmp_path / "run") / "manifest.json").read_text())["step"]
-    resumed = started(["--resume", "run", "--train.steps", str(step + 1), "--nproc-per-node", "2"], tmp_path)
+    resumed = start(["--resume", "run", "--train.steps", str(step + 1), "--nproc-per-node", "2"], tmp_path)
     _, errors = resumed.communicate(timeout=500)
     assert resumed.returncode == 0, errors
     records = figures(tmp_path / "run")
@@ -248,7 +248,7 @@ def test_a_second_signal_stops_at_once(processes: int, tmp_path: Path) -> None:
     """In the middle of a step that takes some seconds."""
     words = ["--model", "llama", "--train.steps", "100000", "--nproc-per-node", str(processes), "--output", "run"]
     words += ["--train.micro-batch-size", "32", "--train.sequence-len", "512"]
-    process = started(words, tmp_path)
+    process = start(words, tmp_path)
     wait_for_steps(process)
     process.send_signal(signal.SIGINT)
     time.sleep(0.3)

@@ -25,7 +25,7 @@ RAW = {
 }
 
 
-class Odd:
+class Unprintable:
     """An object whose very picture fails."""
 
     def __repr__(self) -> str:
@@ -48,7 +48,7 @@ ODD: tuple[Any, ...] = (
         "\ud800",
         b"x",
         object(),
-        Odd(),
+        Unprintable(),
         Path("nowhere"),
     ),
     *(
@@ -60,7 +60,7 @@ ODD: tuple[Any, ...] = (
         {},
         {1: 2},
         {"a": 1},
-        {"a": Odd()},
+        {"a": Unprintable()},
         {"model": 5},
         set(),
         range(3),

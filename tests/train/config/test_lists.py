@@ -10,40 +10,42 @@ from mt_core.errors import UsageError
 from mt_train.config.commandline import merge, parse
 
 
-def raw(*words: str) -> dict[str, Any]:
+def raw_config(*words: str) -> dict[str, Any]:
     return parse(words, switches=(), values=()).raw
 
 
 def test_names_and_options_may_come_in_any_order() -> None:
     expected = {"callbacks": {"early_stopping": {"patience": 5}, "ema": {}}}
-    assert raw("--callbacks", "early-stopping,ema", "--callbacks.early-stopping.patience", "5") == expected
+    assert raw_config("--callbacks", "early-stopping,ema", "--callbacks.early-stopping.patience", "5") == expected
     assert (
-        raw("--callbacks.early-stopping.patience", "5", "--callbacks", "early-stopping", "--callbacks", "ema")
+        raw_config("--callbacks.early-stopping.patience", "5", "--callbacks", "early-stopping", "--callbacks", "ema")
         == expected
     )
 
 
 def test_options_alone_name_the_component() -> None:
-    assert raw("--trackers.csv.file", "table.csv") == {"trackers": {"csv": {"file": "table.csv"}}}
+    assert raw_config("--trackers.csv.file", "table.csv") == {"trackers": {"csv": {"file": "table.csv"}}}
 
 
 def test_an_option_that_is_given_twice_is_an_error() -> None:
     with pytest.raises(UsageError, match="given twice"):
-        raw("--callbacks.ema.decay", "0.9", "--callbacks.ema.decay", "0.8")
+        raw_config("--callbacks.ema.decay", "0.9", "--callbacks.ema.decay", "0.8")
     with pytest.raises(UsageError, match="--callbacks names early-stopping twice; keep one"):
-        raw("--callbacks", "early-stopping,ema,early_stopping")
+        raw_config("--callbacks", "early-stopping,ema,early_stopping")
 
 
 @pytest.mark.parametrize(
     "below", [["ema", {"name": "early-stopping", "patience": 3}], {"ema": None, "early-stopping": {"patience": 3}}]
 )
 def test_the_command_line_adds_to_a_file_and_wins(below: Any) -> None:
-    merged = merge({"callbacks": below}, raw("--callbacks", "best", "--callbacks.early-stopping.min-delta", "0.1"))
+    merged = merge(
+        {"callbacks": below}, raw_config("--callbacks", "best", "--callbacks.early-stopping.min-delta", "0.1")
+    )
     assert merged["callbacks"] == {"ema": {}, "early_stopping": {"patience": 3, "min_delta": 0.1}, "best": {}}
 
 
 def test_none_takes_them_away() -> None:
-    assert merge({"callbacks": ["ema"]}, raw("--callbacks", "none")) == {"callbacks": None}
+    assert merge({"callbacks": ["ema"]}, raw_config("--callbacks", "none")) == {"callbacks": None}
 
 
 def test_a_list_that_names_one_twice_is_left_for_the_error() -> None:

@@ -44,7 +44,7 @@ KEYS = {
 }
 
 
-def written(config: RunConfig) -> str:
+def write(config: RunConfig) -> str:
     return yaml.safe_dump(config.as_raw())
 
 
@@ -65,8 +65,8 @@ def test_a_file_means_what_the_command_line_means(tmp_path: Path) -> None:
         for key, value in KEYS.items()
         if key != "quantizer"
     }
-    assert written(load_config({"model": "kit-tiny", **nulls})) == written(config)
-    assert written(load_config(yaml.safe_load(written(config)))) == written(config)
+    assert write(load_config({"model": "kit-tiny", **nulls})) == write(config)
+    assert write(load_config(yaml.safe_load(write(config)))) == write(config)
 
 
 def test_a_kind_of_scaling_is_a_word() -> None:

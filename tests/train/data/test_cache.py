@@ -39,15 +39,15 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a cache that one process made."""
     root = tmp_path_factory.mktemp("made")
     make(root, workers=1)
     return root / "key"
 
 
-def test_cached_samples_are_those_in_memory(made: Path) -> None:
-    cached, fresh = open_samples(made), encode(Rows(0.0), range(ROWS), Count(), RULES)
+def test_cached_samples_are_those_in_memory(cache_folder: Path) -> None:
+    cached, fresh = open_samples(cache_folder), encode(Rows(0.0), range(ROWS), Count(), RULES)
     assert len(cached) == len(fresh) > ROWS
     for ours, theirs in zip(cached, fresh, strict=True):
         assert (ours.ids.tolist(), ours.trained.tolist(), ours.row_id, ours.weights) == (
@@ -69,14 +69,14 @@ def test_cached_samples_are_those_in_memory(made: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [2, 5])
-def test_any_number_of_processes_leaves_the_same_bytes(workers: int, made: Path, tmp_path: Path) -> None:
+def test_any_number_of_processes_leaves_the_same_bytes(workers: int, cache_folder: Path, tmp_path: Path) -> None:
     make(tmp_path, workers=workers)
-    assert content(tmp_path / "key") == content(made)
+    assert content(tmp_path / "key") == content(cache_folder)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["key", "key.lock"]
 
 
-def test_a_cache_that_is_there_is_opened_without_its_source(made: Path) -> None:
-    cache = cache_module.TokenCache(made.parent, 1, print, lambda: pytest.fail("nothing is encoded"))
+def test_a_cache_that_is_there_is_opened_without_its_source(cache_folder: Path) -> None:
+    cache = cache_module.TokenCache(cache_folder.parent, 1, print, lambda: pytest.fail("nothing is encoded"))
     assert len(cache.samples("key", lambda: pytest.fail("the source is opened"), Count(), RULES)) > ROWS
 
 
@@ -122,9 +122,9 @@ def killed_at_random(root: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 24))])
-def test_two_at_once_with_one_killed_leave_the_same_bytes(seed: int, made: Path, tmp_path: Path) -> None:
+def test_two_at_once_with_one_killed_leave_the_same_bytes(seed: int, cache_folder: Path, tmp_path: Path) -> None:
     killed_at_random(tmp_path, seed)
-    assert content(tmp_path / "key") == content(made)
+    assert content(tmp_path / "key") == content(cache_folder)
 
 
 def test_what_was_encoded_before_a_kill_is_not_encoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_what_was_encoded_before_a_kill_is_not_encoded_again(tmp_path: Path, mon
     assert min(index for index in read[before:] if index >= 0) == 192, "chunks of 16 rows"
 
 
-def test_a_damaged_chunk_is_encoded_again(tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_chunk_is_encoded_again(tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     merge = cache_module.merge
     monkeypatch.setattr(cache_module, "merge", lambda *given, **options: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
@@ -158,7 +158,7 @@ def test_a_damaged_chunk_is_encoded_again(tmp_path: Path, made: Path, monkeypatc
     chunk.write_bytes(damaged)
     monkeypatch.setattr(cache_module, "merge", merge)
     make(tmp_path, workers=1)
-    assert content(tmp_path / "key") == content(made)
+    assert content(tmp_path / "key") == content(cache_folder)
 
 
 def test_the_first_bad_row_is_the_error_for_any_number_of_processes(
@@ -239,10 +239,10 @@ DAMAGES: dict[str, Callable[[bytearray, int], None]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("seed", range(3))
 def test_any_damage_of_any_file_is_told_and_the_rows_are_encoded_anew(
-    made: Path, tmp_path: Path, damage: str, seed: int, monkeypatch: pytest.MonkeyPatch
+    cache_folder: Path, tmp_path: Path, damage: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Places are drawn, the first and the last byte are among them. Encoding itself is stood for by a copy."""
-    rng, whole = random.Random(seed), content(made)
+    rng, whole = random.Random(seed), content(cache_folder)
     said: list[str] = []
 
     def copied(self: Any, folder: Path, *given: Any) -> None:
@@ -268,9 +268,9 @@ def test_any_damage_of_any_file_is_told_and_the_rows_are_encoded_anew(
 
 
 def test_a_file_of_the_cache_that_is_gone_is_made_anew_and_who_reads_keeps_what_it_has(
-    made: Path, tmp_path: Path
+    cache_folder: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(made, tmp_path / "key")
+    shutil.copytree(cache_folder, tmp_path / "key")
     (tmp_path / "key.lock").touch()
     said: list[str] = []
     cache = cache_module.TokenCache(tmp_path, 1, said.append, lambda: nullcontext(lambda done, total: None))
@@ -279,7 +279,7 @@ def test_a_file_of_the_cache_that_is_gone_is_made_anew_and_who_reads_keeps_what_
     (tmp_path / "key/ends").unlink()
     samples = cache.samples("key", lambda: (Rows(0.0), range(ROWS)), Count(), RULES)
     assert len(said) == 1, "it does not wait for the reader"
-    assert content(tmp_path / "key") == content(made)
+    assert content(tmp_path / "key") == content(cache_folder)
     assert reader[0].ids.tolist() == samples[0].ids.tolist() == first
     assert len(list(reader)) == len(samples)
 
@@ -304,11 +304,11 @@ def chunk(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
-def test_a_cache_that_is_visibly_damaged_is_named(made: Path, tmp_path: Path) -> None:
+def test_a_cache_that_is_visibly_damaged_is_named(cache_folder: Path, tmp_path: Path) -> None:
     for name in (META, HASHES, "ids", "ends"):
         folder = tmp_path / name
         folder.mkdir()
-        for other, data in content(made).items():
+        for other, data in content(cache_folder).items():
             (folder / other).write_bytes(data[: len(data) // 2] if other == name else data)
         with pytest.raises(DataError, match=rf"{name}, of the token cache, is damaged"):
             open_samples(folder)

@@ -49,12 +49,12 @@ class Numbers:
         self.fails = fails
 
 
-def made(root: Path, key: str, *, fails: bool = False) -> EncodedSamples:
+def make_set(root: Path, key: str, *, fails: bool = False) -> EncodedSamples:
     cache = TokenCache(root, 1, print, lambda: nullcontext(lambda done, total: None))
     return cache.samples(key, lambda: (Rows(), range(3)), Numbers(fails), Rules(max_len=9, truncation="error"))
 
 
-def aged(root: Path, key: str, days: float) -> None:
+def age(root: Path, key: str, days: float) -> None:
     when = time.time() - days * DAY
     for path in (root, *root.rglob("*")):
         if key in str(path):
@@ -65,12 +65,12 @@ def aged(root: Path, key: str, days: float) -> None:
 def root(tmp_path: Path) -> Path:
     """A cache with rows that were used 40 days ago, rows that were made just now, and half of some, 31 days old."""
     for key in (OLD, NEW):
-        made(tmp_path, key)
+        make_set(tmp_path, key)
     with pytest.raises(KeyboardInterrupt):
-        made(tmp_path, HALF, fails=True)
+        make_set(tmp_path, HALF, fails=True)
     (tmp_path / f"{HALF}.building" / "chunk-000000.npz").write_bytes(b"half")
-    aged(tmp_path, OLD, 40)
-    aged(tmp_path, HALF, 31)
+    age(tmp_path, OLD, 40)
+    age(tmp_path, HALF, 31)
     return tmp_path
 
 
@@ -98,19 +98,19 @@ def test_clean_shows_what_was_not_used_for_long_and_removes_it_when_told(
     assert clean(root, "--yes") == 0
     assert names(root) == {NEW, f"{NEW}.lock"}
     assert "removed 1 set of rows (4 bytes)" in capsys.readouterr().out
-    assert len(made(root, OLD)) == 3, "what was removed is made again"
+    assert len(make_set(root, OLD)) == 3, "what was removed is made again"
 
 
 def test_rows_that_are_used_again_are_no_longer_old(root: Path) -> None:
-    made(root, OLD)
+    make_set(root, OLD)
     idle = {each.folder.name: each.idle_seconds for each in find_stale_keys(root)}
     assert idle[OLD] < DAY
     assert idle[HALF] > 30 * DAY
 
 
 def test_rows_that_a_process_uses_or_makes_stay(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    samples = made(root, OLD)
-    aged(root, OLD, 40)
+    samples = make_set(root, OLD)
+    age(root, OLD, 40)
     with hold_lock(lock_of(root / HALF), print):
         assert clean(root, "--yes") == 0
         said = capsys.readouterr()
@@ -168,7 +168,7 @@ def test_half_removed_rows_are_made_anew(root: Path, monkeypatch: pytest.MonkeyP
         find_stale_keys(root)[0].remove()
     monkeypatch.undo()
     assert (root / OLD).is_dir()
-    assert len(made(root, OLD)) == 3
+    assert len(make_set(root, OLD)) == 3
 
 
 def test_a_lock_that_was_removed_while_it_was_opened_is_not_held(

@@ -74,7 +74,7 @@ class Rows:
         return {"id": f"row-{index}", **dict(zip(("prompt", "chosen", "rejected"), self.lengths[index], strict=True))}
 
 
-def same(one: Sample, other: Sample) -> bool:
+def is_same(one: Sample, other: Sample) -> bool:
     """Equal numbers, whatever holds them."""
 
     def plain(sample: Sample) -> dict[str, Any]:
@@ -96,19 +96,19 @@ def test_what_goes_into_columns_comes_out(lengths: list[tuple[int, int, int]]) -
     samples, given = EncodedSamples(), [pair(*each, f"row-{number}") for number, each in enumerate(lengths)]
     for each in given:
         samples.add(each)
-    assert all(same(*both) for both in zip(samples, given, strict=True))
+    assert all(is_same(*both) for both in zip(samples, given, strict=True))
     first_tokens = sum(sample.trained[0] + sample.trained[sample.documents[0]] for sample in given)
     assert samples.report.tokens_trained == sum(sum(sample.trained) for sample in given) - first_tokens
 
 
 @contextmanager
-def silent() -> Iterator[Callable[[int, int], None]]:
+def silent_progress() -> Iterator[Callable[[int, int], None]]:
     yield lambda done, of: None
 
 
-def cached(folder: Path, dataset: Rows, monkeypatch: pytest.MonkeyPatch, chunk: int = 2) -> EncodedSamples:
+def cache(folder: Path, dataset: Rows, monkeypatch: pytest.MonkeyPatch, chunk: int = 2) -> EncodedSamples:
     monkeypatch.setattr("mt_train.data.chunks.CHUNK_ROWS", chunk)
-    cache = TokenCache(folder, 1, lambda text: None, silent)
+    cache = TokenCache(folder, 1, lambda text: None, silent_progress)
     rules = Rules(max_len=14, truncation="drop", bos_id=BOS)
     return cache.samples("key", lambda: (dataset, range(len(dataset))), Pairs(), rules)
 
@@ -122,9 +122,9 @@ def test_the_cache_gives_what_memory_gives(
     rules = Rules(max_len=14, truncation="drop", bos_id=BOS)
     plain = encode(rows, range(len(rows)), Pairs(), rules)  # type: ignore[arg-type]
     for _ in range(2):  # made, and found
-        found = cached(tmp_path, rows, monkeypatch)
+        found = cache(tmp_path, rows, monkeypatch)
         assert len(found) == 4
-        assert all(same(*both) for both in zip(found, plain, strict=True))
+        assert all(is_same(*both) for both in zip(found, plain, strict=True))
         assert found.fingerprint() == plain.fingerprint()
 
 
@@ -140,7 +140,7 @@ def test_a_changed_value_is_another_set_of_samples() -> None:
 
 def test_a_cache_that_names_a_path_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names of columns are names of files."""
-    cached(tmp_path, Rows([(1, 2, 3)]), monkeypatch)
+    cache(tmp_path, Rows([(1, 2, 3)]), monkeypatch)
     meta = tmp_path / "key" / META
     told = json.loads(meta.read_bytes().split(b"\n")[0])
     told["files"]["token.../../../etc"] = [1, 2]
@@ -175,7 +175,7 @@ def test_a_chunk_without_the_documents_of_another_is_refused(tmp_path: Path, mon
             return made if row["chosen"] < 3 else replace(made, document_values={})
 
     monkeypatch.setattr("mt_train.data.chunks.CHUNK_ROWS", 1)
-    cache = TokenCache(tmp_path, 1, lambda text: None, silent)
+    cache = TokenCache(tmp_path, 1, lambda text: None, silent_progress)
     rows = Rows([(1, 2, 3), (1, 3, 3)])
     with pytest.raises(ComponentError, match=r"'document\.margin'\], and others without"):
         cache.samples("key", lambda: (rows, range(2)), Wavering(), Rules(max_len=50, truncation="drop"))  # type: ignore[arg-type, return-value]

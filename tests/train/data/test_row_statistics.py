@@ -53,13 +53,13 @@ def sample(*ids: int, trained: int = 0, after: int = 0) -> Sample:
     return Sample(list(ids), [trained <= place < len(ids) - after for place in range(len(ids))], "")
 
 
-def encoded(rows: Sequence[Sample | str | None], part: range | None = None, **given: Any) -> EncodedSamples:
+def encode_rows(rows: Sequence[Sample | str | None], part: range | None = None, **given: Any) -> EncodedSamples:
     source = Source(rows)
     options = {"max_len": 8, "truncation": "right", "bos_id": BEGIN, "stop_ids": frozenset([STOP]), **given}
     return encode(source, range(len(rows)) if part is None else part, source, Rules(**options))
 
 
-def finished(samples: EncodedSamples) -> RowStatistics:
+def finish(samples: EncodedSamples) -> RowStatistics:
     count_duplicates(samples)
     samples.report.filled = fill_ratios(samples, sequence_len=8, rows_at_a_time=2, seed=0)
     return samples.report
@@ -77,8 +77,8 @@ SAMPLES = st.builds(
 @settings(max_examples=150, deadline=None)
 def test_reports_of_chunks_add_up_to_that_of_all_rows(rows: list[Any], cut: int, truncation: str) -> None:
     cut = min(cut, len(rows))
-    whole = encoded(rows, truncation=truncation).report
-    parts = [encoded(rows, range(*ends), truncation=truncation).report for ends in ((0, cut), (cut, len(rows)))]
+    whole = encode_rows(rows, truncation=truncation).report
+    parts = [encode_rows(rows, range(*ends), truncation=truncation).report for ends in ((0, cut), (cut, len(rows)))]
     assert parts[0] + parts[1] == whole
     hashes = (parts[0] + parts[1]).hashes
     assert hashes is not None
@@ -88,8 +88,8 @@ def test_reports_of_chunks_add_up_to_that_of_all_rows(rows: list[Any], cut: int,
 @given(st.lists(SAMPLES | st.none(), min_size=1, max_size=20))
 @settings(max_examples=150, deadline=None)
 def test_figures_equal_those_counted_one_by_one(rows: list[Any]) -> None:
-    samples = encoded(rows, truncation="split")
-    report, pieces = finished(samples), list(samples)
+    samples = encode_rows(rows, truncation="split")
+    report, pieces = finish(samples), list(samples)
     of_rows = [list(group) for _, group in groupby(pieces, key=lambda piece: piece.row_id)]
     seen = [tuple((tuple(piece.ids), tuple(piece.trained)) for piece in row) for row in of_rows]
     assert report.duplicates == len(seen) - len(set(seen))
@@ -108,14 +108,14 @@ def test_figures_equal_those_counted_one_by_one(rows: list[Any]) -> None:
 @given(st.lists(SAMPLES | st.none(), max_size=8))
 @settings(max_examples=50, deadline=None)
 def test_a_report_comes_back_out_of_json(rows: list[Any]) -> None:
-    samples = encoded([*rows, "broken"], on_bad_row="skip")
-    report = finished(samples)
+    samples = encode_rows([*rows, "broken"], on_bad_row="skip")
+    report = finish(samples)
     assert RowStatistics.from_dict(json.loads(json.dumps(report.as_dict()))) == report
 
 
 def test_equal_ids_that_are_trained_elsewhere_are_no_duplicate() -> None:
     rows = [sample(1, 5, 6, 2), sample(1, 5, 6, 2, trained=2), sample(1, 5, 6, 2), sample(1, 6, 5, 2)]
-    report = finished(encoded(rows))
+    report = finish(encode_rows(rows))
     assert (report.duplicates, report.places["duplicate"]) == (1, ["r:2"])
 
 
@@ -124,7 +124,7 @@ def test_a_row_that_a_mix_repeats_is_no_duplicate_of_itself() -> None:
     for name in ("a:1", "b:1", "a:1", "b:2", "a:1"):  # b:2 says what b:1 says
         samples.add(replace(sample(*((1, 5, 2) if name == "a:1" else (1, 6, 2))), row_id=name))
     measure(samples, Rules(max_len=8, truncation="right"))
-    report = finished(samples)
+    report = finish(samples)
     assert (report.duplicates, report.places["duplicate"]) == (1, ["b:2"])
 
 
@@ -157,14 +157,14 @@ def test_hashes_of_a_hundred_thousand_similar_samples_are_all_different() -> Non
 
 
 def test_held_out_samples_that_are_also_trained_on_are_counted() -> None:
-    train, out = encoded([sample(1, 5, 2), sample(1, 6, 2)]), encoded([sample(1, 7, 2), sample(1, 6, 2)])
-    finished(train)
+    train, out = encode_rows([sample(1, 5, 2), sample(1, 6, 2)]), encode_rows([sample(1, 7, 2), sample(1, 6, 2)])
+    finish(train)
     compare(train, out)
     assert (out.report.also_trained, out.report.places["also trained on"]) == (1, ["r:1"])
 
 
 def test_a_begin_token_that_is_the_stop_token_too_is_looked_for_at_the_start() -> None:
-    report = encoded([sample(2, 5, 2), sample(5, 2, 2)], bos_id=STOP).report
+    report = encode_rows([sample(2, 5, 2), sample(5, 2, 2)], bos_id=STOP).report
     assert report.begin_tokens == {1: 1, 0: 1}
 
 
@@ -174,23 +174,23 @@ def test_a_begin_token_that_is_the_stop_token_too_is_looked_for_at_the_start() -
     ids=["of each turn, or of either half of a pair", "doubled at the start", "doubled later", "one"],
 )
 def test_only_two_begin_tokens_in_a_row_are_told(ids: tuple[int, ...], is_told: bool) -> None:
-    report = encoded([sample(*ids), sample(1, 6, 2)]).report
+    report = encode_rows([sample(*ids), sample(1, 6, 2)]).report
     assert any("two begin tokens in a row" in line for line in findings(report, "train")) == is_told
     assert report.begin_tokens == ({1: 1, 2: 1} if is_told else {1: 2})
 
 
 def test_a_tokenizer_without_special_tokens_is_not_asked_for_them() -> None:
-    report = encoded([sample(5, 6, 7)], bos_id=None, stop_ids=frozenset()).report
+    report = encode_rows([sample(5, 6, 7)], bos_id=None, stop_ids=frozenset()).report
     assert (report.begin_tokens, report.rows_without_stop) == ({}, 0)
 
 
 def test_a_negative_id_is_an_error_that_names_its_row() -> None:
     with pytest.raises(DataError, match=r"r:1: token id -3 is below 0"):
-        encoded([sample(1, 5, 2), sample(1, -3, 2)])
+        encode_rows([sample(1, 5, 2), sample(1, -3, 2)])
 
 
 def test_the_row_of_an_id_is_found() -> None:
-    assert row_of_id(encoded([sample(1, 5, 2), sample(1, 99, 2), sample(1, 99, 2)]), 99) == "r:1"
+    assert row_of_id(encode_rows([sample(1, 5, 2), sample(1, 99, 2), sample(1, 99, 2)]), 99) == "r:1"
 
 
 def of_lengths(lengths: Sequence[int] | np.ndarray[Any, Any]) -> EncodedSamples:
@@ -229,7 +229,7 @@ def test_how_full_rows_are_is_told_from_some_of_many_which_nobody_puts_in_order(
 
 
 def test_only_the_first_rows_of_a_kind_are_named() -> None:
-    report = encoded([None] * 20 + [sample(1, 5, 2)]).report
+    report = encode_rows([None] * 20 + [sample(1, 5, 2)]).report
     assert report.places == {"'text' is empty": [f"r:{number}" for number in range(PLACES)]}
     assert report.rows_dropped == {"'text' is empty": 20}
 
@@ -251,9 +251,9 @@ BROKEN = {
 
 @pytest.mark.parametrize(("rows", "says"), BROKEN.values(), ids=BROKEN)
 def test_each_threshold_gives_one_line_that_says_what_to_do(rows: list[Any], says: str) -> None:
-    assert findings(finished(encoded(GOOD)), "training") == []
-    found = [line for line in findings(finished(encoded([*GOOD, *rows])), "training") if says in line]
-    assert len(found) == 1, findings(finished(encoded([*GOOD, *rows])), "training")
+    assert findings(finish(encode_rows(GOOD)), "training") == []
+    found = [line for line in findings(finish(encode_rows([*GOOD, *rows])), "training") if says in line]
+    assert len(found) == 1, findings(finish(encode_rows([*GOOD, *rows])), "training")
     assert found[0].startswith("training: ")
     assert "; " in found[0]
 
@@ -262,18 +262,18 @@ def test_each_threshold_gives_one_line_that_says_what_to_do(rows: list[Any], say
     "rows", [[sample(1, *range(5, 20), n, 2) for n in range(5)], [None], GOOD[:11]], ids=["cut", "dropped", "twice"]
 )
 def test_at_a_threshold_nothing_is_said(rows: list[Any]) -> None:
-    assert findings(finished(encoded([*GOOD[: 100 - len(rows) * (rows[0] is None)], *rows])), "training") == []
+    assert findings(finish(encode_rows([*GOOD[: 100 - len(rows) * (rows[0] is None)], *rows])), "training") == []
 
 
 def test_a_share_of_trained_tokens_below_a_percent_is_told() -> None:
     rows = [sample(1, *[number] * 200, 2, trained=201) for number in range(5, 15)]
-    (line,) = findings(finished(encoded(rows, max_len=300)), "training")
+    (line,) = findings(finish(encode_rows(rows, max_len=300)), "training")
     assert "10 of 2,020 tokens (0.5%) are trained on, less than 1%" in line
 
 
 def test_held_out_rows_that_are_trained_on_are_told() -> None:
-    train, out = encoded(GOOD), encoded(GOOD[:2])
-    finished(train)
+    train, out = encode_rows(GOOD), encode_rows(GOOD[:2])
+    finish(train)
     compare(train, out)
     assert any("2 of 2 held-out rows are also trained on" in line for line in findings(out.report, "held out"))
 
@@ -309,14 +309,14 @@ def test_rows_that_spell_special_tokens_are_counted_named_and_told_when_they_are
         return encode(source, range(len(rows)), source, rules)
 
     assert read([*SPELLING, *PLAIN]).report.rows_spelling == 0, "a tokenizer without any"
-    found = finished(read([*SPELLING, *PLAIN], "</s>", "<|im_end|>"))
+    found = finish(read([*SPELLING, *PLAIN], "</s>", "<|im_end|>"))
     assert (found.rows_spelling, found.places["special tokens as text"]) == (3, ["r:0", "r:1", "r:2"])
     (line,) = findings(found, "training")
     assert line.startswith(
         "training: 3 of 5 rows spell special tokens, which are read as text, more than 10% (r:0, r:1, r:2)"
     )
     assert "--tokenizer.parse-specials" in line
-    assert findings(finished(read([SPELLING[0], *[PLAIN[0]] * 9], "</s>")), "training") == []
+    assert findings(finish(read([SPELLING[0], *[PLAIN[0]] * 9], "</s>")), "training") == []
 
 
 def test_every_threshold_is_broken_by_a_test_above() -> None:
@@ -335,22 +335,22 @@ def test_strict_refuses_all_findings_at_once() -> None:
 def test_a_bad_row_is_an_error_or_is_counted_and_listed() -> None:
     rows = [GOOD[0], "broken", GOOD[1]]
     with pytest.raises(DataError, match="r:1: broken"):
-        encoded(rows)
-    report = encoded(rows, on_bad_row="skip").report
+        encode_rows(rows)
+    report = encode_rows(rows, on_bad_row="skip").report
     assert (report.rows_read, report.rows_kept, report.rows_dropped) == (3, 2, {BAD_ROW: 1})
     assert report.bad_rows == ["r:1: broken"]
 
 
 def test_a_row_that_is_too_long_is_a_bad_row_under_truncation_error() -> None:
-    report = encoded([GOOD[0], sample(*range(20))], on_bad_row="skip", truncation="error").report
+    report = encode_rows([GOOD[0], sample(*range(20))], on_bad_row="skip", truncation="error").report
     assert "r:1: 20 tokens exceed" in report.bad_rows[0]
 
 
 def test_more_bad_rows_than_allowed_are_an_error_that_shows_the_first() -> None:
     rows = [GOOD[0], *["broken"] * 4]
-    assert len(encoded(rows, on_bad_row="skip", max_bad_rows=4).report.bad_rows) == 4
+    assert len(encode_rows(rows, on_bad_row="skip", max_bad_rows=4).report.bad_rows) == 4
     with pytest.raises(DataError, match=r"4 bad rows exceed data\.max_bad_rows=3.*--data\.max-bad-rows(.|\n)*r:1: bro"):
-        encoded(rows, on_bad_row="skip", max_bad_rows=3)
+        encode_rows(rows, on_bad_row="skip", max_bad_rows=3)
 
 
 def test_a_fault_of_an_objective_that_names_no_row_gets_its_name() -> None:

@@ -58,7 +58,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def huge(folder: Path, count: int) -> None:
+def make_huge_set(folder: Path, count: int) -> None:
     """A set of ``count`` samples without content: files with holes, whose last offsets are right."""
     lengths = {"ids": count * 8, "trained": count * 8, "ends": count + 1, "row_ids": count, "row_id_ends": count + 1}
     lengths |= {"weighted": 0, "weights": 0, "weight_ends": 1}
@@ -80,7 +80,7 @@ def huge(folder: Path, count: int) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux's account of memory")
 def test_ten_million_cached_samples_open_without_being_read(tmp_path: Path) -> None:
-    huge(tmp_path, 10_000_000)
+    make_huge_set(tmp_path, 10_000_000)
     before = resident_bytes()
     samples = open_samples(tmp_path)
     assert (len(samples), samples.fingerprint(), samples.report.highest_id) == (10_000_000, {"sha256": "known"}, 7)

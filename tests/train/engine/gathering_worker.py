@@ -12,7 +12,7 @@ from mt_core.nn import Batch, LossSums
 from mt_train.assemble.session import Session
 
 
-def headless(hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
+def headless_loss(hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
     """A loss of the hidden states at trained places alone, as an objective of embeddings has it."""
     assert batch.trained_n is not None
     chosen = hidden.flatten(0, 1)[batch.trained_n].float()
@@ -26,17 +26,17 @@ class Heads(Bench):
         self.rows = Path(case["rows"])
         session = super().session(case, *positional, **named)
         if case.get("headless"):
-            session.engine.objective.loss = headless
+            session.engine.objective.loss = headless_loss
         return session
 
     def run(self, case: dict[str, Any]) -> dict[str, Any]:
-        return short(super().run(case))
+        return without_weights(super().run(case))
 
     def resume(self, case: dict[str, Any]) -> dict[str, Any]:
-        return short(super().resume(case))
+        return without_weights(super().resume(case))
 
 
-def short(result: dict[str, Any]) -> dict[str, Any]:
+def without_weights(result: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in result.items() if key != "values"}
 
 

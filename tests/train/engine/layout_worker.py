@@ -134,7 +134,7 @@ class Bench:
             offer = resolved.offers["train_model"]
             component = Component(name="llama", summary="layers of its own", build=offered_layers)
             resolved.offers["pipeline_layers"] = replace(offer, kind="pipeline_layers", component=component)
-        self.changed(resolved, case)
+        self.change_run(resolved, case)
         parts = Parts.of(resolved)
         data = build_data(parts)
         plan = make_plan(parts.config, world=world, device="cpu", offers=parts.offers.values())
@@ -151,7 +151,7 @@ class Bench:
         )
         return Session(parts, data, engine, output, Stopper())
 
-    def changed(self, resolved: Resolved, case: dict[str, Any]) -> None:
+    def change_run(self, resolved: Resolved, case: dict[str, Any]) -> None:
         """For another worker's own components."""
 
     def run(self, case: dict[str, Any]) -> dict[str, Any]:
@@ -208,9 +208,9 @@ class Bench:
             leaky = largest_change(session.engine, batch)
         finally:
             SdpaAttention.__call__ = apart
-        return {"honest": honest, "leaky": leaky, **self.normed(session, batch)}
+        return {"honest": honest, "leaky": leaky, **self.train_with_batch_norm(session, batch)}
 
-    def normed(self, session: Session, batch: Any) -> dict[str, Any]:
+    def train_with_batch_norm(self, session: Session, batch: Any) -> dict[str, Any]:
         """The same with batch normalisation behind a block, which keeps rows apart only when it is evaluated."""
         norm = nn.BatchNorm1d(MODEL["dim"], affine=False)
         for block in [each for each in session.engine.module.modules() if type(each) is Block]:

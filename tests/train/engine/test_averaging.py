@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mt_train.engine.averaging import use_averaged_weights
 
 
-class Halving(torch.optim.SGD):
+class HalvingOptimizer(torch.optim.SGD):
     """Publishes half of each weight."""
 
     def average_of(self, parameter: Tensor) -> Tensor:
@@ -28,7 +28,7 @@ class Wrapper:
         self.live.copy_(self.master)
 
 
-def stepped(kind: Any) -> tuple[Any, nn.Parameter]:
+def step(kind: Any) -> tuple[Any, nn.Parameter]:
     weight = nn.Parameter(torch.rand(7))
     optimizer = kind([weight], lr=0.1, momentum=0.9)
     weight.grad = torch.rand(7)
@@ -37,7 +37,7 @@ def stepped(kind: Any) -> tuple[Any, nn.Parameter]:
 
 
 def test_the_average_is_there_inside_only_and_on_the_live_weights() -> None:
-    optimizer, weight = stepped(Halving)
+    optimizer, weight = step(HalvingOptimizer)
     before, wrapper = weight.detach().clone(), Wrapper(weight)
     with use_averaged_weights(wrapper, optimizer):
         assert torch.equal(weight, before / 2)
@@ -47,7 +47,7 @@ def test_the_average_is_there_inside_only_and_on_the_live_weights() -> None:
 
 
 def test_the_trained_weights_come_back_after_a_failure() -> None:
-    optimizer, weight = stepped(Halving)
+    optimizer, weight = step(HalvingOptimizer)
     before = weight.detach().clone()
     with pytest.raises(RuntimeError), use_averaged_weights(None, optimizer):
         raise RuntimeError("out of memory")
@@ -55,10 +55,10 @@ def test_the_trained_weights_come_back_after_a_failure() -> None:
 
 
 def test_other_optimizers_and_a_first_step_are_left_alone() -> None:
-    optimizer, weight = stepped(torch.optim.SGD)
+    optimizer, weight = step(torch.optim.SGD)
     before = weight.detach().clone()
     with use_averaged_weights(None, optimizer):
         assert torch.equal(weight, before)
-    fresh = Halving([nn.Parameter(before.clone())], lr=0.1)
+    fresh = HalvingOptimizer([nn.Parameter(before.clone())], lr=0.1)
     with use_averaged_weights(None, fresh):
         assert torch.equal(fresh.param_groups[0]["params"][0], before)

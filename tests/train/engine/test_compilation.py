@@ -19,10 +19,10 @@ def look(x: Tensor) -> Tensor:
 
 class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return self.half(x) * 2
+        return self.halve(x) * 2
 
     @exclude_from_compile
-    def half(self, x: Tensor) -> Tensor:
+    def halve(self, x: Tensor) -> Tensor:
         SEEN.append(torch.compiler.is_compiling())
         return look(x) / 2
 

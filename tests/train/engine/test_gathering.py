@@ -73,7 +73,7 @@ def two(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
     return launch("train/engine/gathering_worker.py", 2, folder, cases)
 
 
-def close(first: list[float], second: list[float], tolerance: float) -> bool:
+def is_close(first: list[float], second: list[float], tolerance: float) -> bool:
     return len(first) == len(second) and all(
         abs(a - b) <= tolerance * abs(a) for a, b in zip(first, second, strict=True)
     )
@@ -95,7 +95,7 @@ def test_weights_that_are_all_the_same_change_neither_losses_nor_norms_nor_figur
     """1e-5 relative, on every layout: a sum of weights below 1 divides like any other. Tokens are those that have a label."""
     whole, weighed = two["whole"], two[name]
     for key in ("losses", "norms", "eval"):
-        assert close(whole[key], weighed[key], 1e-5), (key, whole[key], weighed[key])
+        assert is_close(whole[key], weighed[key], 1e-5), (key, whole[key], weighed[key])
     assert whole["tokens"] == weighed["tokens"]
     assert whole["tokens"] > 50
 
@@ -103,7 +103,7 @@ def test_weights_that_are_all_the_same_change_neither_losses_nor_norms_nor_figur
 @pytest.mark.parametrize("name", ["light", "heavy"])
 def test_the_balance_loss_of_experts_is_as_strong_whatever_tokens_weigh(two: dict[str, Any], name: str) -> None:
     whole, weighed = two["mixture, whole"], two[f"mixture, {name}"]
-    assert close(whole["norms"], weighed["norms"], 1e-5), (whole["norms"], weighed["norms"])
+    assert is_close(whole["norms"], weighed["norms"], 1e-5), (whole["norms"], weighed["norms"])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -118,4 +118,4 @@ def test_a_head_that_the_objective_does_not_use_is_saved_and_goes_on_bit_for_bit
 @pytest.mark.parametrize("move", ["0 to 1", "0 to 3", "3 to 0"])
 def test_it_goes_on_in_another_layout(two: dict[str, Any], move: str) -> None:
     """1e-6 relative: the losses do not depend on a head that is not used."""
-    assert close(two["headless, zero0"]["losses"], two[f"headless, {move}"]["losses"], 1e-6)
+    assert is_close(two["headless, zero0"]["losses"], two[f"headless, {move}"]["losses"], 1e-6)

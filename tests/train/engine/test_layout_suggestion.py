@@ -39,7 +39,7 @@ def works(base: Resolved, config: RunConfig, world: int, device: str = "cpu") ->
     return not layout_faults(config, world, (device,), tuple(base.offers.values()))
 
 
-def suggested(base: Resolved, config: RunConfig, world: int, device: str = "cpu") -> dict[str, Any] | None:
+def suggest(base: Resolved, config: RunConfig, world: int, device: str = "cpu") -> dict[str, Any] | None:
     return nearest_layout(config, world, lambda other, ranks: works(base, other, ranks, device))
 
 
@@ -76,7 +76,7 @@ def test_every_layout_of_the_grid_is_valid_or_gets_a_suggestion_that_is(bases: l
         if works(base, config, world):
             continue
         refused += 1
-        changes = suggested(base, config, world)
+        changes = suggest(base, config, world)
         assert changes, (world, case)
         assert works(base, with_changes(config, changes), world), (world, case, changes)
         current = {key: getattr(getattr(config, key.split(".")[0]), key.split(".")[1]) for key in changes}
@@ -125,7 +125,7 @@ def test_no_fewer_changes_would_do(bases: list[Resolved], world: int, case: dict
     for base in bases:
         config = layout(base, **case)
         if not works(base, config, world):
-            changes = suggested(base, config, world)
+            changes = suggest(base, config, world)
             assert changes is not None
             assert len(changes) == fewest(base, config, world), changes
 
@@ -142,7 +142,7 @@ def test_no_fewer_changes_would_do(bases: list[Resolved], world: int, case: dict
 def test_of_equally_many_changes_the_smallest_is_taken(
     bases: list[Resolved], world: int, case: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    assert suggested(bases[0], layout(bases[0], **case), world) == expected
+    assert suggest(bases[0], layout(bases[0], **case), world) == expected
 
 
 def test_the_nearest_number_of_processes_is_named(bases: list[Resolved]) -> None:
@@ -171,7 +171,7 @@ def test_a_component_that_lacks_a_layout_is_reckoned_with(bases: list[Resolved])
     narrow = Component(name="narrow", summary="zero0 only", layouts=frozenset({"zero0"}))
     offer = type(base.offers["adapter"])(**{**vars(base.offers["adapter"]), "component": narrow})
     only = Resolved(base.config, {**base.offers, "adapter": offer}, None, None, {})
-    assert suggested(only, layout(only), 2) == {"parallel.zero_stage": 0}
+    assert suggest(only, layout(only), 2) == {"parallel.zero_stage": 0}
 
 
 def test_what_fails_on_every_device_is_known_without_one(bases: list[Resolved]) -> None:

@@ -85,7 +85,7 @@ FOUR = ("sequence1", "sequence3", "sequence0-packed", "pipeline", "pipeline-tied
 FOUR += ("pipeline-resume", "pipeline-sequence", "pipeline-sequence-packed", "pipeline-four", "pipeline-four-bf16-tied")
 
 
-def close(first: list[float], second: list[float], tolerance: float) -> bool:
+def is_close(first: list[float], second: list[float], tolerance: float) -> bool:
     return len(first) == len(second) and all(
         abs(a - b) <= tolerance * abs(a) for a, b in zip(first, second, strict=True)
     )
@@ -182,7 +182,7 @@ def test_zero_1_2_and_3_agree_bit_for_bit_without_accumulation(results: dict[str
 
 def test_zero_stages_agree_to_1e_6_with_accumulation(results: dict[str, Any]) -> None:
     for stage in (1, 2, 3):
-        assert close(results["zero0-split"]["losses"], results[f"zero{stage}-split"]["losses"], 1e-6), stage
+        assert is_close(results["zero0-split"]["losses"], results[f"zero{stage}-split"]["losses"], 1e-6), stage
 
 
 @pytest.mark.parametrize(
@@ -197,13 +197,13 @@ def test_zero_stages_agree_to_1e_6_with_accumulation(results: dict[str, Any]) ->
 def test_two_processes_equal_one_for_the_same_global_batch(one: dict[str, Any], two: dict[str, Any], case: str) -> None:
     assert one[case]["tokens"] == two[case]["tokens"]
     for key in ("losses", "norms", "eval"):
-        assert close(one[case][key], two[case][key], 1e-5), (key, one[case][key], two[case][key])
+        assert is_close(one[case][key], two[case][key], 1e-5), (key, one[case][key], two[case][key])
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_splitting_a_batch_differently_gives_the_same_training(results: dict[str, Any], stage: int) -> None:
     for key in ("losses", "norms", "eval"):
-        assert close(results[f"zero{stage}"][key], results[f"zero{stage}-split"][key], 1e-5), key
+        assert is_close(results[f"zero{stage}"][key], results[f"zero{stage}-split"][key], 1e-5), key
 
 
 def test_recomputing_activations_changes_nothing(results: dict[str, Any]) -> None:
@@ -211,8 +211,8 @@ def test_recomputing_activations_changes_nothing(results: dict[str, Any]) -> Non
 
 
 def test_offload_gives_equal_numbers(results: dict[str, Any]) -> None:
-    assert close(results["zero2"]["losses"], results["offload-optimizer"]["losses"], 1e-6)
-    assert close(results["zero3"]["losses"], results["offload-parameters"]["losses"], 1e-6)
+    assert is_close(results["zero2"]["losses"], results["offload-optimizer"]["losses"], 1e-6)
+    assert is_close(results["zero3"]["losses"], results["offload-parameters"]["losses"], 1e-6)
 
 
 @pytest.mark.parametrize("stage", [2, 3])
@@ -224,9 +224,9 @@ def test_sizes_of_deepspeeds_own_change_no_bit_and_a_run_resumes_with_them(resul
 
 def test_bf16_stages_agree_and_stay_near_fp32(results: dict[str, Any]) -> None:
     """bf16 keeps 8 bits of a number: 2 ** -8 is 4e-3, and rounding errors of a few layers add up to a few of them."""
-    assert close(results["bf16-1"]["losses"], results["bf16-2"]["losses"], 1e-3)
-    assert close(results["bf16-1"]["losses"], results["bf16-3"]["losses"], 1e-3)
-    assert close(results["zero1"]["losses"], results["bf16-1"]["losses"], 2e-2)
+    assert is_close(results["bf16-1"]["losses"], results["bf16-2"]["losses"], 1e-3)
+    assert is_close(results["bf16-1"]["losses"], results["bf16-3"]["losses"], 1e-3)
+    assert is_close(results["zero1"]["losses"], results["bf16-1"]["losses"], 2e-2)
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -241,7 +241,7 @@ def test_sequence_and_data_parallel_together_equal_one_process(
     one: dict[str, Any], four: dict[str, Any], case: str
 ) -> None:
     for key in ("losses", "norms", "eval"):
-        assert close(one[case][key], four[case][key], 1e-5), (key, one[case][key], four[case][key])
+        assert is_close(one[case][key], four[case][key], 1e-5), (key, one[case][key], four[case][key])
 
 
 def test_a_sequence_parallel_run_resumes_bit_for_bit(two: dict[str, Any]) -> None:
@@ -253,7 +253,7 @@ def test_a_sequence_parallel_run_resumes_bit_for_bit(two: dict[str, Any]) -> Non
 @pytest.mark.parametrize("case", [name for name in CASES if name.startswith("transfer")])
 def test_a_run_goes_on_at_another_stage_or_cut(results: dict[str, Any], case: str) -> None:
     """1e-6 in fp32: the order of sums differs between layouts, nothing else."""
-    assert close(results["zero1"]["losses"], results[case]["losses"], 1e-6)
+    assert is_close(results["zero1"]["losses"], results[case]["losses"], 1e-6)
 
 
 @pytest.mark.parametrize("name", MOVES)
@@ -266,12 +266,12 @@ def test_a_run_goes_on_with_another_number_of_processes(
     after = request.getfixturevalue(to)[f"move-{name}"]["losses"]
     assert (len(before), len(after)) == (2, 2)
     stayed, tolerance = (one["bf16-1"], 4e-3) if name == "bf16" else (one["zero0"], 1e-6)
-    assert close(stayed["losses"], before + after, tolerance)
+    assert is_close(stayed["losses"], before + after, tolerance)
 
 
 def test_a_row_shared_in_bf16_stays_near_fp32(two: dict[str, Any]) -> None:
     """As for data parallel below: 2 ** -8 is 4e-3, and rounding errors of a few layers add up to a few of them."""
-    assert close(two["sequence1"]["losses"], two["sequence-bf16"]["losses"], 2e-2)
+    assert is_close(two["sequence1"]["losses"], two["sequence-bf16"]["losses"], 2e-2)
 
 
 @pytest.mark.parametrize("stage", [1, 3])
@@ -302,7 +302,7 @@ def assert_equal(one: dict[str, Any], many: dict[str, Any]) -> None:
     """
     assert one["tokens"] == many["tokens"]
     for key, tolerance in (("losses", 2e-6), ("norms", 5e-5), ("eval", 2e-6)):
-        assert close(one[key], many[key], tolerance), (key, one[key], many[key])
+        assert is_close(one[key], many[key], tolerance), (key, one[key], many[key])
     assert one["values"].keys() == many["values"].keys()
     for name, values in one["values"].items():
         assert max(abs(a - b) for a, b in zip(values, many["values"][name], strict=True)) < 1e-5, name
@@ -356,14 +356,14 @@ def test_a_pipeline_with_data_parallel_resumes_bit_for_bit(four: dict[str, Any])
 @pytest.mark.parametrize("case", ["pipeline-bf16", "pipeline-bf16-tied"])
 def test_stages_in_bf16_agree_with_one_process(one: dict[str, Any], two: dict[str, Any], case: str) -> None:
     """A shared weight's gradient is rounded to bf16 (2 ** -8) on each stage before it is added up, so 1e-3 of the norm."""
-    assert close(one[case]["losses"], two[case]["losses"], 1e-4)
-    assert close(one[case]["norms"], two[case]["norms"], 1e-3)
+    assert is_close(one[case]["losses"], two[case]["losses"], 1e-4)
+    assert is_close(one[case]["norms"], two[case]["norms"], 1e-3)
 
 
 def test_four_stages_in_bf16_with_a_shared_weight_alone_on_the_last(one: dict[str, Any], four: dict[str, Any]) -> None:
     case = "pipeline-four-bf16-tied"
-    assert close(one[case]["losses"], four[case]["losses"], 1e-4)
-    assert close(one[case]["norms"], four[case]["norms"], 1e-3)
+    assert is_close(one[case]["losses"], four[case]["losses"], 1e-4)
+    assert is_close(one[case]["norms"], four[case]["norms"], 1e-3)
 
 
 @pytest.mark.parametrize(

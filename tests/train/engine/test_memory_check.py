@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from mt_conformance.tiny_config import TinyConfig
-from mt_conformance.tiny_model import Tiny
+from mt_conformance.tiny_model import TinyModel
 from mt_core.errors import ConfigError
 from mt_train.engine import memory_check
 from mt_train.engine.memory_check import refuse_beyond_memory
@@ -29,7 +29,7 @@ def plan(**changed: Any) -> Any:
 
 def test_the_weights_of_a_rank_decide_and_nothing_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     config = TinyConfig(vocab_size=1000, max_seq_len=64)
-    make = partial(Tiny, config)
+    make = partial(TinyModel, config)
     numbers = sum(parameter.numel() for parameter in make().parameters())
     monkeypatch.setattr(memory_check, "available_memory", lambda: 4 * numbers)
     refuse_beyond_memory(make, plan=plan(), process=CPU)
@@ -40,7 +40,7 @@ def test_the_weights_of_a_rank_decide_and_nothing_is_allocated(monkeypatch: pyte
     refuse_beyond_memory(make, plan=plan(zero_stage=3, sharing_ranks=2), process=CPU)
     huge = TinyConfig(vocab_size=2**31 - 1, max_seq_len=64, dim=1_048_576)
     with pytest.raises(ConfigError, match="GB of weights a rank, and cpu has"):
-        refuse_beyond_memory(partial(Tiny, huge), plan=plan(), process=CPU)
+        refuse_beyond_memory(partial(TinyModel, huge), plan=plan(), process=CPU)
 
 
 def test_a_size_beyond_any_machine_is_one_error_of_the_command() -> None:

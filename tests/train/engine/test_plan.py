@@ -13,7 +13,7 @@ from mt_train.engine.plan import Plan, make_plan
 from mt_train.plugins.resolve import resolve
 
 
-def planned(world: int, parallel: dict[str, Any], **train: Any) -> Plan:
+def plan_of(world: int, parallel: dict[str, Any], **train: Any) -> Plan:
     raw = {"model": {"name": "llama"}, "parallel": parallel, "train": {"micro_batch_size": 2, **train}}
     resolved = resolve(raw, PluginHost.discover())
     return make_plan(resolved.config, world=world, device="cpu", offers=resolved.offers.values())
@@ -31,14 +31,14 @@ def planned(world: int, parallel: dict[str, Any], **train: Any) -> Plan:
     ],
 )
 def test_every_stage_has_the_same_rows(world: int, parallel: dict[str, Any], ranks: list[int], said: str) -> None:
-    plan = planned(world, parallel)
+    plan = plan_of(world, parallel)
     assert [plan.data_rank(rank) for rank in range(world)] == ranks
     assert plan.data_ranks == max(ranks) + 1
     assert plan.describe().startswith(said)
 
 
 def test_a_pipeline_runs_zero_1() -> None:
-    plan = planned(2, {"pipeline": 2})
+    plan = plan_of(2, {"pipeline": 2})
     assert plan.zero_stage == 1
     assert plan.layouts == {"zero1", "pipeline"}
 
@@ -65,7 +65,7 @@ def test_a_layout_that_cannot_be_is_refused_with_what_to_do(
     world: int, parallel: dict[str, Any], train: dict[str, Any], says: list[str]
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        planned(world, parallel, **train)
+        plan_of(world, parallel, **train)
     for text in says:
         assert text in str(caught.value)
 

@@ -42,38 +42,38 @@ ALL = {
 
 
 @pytest.fixture(scope="module")
-def stopped(launch: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def stopped_results(launch: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return launch(WORKER, 2, tmp_path_factory.mktemp("stopped"), FEW)
 
 
 @pytest.mark.parametrize("case", FEW)
-def test_a_run_goes_on_after_any_step_bit_for_bit(stopped: dict[str, Any], case: str) -> None:
+def test_a_run_goes_on_after_any_step_bit_for_bit(stopped_results: dict[str, Any], case: str) -> None:
     """Stopped after every third step; the chain is stopped five times. Two of them save in the background."""
-    assert stopped[case]["steps"] == FEW[case].get("steps", 20)
-    assert stopped[case].get("stops") == FEW[case].get("stops")
-    assert not stopped[case]["different"]
+    assert stopped_results[case]["steps"] == FEW[case].get("steps", 20)
+    assert stopped_results[case].get("stops") == FEW[case].get("stops")
+    assert not stopped_results[case]["different"]
 
 
-def test_together_they_are_stopped_after_each_step(stopped: dict[str, Any]) -> None:
-    assert {step for case in stopped.values() for step in case.get("stops", [])} == {*range(1, 10)}
+def test_together_they_are_stopped_after_each_step(stopped_results: dict[str, Any]) -> None:
+    assert {step for case in stopped_results.values() for step in case.get("stops", [])} == {*range(1, 10)}
 
 
 KILLED = ("bf16", "zero3", "pipeline", "sequence")
 
 
 @pytest.fixture(scope="module")
-def killed(launch: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def killed_results(launch: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return launch(
         "train/engine/kill_worker.py", 2, tmp_path_factory.mktemp("killed"), {name: FEW[name] for name in KILLED}
     )
 
 
 @pytest.mark.parametrize("case", KILLED)
-def test_a_run_goes_on_after_a_rank_was_killed_bit_for_bit(killed: dict[str, Any], case: str) -> None:
+def test_a_run_goes_on_after_a_rank_was_killed_bit_for_bit(killed_results: dict[str, Any], case: str) -> None:
     """Three times, at random moments of random steps; rank 0 was the victim (9), or failed for want of it (1)."""
-    assert killed[case] == {"killed": killed[case]["killed"], "different": [], "steps": 10}
-    assert len(killed[case]["killed"]) == 3
-    assert set(killed[case]["killed"]) <= {1, 9}
+    assert killed_results[case] == {"killed": killed_results[case]["killed"], "different": [], "steps": 10}
+    assert len(killed_results[case]["killed"]) == 3
+    assert set(killed_results[case]["killed"]) <= {1, 9}
 
 
 @pytest.mark.soak

@@ -48,7 +48,7 @@ def stage(
     return build_stage(lambda: make(config), offered, plan=plan(stages), process=process)
 
 
-def own(found: Stage) -> dict[str, nn.Parameter]:
+def own_parameters(found: Stage) -> dict[str, nn.Parameter]:
     return {name: p for name, p in found.model.named_parameters() if not p.is_meta}
 
 
@@ -91,16 +91,16 @@ def test_stages_together_are_the_whole_model_with_its_names_and_values(
         found = stage(number, stages, config, layers)
         fill_model(found.model, {}, seed=1, process=Process(0, 1, 0, CPU))
         assert [name for name, _ in found.model.named_parameters()] == list(expected)
-        for name, parameter in own(found).items():
+        for name, parameter in own_parameters(found).items():
             assert torch.equal(parameter, expected[name]), name
             assert number in found.holders[name]
-        seen |= own(found).keys()
+        seen |= own_parameters(found).keys()
     assert seen == expected.keys()
 
 
 def test_a_stage_takes_no_memory_for_the_layers_of_others() -> None:
     whole = sum(parameter.numel() for parameter in Llama(CONFIG).parameters())
-    sizes = [sum(parameter.numel() for parameter in own(stage(number, 3)).values()) for number in range(3)]
+    sizes = [sum(parameter.numel() for parameter in own_parameters(stage(number, 3)).values()) for number in range(3)]
     assert sum(sizes) == whole
     assert max(sizes) < whole / 2
 
@@ -108,8 +108,8 @@ def test_a_stage_takes_no_memory_for_the_layers_of_others() -> None:
 def test_a_shared_weight_is_on_each_stage_that_uses_it() -> None:
     first, last = stage(0, 2, TIED), stage(1, 2, TIED)
     assert first.shared_parameters() == last.shared_parameters() == {"model.embed_tokens.weight": (0, 1)}
-    assert "model.embed_tokens.weight" in own(first)
-    assert last.model.lm_head.weight is own(last)["model.embed_tokens.weight"]
+    assert "model.embed_tokens.weight" in own_parameters(first)
+    assert last.model.lm_head.weight is own_parameters(last)["model.embed_tokens.weight"]
 
 
 def test_stages_follow_the_costs_that_a_plugin_gives() -> None:

@@ -22,7 +22,7 @@ def test_the_work_is_divided_by_size() -> None:
     assert owners([], 2) == []
 
 
-class Doubling:
+class DoublingTransform:
     """Twice the gradient; in another shape where told so."""
 
     def __init__(self, cut: int = 0) -> None:
@@ -32,7 +32,7 @@ class Doubling:
         return 2 * gradient[self.cut :]
 
 
-def alone(**named: nn.Parameter) -> Any:
+def single_engine(**named: nn.Parameter) -> Any:
     """An engine at stage 0 on one process, as far as a transform sees it."""
     plan = SimpleNamespace(zero_stage=0, sharing_ranks=1)
     process = SimpleNamespace(rank=0, world=1, device=torch.device("cpu"))
@@ -42,7 +42,9 @@ def alone(**named: nn.Parameter) -> Any:
 def test_only_what_was_chosen_gets_a_direction() -> None:
     one, two, three = (nn.Parameter(torch.ones(3)) for _ in range(3))
     one.grad, two.grad = torch.ones(3), torch.ones(3)
-    PreconditionedGradients(alone(one=one, two=two, three=three), Doubling(), {id(one), id(three)}).take()  # type: ignore[arg-type]
+    PreconditionedGradients(
+        single_engine(one=one, two=two, three=three), DoublingTransform(), {id(one), id(three)}
+    ).take()  # type: ignore[arg-type]
     assert one.grad.tolist() == [2, 2, 2]
     assert two.grad.tolist() == [1, 1, 1]
     assert three.grad is None, "no loss reached it"
@@ -51,5 +53,7 @@ def test_only_what_was_chosen_gets_a_direction() -> None:
 def test_a_direction_of_another_shape_is_the_plugins_fault() -> None:
     weight = nn.Parameter(torch.ones(3))
     weight.grad = torch.ones(3)
-    with pytest.raises(ComponentError, match=r"Doubling gives a direction of shape \(2,\) for up, which is \(3,\)"):
-        PreconditionedGradients(alone(up=weight), Doubling(1), {id(weight)}).take()  # type: ignore[arg-type]
+    with pytest.raises(
+        ComponentError, match=r"DoublingTransform gives a direction of shape \(2,\) for up, which is \(3,\)"
+    ):
+        PreconditionedGradients(single_engine(up=weight), DoublingTransform(1), {id(weight)}).take()  # type: ignore[arg-type]

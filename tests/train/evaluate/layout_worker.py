@@ -32,7 +32,7 @@ TEXTS = [
 CHOICES = [" blue", " wide and deep", "!", "?", " the old man"]
 
 
-class Probing:
+class ProbingEvaluation:
     """Asks everything that a subject can answer, and spoils all random generators while it does."""
 
     def __init__(self) -> None:
@@ -67,29 +67,29 @@ class Probing:
 class EvaluatingBench(Bench):
     """Compares runs that differ in an evaluation alone."""
 
-    def asking(self, session: Session) -> Probing:
+    def add_evaluation(self, session: Session) -> ProbingEvaluation:
         """Give a session one evaluation."""
-        probing = Probing()
+        probing = ProbingEvaluation()
         session.evaluations._built, session.evaluations._every = {"probing": probing}, {"probing": 1}
         return probing
 
-    def untouched(self, case: dict[str, Any]) -> dict[str, Any]:
+    def compare(self, case: dict[str, Any]) -> dict[str, Any]:
         """What differs between a run without evaluation and one with it, and what it was answered."""
         plain, losses = self.session(case), Losses()
         plain.loop(plain.restore(None, None), losses)
         before = self.state(plain, losses)
         self.deepspeed.utils.groups.mpu = None
         session, losses = self.session(case), Losses()
-        found = self.probed(session, losses)
+        found = self.run_probe(session, losses)
         after = self.state(session, losses)
         return {**found, "different": [name for name in before if before[name] != after[name]]}
 
-    def answered(self, case: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, case: dict[str, Any]) -> dict[str, Any]:
         """What a run with the evaluation was answered."""
-        return self.probed(self.session(case), Losses())
+        return self.run_probe(self.session(case), Losses())
 
-    def probed(self, session: Session, losses: Losses) -> dict[str, Any]:
-        probing = self.asking(session)
+    def run_probe(self, session: Session, losses: Losses) -> dict[str, Any]:
+        probing = self.add_evaluation(session)
         session.loop(session.restore(None, None), losses)
         return {
             "figures": [record.evaluation.get("eval_probing_mean") for record in losses.records],
@@ -97,10 +97,10 @@ class EvaluatingBench(Bench):
             "texts": probing.texts,
         }
 
-    def stopped(self, case: dict[str, Any]) -> dict[str, Any]:
+    def stop(self, case: dict[str, Any]) -> dict[str, Any]:
         """What differs between a run that is stopped inside its first evaluation and resumed, and one that is not."""
         whole, losses = self.session(case), Losses()
-        self.asking(whole)
+        self.add_evaluation(whole)
         whole.loop(whole.restore(None, None), losses)
         expected = self.state(whole, losses)
         with tempfile.TemporaryDirectory() as folder:
@@ -110,13 +110,13 @@ class EvaluatingBench(Bench):
             self.deepspeed.utils.groups.mpu = None
             first, losses = self.session(case, output), Losses()
             last = self.process.rank == self.process.world - 1
-            self.asking(first).on_request = lambda: setattr(first.stopper, "_signal", "SIGTERM" if last else "")
+            self.add_evaluation(first).on_request = lambda: setattr(first.stopper, "_signal", "SIGTERM" if last else "")
             finished = first.loop(first.restore(None, None), losses)
             checkpoint = find(output)
             manifest = verify(checkpoint)
             self.deepspeed.utils.groups.mpu = None
             second = self.session(case, None, checkpoint)
-            self.asking(second)
+            self.add_evaluation(second)
             seed_everything(99, self.process.rank)
             second.loop(second.restore(checkpoint, manifest), losses)
             dist.barrier()

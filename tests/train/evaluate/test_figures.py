@@ -43,7 +43,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return (loaded, *build_evaluation(parts, loaded.tokenizer))
 
 
-def whole(loaded: LoadedModel, objective: Objective, samples: EncodedSamples) -> dict[str, float]:
+def whole_figures(loaded: LoadedModel, objective: Objective, samples: EncodedSamples) -> dict[str, float]:
     """One sample at a time, all logits, float64."""
     total, tokens, hits, size = 0.0, 0, 0, 0
     for sample, row in zip(samples, ROWS, strict=True):
@@ -71,12 +71,12 @@ def test_the_figures_equal_those_of_whole_logits(size: int, scene: Scene) -> Non
     """1e-6 relative: the sums are in fp32 per token and in float64 over tokens."""
     loaded, objective, samples = scene
     figures = evaluate(loaded.model, objective, samples, loaded.tokenizer, batch_size=size).as_dict()
-    expected = whole(*scene)
+    expected = whole_figures(*scene)
     assert figures.keys() == expected.keys()
     assert figures == pytest.approx(expected, rel=1e-6)
 
 
-def weighted(scale: float, even: bool) -> list[dict[str, Any]]:
+def weighted_rows(scale: float, even: bool) -> list[dict[str, Any]]:
     """Conversations whose answers weigh ``scale`` times 0.5, 1.5 … (or 1 each)."""
     rows = []
     for number in range(11):
@@ -141,7 +141,7 @@ def test_weights_count_in_every_figure_as_in_the_loss_and_their_size_in_none(eve
     """1e-5: weights are in fp32. The run and ``mt-eval`` say the same, the shares of marked answers included."""
     found = {}
     for scale in (1.0, 0.5, 2.0, 0.01):
-        scene = scene_of(tmp_path / f"{scale}.jsonl", weighted(scale, even))
+        scene = scene_of(tmp_path / f"{scale}.jsonl", weighted_rows(scale, even))
         loaded, objective, samples = scene
         found[scale] = evaluate(loaded.model, objective, samples, loaded.tokenizer, batch_size=3).as_dict()
         expected = weighted_means(*scene)

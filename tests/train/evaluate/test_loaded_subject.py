@@ -50,7 +50,7 @@ def subject_of(folder: Path) -> LoadedSubject:
     return loaded_subject(parts, load_run(folder), batch_size=3)
 
 
-def asked() -> list[Continuation]:
+def continuations() -> list[Continuation]:
     chance = random.Random(5)
     shots = [chance.randrange(256) for _ in range(40)]
     found = []
@@ -62,9 +62,9 @@ def asked() -> list[Continuation]:
 
 def test_scores_are_those_of_transformers_on_the_merged_weights(run: Path) -> None:
     theirs = AutoModelForCausalLM.from_pretrained(run / "whole", dtype=torch.float32).eval()
-    found = subject_of(run / "run").score(asked())
+    found = subject_of(run / "run").score(continuations())
     expected = []
-    for context, target in asked():
+    for context, target in continuations():
         with torch.no_grad():
             log = theirs(torch.tensor([[*context, *target]])).logits[0].log_softmax(-1)
         places = range(len(context) - 1, len(context) + len(target) - 1)
@@ -72,7 +72,7 @@ def test_scores_are_those_of_transformers_on_the_merged_weights(run: Path) -> No
     np.testing.assert_allclose([each.logprob for each in found], expected, atol=1e-4)
     merged = load_weights("llama", run / "whole")
     parts = Parts.of(resolve(run_config(find(run / "run")), PluginHost.discover()))
-    again = loaded_subject(parts, merged, batch_size=8).score(asked())
+    again = loaded_subject(parts, merged, batch_size=8).score(continuations())
     np.testing.assert_allclose([each.logprob for each in again], expected, atol=1e-4)
     assert [each.greedy for each in again] == [each.greedy for each in found]
 
@@ -80,7 +80,7 @@ def test_scores_are_those_of_transformers_on_the_merged_weights(run: Path) -> No
 def test_texts_have_the_log_probabilities_that_scores_have(run: Path) -> None:
     subject = subject_of(run / "run")
     config = GenerationConfig(max_new_tokens=7, logprobs=True, rules=SamplingRules(temperature=0.7, top_k=50))
-    prompts = [each.context for each in asked()[::4]]
+    prompts = [each.context for each in continuations()[::4]]
     for prompt, text in zip(prompts, subject.generate(prompts, config), strict=True):
         written = [*text.ids, *([] if text.end_id is None else [text.end_id])]
         assert len(text.logprobs) == len(written)

@@ -62,7 +62,7 @@ def test_scores_equal_those_of_one_forward_for_each_text(seed: int, batch_size: 
     assert [each.greedy for each in found] == [each[1] for each in expected]
 
 
-class Counting:
+class CountingModel:
     """Counts the tokens that a model reads."""
 
     def __init__(self, model: Llama, *, ragged: bool = True) -> None:
@@ -86,7 +86,7 @@ def test_shots_and_questions_are_read_once(ragged: bool) -> None:
     letters = [Continuation(shots + question, [token]) for question in questions for token in range(4)]
     longer = [Continuation(question, [5, token, 7, 8]) for question in questions for token in range(4)]
     for asked, least in ((letters, 60 + 10 * 20), (longer, 10 * (19 + 4 * 4))):
-        counting, requests = Counting(PAIR[0], ragged=ragged), Requests.of_continuations(asked, 128)
+        counting, requests = CountingModel(PAIR[0], ragged=ragged), Requests.of_continuations(asked, 128)
         values = Scorer(counting, batch_size=8).values(requests)  # type: ignore[arg-type]
         assert counting.tokens <= 1.05 * least
         expected = score_alone(PAIR[1], asked)

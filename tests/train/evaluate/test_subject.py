@@ -20,12 +20,11 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "lora": {"stage": 3, "adapter": {"name": "lora", "rank": 4}},
 }
 DROPOUT = {"model": {"dropout": 0.1}}
-CASES = {name: {**case, "do": "answered"} for name, case in LAYOUTS.items()}
+CASES = {name: {**case, "do": "answer"} for name, case in LAYOUTS.items()}
 """With dropout the weights of one process and two differ: the answers are compared without."""
-UNTOUCHED = {f"dropout-{name}": {**case, **DROPOUT, "do": "untouched"} for name, case in LAYOUTS.items()}
+UNTOUCHED = {f"dropout-{name}": {**case, **DROPOUT, "do": "compare"} for name, case in LAYOUTS.items()}
 STOPPED = {
-    f"stopped-{name}": {**LAYOUTS[name], **DROPOUT, "do": "stopped"}
-    for name in ("zero0", "zero3", "pipeline", "sequence")
+    f"stopped-{name}": {**LAYOUTS[name], **DROPOUT, "do": "stop"} for name in ("zero0", "zero3", "pipeline", "sequence")
 }
 WITHOUT_TEXTS = ("pipeline", "sequence", "sequence3")
 """Layouts that need two processes; one has no other than ZeRO for them."""

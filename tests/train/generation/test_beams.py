@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from mt_conformance.forward import continued
+from mt_conformance.forward import generate_greedily
 from mt_core.errors import MtError
 from mt_core.generation import SamplingRules
 from mt_plugin_llama.model import Llama
@@ -101,7 +101,7 @@ def test_more_beams_never_find_a_less_likely_text_than_greedy_here(sharp_pair: P
             log = sharp_pair[1](ids).logits[0].log_softmax(-1)
         return float(sum(log[at, token] for at, token in enumerate(new)))
 
-    (greedy,) = continued(model, [[4]], 8)
+    (greedy,) = generate_greedily(model, [[4]], 8)
     beams = search(model, [4], 8, rules=SamplingRules(num_beams=8))
     assert log_probability(beams.tokens) >= log_probability(greedy)
     assert sum(beams.logprobs) == pytest.approx(log_probability(beams.tokens), abs=1e-4)

@@ -27,7 +27,7 @@ def load(model: TrainModel, *eos_ids: int) -> LoadedModel:
     return LoadedModel(model, Numbers(), 128, eos_ids)  # type: ignore[arg-type]
 
 
-def continued(
+def generate(
     model: Llama,
     prompts: Sequence[Sequence[int]],
     rules: SamplingRules = GREEDY,
@@ -46,15 +46,15 @@ def test_greedy_output_equals_transformers_token_for_token(pair: tuple[Llama, Ll
     prompt = torch.randint(0, 97, (1, length), generator=torch.Generator().manual_seed(length))
     mask = torch.ones_like(prompt)
     expected = theirs.generate(prompt, attention_mask=mask, max_new_tokens=40, do_sample=False, pad_token_id=0)
-    (found,) = continued(ours, [prompt[0].tolist()], most=40)
+    (found,) = generate(ours, [prompt[0].tolist()], most=40)
     assert list(found.ids) == expected[0, length:].tolist()
     assert found.finish == "length"
 
 
 def test_generation_ends_before_the_end_token_and_keeps_it_apart(pair: tuple[Llama, LlamaForCausalLM]) -> None:
-    (whole,) = continued(pair[0], [[3, 4]])
+    (whole,) = generate(pair[0], [[3, 4]])
     assert whole.end_id is None
-    (ended,) = continued(pair[0], [[3, 4]], eos=whole.ids[5])
+    (ended,) = generate(pair[0], [[3, 4]], eos=whole.ids[5])
     assert ended.ids == whole.ids[: whole.ids.index(whole.ids[5])]
     assert (ended.finish, ended.end_id) == ("eos", whole.ids[5])
 
@@ -64,7 +64,7 @@ def test_generation_ends_before_the_end_token_and_keeps_it_apart(pair: tuple[Lla
 def test_a_batch_gives_the_greedy_tokens_of_one_prompt_at_a_time(
     pair: tuple[Llama, LlamaForCausalLM], prompts: list[list[int]], size: int
 ) -> None:
-    assert continued(pair[0], prompts, size=size) == continued(pair[0], prompts, size=1)
+    assert generate(pair[0], prompts, size=size) == generate(pair[0], prompts, size=1)
 
 
 @settings(max_examples=15, deadline=None)
@@ -76,8 +76,8 @@ def test_a_batch_draws_the_tokens_of_one_prompt_at_a_time(
     rules = SamplingRules(
         top_p=0.95, repetition_penalty=1.2, frequency_penalty=0.3, no_repeat_ngram=3, min_new_tokens=2
     )
-    batch = continued(sharp_pair[0], prompts, rules, eos=eos, size=size)
-    assert batch == continued(sharp_pair[0], prompts, rules, eos=eos, size=1)
+    batch = generate(sharp_pair[0], prompts, rules, eos=eos, size=size)
+    assert batch == generate(sharp_pair[0], prompts, rules, eos=eos, size=1)
 
 
 def test_positions_begin_at_zero_with_the_first_real_token(pair: tuple[Llama, LlamaForCausalLM]) -> None:

@@ -24,7 +24,7 @@ from mt_train.generation.choices import Choices
 from mt_train.generation.decoder import Decoder
 from mt_train.generation.forward import last_logits
 from mt_train.generation.loaded_model import LoadedModel
-from mt_train.generation.request import Produced, Request
+from mt_train.generation.request import Request, TokenOutput
 
 GREEDY = SamplingRules(greedy=True)
 RULES = [
@@ -103,14 +103,14 @@ def make_requests(count: int, seed: int = 0, **more: Any) -> list[Request]:
     return found
 
 
-def finish(decoder: Decoder) -> list[Produced]:
+def finish(decoder: Decoder) -> list[TokenOutput]:
     found = []
     while decoder.busy:
         found += decoder.step()
     return found
 
 
-def texts(produced: Sequence[Produced]) -> dict[int, tuple[list[int], str, str | None]]:
+def texts(produced: Sequence[TokenOutput]) -> dict[int, tuple[list[int], str, str | None]]:
     """Number → its tokens, its text, and why it ended."""
     found: dict[int, tuple[list[int], str, str | None]] = {}
     for each in produced:
@@ -121,7 +121,7 @@ def texts(produced: Sequence[Produced]) -> dict[int, tuple[list[int], str, str |
     return found
 
 
-def alone(loaded: LoadedModel, requests: Sequence[Request]) -> list[Any]:
+def decode_alone(loaded: LoadedModel, requests: Sequence[Request]) -> list[Any]:
     found = []
     for request in requests:
         decoder = Decoder(loaded, max_rows=1)
@@ -140,11 +140,11 @@ def test_a_text_does_not_depend_on_who_runs_beside_it(family: LoadedModel, other
         for _ in range(chance.choice([0, 0, 0, 1, 2, 5])):
             if waiting:
                 decoder.add(waiting.pop(0))
-        most = max(most, len(decoder.running))
+        most = max(most, len(decoder.running_requests))
         produced += decoder.step()
     found = texts(produced)
     assert most == 1 + others
-    assert [found[number] for number in range(40)] == alone(family, requests)
+    assert [found[number] for number in range(40)] == decode_alone(family, requests)
     assert {finish for _, _, finish in found.values()} == {"eos", "length"}
 
 
@@ -154,7 +154,7 @@ def test_a_row_is_replaced_as_soon_as_it_ends(llama: LoadedModel) -> None:
         decoder.add(Request(ids=[1, 2], rules=GREEDY, most=most))
     steps = [sorted(each.number for each in decoder.step()) for _ in range(3)]
     assert steps == [[0, 1], [0, 2], [0, 3]]
-    assert (decoder.running, decoder.waiting, decoder.busy) == ((3,), (), True)
+    assert (decoder.running_requests, decoder.waiting_requests, decoder.busy) == ((3,), (), True)
     assert [each.number for each in decoder.step()] == [3]
     assert not decoder.busy
 
@@ -188,7 +188,7 @@ def test_what_prompts_begin_with_is_computed_once(llama: LoadedModel) -> None:
         decoder.add(request)
     found = texts(finish(decoder))
     assert sizes[:3] == [(1, 50), (3, 2), (5, 1)]
-    assert [found[number] for number in range(5)] == alone(llama, requests)
+    assert [found[number] for number in range(5)] == decode_alone(llama, requests)
     assert found[3] != found[4], "they are drawn apart"
 
 
@@ -200,19 +200,19 @@ def test_cancelled_rows_leave_no_row_and_no_place_behind(llama: LoadedModel, see
     for number, request in enumerate(requests):
         assert decoder.add(request) == number
         produced += decoder.step()
-        assert len(decoder.running) <= 6
+        assert len(decoder.running_requests) <= 6
         while len(cancelled) < 100 and len(cancelled) < number and chance.random() < 0.6:
             gone = chance.choice(
                 [each for each in range(max(0, number - 20), number + 1) if each not in cancelled] or [0]
             )
             decoder.cancel(gone)
             cancelled.add(gone)
-            assert gone not in (*decoder.running, *decoder.waiting)
+            assert gone not in (*decoder.running_requests, *decoder.waiting_requests)
     produced += finish(decoder)
     found = texts(produced)
     kept = [number for number in range(160) if number not in cancelled]
-    assert [found[number] for number in kept] == alone(llama, [requests[number] for number in kept])
-    assert (decoder.running, decoder.waiting, decoder.held_tokens) == ((), (), 0)
+    assert [found[number] for number in kept] == decode_alone(llama, [requests[number] for number in kept])
+    assert (decoder.running_requests, decoder.waiting_requests, decoder.held_tokens) == ((), (), 0)
 
 
 @pytest.mark.parametrize("most", [250, 400, 1500])
@@ -222,13 +222,13 @@ def test_the_cache_holds_at_most_what_is_allowed(llama: LoadedModel, most: int) 
     for request in requests:
         decoder.add(request)
         produced += decoder.step()
-        together = max(together, len(decoder.running))
+        together = max(together, len(decoder.running_requests))
         assert decoder.held_tokens <= most
     while decoder.busy:
         produced += decoder.step()
         assert decoder.held_tokens <= most
     found = texts(produced)
-    assert [found[number] for number in range(40)] == alone(llama, requests)
+    assert [found[number] for number in range(40)] == decode_alone(llama, requests)
     assert together > 1, "some ran side by side"
 
 
@@ -274,7 +274,7 @@ def test_log_probabilities_are_those_of_a_plain_forward(family: LoadedModel) -> 
 
 
 def test_each_row_has_its_own_stop_texts_choices_and_ends(llama: LoadedModel) -> None:
-    free = alone(llama, [Request(ids=[7], rules=GREEDY, most=12)])[0][0]
+    free = decode_alone(llama, [Request(ids=[7], rules=GREEDY, most=12)])[0][0]
     choices = Choices(["ab", "abc", "d"], Letters(), END)  # type: ignore[arg-type]
     requests = [
         Request(ids=[7], rules=GREEDY, most=12),
@@ -302,7 +302,7 @@ def test_streamed_pieces_add_up_to_the_text(llama: LoadedModel) -> None:
     for request in requests:
         decoder.add(request)
     produced = finish(decoder)
-    whole = alone(llama, [replace(request, streams=False) for request in requests])
+    whole = decode_alone(llama, [replace(request, streams=False) for request in requests])
     found = texts(produced)
     assert [found[number] for number in range(10)] == whole
     assert sum(bool(each.text) for each in produced) > 60, "they come token by token"
@@ -321,7 +321,7 @@ def test_a_row_that_cannot_go_on_says_why_and_the_others_do_not_notice(llama: Lo
     (failed,) = [each for each in produced if each.error is not None]
     assert (failed.number, failed.finish, failed.is_last) == (1, None, True)
     assert "bar every token" in str(failed.error)
-    assert texts([each for each in produced if each.number == 0])[0] == alone(llama, requests[:1])[0]
+    assert texts([each for each in produced if each.number == 0])[0] == decode_alone(llama, requests[:1])[0]
 
 
 def test_rows_of_one_length_wait_for_their_like(llama: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +338,7 @@ def test_rows_of_one_length_wait_for_their_like(llama: LoadedModel, monkeypatch:
     for request in requests:
         decoder.add(request)
     found = texts(finish(decoder))
-    assert [found[number] for number in range(20)] == alone(llama, requests)
+    assert [found[number] for number in range(20)] == decode_alone(llama, requests)
 
 
 def test_a_model_in_training_is_run_in_evaluation_mode(llama: LoadedModel) -> None:

@@ -12,7 +12,7 @@ TOKENIZER = build_byte(ByteConfig())
 SMALL = st.text("ab\né🙂", max_size=20)
 
 
-def streamed(text: str, stop: tuple[str, ...] = ()) -> tuple[list[str], str, bool]:
+def stream(text: str, stop: tuple[str, ...] = ()) -> tuple[list[str], str, bool]:
     """The pieces that were shown, the whole text, and whether it was stopped."""
     pieces: list[str] = []
     stream = TextStream(TOKENIZER, stop=stop, show=pieces.append)
@@ -22,7 +22,7 @@ def streamed(text: str, stop: tuple[str, ...] = ()) -> tuple[list[str], str, boo
 
 @given(text=SMALL)
 def test_the_pieces_add_up_and_are_whole_characters(text: str) -> None:
-    pieces, whole, stopped = streamed(text)
+    pieces, whole, stopped = stream(text)
     assert "".join(pieces) == whole == text
     assert not stopped
     assert not any("\ufffd" in piece or not piece for piece in pieces)
@@ -30,7 +30,7 @@ def test_the_pieces_add_up_and_are_whole_characters(text: str) -> None:
 
 @given(text=SMALL, stop=st.lists(st.text("ab\né", min_size=1, max_size=3), min_size=1, max_size=3))
 def test_a_text_ends_before_the_first_stop_text_and_shows_nothing_of_it(text: str, stop: list[str]) -> None:
-    pieces, whole, stopped = streamed(text, tuple(stop))
+    pieces, whole, stopped = stream(text, tuple(stop))
     # as it grows, the text ends with the first character that completes a stop text
     grown = next((text[:end] for end in range(len(text) + 1) if earliest(text[:end], stop) is not None), None)
     assert stopped == (grown is not None)
@@ -39,7 +39,7 @@ def test_a_text_ends_before_the_first_stop_text_and_shows_nothing_of_it(text: st
 
 
 def test_a_piece_is_shown_as_soon_as_no_stop_text_can_begin_in_it() -> None:
-    pieces, _, _ = streamed("one\n\nUser", ("\n\nUser:",))
+    pieces, _, _ = stream("one\n\nUser", ("\n\nUser:",))
     assert pieces == ["o", "n", "e", "\n\nUser"]
 
 

@@ -52,7 +52,7 @@ def tensors() -> list[Tensor]:
     return [each for each in gc.get_objects() if isinstance(each, Tensor)]
 
 
-def live() -> Storages:
+def live_storages() -> Storages:
     return of(tensors())
 
 
@@ -67,18 +67,18 @@ class Probe:
         for owner in {id(each): each for each in (self.zero, self.inner)}.values():
             for name in EVENTS:
                 if hasattr(owner, name):
-                    setattr(owner, name, self._noted(getattr(owner, name)))
+                    setattr(owner, name, self._note(getattr(owner, name)))
 
-    def _noted(self, call: Any) -> Any:
+    def _note(self, call: Any) -> Any:
         def noted(*arguments: Any, **named: Any) -> Any:
             time.sleep(0.05)  # gloo lets go of a buffer that it has reduced a moment later
-            seen = [parameter.grad for parameter in (*self.parameters, *self.flat())]  # so that Python has them
-            self.moments.append(live() | of(seen))
+            seen = [parameter.grad for parameter in (*self.parameters, *self.flat_tensors())]  # so that Python has them
+            self.moments.append(live_storages() | of(seen))
             return call(*arguments, **named)
 
         return noted
 
-    def flat(self) -> list[Tensor]:
+    def flat_tensors(self) -> list[Tensor]:
         own = [parameter for group in self.inner.param_groups for parameter in group["params"]]
         return [*own, *getattr(self.zero, "fp32_partitioned_groups_flat", [])]
 
@@ -87,7 +87,7 @@ class Probe:
 
     def state(self) -> Storages:
         """Masters included."""
-        return of([*self.flat(), *(value for state in self.inner.state.values() for value in state.values())])
+        return of([*self.flat_tensors(), *(value for state in self.inner.state.values() for value in state.values())])
 
 
 def bucket(size: int) -> bool:
@@ -95,7 +95,7 @@ def bucket(size: int) -> bool:
     return size in (BUCKET_ELEMENTS * 4, BUCKET_ELEMENTS * 2)
 
 
-def measured(engine: Engine, windows: Any, before: list[Tensor]) -> dict[str, int]:
+def measure(engine: Engine, windows: Any, before: list[Tensor]) -> dict[str, int]:
     engine.set_rate(1.0)
     engine.train_step(next(windows).batches)
     probe, window = Probe(engine), next(windows).batches
@@ -137,7 +137,7 @@ def run(host: PluginHost, process: Process, deepspeed: Any, case: dict[str, Any]
         "gradients": memory.gradients(plan, content).total + memory.buffers(plan, content).host,
         "optimizer": memory.optimizer_state(plan, content).total,
     }
-    return {"planned": planned, "measured": measured(engine, windows, before)}
+    return {"planned": planned, "measured": measure(engine, windows, before)}
 
 
 def main() -> None:

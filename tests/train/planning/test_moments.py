@@ -11,7 +11,7 @@ from torch import nn
 from mt_train.planning.moments import state_bytes
 
 
-class Factored(torch.optim.Optimizer):
+class FactoredOptimizer(torch.optim.Optimizer):
     """Keeps a number for each row and column of a matrix."""
 
     def __init__(self, groups: list[dict[str, Any]]) -> None:
@@ -47,7 +47,7 @@ def test_groups_may_keep_different_state() -> None:
     assert state_bytes(lambda g: torch.optim.SGD(g, lr=1.0), groups, flat=True) == (4.0, 0.0)
 
 
-class Factoring:
+class FactoringTransform:
     """A gradient transform that keeps a number for each row."""
 
     def __init__(self, groups: list[dict[str, Any]]) -> None:
@@ -62,9 +62,9 @@ def test_what_a_transform_keeps_counts_for_its_groups_on_every_layout() -> None:
     groups: list[dict[str, Any]] = [
         {"params": [nn.Parameter(torch.ones(32, 16))], "transformed": on} for on in (True, False)
     ]
-    assert state_bytes(Factoring, groups, flat=True) == (8 + 4 / 16, 8.0)
+    assert state_bytes(FactoringTransform, groups, flat=True) == (8 + 4 / 16, 8.0)
 
 
 def test_an_optimizer_of_whole_parameters_sees_their_shape() -> None:
     groups = [{"params": [nn.Parameter(torch.ones(32, 16))]}]
-    assert state_bytes(Factored, groups, flat=False) == (4 * (32 + 16) / (32 * 16),)
+    assert state_bytes(FactoredOptimizer, groups, flat=False) == (4 * (32 + 16) / (32 * 16),)

@@ -131,7 +131,7 @@ def fetch(hub: str, folder: Path, name: str, token: str | None) -> subprocess.Co
     (folder / "home").mkdir()
     (folder / "home" / "token").write_text("hf_secret")  # a login that somebody left there
     environment |= {"HF_TOKEN": token} if token else {}
-    code = f"from mt_train.plugins.hub import located; print(located({name!r}))"
+    code = f"from mt_train.plugins.hub import locate; print(locate({name!r}))"
     command = [sys.executable, "-c", code]
     return subprocess.run(
         command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300, check=False

@@ -23,7 +23,7 @@ LORA = ("--adapter", "lora")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made_folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A base, a LoRA over it (``a``), one over a wider base (``wide``), and runs of a full training and of a mixture."""
     folder = tmp_path_factory.mktemp("made")
     for name, width in (("base", 32), ("other", 64)):
@@ -42,18 +42,18 @@ def write(path: Path, content: object) -> None:
     path.write_text(json.dumps(content))
 
 
-def pickled(folder: Path) -> None:
+def pickle_weights(folder: Path) -> None:
     file = folder / "adapter_model.safetensors"
     torch.save(load_file(file), folder / "adapter_model.bin")
     file.unlink()
 
 
-def shortened(folder: Path) -> None:
+def shorten(folder: Path) -> None:
     file = folder / "adapter_model.safetensors"
     file.write_bytes(file.read_bytes()[:-10])
 
 
-def renamed(folder: Path) -> None:
+def rename(folder: Path) -> None:
     file = folder / "adapter_model.safetensors"
     save_file({name.replace("layers.1", "layers.7"): each for name, each in load_file(file).items()}, file)
 
@@ -78,9 +78,9 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
         "holds no adapter: no adapter_config.json",
     ),
     "no tensors": (lambda folder: (folder / "adapter_model.safetensors").unlink(), "and none of adapter_model"),
-    "a pickle": (pickled, "adapter_model.bin is a pickle, which can execute what is in it"),
-    "damaged": (shortened, "it is cut short or damaged"),
-    "other modules": (renamed, "for which an adapter here has no place"),
+    "a pickle": (pickle_weights, "adapter_model.bin is a pickle, which can execute what is in it"),
+    "damaged": (shorten, "it is cut short or damaged"),
+    "other modules": (rename, "for which an adapter here has no place"),
     "no JSON": (lambda folder: (folder / "adapter_config.json").write_text("{"), "cannot read"),
     "another method": (other_method, "holds an adapter FOURIERFT of peft, which no installed adapter reads"),
     "odd hashes": (odd_base, "base in what mt-export wrote is ['model.safetensors']; it is damaged"),
@@ -88,7 +88,7 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
-def refused(capfd: pytest.CaptureFixture[str], made: Path, *words: object, dry: bool = True) -> str:
+def refusal(capfd: pytest.CaptureFixture[str], made: Path, *words: object, dry: bool = True) -> str:
     argv = [
         "--model",
         "llama",
@@ -109,13 +109,13 @@ def refused(capfd: pytest.CaptureFixture[str], made: Path, *words: object, dry: 
 @pytest.mark.parametrize("key", ["--model.adapters", "--adapter.weights"])
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_is_no_adapter_is_one_clear_message(
-    made: Path, tmp_path: Path, name: str, key: str, capfd: pytest.CaptureFixture[str]
+    made_folders: Path, tmp_path: Path, name: str, key: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(made / "a", tmp_path / "a")
+    shutil.copytree(made_folders / "a", tmp_path / "a")
     change, message = CHANGES[name]
     change(tmp_path / "a")
     words = (key, tmp_path / "a", *(LORA if key == "--model.adapters" else ()))
-    said = refused(capfd, made, *words)
+    said = refusal(capfd, made_folders, *words)
     if name == "other modules":
         assert "layers.7" in said
     else:
@@ -124,11 +124,11 @@ def test_what_is_no_adapter_is_one_clear_message(
 
 
 def test_a_method_that_is_typed_does_not_hide_a_missing_folder(
-    made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    made_folders: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = (*LORA, "--adapter.weights", tmp_path / "gone")
-    assert "gone does not exist" in refused(capfd, made, *words)
-    assert "gone does not exist" in refused(capfd, made, *words, dry=False)
+    assert "gone does not exist" in refusal(capfd, made_folders, *words)
+    assert "gone does not exist" in refusal(capfd, made_folders, *words, dry=False)
 
 
 @pytest.mark.parametrize(
@@ -154,24 +154,31 @@ def test_a_method_that_is_typed_does_not_hide_a_missing_folder(
     ],
 )
 def test_an_adapter_that_does_not_fit_says_what_differs(
-    made: Path, words: tuple[str, ...], message: str, capfd: pytest.CaptureFixture[str]
+    made_folders: Path, words: tuple[str, ...], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     key = {"--model.adapters", "--adapter.weights", "--model.overlay"}
     placed = [
-        ",".join(str(made / each) for each in word.split(",")) if before in key and word[0] != "[" else word
+        ",".join(str(made_folders / each) for each in word.split(",")) if before in key and word[0] != "[" else word
         for before, word in zip(("", *words), words, strict=False)
     ]
-    assert message in refused(capfd, made, *placed)
+    assert message in refusal(capfd, made_folders, *placed)
 
 
 def test_options_come_from_the_folder_with_their_origin_and_what_is_typed_wins(
-    made: Path, capfd: pytest.CaptureFixture[str]
+    made_folders: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["--model", "llama", "--model.weights", str(made / "base"), "--adapter.weights", str(made / "a")]
+    argv = [
+        "--model",
+        "llama",
+        "--model.weights",
+        str(made_folders / "base"),
+        "--adapter.weights",
+        str(made_folders / "a"),
+    ]
     assert mt_train([*argv, *TRAIN, "--adapter.dropout", "0.1", "--print-config"]) == 0
     shown = {line.partition(":")[0].strip(): line for line in capfd.readouterr().out.splitlines()}
     assert "rank: 4" in shown["rank"]
-    assert f"the adapter in {made / 'a'}" in shown["rank"]
+    assert f"the adapter in {made_folders / 'a'}" in shown["rank"]
     assert "alpha: 5" in shown["alpha"]
     assert "dropout: 0.1" in shown["dropout"]
     assert "command line" in shown["dropout"]

@@ -12,7 +12,7 @@ from mt_train.tracking.trackers import GuardedTracker
 RECORD = StepRecord(1, 1.0, 0.1, 1.0, 9, 1.0, 1.0, 0.0)
 
 
-class Broken:
+class BrokenTracker:
     """Fails in one method."""
 
     def __init__(self, where: str) -> None:
@@ -31,7 +31,7 @@ class Broken:
 def test_a_failure_is_one_warning_without_secrets(
     where: str, calls: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    broken = Broken(where)
+    broken = BrokenTracker(where)
     tracker = GuardedTracker("mine", lambda: broken)
     tracker.log(RECORD)
     tracker.log(RECORD)

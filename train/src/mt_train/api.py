@@ -10,8 +10,8 @@ from mt_core.errors import UsageError
 from mt_core.kinds import Kinds
 from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
-from mt_train.assemble.choice import chosen
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.choice import chosen_checkpoints
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.resume import resolve_resumed
 from mt_train.assemble.run_file import run_config
@@ -42,7 +42,7 @@ def load_config(source: Config, **changes: Any) -> RunConfig:
 
     Raises ``ConfigError`` with every fault. Imports no torch.
     """
-    host = discovered()
+    host = discover_plugins()
     return resolve(_merge_changes("load_config", source, changes, host.kinds), host).config
 
 
@@ -52,7 +52,7 @@ def check_config(source: Config, *, processes: int = 1) -> RunConfig:
     Raises ``ConfigError`` with every fault. Imports no torch.
     """
     world = arguments.check_whole_number("check_config", "processes", processes, 1, MOST_PROCESSES)
-    resolved = resolve(_raw("check_config", "source", source), discovered())
+    resolved = resolve(_raw_config("check_config", "source", source), discover_plugins())
     check_layout(resolved.config, world=world, offers=resolved.offers.values())
     return resolved.config
 
@@ -72,11 +72,11 @@ def train(
     """
     from mt_train.assemble.run import RunOptions, run
 
-    raw = {} if config is None else _raw("train", "config", config)
+    raw = {} if config is None else _raw_config("train", "config", config)
     arguments.flag("train", "overwrite", overwrite)
     if output is not None:
         output = arguments.path("train", "output", output, "the path of a folder, 'auto', or None to write no file")
-    host = discovered()
+    host = discover_plugins()
     if resume is not None:
         resume = arguments.path("train", "resume", resume, "the path of a run or of one of its checkpoints, or None")
         if output != "auto":
@@ -111,8 +111,8 @@ def load_run(run: str | Path, *, checkpoint: str | int = "last", averaged: str |
         raise arguments.refuse("load_run", "checkpoint", checkpoint, _WHICH)
     if averaged is not None:
         arguments.text("load_run", "averaged", averaged, "the name of a callback of the run, such as 'ema', or None")
-    found = chosen(folder, which)[-1]
-    resolved = resolve(run_config(found), discovered())
+    found = chosen_checkpoints(folder, which)[-1]
+    resolved = resolve(run_config(found), discover_plugins())
     return load(Parts.of(resolved), found, notice, averaged=averaged)
 
 
@@ -128,7 +128,7 @@ def load_weights(model: str, folder: str | Path, *, objective: str | None = None
     if objective is not None:
         objective = arguments.text("load_weights", "objective", objective, "the name of an objective, or None")
     path = arguments.path("load_weights", "folder", folder)
-    return load(_parts_of_weights(name, path, discovered(), objective), None, notice)
+    return load(_parts_of_weights(name, path, discover_plugins(), objective), None, notice)
 
 
 def _parts_of_weights(model: str, weights: str, host: PluginHost, objective: str | None = None) -> Parts:
@@ -149,14 +149,14 @@ def load_adapters(
     from mt_train.assemble.base_files import check_base_of
     from mt_train.assemble.load import load
 
-    wanted = arguments.mapping("load_adapters", "folders", folders, "a mapping from a name to each folder")
+    wanted = arguments.require_mapping("load_adapters", "folders", folders, "a mapping from a name to each folder")
     paths = {
         arguments.text("load_adapters", "a name of folders", name): arguments.path(
             "load_adapters", f"folders[{name!r}]", path
         )
         for name, path in wanted.items()
     }
-    host = discovered()
+    host = discover_plugins()
     name = arguments.text("load_adapters", "model", model, "the name of a model family, such as 'llama'")
     base = arguments.path("load_adapters", "weights", weights)
     parts = _parts_of_weights(name, base, host)
@@ -181,10 +181,10 @@ def _folder(output: str | Path | None, resolved: Resolved) -> Path | None:
 
 def _merge_changes(call: str, config: Config, changes: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
     check_plain(changes)
-    return merge(_raw(call, "source", config), changes, kinds)
+    return merge(_raw_config(call, "source", config), changes, kinds)
 
 
-def _raw(call: str, parameter: str, config: Config) -> dict[str, Any]:
+def _raw_config(call: str, parameter: str, config: Config) -> dict[str, Any]:
     if isinstance(config, RunConfig):
         return config.as_raw()
     if isinstance(config, Mapping):

@@ -1,8 +1,8 @@
 """Helpers for commands of plugins: how ours read a command line, write files, hold a folder and end. Importing this imports no torch."""
 
-from mt_core.cli.guard import guarded, parsed
+from mt_core.cli.guard import parse_and_run, run_command
 from mt_core.config.faults import faults_of
-from mt_core.config.terminal import drawing_stream, visible
+from mt_core.config.terminal import drawing_stream, escape_controls
 from mt_core.kinds import CORE_KINDS
 from mt_core.tracking.logs import notice
 from mt_train.assemble.stopping import SIGNALS, signals_taken
@@ -22,18 +22,18 @@ __all__ = [
     "describe_version",
     "drawing_stream",
     "duration",
+    "escape_controls",
     "expand",
     "faults_of",
-    "guarded",
     "hold_lock",
     "merge",
     "next_run_folder",
     "notice",
     "parse",
-    "parsed",
+    "parse_and_run",
     "read_config",
     "replace_text",
+    "run_command",
     "signals_taken",
-    "visible",
     "write_yaml",
 ]

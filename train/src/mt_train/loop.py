@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from mt_core.errors import NonFiniteError
 from mt_core.events import Control
 from mt_core.protocols import StepRecord
-from mt_train.data.loader import NoMoreWaiting, Position, Window
+from mt_train.data.loader import Position, WaitingEnded, Window
 
 if TYPE_CHECKING:
     from mt_core.nn import Batch
@@ -167,7 +167,7 @@ def _next(windows: Iterator[Window], hooks: LoopHooks) -> Window | None:
     """The rows of the next step; ``None`` on all ranks where one has waited for them until it was to stop."""
     try:
         window = next(windows)
-    except NoMoreWaiting:
+    except WaitingEnded:
         hooks.together(False)
         return None
     return window if hooks.together(True) else None

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from mt_core.config.secrets import HIDDEN, is_secret, redact
-from mt_core.errors import ComponentError, shown
+from mt_core.errors import ComponentError, show_value
 from mt_core.plugins.host import PluginHost
 from mt_core.version import __version__
 
@@ -118,19 +118,19 @@ def _of_plugins(host: PluginHost) -> dict[str, Section]:
     found: dict[str, Section] = {}
     for name, hook in host.doctors():
         try:
-            found |= _checked(hook(), {*_OWN, *found})
+            found |= _check_sections(hook(), {*_OWN, *found})
         except Exception as error:  # noqa: BLE001 - a broken installation is what the doctor is asked about
             found[name] = {"error": f"{type(error).__name__}: {error}"}
     return found
 
 
-def _checked(sections: Any, taken: Container[str]) -> dict[str, Section]:
+def _check_sections(sections: Any, taken: Container[str]) -> dict[str, Section]:
     """The sections of one plugin. Raises ``ComponentError`` for what is no title → facts, and for a title that is taken."""
     if not isinstance(sections, Mapping) or not all(isinstance(facts, Mapping) for facts in sections.values()):
-        raise ComponentError(f"mt_doctor has to return title → facts (name → value), got {shown(sections)}")
+        raise ComponentError(f"mt_doctor has to return title → facts (name → value), got {show_value(sections)}")
     for name in (*sections, *(name for facts in sections.values() for name in facts)):
         if not isinstance(name, str):
-            raise ComponentError(f"mt_doctor has to name titles and facts by text, got {shown(name)}")
+            raise ComponentError(f"mt_doctor has to name titles and facts by text, got {show_value(name)}")
     if title := next((title for title in sections if title in taken), None):
         raise ComponentError(f"mt_doctor offers the section {title!r}, which is another's; choose another title")
     return {title: dict(facts) for title, facts in sections.items()}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mt_core.config.secrets import redact
 from mt_core.config.terminal import show_standard_streams
-from mt_core.errors import MtError, WorkerError, of_system, refuse_exit, shown
+from mt_core.errors import MtError, WorkerError, of_system, refuse_exit, show_value
 from mt_core.tracking.streams import make_printable
 
 ERRORS_VARIABLE = "MT_ERRORS"
@@ -20,27 +20,27 @@ SAID, LOST = ".said", ".lost"
 """What ``rank-N`` there ends with: its own fault, or that it could not go on without another process."""
 
 
-def guarded(action: Callable[[], int], *, debug: bool) -> int:
+def run_command(action: Callable[[], int], *, debug: bool) -> int:
     """Run a command, its reading of the command line included: ``--help`` prints too. No traceback is shown unless ``debug``.
 
     Nothing is shown that a terminal would obey, or that the console cannot encode.
     """
     make_printable()
     with show_standard_streams():
-        return _guarded(action, debug)
+        return _run(action, debug)
 
 
-def parsed(
+def parse_and_run(
     parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int], argv: Sequence[str] | None
 ) -> int:
     """Run a command with what its parser reads; what the parser says itself is shown like everything else."""
     make_printable()
     with show_standard_streams():
         arguments = parser.parse_args(argv)  # outside of the guard: --help ends the process by itself
-        return guarded(lambda: run(arguments), debug=arguments.debug)
+        return run_command(lambda: run(arguments), debug=arguments.debug)
 
 
-def _guarded(action: Callable[[], int], debug: bool) -> int:
+def _run(action: Callable[[], int], debug: bool) -> int:
     wait_politely()
     try:
         return _without_exits(action)
@@ -63,7 +63,7 @@ def _guarded(action: Callable[[], int], debug: bool) -> int:
         return 1
     except UnicodeEncodeError as error:  # half of a character, which JSON and Python can have, and no file's name
         _report(
-            f"{shown(error.object)} cannot be written as {error.encoding}: {error.reason}; take out the character",
+            f"{show_value(error.object)} cannot be written as {error.encoding}: {error.reason}; take out the character",
             debug,
         )
         return 2

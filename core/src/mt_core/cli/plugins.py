@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mt_core.cli import plugins_install, plugins_new
-from mt_core.cli.guard import parsed
-from mt_core.cli.plugins_report import Report, described, loaded, metadata, problems
+from mt_core.cli.guard import parse_and_run
+from mt_core.cli.plugins_report import Report, component_report, metadata, plugin_report, problems
 from mt_core.cli.plugins_text import check_lines, component_lines, installed_lines, plugin_lines, screen_width
 from mt_core.config.secrets import redact, redact_values
 from mt_core.errors import UsageError, did_you_mean
-from mt_core.plugins.metadata import Selection, canonical, installed, without_effect
+from mt_core.plugins.metadata import Selection, canonicalize, find_plugins, without_effect
 from mt_core.version import __version__
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ SCHEMA = 1
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return parsed(_parser(), _run, argv)
+    return parse_and_run(_parser(), _run, argv)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -90,11 +90,11 @@ def _list(arguments: argparse.Namespace) -> int:
     if arguments.components:
         host = _host(arguments)
         _warn(host.unused_names)
-        plugins = [loaded(plugin) for plugin in host.plugins]
+        plugins = [plugin_report(plugin) for plugin in host.plugins]
         _say(arguments, plugins, component_lines(plugins, screen_width()))
         return 0
     selection = Selection.from_environment(arguments.block_plugin)
-    found = installed(selection)
+    found = find_plugins(selection)
     _warn(without_effect(selection, found))
     plugins = [metadata(plugin) for plugin in found]
     _say(arguments, plugins, installed_lines(plugins, screen_width()))
@@ -104,24 +104,27 @@ def _list(arguments: argparse.Namespace) -> int:
 def _info(arguments: argparse.Namespace) -> int:
     host = _host(arguments)
     _warn(host.unused_names)
-    chosen = [(plugin, offers) for plugin in host.plugins if (offers := _asked(plugin, arguments.name)) is not None]
+    chosen = [(plugin, offers) for plugin in host.plugins if (offers := _offers_of(plugin, arguments.name)) is not None]
     if not chosen:
-        raise _unknown("plugin or component", arguments.name, host.plugins)
+        raise _unknown_error("plugin or component", arguments.name, host.plugins)
     reports = [
-        loaded(plugin) | {"components": [described(offer, host.kinds) for offer in offers]} for plugin, offers in chosen
+        plugin_report(plugin) | {"components": [component_report(offer, host.kinds) for offer in offers]}
+        for plugin, offers in chosen
     ]
     pages = ["\n".join(plugin_lines(report, screen_width())) for report in reports]
     _say(arguments, reports, ["\n\n".join(pages)])
     return 0
 
 
-def _asked(plugin: Plugin, name: str) -> list[Offer] | None:
+def _offers_of(plugin: Plugin, name: str) -> list[Offer] | None:
     """Return what of a plugin a name means: all of it, its components of that name, or nothing of it."""
-    wanted = canonical(name)
+    wanted = canonicalize(name)
     if _is(plugin, name):
         return plugin.offers
     return [
-        offer for offer in plugin.offers if wanted in (canonical(offer.component.name), canonical(offer.qualified))
+        offer
+        for offer in plugin.offers
+        if wanted in (canonicalize(offer.component.name), canonicalize(offer.qualified_name))
     ] or None
 
 
@@ -129,9 +132,9 @@ def _check(arguments: argparse.Namespace) -> int:
     host = _host(arguments)
     chosen = [plugin for plugin in host.plugins if arguments.name is None or _is(plugin, arguments.name)]
     if not chosen and arguments.name is not None:
-        raise _unknown("plugin", arguments.name, host.plugins)
+        raise _unknown_error("plugin", arguments.name, host.plugins)
     notices = _warn(host.unused_names)
-    reports = [loaded(plugin) | {"problems": problems(plugin, host)} for plugin in chosen]
+    reports = [plugin_report(plugin) | {"problems": problems(plugin, host)} for plugin in chosen]
     _say(arguments, reports, check_lines(reports, screen_width()))
     failed = arguments.name is not None and any(plugin.status == "failed" for plugin in chosen)
     wrong = bool(notices) or any(report["problems"] for report in reports)
@@ -152,16 +155,16 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _is(plugin: Plugin, name: str) -> bool:
-    return canonical(name) in (canonical(plugin.info.name), canonical(plugin.info.distribution))
+    return canonicalize(name) in (canonicalize(plugin.info.name), canonicalize(plugin.info.distribution))
 
 
-def _unknown(what: str, name: str, plugins: Sequence[Plugin]) -> UsageError:
+def _unknown_error(what: str, name: str, plugins: Sequence[Plugin]) -> UsageError:
     known = [word for plugin in plugins for word in (plugin.info.name, plugin.info.distribution)]
     if "component" in what:
         known += [offer.component.name for plugin in plugins for offer in plugin.offers]
     absent = [f"{plugin.info.name} ({plugin.info.label})" for plugin in plugins if plugin.status != "loaded"]
     return UsageError(
-        f"no {what} is named {name!r}. {did_you_mean(canonical(name), sorted(set(known)))}"
+        f"no {what} is named {name!r}. {did_you_mean(canonicalize(name), sorted(set(known)))}"
         f"Installed plugins: {', '.join(plugin.info.name for plugin in plugins)}."
         + (f" Failed or blocked: {', '.join(absent)}." if absent else "")
         + " `mt-plugins list --components` shows what each offers."

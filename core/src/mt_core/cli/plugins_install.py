@@ -14,8 +14,8 @@ from pathlib import Path
 
 from mt_core.config.secrets import redact, redact_values
 from mt_core.errors import MtError, UsageError, did_you_mean
-from mt_core.plugins.metadata import OWN, Installed, Selection, canonical, installed
-from mt_core.plugins.pins import FILE, FOLDER, indexes, is_name, pins, unfit, unpinned
+from mt_core.plugins.metadata import OWN, PluginInfo, Selection, canonicalize, find_plugins
+from mt_core.plugins.pins import FILE, FOLDER, indexes, is_name, pins, unfit_reason, unpinned_names
 from mt_core.version import __version__
 
 SCHEMA = 1
@@ -66,7 +66,7 @@ def _lines_of(run: Path) -> list[str]:
         raise UsageError(f"{run} has no {LOCK_FILE}; give the folder of a run, or none for what is installed here")
     lock = read_lock(run)
     versions = {**lock["plugins"], **lock.get("libraries", {})}
-    _warn_unpinned(unpinned(versions))
+    _warn_unpinned(unpinned_names(versions))
     came = origins(lock)
     listed = {name: version for name, version in versions.items() if name not in came}
     return [
@@ -79,7 +79,7 @@ def _lines_of(run: Path) -> list[str]:
 def _lines_here(block: list[str]) -> list[str]:
     """Return what is installed, a line for each distribution."""
     found = {
-        plugin.distribution: plugin for plugin in installed(Selection.from_environment(block)) if not plugin.blocked
+        plugin.distribution: plugin for plugin in find_plugins(Selection.from_environment(block)) if not plugin.blocked
     }
     lines = {name: line for name, plugin in found.items() if (line := pin(plugin))}
     _warn_unpinned([name for name in found if name not in lines])
@@ -91,11 +91,11 @@ def _warn_unpinned(names: list[str]) -> None:
         print(f"warning: {name!r} has no name or version that pip knows, and is left out", file=sys.stderr)
 
 
-def pin(plugin: Installed) -> str:
+def pin(plugin: PluginInfo) -> str:
     """A line of a requirements file: the version, where it came from, or the folder of one that is worked on; empty where pip would
     not read it."""
     versions = {plugin.distribution: plugin.version}
-    if unfit(versions) or unpinned(versions):
+    if unfit_reason(versions) or unpinned_names(versions):
         return ""
     line = pins(versions)[0]
     if plugin.editable:
@@ -121,7 +121,7 @@ def _install(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "nothing to install; name a distribution, a folder or a wheel, as in mt-plugins install mt-plugin-llama"
         )
-    before = {(plugin.name, plugin.label) for plugin in installed(Selection())}
+    before = {(plugin.name, plugin.label) for plugin in find_plugins(Selection())}
     _run(["install", *(["--upgrade"] if arguments.upgrade else []), *words])
     _say_new(before)
     return 0
@@ -130,25 +130,25 @@ def _install(arguments: argparse.Namespace) -> int:
 def _say_new(before: set[tuple[str, str]]) -> None:
     """Print which plugins there are now that were not, or not in this version."""
     importlib.invalidate_caches()
-    for plugin in installed(Selection()):
+    for plugin in find_plugins(Selection()):
         if (plugin.name, plugin.label) not in before:
             print(f"plugin {plugin.name} ({plugin.label}): `mt-plugins info {plugin.name}` shows what it offers")
 
 
 def _uninstall(arguments: argparse.Namespace) -> int:
-    found = installed(Selection())
+    found = find_plugins(Selection())
     _run(["uninstall", *dict.fromkeys(_distribution(name, found) for name in arguments.names)])
     return 0
 
 
-def _distribution(name: str, found: list[Installed]) -> str:
+def _distribution(name: str, found: list[PluginInfo]) -> str:
     """The distribution of a plugin. Raises ``UsageError`` for a name that none has, and for the core."""
-    known = {canonical(word): plugin.distribution for plugin in found for word in (plugin.name, plugin.distribution)}
-    distribution = known.get(canonical(name))
+    known = {canonicalize(word): plugin.distribution for plugin in found for word in (plugin.name, plugin.distribution)}
+    distribution = known.get(canonicalize(name))
     if distribution is None:
-        hint = did_you_mean(canonical(name), sorted(known))
+        hint = did_you_mean(canonicalize(name), sorted(known))
         raise UsageError(f"no installed plugin is named {name!r}. {hint}`mt-plugins list` shows what is installed.")
-    if canonical(distribution) in OWN:
+    if canonicalize(distribution) in OWN:
         raise UsageError(
             f"{name!r} is of {distribution}, without which no plugin works; remove it with pip uninstall {distribution}"
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mt_core.errors import UsageError
-from mt_core.plugins.metadata import Selection, canonical
+from mt_core.plugins.metadata import Selection, canonicalize
 from mt_core.scaffold import own_templates
 from mt_core.version import __version__
 
@@ -71,9 +71,9 @@ def _next(plugin: Distribution, folder: Path, host: PluginHost) -> Iterator[str]
 def _refuse_taken(plugin: Distribution, host: PluginHost) -> None:
     """Raises ``UsageError`` where an installed plugin has the name: one of the two could not be used by it."""
     for each in host.plugins:
-        if canonical(each.info.distribution) == plugin.project:
+        if canonicalize(each.info.distribution) == plugin.project:
             raise UsageError(f"{each.info.label} is installed already, and pip would replace it; choose another name")
     for offer in host.offers(plugin.kind.kind):
-        if canonical(offer.component.name) == plugin.name:
+        if canonicalize(offer.component.name) == plugin.name:
             words = plugin.kind.kind.replace("_", " ")
             raise UsageError(f"{words} {plugin.name!r} is offered by {offer.plugin.label} already; choose another name")

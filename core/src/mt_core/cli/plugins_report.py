@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from mt_core.plugins.compatibility import out_of_range
-from mt_core.plugins.metadata import Installed, canonical
+from mt_core.plugins.metadata import PluginInfo, canonicalize
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -27,7 +27,7 @@ BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "multiple_of": "multiple
 LENGTHS = {"min_length": "length >=", "max_length": "length <="}
 
 
-def metadata(plugin: Installed) -> Report:
+def metadata(plugin: PluginInfo) -> Report:
     """A plugin as its distribution describes it; nothing is imported."""
     return {
         "name": plugin.name,
@@ -39,14 +39,14 @@ def metadata(plugin: Installed) -> Report:
     }
 
 
-def loaded(plugin: Plugin) -> Report:
+def plugin_report(plugin: Plugin) -> Report:
     """A plugin after loading: its status, the cause of a failure, and what it offers."""
     return metadata(plugin.info) | {
         "status": plugin.status,
         "error": plugin.error,
         "load_ms": round(plugin.load_ms, 1),
         "kinds": [_kind(kind) for kind in plugin.kinds],
-        "components": [brief(offer) for offer in plugin.offers],
+        "components": [brief_report(offer) for offer in plugin.offers],
     }
 
 
@@ -54,22 +54,22 @@ def _kind(kind: Kind) -> Report:
     return {"name": kind.name, "hook": kind.hook, "slot": kind.slot, "key": kind.key, "summary": kind.summary}
 
 
-def brief(offer: Offer) -> Report:
+def brief_report(offer: Offer) -> Report:
     """A component in one line."""
     component = offer.component
-    return {"kind": offer.kind, "name": component.name, "qualified": offer.qualified, "summary": component.summary}
+    return {"kind": offer.kind, "name": component.name, "qualified": offer.qualified_name, "summary": component.summary}
 
 
-def described(offer: Offer, kinds: Kinds) -> Report:
+def component_report(offer: Offer, kinds: Kinds) -> Report:
     """A component with everything that it declares, its options, and their JSON Schema."""
     component = offer.component
     declared = {field.name: getattr(component, field.name) for field in fields(component) if field.name != "config"}
-    data = {name: _plain(value) for name, value in declared.items() if not callable(value)}
+    data = {name: _json_value(value) for name, value in declared.items() if not callable(value)}
     prefix = _prefix(offer, kinds)
     if not prefix:
-        return brief(offer) | data | {"options": [], "schema": None}
+        return brief_report(offer) | data | {"options": [], "schema": None}
     schema = component.config.model_json_schema()
-    return brief(offer) | data | {"options": list(options(prefix, component.config)), "schema": schema}
+    return brief_report(offer) | data | {"options": list(options(prefix, component.config)), "schema": schema}
 
 
 def _prefix(offer: Offer, kinds: Kinds) -> str:
@@ -80,7 +80,7 @@ def _prefix(offer: Offer, kinds: Kinds) -> str:
     return f"{kind.key}.{offer.component.name}" if kind.slot == "many" else kind.key
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     from pydantic_core import to_jsonable_python
 
     if isinstance(value, frozenset):
@@ -111,7 +111,7 @@ def _option(key: str, field: FieldInfo) -> Report:
         "key": key,
         "type": type_words(field.annotation),
         "required": field.is_required(),
-        "default": None if field.is_required() else _plain(field.get_default(call_default_factory=True)),
+        "default": None if field.is_required() else _json_value(field.get_default(call_default_factory=True)),
         "bounds": ", ".join(_bounds(field)),
         "description": field.description or "",
     }
@@ -173,12 +173,12 @@ def _shared_names(plugin: Plugin, host: PluginHost) -> Iterator[str]:
             for other in host.offers(offer.kind)
             if other is not offer
             and not other.component.replaces
-            and canonical(other.component.name) == canonical(offer.component.name)
+            and canonicalize(other.component.name) == canonicalize(offer.component.name)
         ]
         if rivals:
             sources = ", ".join(rival.plugin.label for rival in rivals)
             kind = offer.kind.replace("_", " ")
-            yield f"{kind} {offer.component.name!r} is also offered by {sources}; name it as {offer.qualified}"
+            yield f"{kind} {offer.component.name!r} is also offered by {sources}; name it as {offer.qualified_name}"
 
 
 def _bad_sizes(plugin: Plugin, host: PluginHost) -> Iterator[str]:

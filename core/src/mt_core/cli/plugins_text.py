@@ -50,14 +50,14 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int = 0) ->
     """Lines of left-aligned columns; in a terminal, ``width`` columns wide, with a rule, and wrapped in the last column."""
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head) - 1)]
     if width - sum(size + len(GAP) for size in widths) >= MIN_WRAPPED:
-        yield from _drawn(head, rows, width)
+        yield from _draw(head, rows, width)
         return
     for row in [head, *rows]:
         start = "".join(f"{cell.ljust(size)}  " for cell, size in zip(row[:-1], widths, strict=True))
         yield (start + row[-1]).rstrip()
 
 
-def _drawn(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+def _draw(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -74,7 +74,7 @@ def _drawn(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> It
     yield from (line.rstrip() for line in captured.get().splitlines())
 
 
-def _hanging(start: str, text: str, width: int) -> list[str]:
+def _hang(start: str, text: str, width: int) -> list[str]:
     room = width - len(start)
     parts = textwrap.wrap(text, room, break_on_hyphens=False) if room >= MIN_WRAPPED else [text]
     return [((start if index == 0 else " " * len(start)) + part).rstrip() for index, part in enumerate(parts or [""])]
@@ -98,7 +98,7 @@ def component_lines(plugins: Sequence[Report], width: int = 0) -> Iterator[str]:
     if absent:
         yield ""
     for plugin in absent:
-        yield from _hanging(f"{plugin['status']:<7}  ", _cause(plugin), width)
+        yield from _hang(f"{plugin['status']:<7}  ", _cause(plugin), width)
 
 
 def _cause(plugin: Report) -> str:
@@ -120,13 +120,13 @@ def words(kind: str) -> str:
 
 def plugin_lines(plugin: Report, width: int = 0) -> Iterator[str]:
     """Everything about a plugin; its ``components`` are described ones."""
-    yield from _hanging("plugin ", f"{title(plugin)}: {plugin['status']}", width)
+    yield from _hang("plugin ", f"{title(plugin)}: {plugin['status']}", width)
     for key in ("error", "module", "location"):
         if plugin[key]:
-            yield from _hanging(f"  {key}: ", str(plugin[key]), width)
+            yield from _hang(f"  {key}: ", str(plugin[key]), width)
     for kind in plugin["kinds"]:
         chosen = f"--{kind['key'].replace('_', '-')}" if kind["key"] else "named by other components"
-        yield from _hanging("  kind: ", f"{words(kind['name'])} ({kind['hook']}, {chosen}): {kind['summary']}", width)
+        yield from _hang("  kind: ", f"{words(kind['name'])} ({kind['hook']}, {chosen}): {kind['summary']}", width)
     for component in plugin["components"]:
         yield ""
         yield from component_page(component, width)
@@ -134,10 +134,10 @@ def plugin_lines(plugin: Report, width: int = 0) -> Iterator[str]:
 
 def component_page(component: Report, width: int = 0) -> Iterator[str]:
     """Return what a component declares, its sizes and its options."""
-    yield from _hanging("", f"{words(component['kind'])} {component['qualified']}: {component['summary']}", width)
+    yield from _hang("", f"{words(component['kind'])} {component['qualified']}: {component['summary']}", width)
     for key, name in FACTS:
         if component.get(key) not in (None, "", [], {}):
-            yield from _hanging(f"  {name}: ", shown(component[key]), width)
+            yield from _hang(f"  {name}: ", yaml_text(component[key]), width)
     if component.get("variants"):
         yield "  sizes:"
         yield from _sizes(component, width)
@@ -148,7 +148,7 @@ def component_page(component: Report, width: int = 0) -> Iterator[str]:
 
 def _sizes(family: Report, width: int) -> Iterator[str]:
     rows = [
-        [f"    {size}{' (default)' if size == family.get('default_variant') else ''}", shown(values)]
+        [f"    {size}{' (default)' if size == family.get('default_variant') else ''}", yaml_text(values)]
         for size, values in family["variants"].items()
     ]
     return table(("    size", "values"), rows, width)
@@ -166,10 +166,10 @@ def kind_of_value(item: Report) -> str:
 
 def value(item: Report) -> str:
     """Return what an option is where nothing is said."""
-    return "required" if item["required"] else f"default {shown(item['default'])}"
+    return "required" if item["required"] else f"default {yaml_text(item['default'])}"
 
 
-def shown(value: Any) -> str:
+def yaml_text(value: Any) -> str:
     """A value as YAML would have it, on one line."""
     if value is None or value == [] or value == {}:
         return "none"
@@ -177,12 +177,12 @@ def shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, dict):
         pairs = (
-            f"{key} {{{shown(item)}}}" if isinstance(item, dict) else f"{key} {shown(item)}"
+            f"{key} {{{yaml_text(item)}}}" if isinstance(item, dict) else f"{key} {yaml_text(item)}"
             for key, item in value.items()
         )
         return ", ".join(pairs)
     if isinstance(value, list):
-        return ", ".join(shown(item) for item in value)
+        return ", ".join(yaml_text(item) for item in value)
     return repr(value) if isinstance(value, str) and not value.strip() else str(value)
 
 
@@ -197,7 +197,7 @@ def check_lines(plugins: Sequence[Report], width: int = 0) -> Iterator[str]:
         state = "ok" if plugin["status"] == "loaded" and not plugin["problems"] else plugin["status"]
         yield f"{state:<7}  {title(plugin)}{_count(plugin)}"
         for problem in plugin["problems"]:
-            yield from _hanging("         problem: ", problem, width)
+            yield from _hang("         problem: ", problem, width)
 
 
 def _count(plugin: Report) -> str:

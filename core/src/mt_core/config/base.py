@@ -88,7 +88,7 @@ class MtConfig(BaseModel):
             return raw
         raw = _rename_to_fields(raw, cls.model_fields)
         said = [name for name in cls.model_fields if name in raw and raw[name] in NOTHING]
-        return raw | {name: _nothing(cls.model_fields[name].annotation, raw[name]) for name in said}
+        return raw | {name: _null_value(cls.model_fields[name].annotation, raw[name]) for name in said}
 
 
 def _rename_to_fields(raw: dict[Any, Any], fields: Mapping[str, Any]) -> dict[Any, Any]:
@@ -103,7 +103,7 @@ def _rename_to_fields(raw: dict[Any, Any], fields: Mapping[str, Any]) -> dict[An
     return named
 
 
-def _nothing(annotation: Any, said: str | None) -> str | None:
+def _null_value(annotation: Any, said: str | None) -> str | None:
     """Return the one of ``none`` and null that a type has; where it has both or neither, what was said."""
     has_none, has_word = _has(annotation, None), _has(annotation, "none")
     return said if has_none == has_word else None if has_none else "none"

@@ -8,7 +8,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from mt_core.config.base import MtConfig, nested_config
-from mt_core.errors import Fault, did_you_mean, shown
+from mt_core.errors import Fault, did_you_mean, show_value
 
 HINTED = 50
 """Faults that are compared with what would be right, which takes a while: a file of something else has thousands."""
@@ -58,7 +58,7 @@ def _fault(item: dict[str, Any], prefix: str, known: Sequence[str]) -> Fault:
         message = str(item["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
         return Fault(key=key, problem=f"{message}.")
     message = str(item["msg"]).removeprefix("Input ").replace("a valid tuple", "a list such as [a, b]")
-    return Fault(key=key, problem=f"{message}, got {shown(got)}.")
+    return Fault(key=key, problem=f"{message}, got {show_value(got)}.")
 
 
 def _describe_allowed(prefix: str, known: Sequence[str]) -> str:

@@ -24,11 +24,11 @@ class RefusedValueError(ValueError):
 def parse_json(text: str) -> Any:
     """The value. Raises ``ValueError`` (a ``JSONDecodeError`` with the place where the text is no JSON at all)."""
     return json.loads(
-        text, object_pairs_hook=unique, parse_constant=no_constant, parse_int=_integer, parse_float=finite
+        text, object_pairs_hook=unique_object, parse_constant=no_constant, parse_int=_integer, parse_float=finite_float
     )
 
 
-def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The object of these pairs, where no key stands twice."""
     value = dict(pairs)
     if len(value) != len(pairs):
@@ -43,7 +43,7 @@ def no_constant(word: str) -> NoReturn:
     raise RefusedValueError(f"{word} is not JSON", "Write null, or leave the field out.", word)
 
 
-def finite(digits: str) -> float:
+def finite_float(digits: str) -> float:
     """The number, where a float can hold it."""
     value = float(digits)
     if math.isinf(value):

@@ -23,7 +23,7 @@ _OBEYED = re.compile(
 )
 
 
-def visible(text: str) -> str:
+def escape_controls(text: str) -> str:
     """The text with every character that a terminal would obey written out: ``\\x1b``, ``\\u202e``."""
     return _OBEYED.sub(_spell_out, text)
 
@@ -34,14 +34,14 @@ def _spell_out(found: re.Match[str]) -> str:
 
 
 class ShownStream:
-    """A text stream whose text is made ``visible``; everything else is that of the stream behind it."""
+    """A text stream whose text goes through ``escape_controls``; everything else is that of the stream behind it."""
 
     def __init__(self, behind: TextIO) -> None:
         self.behind = behind
 
     def write(self, text: str) -> int:
         """Write the text; the number of its own characters, as callers count."""
-        self.behind.write(visible(text))
+        self.behind.write(escape_controls(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -54,7 +54,7 @@ class ShownStream:
 
 
 def drawing_stream(stream: TextIO) -> TextIO:
-    """The stream for what draws by itself, in colours or over and over: its texts have to be made ``visible`` before."""
+    """The stream for what draws by itself, in colours or over and over: its texts go through ``escape_controls`` before."""
     return stream.behind if isinstance(stream, ShownStream) else stream
 
 

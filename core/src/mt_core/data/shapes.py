@@ -12,7 +12,7 @@ from typing import Any
 
 from mt_core.data.tools import tools_of
 from mt_core.data.turns import content, pairs, turns
-from mt_core.errors import DataError, did_you_mean, shown
+from mt_core.errors import DataError, did_you_mean, show_value
 from mt_core.rows import Message, Row
 
 _NAMED = 12
@@ -54,24 +54,24 @@ def preference(row: Row) -> tuple[list[Message], list[Message], list[Message]]:
     repeat it, it is what they have in common. Raises ``DataError``.
     """
     chosen, rejected = (_turn_of(row, name, "assistant") for name in ("chosen", "rejected"))
-    prompt = _asked(row)
+    prompt = _prompt_turns(row)
     common = 0
     while common < min(len(chosen), len(rejected)) - 1 and chosen[common] == rejected[common]:
         common += 1
     shared, asked = chosen[:common], [_key(turn) for turn in prompt]
     repeated = [_key(turn) for turn in shared[-len(prompt) :]] == asked or [_key(turn) for turn in chosen] == asked
     prompt = shared if repeated or not prompt else [*prompt, *shared]
-    return _begun(row, prompt), chosen[common:], rejected[common:]
+    return _begin_turns(row, prompt), chosen[common:], rejected[common:]
 
 
 def is_conversation(row: Row) -> bool:
     """Return whether the row has the fields of a conversation's shape."""
-    return bool(_fitting(row))
+    return bool(_find_shapes(row))
 
 
 def shape_of(row: Row) -> Shape:
     """The one shape that the row's fields make. Raises ``DataError`` when they make none, or two."""
-    fits = _fitting(row)
+    fits = _find_shapes(row)
     if len(fits) == 1:
         return fits[0]
     found = fields_of(row)
@@ -109,12 +109,12 @@ def text_field(row: Row, name: str) -> str:
 
 def fields_of(row: Row) -> str:
     """The names of a row's fields, for a message: the first ones, and not all of a long one."""
-    names = [shown(key, 60) for key in row if key != "id"]
+    names = [show_value(key, 60) for key in row if key != "id"]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more or "none"
 
 
-def _fitting(row: Row) -> list[Shape]:
+def _find_shapes(row: Row) -> list[Shape]:
     """A field that is null is none where the others make a shape: tables have all fields in every row."""
     said = frozenset(name for name in row if row[name] is not None) if None in row.values() else frozenset(row)
     return _fitting_names(said) or _fitting_names(frozenset(row))[:1]
@@ -167,8 +167,8 @@ def _labelled_turns(row: Row) -> list[Message]:
     label = LABELS.get(str(row["label"]).lower())
     if label is None:
         raise DataError(
-            f"{row['id']}: field 'label' is {shown(row['label'], 60)}; beside prompt and response it says whether that is good, true or "
-            "false. Where it means something else, rename it: --data.columns '{other: label}'."
+            f"{row['id']}: field 'label' is {show_value(row['label'], 60)}; beside prompt and response it says whether that is good,"
+            " true or false. Where it means something else, rename it: --data.columns '{other: label}'."
         )
     *before, answer = _prompt_response(row)
     return [*before, answer if label else {**answer, "train": False}]
@@ -183,7 +183,7 @@ def _best_scored_turns(row: Row) -> list[Message]:
     )
     if not fine or not answers:
         raise DataError(
-            f'{row["id"]}: field \'answers\' must be a list of {{"text": "…", "score": 1.0}}, got {shown(answers, 60)}.'
+            f'{row["id"]}: field \'answers\' must be a list of {{"text": "…", "score": 1.0}}, got {show_value(answers, 60)}.'
         )
     return _turns_of(row, text_field(row, "prompt"), max(answers, key=lambda each: each["score"])["text"])
 
@@ -193,7 +193,7 @@ def _choice(row: Row) -> list[Message]:
     choices, answer = row["choices"], row["answer"]
     if not isinstance(choices, list) or not 2 <= len(choices) <= len(LETTERS):
         raise DataError(
-            f"{row['id']}: field 'choices' must be a list of 2 to {len(LETTERS)} texts, got {shown(choices, 60)}."
+            f"{row['id']}: field 'choices' must be a list of 2 to {len(LETTERS)} texts, got {show_value(choices, 60)}."
         )
     texts = [content(text, f"{row['id']}: field 'choices', choice {n}") for n, text in enumerate(choices, 1)]
     letters = LETTERS[: len(texts)]
@@ -201,7 +201,7 @@ def _choice(row: Row) -> list[Message]:
     number = letters.index(answer.upper()) if is_letter else answer
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(texts):
         raise DataError(
-            f"{row['id']}: field 'answer' is {shown(answer, 60)}; it is a letter from A to {letters[-1]}, or a number from 0 to "
+            f"{row['id']}: field 'answer' is {show_value(answer, 60)}; it is a letter from A to {letters[-1]}, or a number from 0 to "
             f"{len(texts) - 1}."
         )
     lines = [f"{letter}. {text}\n" for letter, text in zip(letters, texts, strict=True)]
@@ -222,10 +222,10 @@ def _list_turns(row: Row, name: str) -> list[Message]:
         raise DataError(
             f"{place} has no turn of the assistant, so there is nothing to learn. Add one, or drop the row."
         )
-    return _begun(row, found)
+    return _begin_turns(row, found)
 
 
-def _begun(row: Row, found: list[Message]) -> list[Message]:
+def _begin_turns(row: Row, found: list[Message]) -> list[Message]:
     """The turns after the system message of the row, and with its tools."""
     system = _system(row)
     if system and found and found[0]["role"] == "system":
@@ -237,7 +237,7 @@ def _begun(row: Row, found: list[Message]) -> list[Message]:
     return [{**begun[0], "tools": tools}, *begun[1:]]
 
 
-def _asked(row: Row) -> list[Message]:
+def _prompt_turns(row: Row) -> list[Message]:
     """The turns that both answers of a pair follow, but for those that these repeat."""
     earlier = pairs(row.get("history"), f"{row['id']}: field 'history'")
     name = next((name for name in _PROMPTS if row.get(name) is not None), None)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from mt_core.errors import DataError, shown
+from mt_core.errors import DataError, show_value
 from mt_core.rows import Row
 
 _CALL = '{"name": "f", "arguments": {"x": 1}}'
@@ -21,8 +21,8 @@ def tools_of(row: Row) -> list[Any]:
     value = [_parse(tool) for tool in value] if isinstance(value, list) else None
     if value is None or not all(isinstance(tool, Mapping) for tool in value):
         raise DataError(
-            f"{row['id']}: field 'tools' is no list of objects, nor JSON text of one: {shown(row['tools'], 60)}. Write it so, or rename "
-            "it where it means something else: --data.columns '{other: tools}'."
+            f"{row['id']}: field 'tools' is no list of objects, nor JSON text of one: {show_value(row['tools'], 60)}. Write it so, or"
+            " rename it where it means something else: --data.columns '{other: tools}'."
         )
     return value
 
@@ -31,7 +31,7 @@ def calls_of(turn: Mapping[str, Any], place: str) -> list[Any]:
     """The calls of a turn: ``tool_calls``, or the one ``function_call``. Raises ``DataError`` for what is no call."""
     value = turn.get("tool_calls") or ([turn["function_call"]] if turn.get("function_call") else [])
     if not isinstance(value, list):
-        raise DataError(f'{place} has "tool_calls": {shown(value, 60)}; it is a list of calls such as {_CALL}.')
+        raise DataError(f'{place} has "tool_calls": {show_value(value, 60)}; it is a list of calls such as {_CALL}.')
     return [_call(each, f"{place}, call {number}") for number, each in enumerate(value, 1)]
 
 
@@ -46,11 +46,11 @@ def _call(value: Any, place: str) -> dict[str, Any]:
     call = {key: each for key, each in value.items() if each is not None} if isinstance(value, Mapping) else {}
     inner = call.get("function", call)
     if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
-        raise DataError(f"{place} has no name of a function: {shown(value, 60)}. Write it as {_CALL}.")
+        raise DataError(f"{place} has no name of a function: {show_value(value, 60)}. Write it as {_CALL}.")
     arguments = _parse(inner.get("arguments") or {})
     if not isinstance(arguments, Mapping):
         raise DataError(
-            f"{place} has arguments that are no object, nor JSON text of one: {shown(inner['arguments'], 60)}. Write {_CALL}."
+            f"{place} has arguments that are no object, nor JSON text of one: {show_value(inner['arguments'], 60)}. Write {_CALL}."
         )
     inner = {**inner, "arguments": arguments}
     return {**call, "function": inner} if "function" in call else inner

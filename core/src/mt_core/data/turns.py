@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mt_core.data.tools import calls_of, parse_calls
-from mt_core.errors import DataError, shown
+from mt_core.errors import DataError, show_value
 from mt_core.rows import Message
 
 ROLES = {
@@ -41,7 +41,7 @@ def turns(value: Any, place: str) -> list[Message]:
     """The messages in a list of turns, checked. ``place`` (row and field) begins the message of a ``DataError``."""
     if not isinstance(value, list) or not value:
         raise DataError(
-            f"{place} must be a list of at least one turn, got {shown(value, 60)}. "
+            f"{place} must be a list of at least one turn, got {show_value(value, 60)}. "
             'Write [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}].'
         )
     found = [_turn(item, f"{place}, turn {number}") for number, item in enumerate(value, 1)]
@@ -62,7 +62,9 @@ def pairs(value: Any, place: str) -> list[Message]:
     found: list[Message] = []
     for number, pair in enumerate(value, 1):
         if len(pair) != 2:
-            raise DataError(f"{place}, pair {number} has {len(pair)} texts, not [user, assistant]: {shown(pair, 60)}.")
+            raise DataError(
+                f"{place}, pair {number} has {len(pair)} texts, not [user, assistant]: {show_value(pair, 60)}."
+            )
         for role, text in zip(("user", "assistant"), pair, strict=True):
             found.append({"role": role, "content": content(text, f"{place}, pair {number}, {role}")})
     return found
@@ -74,14 +76,16 @@ def content(value: Any, place: str) -> str:
         return value
     if isinstance(value, list):
         return "".join(_part(part, f"{place}, part {number}") for number, part in enumerate(value, 1))
-    raise DataError(f"{place} is of type {type(value).__name__}, not text: {shown(value, 60)}. Write it as a string.")
+    raise DataError(
+        f"{place} is of type {type(value).__name__}, not text: {show_value(value, 60)}. Write it as a string."
+    )
 
 
 def _part(part: Any, place: str) -> str:
     kind = part.get("type") if isinstance(part, Mapping) else None
     if kind == "text" and isinstance(part.get("text"), str):
         return str(part["text"])
-    what = f"of type {shown(kind, 60)}" if kind is not None else f"no part of a message: {shown(part, 60)}"
+    what = f"of type {show_value(kind, 60)}" if kind is not None else f"no part of a message: {show_value(part, 60)}"
     raise DataError(
         f'{place} is {what}, and only text can be trained on: {{"type": "text", "text": "…"}}. Take it out, or drop the row.'
     )
@@ -96,13 +100,13 @@ def _turn(item: Any, place: str) -> Message:
     calls = calls_of(item, place) if spelling else []
     if spelling is None or (spelling[1] not in item and not calls):
         raise DataError(
-            f'{place} must have "role" and "content" (or "from" and "value"), got {shown(item, 60)}. Add what is missing.'
+            f'{place} must have "role" and "content" (or "from" and "value"), got {show_value(item, 60)}. Add what is missing.'
         )
     said, value = item[spelling[0]], item.get(spelling[1])
     role = ROLES.get(str(said))
     if role is None:
         raise DataError(
-            f"{place} has the {spelling[0]} {shown(said, 60)}. Known: {', '.join(ROLES)}. Rename it, or drop the row."
+            f"{place} has the {spelling[0]} {show_value(said, 60)}. Known: {', '.join(ROLES)}. Rename it, or drop the row."
         )
     if said == _CALL:
         calls, value = parse_calls(value, place), None
@@ -122,10 +126,10 @@ def _wishes(item: Mapping[str, Any], place: str) -> dict[str, Any]:
     train, weight = item.get("train"), item.get("weight")
     if train is not None:
         if not isinstance(train, bool):
-            raise DataError(f'{place} has "train": {shown(train, 60)}; it is true or false.')
+            raise DataError(f'{place} has "train": {show_value(train, 60)}; it is true or false.')
         wishes["train"] = train
     if weight is not None:
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not (0 <= weight < math.inf):
-            raise DataError(f'{place} has "weight": {shown(weight, 60)}; it is a number of 0 or more.')
+            raise DataError(f'{place} has "weight": {show_value(weight, 60)}; it is a number of 0 or more.')
         wishes |= {"weight": float(weight)} if weight else {"train": False}
     return wishes

@@ -40,9 +40,9 @@ def files_of(path: str, *suffixes: str) -> list[Path]:
         if start.is_dir():
             return _files_below(start, suffixes)
         if start.exists():
-            return [_regular(start)]
+            return [_require_regular(start)]
         if glob.has_magic(path):
-            return _matching(start)
+            return _match(start)
     except OSError as error:
         raise DataError(f"{start.absolute()} cannot be read: {error.strerror}. Check its permissions.") from error
     raise DataError(
@@ -53,7 +53,7 @@ def files_of(path: str, *suffixes: str) -> list[Path]:
 def _files_below(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     names = [Path(root, name) for root, _, files in os.walk(folder, onerror=_raise) for name in files]
     for suffix in suffixes:
-        if found := [_regular(file) for file in names if suffix_of(file) == suffix]:
+        if found := [_require_regular(file) for file in names if suffix_of(file) == suffix]:
             _tell_others(folder, suffix, tuple(sorted(set(names) - set(found))))
             return sorted(found, key=Path.as_posix)
     wanted = " or ".join(f"*{suffix}" for suffix in suffixes)
@@ -80,9 +80,9 @@ def _warn_once(message: str) -> None:
     logging.getLogger("mt_core").warning(message)
 
 
-def _matching(pattern: Path) -> list[Path]:
+def _match(pattern: Path) -> list[Path]:
     found = [Path(name) for name in glob.glob(str(pattern), recursive=True)]
-    files = [_regular(path) for path in found if not path.is_dir()]
+    files = [_require_regular(path) for path in found if not path.is_dir()]
     if not files:
         raise DataError(
             f"the pattern {pattern.absolute()} matches no file{', only folders' if found else ''}. Set dataset.path to one that"
@@ -96,7 +96,7 @@ def _raise(error: OSError) -> NoReturn:
     raise error
 
 
-def _regular(path: Path) -> Path:
+def _require_regular(path: Path) -> Path:
     if not path.is_file():
         raise DataError(
             f"{path.absolute()} is a broken link or no regular file. Take it out of dataset.path, or repair it."

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from mt_core.config.strict import RefusedValueError, finite, no_constant, unique
+from mt_core.config.strict import RefusedValueError, finite_float, no_constant, unique_object
 from mt_core.errors import DataError
 from mt_core.files.spans import Piece
 
@@ -81,5 +81,5 @@ def _refuse(piece: Piece, text: str, problem: str, fix: str, position: int = 0) 
     raise DataError(f"{place}: {problem}: {before}{excerpt}{after} {fix}") from None
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=unique, parse_constant=no_constant, parse_float=finite)
+_DECODER = json.JSONDecoder(object_pairs_hook=unique_object, parse_constant=no_constant, parse_float=finite_float)
 _SCAN: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once  # type: ignore[attr-defined]

@@ -82,12 +82,12 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         """This batch with its tensors on ``device``."""
 
-        def moved(value: Any) -> Any:
+        def move(value: Any) -> Any:
             if isinstance(value, Mapping):
-                return {key: moved(each) for key, each in value.items()}
+                return {key: move(each) for key, each in value.items()}
             return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
 
-        return replace(self, **{each.name: moved(getattr(self, each.name)) for each in fields(self)})
+        return replace(self, **{each.name: move(getattr(self, each.name)) for each in fields(self)})
 
     def document_n(self) -> Tensor:
         """(n,) the number of each trained token's document."""

@@ -67,7 +67,7 @@ class _Blockwise(torch.autograd.Function):
         out_BTNH = torch.empty_like(q_BTNH)
         for block in _blocks(q_BTNH.shape[1], k_BSKH.shape[1], form.window):
             q_BKLH, k_BKsH, v_BKsH = _cut_block(q_BTNH, k_BSKH, v_BSKH, block)
-            weights_BKLs, _ = _weights(q_BKLH, k_BKsH, form, _visible(block, q_BTNH, k_BSKH, form, padding_B))
+            weights_BKLs, _ = _weights(q_BKLH, k_BKsH, form, _visibility(block, q_BTNH, k_BSKH, form, padding_B))
             out_BTNH[:, block.queries] = _join_heads(weights_BKLs @ v_BKsH, q_BTNH.shape[2])
         return out_BTNH
 
@@ -81,7 +81,7 @@ class _Blockwise(torch.autograd.Function):
         for block in _blocks(q_BTNH.shape[1], k_BSKH.shape[1], form.window):
             q_BKLH, k_BKsH, v_BKsH = _cut_block(q_BTNH, k_BSKH, v_BSKH, block)
             grad_BKLH = _split_heads(grad_BTNH[:, block.queries], k_BSKH.shape[2])
-            visible = _visible(block, q_BTNH, k_BSKH, form, ctx.padding_B)
+            visible = _visibility(block, q_BTNH, k_BSKH, form, ctx.padding_B)
             weights_BKLs, slope_BKLs = _weights(q_BKLH, k_BKsH, form, visible, with_slope=True)
             grad_v_BKSH[:, :, block.keys] += weights_BKLs.mT @ grad_BKLH
             scores_BKLs = _through_softmax(weights_BKLs, grad_BKLH @ v_BKsH.mT).mul_(_scale(form, q_BKLH))
@@ -113,7 +113,7 @@ def _join_heads(x_BKLH: Tensor, heads: int) -> Tensor:
     return groups_BKGtH.permute(0, 3, 1, 2, 4).flatten(2, 3)
 
 
-def _visible(block: _Block, q_BTNH: Tensor, k_BSKH: Tensor, form: Form, padding_B: Tensor | None) -> Tensor:
+def _visibility(block: _Block, q_BTNH: Tensor, k_BSKH: Tensor, form: Form, padding_B: Tensor | None) -> Tensor:
     """True where a query may look: (t, s), or (B, 1, 1, t, s) with padding."""
     past = k_BSKH.shape[1] - q_BTNH.shape[1]
     queries_t1 = torch.arange(past + block.queries.start, past + block.queries.stop, device=q_BTNH.device)[:, None]

@@ -35,7 +35,7 @@ class KVCache:
     def get(self, layer: int) -> Any:
         """The state that this layer stored last, or ``None``."""
         state = self._state.get(layer)
-        return state.views() if isinstance(state, _Kept) else state
+        return state.views() if isinstance(state, _GrowingLayer) else state
 
     def put(self, layer: int, state: Any) -> None:
         """Store the state of one layer."""
@@ -44,8 +44,8 @@ class KVCache:
     def append(self, layer: int, k_BTKH: Tensor, v_BTKH: Tensor) -> tuple[Tensor, Tensor]:
         """Add keys and values of T new tokens; returns those of all tokens so far, which are valid until the next call."""
         kept = self._state.get(layer)
-        if not isinstance(kept, _Kept):
-            kept = self._state[layer] = _Kept((k_BTKH[:, :0], v_BTKH[:, :0]) if kept is None else kept)
+        if not isinstance(kept, _GrowingLayer):
+            kept = self._state[layer] = _GrowingLayer((k_BTKH[:, :0], v_BTKH[:, :0]) if kept is None else kept)
         kept.add((k_BTKH, v_BTKH), self._places)
         return kept.views()
 
@@ -53,7 +53,7 @@ class KVCache:
         """Keep these rows, in this order; a row may come several times. Every tensor of a state has its rows first."""
         rows = rows_R.tolist()
         for layer, state in self._state.items():
-            if isinstance(state, _Kept):
+            if isinstance(state, _GrowingLayer):
                 state.select(rows, self._places)
             else:
                 self._state[layer] = _rows(state, rows_R)
@@ -66,7 +66,7 @@ class KVCache:
         forked.length = self.length
         for layer in self._state:
             rows = _rows(self.get(layer), rows_R)
-            forked._state[layer] = _Kept(rows) if isinstance(self._state[layer], _Kept) else rows
+            forked._state[layer] = _GrowingLayer(rows) if isinstance(self._state[layer], _GrowingLayer) else rows
         return forked
 
     def join(self, other: KVCache) -> None:
@@ -79,10 +79,10 @@ class KVCache:
         if self.padding_B is not None or other.padding_B is not None or self.length != other.length:
             self.padding_B = torch.cat([each._padding() + length - each.length for each in (self, other)])
         for layer, state in self._state.items():
-            if isinstance(state, _Kept):
+            if isinstance(state, _GrowingLayer):
                 state.join(other._state.pop(layer), self._places)
             else:
-                self._state[layer] = _joined(state, other._state.pop(layer))
+                self._state[layer] = _join(state, other._state.pop(layer))
         self.length = length
 
     def trim(self) -> None:
@@ -91,7 +91,7 @@ class KVCache:
             return
         least, most = (int(each) for each in self.padding_B.aminmax())
         least = least if self.trims else 0
-        for kept in self._kept():
+        for kept in self._growing_layers():
             kept.first += least
         self.length -= least
         self.padding_B = None if most == least else self.padding_B - least
@@ -101,7 +101,7 @@ class KVCache:
         padding = padding_B.tolist()
         assert self.trims or not any(padding), "only keys and values can be moved in their row"
         for layer, state in self._state.items():
-            if isinstance(state, _Kept):
+            if isinstance(state, _GrowingLayer):
                 state.spread(padding, self._places)
             else:
                 self._state[layer] = _rows(state, padding_B)  # all are the row 0
@@ -110,29 +110,29 @@ class KVCache:
     def limit(self, places: int | None) -> None:
         """Take at most so many places from now on; what is allocated ahead beyond them is given back."""
         self._places = places
-        if places is not None and self.held > places:
-            for kept in self._kept():
+        if places is not None and self.allocated_places > places:
+            for kept in self._growing_layers():
                 kept.move(kept.rows, kept.length)
 
     @property
     def trims(self) -> bool:
         """Return whether every state is keys and values, which can lose tokens and be moved in their row."""
-        return len(self._kept()) == len(self._state)
+        return len(self._growing_layers()) == len(self._state)
 
     @property
-    def held(self) -> int:
+    def allocated_places(self) -> int:
         """Places (rows times tokens) that are allocated for the keys and values of a layer, those ahead included."""
-        return max((kept.tensors[0].shape[0] * kept.tensors[0].shape[1] for kept in self._kept()), default=0)
+        return max((kept.tensors[0].shape[0] * kept.tensors[0].shape[1] for kept in self._growing_layers()), default=0)
 
-    def _kept(self) -> list[_Kept]:
-        return [state for state in self._state.values() if isinstance(state, _Kept)]
+    def _growing_layers(self) -> list[_GrowingLayer]:
+        return [state for state in self._state.values() if isinstance(state, _GrowingLayer)]
 
     def _padding(self) -> Tensor:
         first = next(_tensors(self.get(min(self._state))))
         return first.new_zeros(len(first), dtype=torch.long) if self.padding_B is None else self.padding_B
 
 
-class _Kept:
+class _GrowingLayer:
     """Keys and values of one layer: rows [0, ``rows``) and tokens [``first``, ``last``) of two larger tensors."""
 
     def __init__(self, tensors: tuple[Tensor, Tensor]) -> None:
@@ -181,7 +181,7 @@ class _Kept:
             seen.index_copy_(0, to, seen.index_select(0, row))
         self.rows = len(rows)
 
-    def join(self, other: _Kept, places: int | None) -> None:
+    def join(self, other: _GrowingLayer, places: int | None) -> None:
         before = max(0, other.length - self.length)
         rows = slice(self.rows, self.rows + other.rows)
         self.make_room(rows.stop, before, 0, places)
@@ -209,16 +209,16 @@ def _rows(state: Any, rows_R: Tensor) -> Any:
     return type(state)(_rows(value, rows_R) for value in state) if isinstance(state, tuple | list) else state
 
 
-def _joined(first: Any, second: Any) -> Any:
+def _join(first: Any, second: Any) -> Any:
     if isinstance(first, Tensor):
         if first.dim() == 1:
             return torch.cat([first, second])
         sides, longest = (0, 0) * (first.dim() - 2), max(first.shape[1], second.shape[1])
         return torch.cat([pad(x, (*sides, longest - x.shape[1], 0)) for x in (first, second)])
     if isinstance(first, dict):
-        return {key: _joined(value, second[key]) for key, value in first.items()}
+        return {key: _join(value, second[key]) for key, value in first.items()}
     if isinstance(first, tuple | list):
-        return type(first)(_joined(*pair) for pair in zip(first, second, strict=True))
+        return type(first)(_join(*pair) for pair in zip(first, second, strict=True))
     if first != second:
         keep = "keep tensors whose first dimension is the rows, or set ragged_batches = False"
         raise MtError(f"a block keeps {first!r} in the cache for some rows and {second!r} for others; {keep}")

@@ -27,16 +27,16 @@ def softcapped_attention(
     window, cap = form.window or length, form.softcap
     assert cap is not None, "without a soft-cap there are faster kernels"
 
-    def visible(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    def is_visible(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (k <= q) & (k > q - window) & (documents_BT[b, q] == documents_BT[b, k])
 
-    def capped(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    def cap_score(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return cap * torch.tanh(score / cap)
 
-    tiles = create_block_mask(visible, rows, None, length, length, device=q_BTNH.device, _compile=True)
+    tiles = create_block_mask(is_visible, rows, None, length, length, device=q_BTNH.device, _compile=True)
     q_BNTH, k_BKTH, v_BKTH = (x.transpose(1, 2) for x in (q_BTNH, k_BTKH, v_BTKH))
     out_BNTH: Tensor = _kernel()(
-        q_BNTH, k_BKTH, v_BKTH, score_mod=capped, block_mask=tiles, scale=form.scale, enable_gqa=True
+        q_BNTH, k_BKTH, v_BKTH, score_mod=cap_score, block_mask=tiles, scale=form.scale, enable_gqa=True
     )
     return out_BNTH.transpose(1, 2)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from importlib.metadata import Distribution
 
-from mt_core.plugins.metadata import CORE, Installed, canonical
+from mt_core.plugins.metadata import CORE, PluginInfo, canonicalize
 from mt_core.version import __version__
 
 
-def out_of_range(plugin: Installed) -> str:
+def out_of_range(plugin: PluginInfo) -> str:
     """Return what to know where this mt-core is not one that the plugin declares; nothing where it is, or declares none."""
     from packaging.requirements import InvalidRequirement, Requirement
 
@@ -18,6 +18,6 @@ def out_of_range(plugin: Installed) -> str:
             needed = Requirement(text)
         except InvalidRequirement:
             continue  # pip refuses such metadata; it says nothing about the core
-        if canonical(needed.name) == CORE and not needed.specifier.contains(__version__, prereleases=True):
+        if canonicalize(needed.name) == CORE and not needed.specifier.contains(__version__, prereleases=True):
             return f"it is for mt-core {needed.specifier}, and this is {__version__}"
     return ""

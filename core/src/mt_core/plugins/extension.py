@@ -12,7 +12,7 @@ from mt_core.components import ModelFamily, ModelSizes
 from mt_core.hookspecs import hookspec
 from mt_core.kinds import CORE_KINDS, Kind, Kinds
 from mt_core.plugins.loading import Offer, Plugin
-from mt_core.plugins.metadata import canonical
+from mt_core.plugins.metadata import canonicalize
 
 
 def add_kinds(manager: pluggy.PluginManager, plugins: Sequence[Plugin]) -> tuple[Kinds, Mapping[str, Plugin]]:
@@ -74,18 +74,18 @@ def extend(plugins: Sequence[Plugin]) -> None:
         if len(found) > 1:
             _refuse([offer for offer in found if isinstance(offer.component, ModelSizes)], plugins, family, size, found)
     for plugin in plugins:
-        plugin.offers = [_extended(offer, plugins) for offer in plugin.offers]
+        plugin.offers = [_extend(offer, plugins) for offer in plugin.offers]
 
 
 def family_of(offer: Offer) -> str:
     """``DISTRIBUTION/NAME`` of a family, or of the one that sizes are of."""
     component = offer.component
-    return canonical(component.family if isinstance(component, ModelSizes) else offer.qualified)
+    return canonicalize(component.family if isinstance(component, ModelSizes) else offer.qualified_name)
 
 
 def adder(family: Offer, size: str, plugins: Iterable[Plugin]) -> Offer | None:
     """Who adds a size to a family; ``None`` where it is the family's own."""
-    added = _added(family, plugins)
+    added = _sizes_of(family, plugins)
     return next((offer for offer, sizes in added if size in sizes.variants), None)
 
 
@@ -93,7 +93,7 @@ def _offers(plugins: Iterable[Plugin]) -> list[Offer]:
     return [offer for plugin in plugins for offer in plugin.offers]
 
 
-def _added(family: Offer, plugins: Iterable[Plugin]) -> list[tuple[Offer, ModelSizes]]:
+def _sizes_of(family: Offer, plugins: Iterable[Plugin]) -> list[tuple[Offer, ModelSizes]]:
     own = family_of(family)
     found = ((offer, offer.component) for offer in _offers(plugins) if family_of(offer) == own)
     return [(offer, component) for offer, component in found if isinstance(component, ModelSizes)]
@@ -107,12 +107,12 @@ def _refuse(adding: list[Offer], plugins: Sequence[Plugin], family: str, size: s
             plugin.error = f"size {size!r} of {family} comes from {sources}; give it another name, or block one of them"
 
 
-def _extended(family: Offer, plugins: Sequence[Plugin]) -> Offer:
+def _extend(family: Offer, plugins: Sequence[Plugin]) -> Offer:
     component = family.component
     if not isinstance(component, ModelFamily):
         return family
     variants, defaults = dict(component.variants), dict(component.variant_defaults)
-    for _, sizes in _added(family, plugins):
+    for _, sizes in _sizes_of(family, plugins):
         variants |= sizes.variants
         defaults |= sizes.variant_defaults
     return replace(family, component=replace(component, variants=variants, variant_defaults=defaults))

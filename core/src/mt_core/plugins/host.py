@@ -23,7 +23,7 @@ from mt_core.hookspecs import PROJECT
 from mt_core.kinds import CORE_KINDS, Kinds
 from mt_core.plugins.extension import add_kinds, adder, extend
 from mt_core.plugins.loading import Offer, Plugin, collect_offers, guard_builtins, import_plugin, words
-from mt_core.plugins.metadata import BUILT_IN, CORE, Installed, Selection, canonical, installed, without_effect
+from mt_core.plugins.metadata import BUILT_IN, CORE, PluginInfo, Selection, canonicalize, find_plugins, without_effect
 
 __all__ = ["Offer", "Plugin", "PluginHost"]
 
@@ -47,17 +47,17 @@ class PluginHost:
     def discover(cls, selection: Selection | None = None) -> PluginHost:
         """Load every installed plugin that is not blocked; a failure is recorded, not raised."""
         selection = selection or Selection.from_environment()
-        found = installed(selection)
+        found = find_plugins(selection)
         return cls.of(found, without_effect(selection, found))
 
     @classmethod
-    def of(cls, found: Iterable[Installed], unused_names: Sequence[str] = ()) -> PluginHost:
+    def of(cls, found: Iterable[PluginInfo], unused_names: Sequence[str] = ()) -> PluginHost:
         """Load these and no others, in this order; a failure is recorded, not raised."""
         manager = pluggy.PluginManager(PROJECT)
         manager.add_hookspecs(hookspecs)
         plugins = [Plugin(info) if info.blocked else import_plugin(info) for info in found]
         kinds, bringers = add_kinds(manager, plugins)
-        absent = {canonical(plugin.info.distribution) for plugin in plugins if plugin.status != "loaded"}
+        absent = {canonicalize(plugin.info.distribution) for plugin in plugins if plugin.status != "loaded"}
         for plugin in plugins:
             if plugin.status == "loaded":
                 collect_offers(manager, plugin, kinds, bringers, absent)
@@ -69,8 +69,8 @@ class PluginHost:
     def notices(self) -> list[str]:
         """Return what a user should know before a run: plugins that failed or use what will go, and names that block nothing."""
         failed = [plugin for plugin in self.plugins if plugin.status == "failed"]
-        told = [f"plugin {_named(plugin)} not loaded: {plugin.error}" for plugin in failed]
-        told += [f"plugin {_named(plugin)}: {text}" for plugin in self.plugins for text in plugin.warnings]
+        told = [f"plugin {_label(plugin)} not loaded: {plugin.error}" for plugin in failed]
+        told += [f"plugin {_label(plugin)}: {text}" for plugin in self.plugins for text in plugin.warnings]
         return told + self.unused_names
 
     @property
@@ -93,18 +93,20 @@ class PluginHost:
         if kind not in self.kinds:
             raise UnknownComponentError(self._describe_unknown_kind(kind, name))
         distribution, _, short = name.rpartition("/")
-        if canonical(distribution) == CORE:  # where the built-ins were, in configs of then
+        if canonicalize(distribution) == CORE:  # where the built-ins were, in configs of then
             distribution = BUILT_IN
-        matches = [offer for offer in self.offers(kind) if canonical(offer.component.name) == canonical(short)]
+        matches = [offer for offer in self.offers(kind) if canonicalize(offer.component.name) == canonicalize(short)]
         if distribution:
-            matches = [offer for offer in matches if canonical(offer.plugin.distribution) == canonical(distribution)]
+            matches = [
+                offer for offer in matches if canonicalize(offer.plugin.distribution) == canonicalize(distribution)
+            ]
         else:
             stand_ins = [offer for offer in matches if offer.component.replaces]
             matches = [offer for offer in matches if not offer.component.replaces]
             if stand_ins and not matches:
                 raise _only_qualified(stand_ins, self.kinds)
         if not matches:
-            raise self._unknown(kind, name)
+            raise self._unknown_error(kind, name)
         if len(matches) > 1:
             raise _duplicate(kind, short, matches, self.kinds)
         return matches[0]
@@ -121,27 +123,27 @@ class PluginHost:
 
     def _describe_unknown_kind(self, kind: str, name: str) -> str:
         missing = [plugin for plugin in self.plugins if plugin.status != "loaded"]
-        listed = f" Not loaded: {', '.join(map(_named, missing))}." if missing else ""
+        listed = f" Not loaded: {', '.join(map(_label, missing))}." if missing else ""
         return (
             f"{words(kind)} {name!r} is not available: no plugin that is loaded brings the kind {kind!r}."
             f" {did_you_mean(kind, list(self.kinds))}Kinds are {', '.join(self.kinds)}.{listed} Install the distribution that brings it."
         )
 
-    def _unknown(self, kind: str, name: str) -> ComponentError:
+    def _unknown_error(self, kind: str, name: str) -> ComponentError:
         failed = [plugin for plugin in self.plugins if plugin.status == "failed"]
         for plugin in failed:
             if _likely_offers(plugin.info, name):
                 return PluginLoadError(
-                    f"{words(kind)} {name!r} is not available: plugin {_named(plugin)} failed to load:"
+                    f"{words(kind)} {name!r} is not available: plugin {_label(plugin)} failed to load:"
                     f" {_sentence(plugin.error)} `mt-plugins check {plugin.info.name}` shows more."
                 )
-        short = canonical(name.rpartition("/")[2])
+        short = canonicalize(name.rpartition("/")[2])
         known = [f"{offer.component.name} ({offer.plugin.label})" for offer in self.offers(kind)]
         hint = did_you_mean(short, [offer.component.name for offer in self.offers(kind)])
         broken = "".join(
-            f" Plugin {_named(plugin)} failed to load and may offer it: {_sentence(plugin.error)}" for plugin in failed
+            f" Plugin {_label(plugin)} failed to load and may offer it: {_sentence(plugin.error)}" for plugin in failed
         )
-        blocked = [_named(plugin) for plugin in self.plugins if plugin.status == "blocked"]
+        blocked = [_label(plugin) for plugin in self.plugins if plugin.status == "blocked"]
         held = f" Blocked: {', '.join(blocked)}." if blocked else ""
         return UnknownComponentError(
             f"no {words(kind)} named {name!r}. {hint}Installed: {', '.join(known) or 'none'}.{broken}{held}"
@@ -149,7 +151,7 @@ class PluginHost:
         )
 
 
-def _named(plugin: Plugin) -> str:
+def _label(plugin: Plugin) -> str:
     return f"{plugin.info.name!r} ({plugin.info.label})"
 
 
@@ -161,11 +163,11 @@ def _option(kind: str, kinds: Kinds) -> str:
     return "--" + kinds.keys_of_kinds.get(kind, kind).replace("_", "-")
 
 
-def _likely_offers(info: Installed, name: str) -> bool:
+def _likely_offers(info: PluginInfo, name: str) -> bool:
     distribution, _, short = name.rpartition("/")
     if distribution:
-        return canonical(distribution) == canonical(info.distribution)
-    return canonical(short) in canonical(f"{info.name} {info.distribution}")
+        return canonicalize(distribution) == canonicalize(info.distribution)
+    return canonicalize(short) in canonicalize(f"{info.name} {info.distribution}")
 
 
 def _only_qualified(offers: list[Offer], kinds: Kinds) -> UnknownComponentError:
@@ -173,15 +175,17 @@ def _only_qualified(offers: list[Offer], kinds: Kinds) -> UnknownComponentError:
     return UnknownComponentError(
         f"{words(offer.kind)} {offer.component.name!r} of {offer.plugin.label} stands in for the built-in"
         f" {offer.component.replaces!r} and is never meant by its bare name. Choose it with"
-        f" {_option(offer.kind, kinds)} {offer.qualified}."
+        f" {_option(offer.kind, kinds)} {offer.qualified_name}."
     )
 
 
 def _duplicate(kind: str, name: str, matches: list[Offer], kinds: Kinds) -> DuplicateComponentError:
     """Names both ways out: choose by distribution (where that tells them apart), or block one."""
     sources = " and ".join(f"{offer.plugin.name} ({offer.plugin.label})" for offer in matches)
-    names = {offer.qualified for offer in matches}
-    choose = f"choose one, for instance {_option(kind, kinds)} {matches[0].qualified}, or " if len(names) > 1 else ""
+    names = {offer.qualified_name for offer in matches}
+    choose = (
+        f"choose one, for instance {_option(kind, kinds)} {matches[0].qualified_name}, or " if len(names) > 1 else ""
+    )
     return DuplicateComponentError(
         f"{words(kind)} {name!r} is offered by {len(matches)} plugins: {sources}; none of them wins."
         f" To go on, {choose}block one with --block-plugin {_handle(matches)}."
@@ -191,5 +195,5 @@ def _duplicate(kind: str, name: str, matches: list[Offer], kinds: Kinds) -> Dupl
 def _handle(matches: list[Offer]) -> str:
     """A name that blocks the last of several plugins and none of the others."""
     *others, last = [offer.plugin for offer in matches]
-    taken = {canonical(name) for other in others for name in (other.name, other.distribution)}
-    return next((name for name in (last.distribution, last.name) if canonical(name) not in taken), last.name)
+    taken = {canonicalize(name) for other in others for name in (other.name, other.distribution)}
+    return next((name for name in (last.distribution, last.name) if canonicalize(name) not in taken), last.name)

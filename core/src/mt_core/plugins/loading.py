@@ -20,7 +20,7 @@ from mt_core.errors import ComponentError, MtError, did_you_mean
 from mt_core.hookspecs import PROJECT
 from mt_core.kinds import Kind, Kinds
 from mt_core.plugins.compatibility import out_of_range
-from mt_core.plugins.metadata import BUILT_IN, Installed, canonical, missing_requirements
+from mt_core.plugins.metadata import BUILT_IN, PluginInfo, canonicalize, missing_requirements
 
 SIZES = "model_sizes"
 """Kind of what ``mt_model_configs`` adds to another plugin's family: no slot, so no name that a run could choose."""
@@ -32,12 +32,12 @@ class Offer:
 
     kind: str
     component: Component
-    plugin: Installed
-    bringer: Installed | None = None
+    plugin: PluginInfo
+    bringer: PluginInfo | None = None
     """Who brings the kind; ``None`` for the core's own."""
 
     @property
-    def qualified(self) -> str:
+    def qualified_name(self) -> str:
         """``DISTRIBUTION/NAME``, which is never ambiguous."""
         return f"{self.plugin.distribution}/{self.component.name}"
 
@@ -46,7 +46,7 @@ class Offer:
 class Plugin:
     """An installed plugin and what came of loading it."""
 
-    info: Installed
+    info: PluginInfo
     offers: list[Offer] = field(default_factory=list)
     error: str = ""
     load_ms: float = 0.0
@@ -70,7 +70,7 @@ def words(kind: str) -> str:
     return kind.replace("_", " ")
 
 
-def import_plugin(info: Installed) -> Plugin:
+def import_plugin(info: PluginInfo) -> Plugin:
     """Import a plugin's module and ask for the kinds that it brings; a blocked one stays unimported."""
     plugin = Plugin(info)
     with _faults_of(plugin):
@@ -220,7 +220,7 @@ def _collect(
                 continue
             for component in _components(kind, implementation.function()):
                 own = SIZES if isinstance(component, ModelSizes) else kind.name
-                name = f"{own} {canonical(component.name)}"
+                name = f"{own} {canonicalize(component.name)}"
                 if name in seen:
                     raise ComponentError(f"{caller.name} offers {component.name!r} twice; names must differ")
                 seen.add(name)
@@ -240,7 +240,7 @@ def _components(kind: Kind, returned: Any) -> list[Component]:
 def guard_builtins(plugins: list[Plugin]) -> None:
     """Names of built-ins are reserved: a plugin that takes one without ``replaces`` does not load."""
     builtin = [offer for plugin in plugins if _is_built_in(plugin) for offer in plugin.offers]
-    reserved = {(offer.kind, canonical(offer.component.name)) for offer in builtin}
+    reserved = {(offer.kind, canonicalize(offer.component.name)) for offer in builtin}
     for plugin in plugins:
         if _is_built_in(plugin):
             continue
@@ -250,22 +250,22 @@ def guard_builtins(plugins: list[Plugin]) -> None:
 
 
 def _is_built_in(plugin: Plugin) -> bool:
-    return canonical(plugin.info.distribution) == BUILT_IN
+    return canonicalize(plugin.info.distribution) == BUILT_IN
 
 
 def _trespass(offer: Offer, reserved: set[tuple[str, str]]) -> str:
     """Return what is wrong with an offer beside the built-ins, or nothing."""
     kind, name = offer.kind, offer.component.name
-    replaces = canonical(offer.component.replaces)
+    replaces = canonicalize(offer.component.replaces)
     if replaces and (kind, replaces) not in reserved:
         builtins = sorted(builtin for other, builtin in reserved if other == kind)
         return (
             f"{words(kind)} {name!r} has replaces={offer.component.replaces!r}, which is no built-in {words(kind)}."
             f" {did_you_mean(replaces, builtins)}Built-ins: {', '.join(builtins) or 'none'}."
         )
-    if (kind, canonical(name)) in reserved and replaces != canonical(name):
+    if (kind, canonicalize(name)) in reserved and replaces != canonicalize(name):
         return (
             f"{words(kind)} {name!r} is a built-in name; choose another, or set replaces={name!r} and have it chosen"
-            f" as {offer.qualified}"
+            f" as {offer.qualified_name}"
         )
     return ""

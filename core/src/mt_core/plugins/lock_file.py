@@ -8,7 +8,7 @@ from typing import Any
 
 from mt_core.config.strict import parse_json
 from mt_core.errors import CheckpointError
-from mt_core.plugins.pins import FOLDER, UNKNOWN, unfit, unfit_origin
+from mt_core.plugins.pins import FOLDER, UNKNOWN, unfit_origin, unfit_reason
 
 LOCK_FILE = "plugins.lock.json"
 RUN_FILE = "run.yaml"
@@ -27,12 +27,12 @@ def read_lock(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} does not list plugins and their versions; it is damaged: remove it")
     for key in ("plugins", "libraries", "sha256"):
         table = lock.get(key, {})
-        if found := unfit(table if key != "sha256" else dict.fromkeys(table, UNKNOWN)):
+        if found := unfit_reason(table if key != "sha256" else dict.fromkeys(table, UNKNOWN)):
             raise CheckpointError(
                 f"{path} has in {key!r} what names no distribution or no version of one: {found}. mt-train writes no such file:"
                 " do not install what it asks for, and remove it"
             )
-    if found := unfit(dict.fromkeys(lock.get("editable", []), UNKNOWN)) or unfit_origin(lock.get("origins", {})):
+    if found := unfit_reason(dict.fromkeys(lock.get("editable", []), UNKNOWN)) or unfit_origin(lock.get("origins", {})):
         raise CheckpointError(
             f"{path} says where a distribution came from in a way that mt-train does not: {found}; remove it"
         )

@@ -23,7 +23,7 @@ _REQUIRED = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 @dataclass(frozen=True)
-class Installed:
+class PluginInfo:
     """A plugin as its distribution's metadata describes it."""
 
     name: str
@@ -53,37 +53,37 @@ class Selection:
     @classmethod
     def from_environment(cls, block: Iterable[str] = ()) -> Selection:
         """``--block-plugin`` and the variables ``MT_BLOCK_PLUGINS`` and ``MT_PLUGINS`` (comma-separated)."""
-        blocked = {*map(canonical, block), *_names(os.environ.get("MT_BLOCK_PLUGINS", ""))}
+        blocked = {*map(canonicalize, block), *_names(os.environ.get("MT_BLOCK_PLUGINS", ""))}
         allowed = os.environ.get("MT_PLUGINS")
         return cls(frozenset(blocked), None if allowed is None else frozenset(_names(allowed)))
 
     def blocks(self, name: str, distribution: str) -> bool:
         """Return whether a plugin stays unimported; it is named by its entry point or its distribution."""
-        names = {canonical(name), canonical(distribution)}
-        if canonical(distribution) in OWN:
+        names = {canonicalize(name), canonicalize(distribution)}
+        if canonicalize(distribution) in OWN:
             return False
         return bool(names & self.blocked) or (self.allowed is not None and not names & self.allowed)
 
 
-def canonical(name: str) -> str:
+def canonicalize(name: str) -> str:
     """``-`` and ``_`` are equal in names."""
     return name.strip().lower().replace("_", "-")
 
 
-def installed(selection: Selection) -> list[Installed]:
+def find_plugins(selection: Selection) -> list[PluginInfo]:
     """Every plugin of the environment, sorted; the same entry point found twice counts once."""
-    found: dict[tuple[str, str, str], Installed] = {}
+    found: dict[tuple[str, str, str], PluginInfo] = {}
     for point in entry_points(group=GROUP):
         if point.dist is None:
             continue
         plugin = _describe(point, selection)
-        found.setdefault((canonical(plugin.distribution), plugin.name, plugin.module), plugin)
+        found.setdefault((canonicalize(plugin.distribution), plugin.name, plugin.module), plugin)
     return [found[key] for key in sorted(found)]
 
 
-def without_effect(selection: Selection, found: Iterable[Installed]) -> list[str]:
+def without_effect(selection: Selection, found: Iterable[PluginInfo]) -> list[str]:
     """Names that block or allow no installed plugin, each with what to do about it."""
-    known = {canonical(name) for plugin in found for name in (plugin.name, plugin.distribution)}
+    known = {canonicalize(name) for plugin in found for name in (plugin.name, plugin.distribution)}
     return [
         f"no installed plugin is named {name!r}: blocking or allowing it has no effect."
         f" {did_you_mean(name, sorted(known))}`mt-plugins list` shows what is installed."
@@ -91,12 +91,12 @@ def without_effect(selection: Selection, found: Iterable[Installed]) -> list[str
     ]
 
 
-def _describe(point: EntryPoint, selection: Selection) -> Installed:
+def _describe(point: EntryPoint, selection: Selection) -> PluginInfo:
     distribution = point.dist
     assert distribution is not None, "an installed entry point belongs to a distribution"
     sources = sources_of(distribution)
     name = distribution.name or point.name  # a damaged dist-info has neither name nor version
-    return Installed(
+    return PluginInfo(
         name=point.name,
         distribution=name,
         version=distribution.version or UNKNOWN,
@@ -144,7 +144,7 @@ def missing_requirements(distribution: str, absent: Collection[str]) -> list[str
     except PackageNotFoundError:
         return []
     names = dict.fromkeys(match[0] for line in lines if (match := _REQUIRED.match(line)))
-    return [name for name in names if canonical(name) in absent or not _is_installed(name)]
+    return [name for name in names if canonicalize(name) in absent or not _is_installed(name)]
 
 
 def _is_installed(name: str) -> bool:
@@ -156,4 +156,4 @@ def _is_installed(name: str) -> bool:
 
 
 def _names(text: str) -> set[str]:
-    return {canonical(part) for part in text.split(",") if part.strip()}
+    return {canonicalize(part) for part in text.split(",") if part.strip()}

@@ -47,7 +47,7 @@ def is_version(text: str) -> bool:
     return True
 
 
-def unfit(versions: Mapping[str, str]) -> str | None:
+def unfit_reason(versions: Mapping[str, str]) -> str | None:
     """The first name or version that pip must not be given, as Python writes it; ``None`` where there is none."""
     for name, version in versions.items():
         if not is_name(name) or not is_version(version):
@@ -66,11 +66,11 @@ def _is_origin(text: str) -> bool:
 
 
 def pins(versions: Mapping[str, str]) -> list[str]:
-    """``name==version`` of each; what has no known version cannot be pinned and has none (``unpinned``)."""
+    """``name==version`` of each; what has no known version cannot be pinned and has none (``unpinned_names``)."""
     return [f"{name}=={version}" for name, version in versions.items() if version != UNKNOWN]
 
 
-def unpinned(versions: Mapping[str, str]) -> list[str]:
+def unpinned_names(versions: Mapping[str, str]) -> list[str]:
     """The names without a known version."""
     return [name for name, version in versions.items() if version == UNKNOWN]
 

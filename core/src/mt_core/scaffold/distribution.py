@@ -110,7 +110,7 @@ def draft(
     if kind not in known:
         raise UsageError(f"no template for {kind!r}. {did_you_mean(kind, list(known))}There are: {', '.join(known)}.")
     own = read_template(known[kind], places[known[kind]])
-    short = _checked(name)
+    short = _component_name(name)
     values = _values(kind, own, short, (bringers or {}).get(own.kind))
     texts = {place: Template(text).substitute(values) for place, text in _templates(own)}
     placed = {PurePosixPath(Template(str(place)).substitute(values)): text for place, text in texts.items()}
@@ -118,7 +118,7 @@ def draft(
     return Distribution(own, short, dict(sorted(placed.items())))
 
 
-def _checked(given: str) -> str:
+def _component_name(given: str) -> str:
     """The component's name, out of it or that of the distribution."""
     name = given.strip().lower().replace("_", "-").removeprefix(PREFIX)
     if not _NAME.fullmatch(name) or len(name) > LONGEST:
@@ -192,12 +192,12 @@ def _refuse_clashes(files: Mapping[PurePosixPath, str], name: str) -> None:
     for place, text in files.items():
         if place.suffix != ".py":
             continue
-        counts = Counter(_bound(ast.parse(text)))
+        counts = Counter(_bound_names(ast.parse(text)))
         if taken := [each for each, count in counts.items() if count > 1]:
             raise UsageError(f"{name!r} would give a second {taken[0]!r} in {place.name}; choose another name")
 
 
-def _bound(tree: ast.Module) -> Iterator[str]:
+def _bound_names(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import):
             yield from (alias.asname or alias.name for alias in node.names if alias.name != "annotations")

@@ -7,7 +7,7 @@ import sys
 from typing import TextIO
 
 from mt_core.config.secrets import redact
-from mt_core.config.terminal import visible
+from mt_core.config.terminal import escape_controls
 from mt_core.tracking.streams import make_printable
 
 LOGGER = logging.getLogger("mt_core")
@@ -25,10 +25,10 @@ class _Console(logging.Handler):
 def print_text(text: str, stream: TextIO) -> None:
     """Print to a console that may be gone or a file on a full disk: the run goes on without it, except where nobody reads."""
     try:
-        print(visible(redact(text)), file=stream, flush=True)
+        print(escape_controls(redact(text)), file=stream, flush=True)
     except UnicodeEncodeError:  # no command has made it ready: a Python program, for one
         make_printable(stream)
-        print(visible(redact(text)), file=stream, flush=True)
+        print(escape_controls(redact(text)), file=stream, flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -43,13 +43,13 @@ _SYMBOLS = str.maketrans(
 def make_printable(*streams: Any) -> None:
     """Let these streams (standard output and error) write what their encoding lacks in ASCII: our symbols as people write them, any
     other character as Python does (``\\xe9``). Files are not meant: they are UTF-8 everywhere."""
-    codecs.register_error(HANDLER, _readable)
+    codecs.register_error(HANDLER, _replace_unencodable)
     for stream in streams or (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a notebook has others
             stream.reconfigure(errors=HANDLER)
 
 
-def _readable(error: UnicodeError) -> tuple[str | bytes, int]:
+def _replace_unencodable(error: UnicodeError) -> tuple[str | bytes, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     letter, place = error.object[error.start], error.start + 1

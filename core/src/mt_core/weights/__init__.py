@@ -5,7 +5,7 @@ Importing this imports no torch; every fault is a ``WeightsError`` that names th
 
 from typing import Any
 
-from mt_core.deprecation import current
+from mt_core.deprecation import current_name
 from mt_core.weights.files import Loaders, RowInit, check_file, contained_file, open_pickle, open_safetensors, read_json
 from mt_core.weights.folder import CONFIG, check_folder, is_folder, open_folder, without_tied_head
 
@@ -27,5 +27,5 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     raise AttributeError(
-        f"module {__name__!r} has no public name {current(__name__, name)!r}; it has {', '.join(__all__)}"
+        f"module {__name__!r} has no public name {current_name(__name__, name)!r}; it has {', '.join(__all__)}"
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core import Row, UsageError
 from mt_core.files import JsonRows, replace_file
 from mt_train import load_run, load_weights
-from mt_train.command import describe_version, notice, parsed
+from mt_train.command import describe_version, notice, parse_and_run
 
 if TYPE_CHECKING:
     from mt_train import LoadedModel
@@ -23,7 +23,7 @@ AT_ONCE = 256
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return parsed(_parser(), _score, argv)
+    return parse_and_run(_parser(), _score, argv)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -112,8 +112,8 @@ def build_ema(config: EmaConfig) -> Average:
 def build_swa(config: SwaConfig) -> Average:
     """The plain average of the weights at regular steps of the last part of the run."""
 
-    def due(context: CallbackContext) -> bool:
+    def is_due(context: CallbackContext) -> bool:
         first = int(config.start * context.total_steps)
         return context.step >= first and (context.step - first) % config.every_steps == 0
 
-    return Average(share=lambda updates: 1.0 / (updates + 1), due=due, evaluate=config.evaluate)
+    return Average(share=lambda updates: 1.0 / (updates + 1), due=is_due, evaluate=config.evaluate)

@@ -19,7 +19,7 @@ from pydantic import Field
 from mt_core import DataError, Row, first_line
 from mt_core.files import FileConfig
 
-from .kept import Kept
+from .load_cache import LoadCache
 
 _REPAIR = "Fetch or write it anew."
 
@@ -121,7 +121,7 @@ class ColumnarRows:
             self._chunks += [(path, number, sum(found[:number])) for number in range(len(found))]
             sizes += found
         self._begins = list(accumulate(sizes, initial=0))
-        self._kept = Kept(load)
+        self._kept = LoadCache(load)
 
     def __len__(self) -> int:
         return self._begins[-1]
@@ -150,7 +150,7 @@ def _faults(place: str | Path) -> Iterator[None]:
         ) from error
 
 
-def _unique(path: Path, names: Sequence[str]) -> None:
+def _check_unique(path: Path, names: Sequence[str]) -> None:
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise DataError(f"{path}: column {twice[0]!r} stands twice. Rename one of the two.")
 
@@ -163,7 +163,7 @@ def _open_parquet(path: Path) -> Any:
 
 def _survey_parquet(path: Path) -> list[int]:
     with _open_parquet(path) as file:
-        _unique(path, file.schema_arrow.names)
+        _check_unique(path, file.schema_arrow.names)
         return [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
 
 
@@ -174,7 +174,7 @@ def _load_parquet(path: Path, number: int) -> Batches:
 
 def _survey_arrow(path: Path) -> list[int]:
     batches, names = _map_arrow(path)
-    _unique(path, names)
+    _check_unique(path, names)
     return [sum(batch.num_rows for batch in batches)]
 
 

@@ -74,7 +74,7 @@ class DelimitedRows:
                 )
         self._begins = [first - number * self._skip for number, first in enumerate(self._index.firsts)]
         self._headers = [
-            _unique(header or self._fields(piece), "dataset.header" if header else piece.place)
+            _unique_names(header or self._fields(piece), "dataset.header" if header else piece.place)
             for piece in map(self._index.read, self._index.firsts)
         ]
 
@@ -152,7 +152,7 @@ def _records(path: Path, form: dict[str, Any]) -> Iterator[tuple[int, int, int]]
             start, line = end, number + 1
 
 
-def _unique(names: Iterable[str], place: str) -> tuple[str, ...]:
+def _unique_names(names: Iterable[str], place: str) -> tuple[str, ...]:
     header = tuple(names)
     if twice := [name for name, count in Counter(header).items() if count > 1]:
         raise DataError(f"{place}: column {twice[0]!r} stands twice. Rename one of the two.")

@@ -108,9 +108,9 @@ class MixedSource:
             self.load({**self.BEGIN, "passes": self.passes + 1})
             return None
         self._read += 1
-        return row if isinstance(row, DataError) else self._renamed(row)
+        return row if isinstance(row, DataError) else self._rename(row)
 
-    def _renamed(self, row: Row) -> Row | DataError:
+    def _rename(self, row: Row) -> Row | DataError:
         from mt_core import rename_columns  # numpy loads here, not when plugins are listed
 
         try:

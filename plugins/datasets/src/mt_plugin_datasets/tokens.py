@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from mt_core import DataError, Row, first_line
 from mt_core.files import FileConfig
 
-from .kept import Kept
+from .load_cache import LoadCache
 
 _BLOCK = 1 << 24
 """Tokens that are looked at together."""
@@ -57,7 +57,7 @@ class TokenRows:
         if ends is not None and len(files) > 1:
             raise DataError(f"dataset.ends belongs to one file of ids, and dataset.path means {len(files)}. Name one.")
         self._files = files
-        self._kept = Kept(_Opener(dtype))
+        self._kept = LoadCache(_Opener(dtype))
         self._ends = [self._documents(path, end_id, ends) for path in files]
         self._begins = list(accumulate(map(len, self._ends), initial=0))
 

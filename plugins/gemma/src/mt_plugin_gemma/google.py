@@ -36,7 +36,7 @@ _SHAPES = {(size["generation"], size["n_layers"]): size for name, size in VARIAN
 """A checkpoint has no config, and no two published sizes of a generation have as many blocks."""
 
 
-class _Seen(NamedTuple):
+class _PickleContent(NamedTuple):
     """Content of a pickle, read without loading it."""
 
     names: frozenset[str]
@@ -96,7 +96,7 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _scan(path: Path) -> _Seen:
+def _scan(path: Path) -> _PickleContent:
     """The names in a pickle, and the rows of the embedding, from its opcodes: nothing is executed, and no torch is needed."""
     names: list[str] = []
     numbers: list[int] = []
@@ -111,7 +111,7 @@ def _scan(path: Path) -> _Seen:
             numbers.append(argument)
         elif opcode == "TUPLE2" and is_embedding and len(numbers) == 3:
             vocabulary, is_embedding = numbers[1], False
-    return _Seen(frozenset(names), vocabulary)
+    return _PickleContent(frozenset(names), vocabulary)
 
 
 def _opcodes(path: Path) -> Iterator[tuple[str, Any]]:

@@ -35,12 +35,12 @@ from .shapes import EMBEDDING, HEAD
 def values(path: Path) -> Mapping[str, Any]:
     """The shape in ``config.json``. Raises ``WeightsError`` for another architecture, a feature that is not ours, or files
     that are missing or cut short."""
-    shape = described((path.parent if path.is_file() else path) / CONFIG)
+    shape = read_shape((path.parent if path.is_file() else path) / CONFIG)
     check_folder(path)
     return shape
 
 
-def described(file: Path) -> dict[str, Any]:
+def read_shape(file: Path) -> dict[str, Any]:
     """The shape that a ``config.json`` describes."""
     generation, config = _text_config(file, read_json(file))
     _refuse_other_maths(file, generation, config)

@@ -89,10 +89,10 @@ class Embedding(nn.Embedding):
 
     def forward(self, input: Tensor) -> Tensor:
         """(B, T) -> (B, T, D)."""
-        return super().forward(input) * rounded(self.embedding_dim**0.5, self.weight.dtype)
+        return super().forward(input) * round_to(self.embedding_dim**0.5, self.weight.dtype)
 
 
-def rounded(number: float, dtype: torch.dtype) -> float:
+def round_to(number: float, dtype: torch.dtype) -> float:
     """The nearest number of this dtype, without a tensor that a device would wait for; exponents are not bounded."""
     bits = 1 - round(math.log2(torch.finfo(dtype).eps))
     fraction, exponent = math.frexp(number)
@@ -131,13 +131,13 @@ class Block(nn.Module):
         """(B, T, D) -> (B, T, D), in the dtype of the input."""
         mixed_BTD = self.self_attn(self.input_layernorm(hidden_BTD), context)
         if not self.has_post_norms:  # the first generation's second norm stands before the MLP, whatever its name says
-            hidden_BTD = hidden_BTD + self._dropped(mixed_BTD)
-            return hidden_BTD + self._dropped(self.mlp(self.post_attention_layernorm(hidden_BTD)))
-        hidden_BTD = hidden_BTD + self._dropped(self.post_attention_layernorm(mixed_BTD))
+            hidden_BTD = hidden_BTD + self._drop(mixed_BTD)
+            return hidden_BTD + self._drop(self.mlp(self.post_attention_layernorm(hidden_BTD)))
+        hidden_BTD = hidden_BTD + self._drop(self.post_attention_layernorm(mixed_BTD))
         added_BTD = self.mlp(self.pre_feedforward_layernorm(hidden_BTD))
-        return hidden_BTD + self._dropped(self.post_feedforward_layernorm(added_BTD))
+        return hidden_BTD + self._drop(self.post_feedforward_layernorm(added_BTD))
 
-    def _dropped(self, added_BTD: Tensor) -> Tensor:
+    def _drop(self, added_BTD: Tensor) -> Tensor:
         return added_BTD if self.dropout is None else self.dropout(added_BTD)
 
 

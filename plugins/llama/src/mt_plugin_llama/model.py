@@ -82,10 +82,10 @@ class Block(nn.Module):
 
     def forward(self, hidden_BTD: Tensor, context: BlockContext) -> Tensor:
         """(B, T, D) -> (B, T, D), in the dtype of the input."""
-        hidden_BTD = hidden_BTD + self._dropped(self.self_attn(self.input_layernorm(hidden_BTD), context))
-        return hidden_BTD + self._dropped(self.mlp(self.post_attention_layernorm(hidden_BTD)))
+        hidden_BTD = hidden_BTD + self._drop(self.self_attn(self.input_layernorm(hidden_BTD), context))
+        return hidden_BTD + self._drop(self.mlp(self.post_attention_layernorm(hidden_BTD)))
 
-    def _dropped(self, added_BTD: Tensor) -> Tensor:
+    def _drop(self, added_BTD: Tensor) -> Tensor:
         return added_BTD if self.dropout is None else self.dropout(added_BTD)
 
 

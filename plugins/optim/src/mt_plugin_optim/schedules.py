@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mt_core import UsageError, WarmupOptions, peak_update, warmed
+from mt_core import UsageError, WarmupOptions, peak_update, warmup_schedule
 
 if TYPE_CHECKING:
     from mt_core import Schedule
@@ -98,12 +98,14 @@ class WsdConfig(DecayConfig):
 
 def build_linear(config: DecayConfig, *, total_steps: int) -> Schedule:
     """A straight line from the peak to the floor."""
-    return warmed(config, total_steps, lambda done, length: _above(config.floor_ratio, 1 - _share(done, length)))
+    return warmup_schedule(
+        config, total_steps, lambda done, length: _above(config.floor_ratio, 1 - _share(done, length))
+    )
 
 
 def build_polynomial(config: PolynomialConfig, *, total_steps: int) -> Schedule:
     """``(1 - progress) ** power`` above the floor."""
-    return warmed(
+    return warmup_schedule(
         config,
         total_steps,
         lambda done, length: _above(config.floor_ratio, (1 - _share(done, length)) ** config.power),
@@ -112,7 +114,7 @@ def build_polynomial(config: PolynomialConfig, *, total_steps: int) -> Schedule:
 
 def build_exponential(config: ExponentialConfig, *, total_steps: int) -> Schedule:
     """``floor_ratio ** progress``."""
-    return warmed(config, total_steps, lambda done, length: config.floor_ratio ** _share(done, length))
+    return warmup_schedule(config, total_steps, lambda done, length: config.floor_ratio ** _share(done, length))
 
 
 def build_inverse_sqrt(config: InverseSqrtConfig, *, total_steps: int) -> Schedule:
@@ -122,7 +124,7 @@ def build_inverse_sqrt(config: InverseSqrtConfig, *, total_steps: int) -> Schedu
         scale = config.timescale or max(1, total_steps - 1 - length)
         return math.sqrt(scale / (scale + done))
 
-    return warmed(config, total_steps, after)
+    return warmup_schedule(config, total_steps, after)
 
 
 def build_wsd(config: WsdConfig, *, total_steps: int) -> Schedule:
@@ -141,7 +143,7 @@ def build_wsd(config: WsdConfig, *, total_steps: int) -> Schedule:
     def after(done: int, length: int) -> float:
         return _above(config.floor_ratio, _FORMS[config.form](_share(max(0, done - length + decay), decay)))
 
-    return warmed(config, total_steps, after)
+    return warmup_schedule(config, total_steps, after)
 
 
 def build_restarts(config: RestartsConfig, *, total_steps: int) -> Schedule:
@@ -162,12 +164,14 @@ def build_restarts(config: RestartsConfig, *, total_steps: int) -> Schedule:
         share = _share(done - starts[number], starts[number + 1] - starts[number] - 1)
         return _above(config.floor_ratio, config.peak_ratio**number * _cosine(share))
 
-    return warmed(config, total_steps, after)
+    return warmup_schedule(config, total_steps, after)
 
 
 def build_relora(config: ReLoraConfig, *, total_steps: int) -> Schedule:
     """A cosine over the whole run, times a ramp after each reset (https://arxiv.org/abs/2307.05695, section 3)."""
-    cosine = warmed(config, total_steps, lambda done, length: _above(config.floor_ratio, _cosine(_share(done, length))))
+    cosine = warmup_schedule(
+        config, total_steps, lambda done, length: _above(config.floor_ratio, _cosine(_share(done, length)))
+    )
 
     def factor(k: int) -> float:
         since = k % config.reset_steps if k >= config.reset_steps else config.restart_steps

@@ -48,12 +48,12 @@ ORIGINAL = ("original_max_position_embeddings", "original_max_seq_len")
 
 def values(path: Path) -> dict[str, Any]:
     """The shape in a folder's ``config.json``. Raises ``WeightsError`` for what is not Qwen's, and for damaged files."""
-    shape = described((path.parent if path.is_file() else path) / CONFIG)
+    shape = read_shape((path.parent if path.is_file() else path) / CONFIG)
     check_folder(path)
     return shape
 
 
-def described(file: Path) -> dict[str, Any]:
+def read_shape(file: Path) -> dict[str, Any]:
     """Return the shape of a ``config.json`` alone."""
     try:
         return _shape(read_json(file), file)
@@ -137,7 +137,7 @@ def tensors(path: Path, config: QwenConfig) -> Loaders:
     return without_tied_head(loaders, path, embedding="model.embed_tokens.weight", head="lm_head.weight")
 
 
-def exported(config: QwenConfig) -> dict[str, Any]:
+def their_config(config: QwenConfig) -> dict[str, Any]:
     """``config.json`` as transformers reads it, 4 and 5."""
     scaling = _scaling(config.rope_scaling)
     return {
@@ -164,4 +164,6 @@ def _scaling(scaling: RopeScaling) -> dict[str, Any]:
     return {"rope_type": "default" if kind == "none" else kind, **chosen}
 
 
-HUGGINGFACE = WeightsFormat(name="huggingface", matches=is_folder, values=values, tensors=tensors, exported=exported)
+HUGGINGFACE = WeightsFormat(
+    name="huggingface", matches=is_folder, values=values, tensors=tensors, exported=their_config
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .searching import Found, search
+from .searching import SearchResult, search
 from .trials import Trial
 
-__all__ = ["Found", "Trial", "search"]
+__all__ = ["SearchResult", "Trial", "search"]

@@ -15,17 +15,17 @@ from mt_train.command import (
     CommandLine,
     describe_version,
     expand,
-    guarded,
     merge,
     notice,
     parse,
     read_config,
+    run_command,
 )
 
 from .folder import BEST, Folder
 from .process import STOPPED
-from .request import Search, Settings, prepared
-from .searching import Found, begin, changed, go_on, new_folder
+from .request import Search, Settings, prepare
+from .searching import SearchResult, begin, go_on, new_folder, with_options
 from .space import size
 
 HELP = """usage: mt-search --config FILE --search.KEY VALUES … [--trials N] [--key value …]
@@ -71,7 +71,7 @@ KEPT = ("trials", "nproc_per_node")
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     words = [_spell(word) for word in (sys.argv[1:] if argv is None else argv)]
-    return guarded(lambda: _main(words), debug="--debug" in words)
+    return run_command(lambda: _main(words), debug="--debug" in words)
 
 
 def _spell(word: str) -> str:
@@ -116,7 +116,7 @@ def _read_request(line: CommandLine) -> tuple[Folder, Search, bool]:
                 f"--resume goes on with the search as it is: leave out {option}; --trials and --nproc-per-node may change"
             )
         folder = Folder(Path(expand(wish)))
-        return folder, changed(folder.stored(), _options(line.flags)), True
+        return folder, with_options(folder.read_search(), _options(line.flags)), True
     wanted = _read_search(line)
     if wish == "auto" and "output" not in line.flags:
         raise UsageError("--resume auto looks for a search in --output FOLDER: give one")
@@ -131,7 +131,7 @@ def _read_search(line: CommandLine) -> Search:
         raise UsageError(f"--search needs a key, as in --search.optimizer.lr log:1e-5..1e-3, got {searched!r}")
     stored = read_config(expand(line.flags["config"])) if "config" in line.flags else {}
     space = read_config(expand(line.flags["space"])) if "space" in line.flags else {}
-    return prepared(merge(stored, given), _over(space, searched), _options(line.flags))
+    return prepare(merge(stored, given), _over(space, searched), _options(line.flags))
 
 
 def _over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def describe(wanted: Search) -> str:
     return "\n".join([*(f"{name:<{width}}{text}" for name, text in lines), "", "checked; nothing was started"])
 
 
-def _show(found: Found, *, as_json: bool) -> None:
+def _show(found: SearchResult, *, as_json: bool) -> None:
     from .table import as_json as json_of
     from .table import show_found  # rich loads from here on
 

@@ -14,8 +14,8 @@ from mt_core import ConfigError, Fault, MtError, UsageError
 from mt_train.command import hold_lock, notice, read_config, replace_text, write_yaml
 
 from .pruning import HISTORY, Figures
-from .request import CALLBACK, Search, prepared
-from .space import shown
+from .request import CALLBACK, Search, prepare
+from .space import option_text
 from .trials import Trial
 
 SEARCH, TABLE, BEST, LOCK = "search.yaml", "trials.csv", "best.yaml", ".lock"
@@ -45,7 +45,7 @@ class Folder:
         return self.path / "configs" / f"trial-{number:03d}.yaml"
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Hold the folder. Raises ``OutputError`` where another search does, ``UsageError`` where it cannot be written."""
         try:
             for each in (self.path, self.path / "logs", self.path / "configs"):
@@ -82,7 +82,7 @@ class Folder:
             raise UsageError(f"output {self.path} is no search and not empty; choose another --output")
         return True
 
-    def stored(self) -> Search:
+    def read_search(self) -> Search:
         """The search that was begun here. Raises ``UsageError`` where there is none."""
         path = self.path / SEARCH
         if not path.is_file():
@@ -91,7 +91,7 @@ class Folder:
             )
         content = read_config(path)
         content.pop("schema", None)
-        return prepared(content.pop("config", {}), content.pop("space", {}), content)
+        return prepare(content.pop("config", {}), content.pop("space", {}), content)
 
     def write_search(self, search: Search) -> None:
         """Write what is asked; before anything else, so that whatever is here can go on."""
@@ -113,7 +113,7 @@ class Folder:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["trial", "state", metric, *keys, "steps", "seconds", "run", "error"])
         for trial in trials:
-            values = [shown(trial.values[key]) if key in trial.values else "" for key in keys]
+            values = [option_text(trial.values[key]) if key in trial.values else "" for key in keys]
             value = "" if trial.value is None else repr(trial.value)
             seconds = f"{trial.seconds:.1f}"
             writer.writerow([trial.number, trial.state, value, *values, trial.steps, seconds, trial.run, trial.error])
@@ -157,7 +157,7 @@ def _leaves(raw: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{name}", list(value) if isinstance(value, tuple) else value
 
 
-def unusable(folder: Path) -> MtError:
+def unusable_error(folder: Path) -> MtError:
     """Another search has come meanwhile."""
     return UsageError(
         f"output {folder} already holds a search; go on with --resume {folder}, or choose another --output"

@@ -44,7 +44,7 @@ class Watch:
         self.signal = ""
         self._process: subprocess.Popen[bytes] | None = None
 
-    def listening(self) -> AbstractContextManager[None]:
+    def listen(self) -> AbstractContextManager[None]:
         """Take the signals, and give them back."""
         return signals_taken(self._on_signal)
 

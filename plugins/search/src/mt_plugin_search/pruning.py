@@ -61,7 +61,7 @@ class MedianPruning:
         value = self._figures[context.step] = figure(context.record.as_dict(), self._config.metric)
         if not isfinite(value):
             return Control(stop=True, say=f"{self._config.metric} is {value}; the run ends")
-        if not _worse(self._study, self._figures):
+        if not _is_worse(self._study, self._figures):
             return None
         best = (min if self._config.mode == "min" else max)(self._figures.values())
         return Control(
@@ -124,7 +124,7 @@ def _study_of(history: list[Figures], config: MedianPruningConfig) -> Study:
     return study
 
 
-def _worse(study: Study, figures: Figures) -> bool:
+def _is_worse(study: Study, figures: Figures) -> bool:
     from optuna.trial import FrozenTrial, TrialState
 
     trial = FrozenTrial(

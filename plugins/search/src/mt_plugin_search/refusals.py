@@ -9,7 +9,7 @@ from typing import Any
 from mt_core import ConfigError, Fault
 from mt_train import RunConfig, check_config, load_config
 
-from .space import Range, Space, Value, option, shown, with_values
+from .space import Range, Space, Value, option, option_text, with_values
 
 MOST = 64
 """Combinations of probes that are tried beside each value on its own; a config takes some milliseconds."""
@@ -62,11 +62,11 @@ def _fault_of_space(fault: Fault, space: Space, values: Mapping[str, Value], key
     if where.startswith("no such"):
         return Fault(key=option(blamed), problem=where, fix=fault.fix)
     what = "the range" if isinstance(dimension, Range) else "the choices"
-    problem = f"{shown(values[blamed])} of {what} {dimension} is refused: {where}"
+    problem = f"{option_text(values[blamed])} of {what} {dimension} is refused: {where}"
     return Fault(key=option(blamed), problem=problem, fix=fault.fix)
 
 
-def coarse(raw: Mapping[str, Any], space: Space) -> list[str]:
+def coarse_notices(raw: Mapping[str, Any], space: Space) -> list[str]:
     """Keys that take fractions, and are searched in whole numbers since both ends are written so: likely not what was meant."""
     first = {key: dimension.probes[0] for key, dimension in space.items()}
     notes = []

@@ -74,7 +74,7 @@ class Search:
         """Return how many trials there will be."""
         return self.settings.trials or (size(self.space) if self.settings.sampler == "grid" else None) or TRIALS
 
-    def more(self, trials: int) -> Search:
+    def with_trials(self, trials: int) -> Search:
         """Return the same search with another number of trials."""
         return replace(self, settings=self.settings.model_copy(update={"trials": trials}))
 
@@ -103,12 +103,12 @@ def _name_optimizers(raw: Mapping[str, Any]) -> dict[str, Any]:
     return dict(given) if isinstance(given, Mapping) else {}
 
 
-def prepared(raw: Mapping[str, Any], space: Mapping[str, Any], options: Mapping[str, Any]) -> Search:
+def prepare(raw: Mapping[str, Any], space: Mapping[str, Any], options: Mapping[str, Any]) -> Search:
     """The search, checked. Raises ``ConfigError`` with every fault of options, space and run at once; imports no torch."""
     settings, faults = _settings(options)
     dimensions, wrong = read_space(space)
     faults += wrong
-    faults += _unlistable(dimensions, settings) + _reserved_faults(raw, dimensions)
+    faults += _unlistable_faults(dimensions, settings) + _reserved_faults(raw, dimensions)
     processes = settings.nproc_per_node
     faults += refusals(
         raw, dimensions, processes=None if processes == "auto" else int(processes), metric=settings.figure
@@ -128,7 +128,7 @@ def _settings(options: Mapping[str, Any]) -> tuple[Settings, list[Fault]]:
         return Settings(**{key: value for key, value in options.items() if key not in wrong}), faults
 
 
-def _unlistable(space: Mapping[str, Dimension], settings: Settings) -> list[Fault]:
+def _unlistable_faults(space: Mapping[str, Dimension], settings: Settings) -> list[Fault]:
     """Ranges without end that a grid cannot go through."""
     if settings.sampler != "grid":
         return []

@@ -12,11 +12,11 @@ from mt_core import MtError, UsageError
 from mt_train import RunConfig
 from mt_train.command import duration, expand, merge, next_run_folder, notice, read_config
 
-from .folder import Folder, refuse_other, unusable
+from .folder import Folder, refuse_other, unusable_error
 from .process import STOPPED, Order, Runner, Watch, last_words
-from .refusals import coarse
-from .request import Search, prepared
-from .space import shown, size
+from .refusals import coarse_notices
+from .request import Search, prepare
+from .space import option_text, size
 from .trials import Trial, read_run
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ FAILURES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SearchResult:
     """Result of a search. ``best`` is the best complete trial; ``stopped`` the signal that ended it early, if one did."""
 
     output: Path
@@ -44,7 +44,7 @@ def search(
     output: str | Path = "auto",
     resume: bool = False,
     **options: Any,
-) -> Found:
+) -> SearchResult:
     """Search, as ``mt-search`` does; ``options`` are the fields of ``Settings`` (``trials``, ``metric``, ``sampler`` …).
 
     ``config`` is a run's, ``space`` maps keys to ranges or choices. ``output`` is the search's folder, ``auto`` for
@@ -55,9 +55,9 @@ def search(
         if config is not None or space is not None or output == "auto":
             raise UsageError("resume goes on with the search in output: give that folder, and neither config nor space")
         folder = Folder(Path(expand(str(output))))
-        return go_on(folder, changed(folder.stored(), options))
+        return go_on(folder, with_options(folder.read_search(), options))
     raw = config.as_raw() if isinstance(config, RunConfig) else _read(config)
-    wanted = prepared(raw, _read(space), options)
+    wanted = prepare(raw, _read(space), options)
     return begin(new_folder(output, wanted), wanted)
 
 
@@ -65,9 +65,9 @@ def _read(source: Mapping[str, Any] | str | Path | None) -> dict[str, Any]:
     return read_config(expand(str(source))) if isinstance(source, str | Path) else merge({}, source or {})
 
 
-def changed(stored: Search, options: Mapping[str, Any]) -> Search:
+def with_options(stored: Search, options: Mapping[str, Any]) -> Search:
     """The stored search with what may change. Raises ``ConfigError`` for the rest."""
-    return prepared(
+    return prepare(
         stored.raw,
         {key: each.as_raw() for key, each in stored.space.items()},
         {**stored.settings.model_dump(), **options},
@@ -83,32 +83,32 @@ def new_folder(output: str | Path, wanted: Search) -> Folder:
     return Folder(next_run_folder(name.rpartition("/")[2], Path("searches")))
 
 
-def begin(folder: Folder, wanted: Search, runner: Runner | None = None) -> Found:
+def begin(folder: Folder, wanted: Search, runner: Runner | None = None) -> SearchResult:
     """A new search. Raises ``UsageError`` where the folder has one."""
     if not folder.is_new():
-        raise unusable(folder.path)
-    for note in coarse(wanted.raw, wanted.space):
+        raise unusable_error(folder.path)
+    for note in coarse_notices(wanted.raw, wanted.space):
         notice(note)
-    with folder.held():
+    with folder.hold():
         if not folder.is_new():
-            raise unusable(folder.path)
+            raise unusable_error(folder.path)
         folder.write_search(wanted)
         return _search(folder, wanted, runner)
 
 
-def go_on(folder: Folder, wanted: Search, runner: Runner | None = None) -> Found:
+def go_on(folder: Folder, wanted: Search, runner: Runner | None = None) -> SearchResult:
     """A search that was begun, with more trials perhaps."""
-    with folder.held():
-        refuse_other(folder.stored(), wanted, folder.path)
+    with folder.hold():
+        refuse_other(folder.read_search(), wanted, folder.path)
         folder.write_search(wanted)
         return _search(folder, wanted, runner)
 
 
-def _search(folder: Folder, wanted: Search, runner: Runner | None) -> Found:
+def _search(folder: Folder, wanted: Search, runner: Runner | None) -> SearchResult:
     from .study import Study  # Optuna and numpy load from here on
 
     watch = Watch()
-    with watch.listening():
+    with watch.listen():
         study = Study(folder.path, wanted)
         before = len(_ended_trials(study.trials))
         while not watch.signal and (reason := _reason_to_end(study.trials, wanted, before)) is None:
@@ -120,7 +120,7 @@ def _search(folder: Folder, wanted: Search, runner: Runner | None) -> Found:
         if not watch.signal and reason:
             notice(reason)
         _publish(folder, wanted, study)
-    return Found(
+    return SearchResult(
         output=folder.path,
         metric=wanted.settings.figure,
         best=study.best,
@@ -177,12 +177,12 @@ def _one(folder: Folder, wanted: Search, study: Study, run: Runner) -> Trial | N
 
 def _values(trial: Trial) -> str:
     return ", ".join(
-        f"{key.removesuffix('.name').replace('_', '-')} {_short(value)}" for key, value in trial.values.items()
+        f"{key.removesuffix('.name').replace('_', '-')} {_shorten(value)}" for key, value in trial.values.items()
     )
 
 
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else shown(value)
+def _shorten(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else option_text(value)
 
 
 def _twin(trial: Trial, study: Study) -> Trial | None:

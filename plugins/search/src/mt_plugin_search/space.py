@@ -44,8 +44,8 @@ class Range:
     whole: bool = False
 
     def __str__(self) -> str:
-        step = "" if self.step is None else f"/{shown(self.step)}"
-        return f"{'log:' if self.log else ''}{shown(self.low)}..{shown(self.high)}{step}"
+        step = "" if self.step is None else f"/{option_text(self.step)}"
+        return f"{'log:' if self.log else ''}{option_text(self.low)}..{option_text(self.high)}{step}"
 
     def as_raw(self) -> str:
         """Return the range as a file has it."""
@@ -79,7 +79,7 @@ class Choices:
     values: tuple[Value, ...]
 
     def __str__(self) -> str:
-        return ",".join(map(shown, self.values))
+        return ",".join(map(option_text, self.values))
 
     def as_raw(self) -> list[Value]:
         """Return the choices as a file has them."""
@@ -137,7 +137,7 @@ def read_dimension(given: Any) -> Dimension:
     if isinstance(given, list | tuple):
         return _choices(given)
     if not isinstance(given, str):
-        raise ValueError(f"is one value, {shown(given)}, so there is nothing to search. {HOW}")
+        raise ValueError(f"is one value, {option_text(given)}, so there is nothing to search. {HOW}")
     text = given.strip()
     if match := _RANGE.fullmatch(text):
         return _range(**match.groupdict())
@@ -175,12 +175,13 @@ def _check_steps(found: Range, text: str) -> Range:
     """The range, if its steps lead from one end to the other."""
     step = found.step or 0.0
     if not 0 < step <= found.high - found.low:
-        raise ValueError(f"is {text}; the step is above 0 and at most {shown(found.high - found.low)}.")
+        raise ValueError(f"is {text}; the step is above 0 and at most {option_text(found.high - found.low)}.")
     if not math.isclose(found.low + found.steps * step, found.high, rel_tol=1e-9, abs_tol=1e-9 * step):
         fits = found.low + math.floor((found.high - found.low) / step) * step
         end = int(fits) if found.whole else float(f"{fits:.12g}")
         raise ValueError(
-            f"is {text}, whose steps do not end at {shown(found.high)}. Nearest: {shown(found.low)}..{shown(end)}/{shown(step)}."
+            f"is {text}, whose steps do not end at {option_text(found.high)}. Nearest:"
+            f" {option_text(found.low)}..{option_text(end)}/{option_text(step)}."
         )
     return found
 
@@ -189,9 +190,9 @@ def _choices(given: Sequence[Any]) -> Choices:
     values = tuple(_value(each) for each in given)
     if len(values) < 2:
         raise ValueError(
-            f"has {f'one value, {shown(values[0])}' if values else 'no value'}, so there is nothing to search. {HOW}"
+            f"has {f'one value, {option_text(values[0])}' if values else 'no value'}, so there is nothing to search. {HOW}"
         )
-    labels = [shown(value) for value in values]
+    labels = [option_text(value) for value in values]
     if twice := [label for label in labels if labels.count(label) > 1]:
         raise ValueError(f"has {twice[0]} twice. Give each value once.")
     return Choices(values)
@@ -210,7 +211,7 @@ def _value(given: Any) -> Value:
     raise ValueError(f"has {given!r} among its values; a value is a number, a word, true, false or none.")
 
 
-def shown(value: Any) -> str:
+def option_text(value: Any) -> str:
     """Return a value as it is written on the command line."""
     if value is None or isinstance(value, bool):
         return "none" if value is None else str(value).lower()
@@ -229,14 +230,14 @@ def size(space: Space) -> int | None:
     """Return how many combinations there are; ``None`` where they are endless."""
     count = 1
     for dimension in space.values():
-        values = dimension.all if isinstance(dimension, Choices) or _countable(dimension) else None
+        values = dimension.all if isinstance(dimension, Choices) or _is_countable(dimension) else None
         if values is None:
             return None
         count *= len(values)
     return count
 
 
-def _countable(dimension: Range) -> bool:
+def _is_countable(dimension: Range) -> bool:
     """Return whether listing the values is reasonable."""
     return (dimension.whole or dimension.step is not None) and (dimension.high - dimension.low) / (
         dimension.step or 1

@@ -24,7 +24,7 @@ from mt_core import MtError
 
 from .pruning import Figures, median_pruner
 from .request import Search
-from .space import Choices, Dimension, Value, combinations, shown
+from .space import Choices, Dimension, Value, combinations, option_text
 from .trials import State, Trial
 
 JOURNAL = "study.journal"
@@ -55,7 +55,7 @@ class Study:
     @property
     def trials(self) -> list[Trial]:
         """All that were begun, in order."""
-        return [self._told(each) for each in self._study.get_trials(deepcopy=False)]
+        return [self._trial_of(each) for each in self._study.get_trials(deepcopy=False)]
 
     @property
     def best(self) -> Trial | None:
@@ -111,21 +111,21 @@ class Study:
 
     def _in_grid(self, number: int) -> dict[str, Any]:
         values = next(islice(combinations(self._search.space), number, None))
-        return {key: self._written(key, value) for key, value in values.items()}
+        return {key: self._journal_value(key, value) for key, value in values.items()}
 
-    def _written(self, key: str, value: Value) -> Any:
+    def _journal_value(self, key: str, value: Value) -> Any:
         """Return the journal's value: choices by their text, which JSON keeps apart where Python takes 1, 1.0 and true for one."""
-        return shown(value) if isinstance(self._search.space[key], Choices) else value
+        return option_text(value) if isinstance(self._search.space[key], Choices) else value
 
     @cached_property
     def _choices(self) -> dict[str, dict[str, Value]]:
         return {
-            key: {shown(value): value for value in dimension.values}
+            key: {option_text(value): value for value in dimension.values}
             for key, dimension in self._search.space.items()
             if isinstance(dimension, Choices)
         }
 
-    def _told(self, frozen: FrozenTrial) -> Trial:
+    def _trial_of(self, frozen: FrozenTrial) -> Trial:
         values = {key: self._read(key, frozen.params[key]) for key in self._search.space if key in frozen.params}
         return Trial(
             number=frozen.number + 1,
@@ -142,7 +142,7 @@ class Study:
 
 def _suggest(trial: optuna.trial.Trial, key: str, dimension: Dimension) -> None:
     if isinstance(dimension, Choices):
-        trial.suggest_categorical(key, [shown(value) for value in dimension.values])
+        trial.suggest_categorical(key, [option_text(value) for value in dimension.values])
     elif dimension.whole:
         trial.suggest_int(
             key, int(dimension.low), int(dimension.high), step=int(dimension.step or 1), log=dimension.log

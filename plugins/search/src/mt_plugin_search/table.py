@@ -10,10 +10,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from mt_train.command import drawing_stream, duration, visible
+from mt_train.command import drawing_stream, duration, escape_controls
 
-from .searching import Found
-from .space import shown
+from .searching import SearchResult
+from .space import option_text
 from .trials import Trial
 
 SCHEMA = 1
@@ -21,14 +21,14 @@ _STYLES = {"failed": "red", "pruned": "dim", "running": "yellow"}
 _WORDS = {"pruned": "ended early", "running": "stopped"}
 
 
-def show_found(found: Found) -> None:
+def show_found(found: SearchResult) -> None:
     """A table of the trials, the best marked; colours only where standard output is a terminal."""
     wide = None if sys.stdout.isatty() else max(shutil.get_terminal_size().columns, 200)
     console = Console(highlight=False, width=wide, file=drawing_stream(sys.stdout))
     console.print(_table(found))
 
 
-def _table(found: Found) -> Table:
+def _table(found: SearchResult) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     keys = list(found.trials[0].values) if found.trials else []
     for name in (
@@ -39,7 +39,7 @@ def _table(found: Found) -> Table:
         "steps",
         "time",
     ):
-        table.add_column(visible(name), justify="left" if name == "" else "right", overflow="fold")
+        table.add_column(escape_controls(name), justify="left" if name == "" else "right", overflow="fold")
     for trial in found.trials:
         best = found.best is not None and trial.number == found.best.number
         style = "bold green" if best else _STYLES.get(trial.state, "")
@@ -49,7 +49,7 @@ def _table(found: Found) -> Table:
 
 def _cells(trial: Trial, keys: list[str], best: bool) -> list[str]:
     figure = trial.last
-    values = [_short(trial.values[key]) if key in trial.values else "" for key in keys]
+    values = [_shorten(trial.values[key]) if key in trial.values else "" for key in keys]
     word = "best" if best else _WORDS.get(trial.state, "" if trial.state == "complete" else trial.state)
     return [
         str(trial.number),
@@ -61,11 +61,11 @@ def _cells(trial: Trial, keys: list[str], best: bool) -> list[str]:
     ]
 
 
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else visible(shown(value))
+def _shorten(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else escape_controls(option_text(value))
 
 
-def as_json(found: Found) -> str:
+def as_json(found: SearchResult) -> str:
     """Everything, for programs."""
     best = None if found.best is None else found.best.number
     about = {

@@ -42,7 +42,7 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figured:
+class TrialFigures:
     """Figures that the run of a trial left: its figure in the end and at each evaluation, and how far it came."""
 
     value: float | None
@@ -51,7 +51,7 @@ class Figured:
     total_steps: int
 
 
-def read_run(folder: Path, metric: str) -> Figured:
+def read_run(folder: Path, metric: str) -> TrialFigures:
     """Read ``metrics.jsonl`` of a run that has ended. Raises ``MtError`` where it lacks the figure."""
     try:
         records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
@@ -62,7 +62,7 @@ def read_run(folder: Path, metric: str) -> Figured:
     source = evaluated if metric.startswith("eval_") else records
     value = figure(source[-1] if source else {}, metric)
     figures = {int(record["step"]): figure(record, metric) for record in evaluated}
-    return Figured(
+    return TrialFigures(
         value=value if isfinite(value) else None,
         evaluations=figures,
         steps=int(records[-1]["step"]),

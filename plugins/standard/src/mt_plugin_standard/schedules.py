@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from mt_core import WarmupOptions, warmed
+from mt_core import WarmupOptions, warmup_schedule
 
 if TYPE_CHECKING:
     from mt_core.protocols import Schedule
@@ -26,7 +26,7 @@ class CosineConfig(WarmupOptions):
 
 def build_constant(config: ConstantConfig, *, total_steps: int) -> Schedule:
     """1 after the warm-up."""
-    return warmed(config, total_steps, lambda done, length: 1.0)
+    return warmup_schedule(config, total_steps, lambda done, length: 1.0)
 
 
 def build_cosine(config: CosineConfig, *, total_steps: int) -> Schedule:
@@ -40,4 +40,4 @@ def build_cosine(config: CosineConfig, *, total_steps: int) -> Schedule:
             return 1.0
         return config.floor_ratio + (1 - config.floor_ratio) * 0.5 * (1 + math.cos(math.pi * done / length))
 
-    return warmed(config, total_steps, after)
+    return warmup_schedule(config, total_steps, after)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from mt_core import MtConfig, StepRecord, TrackedRun
 
-from .service import figures, flat, id_file, keep_id, kept_id, package
+from .service import figures, flatten, id_file, keep_id, kept_id, package
 
 MOST_PARAMS = 100
 """Params that one request of MLflow may hold."""
@@ -55,7 +55,7 @@ class MlflowTracker:
         self._client.set_terminated(self._id, "FAILED" if failed else "FINISHED")
 
     def _send_config(self, run: TrackedRun) -> None:
-        params = [self._entities.Param(key, str(value)[:LONGEST]) for key, value in flat(run.config)]
+        params = [self._entities.Param(key, str(value)[:LONGEST]) for key, value in flatten(run.config)]
         for start in range(0, len(params), MOST_PARAMS):
             self._client.log_batch(self._id, params=params[start : start + MOST_PARAMS])
 

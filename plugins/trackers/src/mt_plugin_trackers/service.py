@@ -48,10 +48,10 @@ def figures(record: StepRecord) -> dict[str, float]:
     return {name: float(value) for name, value in record.as_dict().items() if name != "step" and math.isfinite(value)}
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted keys and their values."""
     for key, value in config.items():
         if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{key}.")
+            yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

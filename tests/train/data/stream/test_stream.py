@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from mt_core import DataError, Rejected, Sample
 from mt_core.nn import NOT_TRAINED, TokenObjective
 from mt_train.data.encoding import Rules
-from mt_train.data.loader import NoMoreWaiting, Position, Window
+from mt_train.data.loader import Position, WaitingEnded, Window
 from mt_train.data.stream import blocks as blocks_module
 from mt_train.data.stream.blocks import Blocks
 from mt_train.data.stream.loader import StreamLoader
@@ -37,7 +37,7 @@ class Words(TokenObjective):
         return Sample([row["number"]] * row["n"], [True] * row["n"], row["id"])
 
 
-class Numbered:
+class NumberedRows:
     """Rows of these lengths; ``FAULTY`` is one that cannot be used. With or without a state."""
 
     def __init__(self, lengths: Sequence[int] | None = None, *, stateful: bool = True, once: bool = False) -> None:
@@ -82,7 +82,7 @@ def all_windows(source: StreamLoader) -> list[Window]:
     return windows
 
 
-def trained(windows: Sequence[Window]) -> Counter[int]:
+def trained_rows(windows: Sequence[Window]) -> Counter[int]:
     seen: Counter[int] = Counter()
     for window in windows:
         for batch in window.batches:
@@ -90,7 +90,7 @@ def trained(windows: Sequence[Window]) -> Counter[int]:
     return seen
 
 
-def same(first: Window, second: Window) -> bool:
+def is_same(first: Window, second: Window) -> bool:
     return (
         (first.row_ids, first.after) == (second.row_ids, second.after)
         and len(first.batches) == len(second.batches)
@@ -113,10 +113,10 @@ def test_every_row_of_an_epoch_is_trained_once_or_held_out_or_counted(
     held_out = min(held_out, len(lengths) - 1)
     options = {"packing": packing, "global_batch_size": rows_a_step, "world": world, "micro_batch_size": 2}
     of = {"size": size, "held_out": held_out, "on_bad_row": "skip"}
-    ranks = [loader(Numbered(lengths, once=True), rank=rank, blocks_of=of, **options) for rank in range(world)]
+    ranks = [loader(NumberedRows(lengths, once=True), rank=rank, blocks_of=of, **options) for rank in range(world)]
     found: Counter[int] = Counter()
     for rank in ranks:
-        found += trained(all_windows(rank))
+        found += trained_rows(all_windows(rank))
     kept = {number: n - 1 for number, n in enumerate(lengths) if number >= held_out and n > 1}
     assert found == kept
     report, out = ranks[0]._blocks.report, ranks[0]._blocks.held_out.report
@@ -127,16 +127,16 @@ def test_every_row_of_an_epoch_is_trained_once_or_held_out_or_counted(
 
 @pytest.mark.parametrize(("world", "micro"), [(1, 8), (2, 1), (2, 2), (3, 1)])
 def test_the_global_sequence_is_the_same_for_any_number_of_ranks(world: int, micro: int) -> None:
-    whole = loader(Numbered(LENGTHS)).windows(Position())
+    whole = loader(NumberedRows(LENGTHS)).windows(Position())
     parts = [
-        loader(Numbered(LENGTHS), rank=rank, world=world, micro_batch_size=micro).windows(Position())
+        loader(NumberedRows(LENGTHS), rank=rank, world=world, micro_batch_size=micro).windows(Position())
         for rank in range(world)
     ]
     for _ in range(12):  # more than an epoch
         expected, got = next(whole), [next(part) for part in parts]
         assert all((part.row_ids, part.after) == (expected.row_ids, expected.after) for part in got)
         assert len({len(part.batches) for part in got}) == 1, "ranks must bring equally many micro-batches"
-        assert trained(got) == trained([expected])
+        assert trained_rows(got) == trained_rows([expected])
 
 
 BATCHING = {
@@ -150,7 +150,7 @@ BATCHING = {
 @pytest.mark.parametrize("batching", BATCHING)
 def test_a_run_that_is_resumed_after_any_step_goes_on_as_if_undisturbed(stateful: bool, batching: str) -> None:
     def windows(position: Position) -> Iterator[Window]:
-        source = Numbered(LENGTHS, stateful=stateful)
+        source = NumberedRows(LENGTHS, stateful=stateful)
         return loader(source, blocks_of={"held_out": 2}, **BATCHING[batching]).windows(position)
 
     undisturbed = list(islice(windows(Position()), 18))
@@ -158,7 +158,7 @@ def test_a_run_that_is_resumed_after_any_step_goes_on_as_if_undisturbed(stateful
     for step in range(1, 18):
         stored = json.loads(json.dumps(asdict(undisturbed[step - 1].after)))
         rest = undisturbed[step : step + 3]
-        assert all(map(same, rest, islice(windows(Position(**stored)), len(rest)))), step
+        assert all(map(is_same, rest, islice(windows(Position(**stored)), len(rest)))), step
 
 
 def test_a_position_of_a_run_without_a_stream_is_still_read() -> None:
@@ -167,21 +167,21 @@ def test_a_position_of_a_run_without_a_stream_is_still_read() -> None:
 
 @pytest.mark.parametrize(("stateful", "expected"), [(True, 0), (False, 1)])
 def test_a_source_without_a_state_is_skipped_through_with_a_word(stateful: bool, expected: int) -> None:
-    def start(position: Position, said: list[str], source: Numbered) -> list[Window]:
+    def start(position: Position, said: list[str], source: NumberedRows) -> list[Window]:
         return list(islice(loader(source, packing=False, blocks_of={"said": said}).windows(position), 4))
 
     lengths = [4] * 40
-    after = start(Position(), [], Numbered(lengths, stateful=stateful))[-1].after
+    after = start(Position(), [], NumberedRows(lengths, stateful=stateful))[-1].after
     assert (after.block, after.row, after.read) == (2, 2, 10)
     said: list[str] = []
-    source = Numbered(lengths, stateful=stateful)
+    source = NumberedRows(lengths, stateful=stateful)
     start(after, said, source)
     assert said == ["skipping 5 rows of dataset 'numbered', which has no state to go on from"] * expected
 
 
 def order(seed: int = 5, epoch: int = 0, size: int = 6, **options: Any) -> list[int]:
     source = loader(
-        Numbered([2] * 24), packing=False, global_batch_size=1, seed=seed, blocks_of={"size": size}, **options
+        NumberedRows([2] * 24), packing=False, global_batch_size=1, seed=seed, blocks_of={"size": size}, **options
     )
     rows = islice(source.windows(Position(epoch)), 24)
     return [int(window.row_ids[0].removeprefix("row-")) for window in rows]
@@ -199,14 +199,14 @@ def test_rows_are_shuffled_within_the_buffer_by_seed_epoch_and_place_alone() -> 
 
 
 def test_held_out_rows_are_the_first_and_are_trained_on_in_no_epoch() -> None:
-    source = loader(Numbered([2] * 12), packing=False, blocks_of={"held_out": 3, "size": 4})
+    source = loader(NumberedRows([2] * 12), packing=False, blocks_of={"held_out": 3, "size": 4})
     assert [sample.row_id for sample in source._blocks.held_out] == ["row-0", "row-1", "row-2"]
     seen = [row for window in islice(source.windows(Position()), 9) for row in window.row_ids]
     assert Counter(seen) == Counter({f"row-{number}": 3 for number in range(3, 12)})
 
 
 def test_of_an_endless_stream_only_what_is_needed_is_read() -> None:
-    source = Numbered()
+    source = NumberedRows()
     steps = list(islice(loader(source, blocks_of={"size": 50}).windows(Position()), 3))
     assert len(steps) == 3
     assert source.given <= 150
@@ -214,7 +214,7 @@ def test_of_an_endless_stream_only_what_is_needed_is_read() -> None:
 
 
 def test_a_bad_row_ends_the_run_when_its_block_comes_and_not_before() -> None:
-    windows = loader(Numbered([4] * 12 + [FAULTY] + [4] * 5), packing=False).windows(Position())
+    windows = loader(NumberedRows([4] * 12 + [FAULTY] + [4] * 5), packing=False).windows(Position())
     assert len(list(islice(windows, 3))) == 3
     with pytest.raises(DataError, match="row-12 is faulty"):
         list(islice(windows, 3))
@@ -224,27 +224,29 @@ def test_bad_rows_that_are_passed_over_are_named_and_limited_over_all_blocks() -
     said: list[str] = []
     of = {"on_bad_row": "skip", "max_bad_rows": 2, "said": said, "size": 3}
     lengths = [4, 4, FAULTY, 4, FAULTY, 4, 4, 4, 4]
-    assert len(list(islice(loader(Numbered(lengths), blocks_of=of).windows(Position()), 6))) == 6, "in two epochs, too"
+    assert len(list(islice(loader(NumberedRows(lengths), blocks_of=of).windows(Position()), 6))) == 6, (
+        "in two epochs, too"
+    )
     assert said[0] == "warning: passed over a bad row: row-4 is faulty"
     with pytest.raises(DataError, match=r"3 bad rows exceed data\.max_bad_rows=2"):
-        list(islice(loader(Numbered([*lengths, 4, FAULTY]), blocks_of=of).windows(Position()), 6))
+        list(islice(loader(NumberedRows([*lengths, 4, FAULTY]), blocks_of=of).windows(Position()), 6))
 
 
 def test_a_stream_that_has_nothing_left_to_give_is_an_error_and_no_endless_loop() -> None:
     with pytest.raises(DataError, match="has no rows"):
-        blocks(Numbered([]))
+        blocks(NumberedRows([]))
     with pytest.raises(DataError, match=r"data\.eval=3 holds out all rows of dataset 'numbered'"):
-        blocks(Numbered([4, 4, 4]), held_out=5)
+        blocks(NumberedRows([4, 4, 4]), held_out=5)
     with pytest.raises(DataError, match="gave nothing to train on in epoch 1; it can be read only once"):
-        list(islice(loader(Numbered([4, 4, 4], once=True)).windows(Position()), 9))
+        list(islice(loader(NumberedRows([4, 4, 4], once=True)).windows(Position()), 9))
     with pytest.raises(DataError, match="gave nothing to train on in epoch 0"):
-        next(loader(Numbered([0, 0, 1, 0, 0, 0, 0])).windows(Position()))
+        next(loader(NumberedRows([0, 0, 1, 0, 0, 0, 0])).windows(Position()))
 
 
 def test_an_endless_stream_of_rows_that_are_dropped_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks_module, "BARREN_ROWS", 40)
 
-    class Empty(Numbered):
+    class Empty(NumberedRows):
         def rows(self, epoch: int, seed: int) -> Iterator[Any]:
             return ({"id": f"row-{number}", "number": number, "n": 0} for number in count())
 
@@ -253,7 +255,7 @@ def test_an_endless_stream_of_rows_that_are_dropped_is_an_error(monkeypatch: pyt
 
 
 def test_rows_that_are_read_twice_are_counted_once() -> None:
-    once, twice = loader(Numbered(LENGTHS)), loader(Numbered(LENGTHS))
+    once, twice = loader(NumberedRows(LENGTHS)), loader(NumberedRows(LENGTHS))
     next(twice.windows(Position()))  # as data.prove does before the run takes the same step
     for source in (once, twice):
         list(islice(source.windows(Position()), 3))
@@ -262,7 +264,7 @@ def test_rows_that_are_read_twice_are_counted_once() -> None:
 
 @pytest.mark.parametrize("state", [{"place": {1, 2}}, {"place": (1, 2)}, {3: "three"}, {"place": float("inf")}])
 def test_a_state_that_json_cannot_hold_is_refused(state: dict[Any, Any]) -> None:
-    class Odd(Numbered):
+    class Odd(NumberedRows):
         def state_dict(self) -> dict[str, Any]:
             return state
 
@@ -271,7 +273,7 @@ def test_a_state_that_json_cannot_hold_is_refused(state: dict[Any, Any]) -> None
 
 
 def test_rows_that_are_held_out_need_ids_of_their_own() -> None:
-    class Alike(Numbered):
+    class Alike(NumberedRows):
         def rows(self, epoch: int, seed: int) -> Iterator[Any]:
             return ({**row, "id": "row"} for row in super().rows(epoch, seed))
 
@@ -280,21 +282,21 @@ def test_rows_that_are_held_out_need_ids_of_their_own() -> None:
 
 
 def test_a_source_that_lost_rows_since_the_run_stopped_is_told() -> None:
-    reader = StreamReader(Numbered(LENGTHS, stateful=False), "dataset 'numbered'", seed=0, say=lambda text: None)
+    reader = StreamReader(NumberedRows(LENGTHS, stateful=False), "dataset 'numbered'", seed=0, say=lambda text: None)
     with pytest.raises(DataError, match="ended after 23 rows, and the run had read 30 of them"):
         reader.go_to(Position(read=30))
 
 
 def test_the_report_says_whether_it_is_of_the_beginning_only() -> None:
     assert (
-        blocks(Numbered(LENGTHS), size=5)
+        blocks(NumberedRows(LENGTHS), size=5)
         .first.samples.report.describe()
         .startswith("the beginning of a stream: 5 rows")
     )
-    assert not blocks(Numbered(LENGTHS), size=50).first.samples.report.is_prefix
+    assert not blocks(NumberedRows(LENGTHS), size=50).first.samples.report.is_prefix
 
 
-class Waiting(Numbered):
+class WaitingStream(NumberedRows):
     """Its next rows come when somebody lets them."""
 
     def __init__(self, lengths: Sequence[int], first: int) -> None:
@@ -312,17 +314,17 @@ def test_rows_that_are_waited_for_end_with_the_wish_to_stop_and_none_is_lost(
     resumed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blocks_module, "REST_SECONDS", 0.1)
-    whole = list(islice(loader(Numbered(LENGTHS)).windows(Position()), 4))
-    source = Waiting(LENGTHS, first=10 if not resumed else 5)
+    whole = list(islice(loader(NumberedRows(LENGTHS)).windows(Position()), 4))
+    source = WaitingStream(LENGTHS, first=10 if not resumed else 5)
     start = whole[0].after if resumed else Position()
     asked: list[int] = []
     windows, got = loader(source).windows(start, lambda: len(asked.append(1) or asked) > 2), []
-    with pytest.raises(NoMoreWaiting):
+    with pytest.raises(WaitingEnded):
         deque(map(got.append, windows))
     assert len(asked) == 3, "asked while it waits, and not in between"
     source.let.set()
     place = got[-1].after if got else start
-    rest = islice(loader(Numbered(LENGTHS)).windows(place), 4 - len(got) - resumed)
+    rest = islice(loader(NumberedRows(LENGTHS)).windows(place), 4 - len(got) - resumed)
     assert [window.row_ids for window in (*got, *rest)] == [window.row_ids for window in whole[resumed:]]
 
 
@@ -336,7 +338,7 @@ class Valued(Words):
 
 def test_a_micro_batch_without_rows_has_the_columns_of_the_others() -> None:
     """Whatever reads them on one rank does so on all: the last step of three has one row."""
-    reader = StreamReader(Numbered([4, 5, 6, 4, 5, 6, 7], once=True), "dataset 'numbered'", seed=5, say=print)
+    reader = StreamReader(NumberedRows([4, 5, 6, 4, 5, 6, 7], once=True), "dataset 'numbered'", seed=5, say=print)
     source = Blocks(reader, Valued(), Rules(max_len=32, truncation="error"), size=5, held_out=0)
     options = {"sequence_len": 32, "packing": False, "micro_batch_size": 2, "global_batch_size": 3, "seed": 5}
     windows = all_windows(StreamLoader(source, Valued(), rank=1, world=2, **options))

@@ -142,7 +142,7 @@ class Outcomes:
         self.faults.append("\n  ".join(map(str, (kind, *what))))
 
 
-def rendered(theirs: Any, row: dict[str, Any], source: str, **named: Any) -> Any:
+def render(theirs: Any, row: dict[str, Any], source: str, **named: Any) -> Any:
     """What transformers makes of a row; the error where it refuses it."""
     try:
         return theirs.apply_chat_template(row["messages"], tools=row.get("tools"), chat_template=source, **named)
@@ -160,11 +160,11 @@ class Comparison:
         self._template = build_template(ours, DataConfig(template=source))
 
     def compare(self, row: dict[str, Any], found: Outcomes) -> None:
-        text = rendered(self._theirs, row, self._source, tokenize=False)
+        text = render(self._theirs, row, self._source, tokenize=False)
         try:
             encoded = self._template.encode(conversation(row))
         except DataError as error:
-            self._refused(error, text, row, found)
+            self._compare_refusal(error, text, row, found)
             return
         own = self._theirs.decode(encoded.ids, skip_special_tokens=False)
         if isinstance(text, Exception):
@@ -173,10 +173,10 @@ class Comparison:
             found.fault("different text", self._name, repr(own), repr(text), row)
         else:
             self._compare_ids(encoded, text, row, found)
-            if self._masked is not None and rendered(self._theirs, row, self._masked, tokenize=False) == text:
+            if self._masked is not None and render(self._theirs, row, self._masked, tokenize=False) == text:
                 self._compare_masks(encoded, row, found)
 
-    def _refused(self, error: DataError, text: Any, row: dict[str, Any], found: Outcomes) -> None:
+    def _compare_refusal(self, error: DataError, text: Any, row: dict[str, Any], found: Outcomes) -> None:
         kind = next((kind for kind, says in REFUSALS.items() if re.search(says, str(error))), None)
         if isinstance(text, Exception):
             found.pairs["refused by both"] += 1
@@ -188,7 +188,7 @@ class Comparison:
 
     def _compare_ids(self, encoded: Any, text: str, row: dict[str, Any], found: Outcomes) -> None:
         spells = any(mark in str(row) for mark in self.marks)
-        expected = rendered(self._theirs, row, self._source, return_dict=False, sanitize_control_tokens=spells)
+        expected = render(self._theirs, row, self._source, return_dict=False, sanitize_control_tokens=spells)
         if isinstance(expected, Exception) or (spells and self._theirs.decode(expected) != text):
             found.pairs["equal text; transformers marks specials where the template sees it"] += 1
         elif encoded.ids != expected:
@@ -199,7 +199,7 @@ class Comparison:
     def _compare_masks(self, encoded: Any, row: dict[str, Any], found: Outcomes) -> None:
         """Theirs may have the header before an answer, and white space behind its stop; ours never has what theirs has not."""
         options = {"return_dict": True, "return_assistant_tokens_mask": True}
-        expected = rendered(self._theirs, row, self._masked or "", **options)
+        expected = render(self._theirs, row, self._masked or "", **options)
         if expected["input_ids"] != encoded.ids:
             found.masks["rows that spell special tokens, which are ids there"] += 1
             return

@@ -21,17 +21,17 @@ CUTS = ["strip", "lstrip", "rstrip", "split", "rsplit", "partition", "rpartition
 CHANGES = ["upper", "lower", "title", "capitalize", "swapcase", "splitlines", "isspace", "isupper", "__hash__"]
 
 
-def stored(parts: list[tuple[str, bool]]) -> tuple[SpelledText, str]:
+def store_parts(parts: list[tuple[str, bool]]) -> tuple[SpelledText, str]:
     """The same text, with some of its parts stored, and plain."""
     pieces = [store(text) if is_stored else text for text, is_stored in parts]
     return SpelledText("".join(pieces)), "".join(text for text, _ in parts)
 
 
-def shown(value: Any) -> Any:
+def show_all(value: Any) -> Any:
     return (
         show(value)
         if isinstance(value, str)
-        else [shown(each) for each in value]
+        else [show_all(each) for each in value]
         if isinstance(value, list | tuple)
         else value
     )
@@ -40,11 +40,11 @@ def shown(value: Any) -> Any:
 @given(said, needles)
 @settings(max_examples=100, deadline=None)
 def test_it_answers_as_the_text_that_was_written(parts: list[tuple[str, bool]], needle: str) -> None:
-    own, plain = stored(parts)
+    own, plain = store_parts(parts)
     for name in (*LOOKS, *CUTS):
-        assert shown(getattr(own, name)(needle)) == shown(getattr(plain, name)(needle)), name
+        assert show_all(getattr(own, name)(needle)) == show_all(getattr(plain, name)(needle)), name
     for name in (*CHANGES, "strip", "split"):
-        assert shown(getattr(own, name)()) == shown(getattr(plain, name)()), name
+        assert show_all(getattr(own, name)()) == show_all(getattr(plain, name)()), name
     assert show(own.replace(needle, "#")) == plain.replace(needle, "#")
     assert show(own.replace(needle, "#", 1)) == plain.replace(needle, "#", 1)
     assert [show(char) for char in own] == list(plain)
@@ -55,7 +55,7 @@ def test_it_answers_as_the_text_that_was_written(parts: list[tuple[str, bool]], 
 @given(said)
 @settings(max_examples=100, deadline=None)
 def test_its_parts_stay_a_persons(parts: list[tuple[str, bool]]) -> None:
-    own, _ = stored(parts)
+    own, _ = store_parts(parts)
     for made in ("".join(own.split(",")), own.replace(",", ""), (own + "x")[:-1].replace(",", "")):
         assert SURROGATES.findall(str.__str__(made)) == SURROGATES.findall(
             str.__str__(own).replace(",", "").replace(store(","), "")

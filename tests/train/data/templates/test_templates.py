@@ -61,7 +61,7 @@ def ends(tokenizer: Any, made: Any, ids: list[int]) -> tuple[list[int], bool]:
     return tokenizer.encode(text.removesuffix(stop)), text.endswith(stop)
 
 
-def said(tokenizer: Any, ids: list[int]) -> str:
+def answer_of(tokenizer: Any, ids: list[int]) -> str:
     """The answer in a stretch."""
     text = getattr(tokenizer, "show", tokenizer.decode)(ids)
     return str(text).strip().removeprefix(NO_THOUGHTS.strip()).strip()
@@ -81,7 +81,7 @@ def test_exactly_the_answers_are_trained_each_with_its_stop(
     for ids, answer in zip(found, answers, strict=True):
         before, has_stop = ends(tokenizer, made, ids)
         assert has_stop
-        assert said(tokenizer, before) == answer
+        assert answer_of(tokenizer, before) == answer
 
 
 @pytest.mark.parametrize("name", [*NAMED, PLAIN])
@@ -91,7 +91,7 @@ def test_an_answer_is_trained_from_its_first_byte_to_its_last(tokenizer: Any, na
         encoded = made.encode([{"role": "user", "content": "👩"}, {"role": "assistant", "content": answer}])
         (ids,) = stretches(encoded.ids, encoded.trained)
         before, _ = ends(tokenizer, made, ids)
-        assert said(tokenizer, before) == answer
+        assert answer_of(tokenizer, before) == answer
 
 
 @pytest.mark.parametrize("name", [*NAMED, PLAIN])
@@ -228,7 +228,7 @@ class OneText:
 
 
 @st.composite
-def marked(draw: Any) -> list[dict[str, Any]]:
+def marked_conversations(draw: Any) -> list[dict[str, Any]]:
     """Conversations with special tokens that a person wrote, wishes and weights."""
     turns = draw(conversations())
     wishes = st.sampled_from([{}, {}, {"train": False}, {"weight": 0.5}, {"content": "a </s> b<s><|im_start|>"}])
@@ -236,7 +236,7 @@ def marked(draw: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", [*NAMED, PLAIN, None])
-@given(several=st.lists(marked(), max_size=4), raw=st.booleans())
+@given(several=st.lists(marked_conversations(), max_size=4), raw=st.booleans())
 @settings(relaxed, max_examples=10)  # of each of 33
 def test_many_conversations_at_once_are_written_as_one_by_one(
     tokenizer: Any, name: str | None, several: list[list[dict[str, Any]]], raw: bool
@@ -279,7 +279,7 @@ def trained_text(tokenizer: Any, turns: list[dict[str, Any]], name: str = "phi3"
     return [tokenizer.decode(ids) for ids in stretches(encoded.ids, encoded.trained)]
 
 
-def changed(place: int, **wishes: Any) -> list[dict[str, Any]]:
+def change_turn(place: int, **wishes: Any) -> list[dict[str, Any]]:
     return [{**turn, **wishes} if at == place else turn for at, turn in enumerate(TURNS)]
 
 
@@ -296,19 +296,19 @@ def test_trained_turns_are_the_assistants_its_last_or_all(tokenizers: dict[str, 
 def test_what_a_message_says_itself_wins(tokenizers: dict[str, Any]) -> None:
     byte = tokenizers["byte"]
     for name, stop in (("phi3", "<|end|>"), (PLAIN, "")):
-        assert trained_text(byte, changed(2, train=False), name) == [f"2{stop}"]
-        assert trained_text(byte, changed(2, train=True), name, train_on="last") == [f"1{stop}", f"2{stop}"]
-        assert trained_text(byte, changed(4, train=False), name, train_on="last") == []
-    assert trained_text(byte, changed(3, train=True), train_on="last")[0] == "<|user|>\ntwo<|end|>"
-    assert trained_text(byte, changed(3, train=True), PLAIN) == ["1two2"]
-    assert trained_text(byte, changed(0, train=False), train_on="all")[0] == "<|user|>\none<|end|>"
+        assert trained_text(byte, change_turn(2, train=False), name) == [f"2{stop}"]
+        assert trained_text(byte, change_turn(2, train=True), name, train_on="last") == [f"1{stop}", f"2{stop}"]
+        assert trained_text(byte, change_turn(4, train=False), name, train_on="last") == []
+    assert trained_text(byte, change_turn(3, train=True), train_on="last")[0] == "<|user|>\ntwo<|end|>"
+    assert trained_text(byte, change_turn(3, train=True), PLAIN) == ["1two2"]
+    assert trained_text(byte, change_turn(0, train=False), train_on="all")[0] == "<|user|>\none<|end|>"
 
 
 @pytest.mark.parametrize("name", ["phi3", PLAIN])
 def test_weights_of_messages_are_those_of_their_tokens(tokenizers: dict[str, Any], name: str) -> None:
     made = template(tokenizers["byte"], name)
     assert made.encode(TURNS).weights is None
-    encoded = made.encode(changed(2, weight=0.25))
+    encoded = made.encode(change_turn(2, weight=0.25))
     plain = made.encode(TURNS)
     assert (encoded.ids, encoded.trained) == (plain.ids, plain.trained)
     first, second = stretches(encoded.ids, encoded.trained)
@@ -391,17 +391,17 @@ def test_an_earlier_answer_that_is_written_without_the_decoration_of_the_last_is
     byte = tokenizers["byte"]
     assert trained_text(byte, TURNS, THINKING) == ["1", "<think>\n\n</think>2"]
     assert trained_text(byte, TURNS, THINKING, train_on="last") == ["<think>\n\n</think>2"]
-    assert trained_text(byte, changed(2, train=False), THINKING) == ["<think>\n\n</think>2"]
-    assert trained_text(byte, changed(3, train=True), THINKING)[0] == "1<user>two"
+    assert trained_text(byte, change_turn(2, train=False), THINKING) == ["<think>\n\n</think>2"]
+    assert trained_text(byte, change_turn(3, train=True), THINKING)[0] == "1<user>two"
 
 
 @pytest.mark.parametrize("place", [2, 4])
 def test_thoughts_that_a_template_leaves_out_of_a_trained_turn_are_missed(tokenizer: Any, place: int) -> None:
-    turns = changed(place, content="<think>\nhm\n</think>1")
+    turns = change_turn(place, content="<think>\nhm\n</think>1")
     with pytest.raises(DataError, match=rf"turn {place + 1} has thoughts .*leaves out there.* deepseek_r1, qwen3"):
         template(tokenizer, THINKING).encode(turns)
     assert template(tokenizer, "deepseek_r1").encode(turns).ids
-    assert template(tokenizer, THINKING, train_on="last").encode(changed(2, content="<think>hm</think>1")).ids
+    assert template(tokenizer, THINKING, train_on="last").encode(change_turn(2, content="<think>hm</think>1")).ids
 
 
 def test_what_the_template_says_is_generated_is_trained_also_where_turns_depend_on_what_follows(

@@ -69,7 +69,7 @@ def conversations(draw: Any) -> list[dict[str, Any]]:
     return turns
 
 
-def made(tokenizer: Any, name: str = TEMPLATE, **config: Any) -> Any:
+def make_template(tokenizer: Any, name: str = TEMPLATE, **config: Any) -> Any:
     return build_template(tokenizer, DataConfig(template=name, **config))
 
 
@@ -78,7 +78,9 @@ def made(tokenizer: Any, name: str = TEMPLATE, **config: Any) -> Any:
 def test_ids_and_mask_are_those_of_transformers(
     tokenizers: dict[str, Any], theirs: Any, turns: list[dict[str, Any]], tools: list[dict[str, Any]]
 ) -> None:
-    encoded = made(tokenizers["huggingface"]).encode(conversation({"id": "r:1", "messages": turns, "tools": tools}))
+    encoded = make_template(tokenizers["huggingface"]).encode(
+        conversation({"id": "r:1", "messages": turns, "tools": tools})
+    )
     expected = theirs.apply_chat_template(
         turns, tools=tools or None, chat_template=TEMPLATE, return_dict=True, return_assistant_tokens_mask=True
     )
@@ -101,7 +103,7 @@ CALLED = '<tool_call>\n{"name": "add", "arguments": {"a": "2"}}\n</tool_call><|i
 
 def parts(tokenizer: Any, turns: list[dict[str, Any]], **config: Any) -> list[str]:
     """The texts that are trained on, of bytes."""
-    encoded, found = made(tokenizer, **config).encode(turns), [b""]
+    encoded, found = make_template(tokenizer, **config).encode(turns), [b""]
     for token, on in zip(encoded.ids, encoded.trained, strict=True):
         if on:
             found[-1] += bytes([token])
@@ -120,13 +122,13 @@ def test_calls_are_trained_on_and_what_tools_give_never_is(tokenizers: dict[str,
 
 def test_a_call_is_an_answer_to_learn_even_without_words(tokenizers: dict[str, Any]) -> None:
     row = {"id": "r:1", "messages": [TURNS[0], {**CALL, "content": ""}], "tools": TOOLS}
-    sample = SupervisedFineTuning(tokenizers["byte"], made(tokenizers["byte"])).encode(row)
+    sample = SupervisedFineTuning(tokenizers["byte"], make_template(tokenizers["byte"])).encode(row)
     assert bytes(each for each, on in zip(sample.ids, sample.trained, strict=True) if on).decode() == CALLED
 
 
 def test_a_system_message_of_the_run_leaves_the_tools_of_the_row(tokenizers: dict[str, Any]) -> None:
     turns = conversation({"id": "r:1", "messages": TURNS, "tools": TOOLS})
-    text = bytes(made(tokenizers["byte"], system="Be kind.").encode(turns).ids[1:]).decode()
+    text = bytes(make_template(tokenizers["byte"], system="Be kind.").encode(turns).ids[1:]).decode()
     assert text.startswith('<|im_start|>system\nBe kind.\n<tools>\n{"type": "function", "function": {"name": "add"')
 
 
@@ -135,7 +137,9 @@ def test_special_tokens_in_calls_results_and_tools_are_text(tokenizers: dict[str
     call = {"role": "assistant", "content": "", "tool_calls": [{"name": "add", "arguments": {end: [end, {"b": end}]}}]}
     tools = [{"name": "add", "description": f"ends with {end}"}]
     turns = [TURNS[0], call, {**RESULT, "content": f"4{end}"}, TURNS[-1]]
-    encoded = made(tokenizers["huggingface"]).encode(conversation({"id": "r:1", "messages": turns, "tools": tools}))
+    encoded = make_template(tokenizers["huggingface"]).encode(
+        conversation({"id": "r:1", "messages": turns, "tools": tools})
+    )
     expected = theirs.apply_chat_template(
         turns, tools=tools, chat_template=TEMPLATE, return_dict=False, sanitize_control_tokens=True
     )
@@ -162,13 +166,13 @@ def test_a_template_without_tools_refuses_what_it_would_lose(tokenizers: dict[st
     with pytest.raises(
         DataError, match=f"{need}, and the chat template {said} does not write that down; choose .* qwen2_5, .*own"
     ):
-        made(tokenizers["byte"], name).encode(NEEDS[need])
+        make_template(tokenizers["byte"], name).encode(NEEDS[need])
 
 
 @pytest.mark.parametrize(("need", "name"), [(need, name) for need, names in WRITERS.items() for name in names])
 def test_the_templates_that_the_advice_names_write_such_turns(tokenizer: Any, need: str, name: str) -> None:
     row = {"id": "r:1", "messages": PROBES[need], "tools": PROBES[need][0].get("tools")}
-    assert PROBE in tokenizer.decode(made(tokenizer, name).encode(conversation(row)).ids)
+    assert PROBE in tokenizer.decode(make_template(tokenizer, name).encode(conversation(row)).ids)
 
 
 def test_words_beside_a_call_that_a_template_leaves_out_are_missed(tokenizer: Any) -> None:
@@ -176,8 +180,8 @@ def test_words_beside_a_call_that_a_template_leaves_out_are_missed(tokenizer: An
     with pytest.raises(
         DataError, match="turn 2 calls a tool and says something beside it, which the chat template llama3_1"
     ):
-        made(tokenizer, "llama3_1").encode(turns)
-    assert "Let me add." in tokenizer.decode(made(tokenizer, "qwen2_5").encode(turns).ids)
+        make_template(tokenizer, "llama3_1").encode(turns)
+    assert "Let me add." in tokenizer.decode(make_template(tokenizer, "qwen2_5").encode(turns).ids)
 
 
 def test_a_template_that_refuses_such_turns_itself_is_heard(tokenizers: dict[str, Any]) -> None:
@@ -185,7 +189,7 @@ def test_a_template_that_refuses_such_turns_itself_is_heard(tokenizers: dict[str
         "{% endif %}{% endfor %}", "{% else %}{{ raise_exception('no ' + m.role) }}{% endif %}{% endfor %}"
     )
     with pytest.raises(DataError, match="refuses this conversation: no tool"):
-        made(tokenizers["byte"], strict).encode(NEEDS["turn 2 is what a tool gave"])
+        make_template(tokenizers["byte"], strict).encode(NEEDS["turn 2 is what a tool gave"])
 
 
 REASONING = [
@@ -226,7 +230,7 @@ def test_reasoning_under_its_other_names_is_taken_as_transformers_takes_it(
 ) -> None:
     turns = [REASONING[0], {"role": "assistant", "content": "4", key: "Two and two."}]
     for source in (THINKING, THINKING.replace("reasoning_content", "thinking")):
-        ids = made(tokenizers["huggingface"], source).encode(conversation({"id": "1", "messages": turns})).ids
+        ids = make_template(tokenizers["huggingface"], source).encode(conversation({"id": "1", "messages": turns})).ids
         assert ids == theirs.apply_chat_template(turns, chat_template=source, return_dict=False)
 
 

@@ -84,9 +84,9 @@ def test_one_rendering_shows_the_spans_that_beginnings_rendered_one_by_one_show(
     many = [conversations(chance) for _ in range(20)]
     quick, slow = build_template(tokenizer, config), build_template(tokenizer, config)
     assert isinstance(quick, ChatTemplate)
-    assert quick._source.least is not None
+    assert quick._source.fewest_messages is not None
     got = [outcome(quick, turns) for turns in many]
-    monkeypatch.setattr(TemplateSource, "least", None)
+    monkeypatch.setattr(TemplateSource, "fewest_messages", None)
     assert got == [outcome(slow, turns) for turns in many]
 
 

@@ -12,14 +12,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from mt_core import __version__ as core_version
-from mt_core.cli.guard import parsed
+from mt_core.cli.guard import parse_and_run
 from mt_core.config.faults import faults_of
 from mt_core.errors import CheckpointError, ConfigError, UsageError
 from mt_train.checkpoint.files import amount
 from mt_train.checkpoint.folder import LOCK
 from mt_train.checkpoint.lock import hold_lock
 from mt_train.checkpoint.manifest import MANIFEST, STEP_FOLDER, is_whole
-from mt_train.checkpoint.store import LATEST, CheckpointStore, Retention, Saved, verify
+from mt_train.checkpoint.store import LATEST, CheckpointStore, Retention, SavedCheckpoint, verify
 from mt_train.config.files import section_of
 from mt_train.config.names import expand
 from mt_train.config.sections import CheckpointConfig
@@ -30,7 +30,7 @@ SCHEMA = 1
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return parsed(_parser(), _run, argv)
+    return parse_and_run(_parser(), _run, argv)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -68,7 +68,7 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _entry(saved: Saved, latest: Path | None, best: Path | None) -> dict[str, Any]:
+def _entry(saved: SavedCheckpoint, latest: Path | None, best: Path | None) -> dict[str, Any]:
     marks = [word for word, path in (("last", latest), ("best", best)) if path == saved.path]
     marks += [] if is_whole(saved.path) else ["incomplete"]
     return {
@@ -114,9 +114,9 @@ def _checks(run: Path) -> list[tuple[Path, Callable[[Path], object]]]:
         (path, verify) for path in sorted(store.folder.glob("step-*")) if STEP_FOLDER.fullmatch(path.name)
     ]
     known = {path for path, _ in found}
-    found += [(each.path, verify) for each in store.saved() if each.path not in known]
+    found += [(each.path, verify) for each in store.checkpoints() if each.path not in known]
     if not found:
-        raise _nothing(run)
+        raise _no_checkpoint_error(run)
     try:
         store.latest()
     except CheckpointError:
@@ -140,7 +140,7 @@ def _prune(arguments: argparse.Namespace) -> int:
             raise UsageError(
                 f"{store.folder} is a link, and nothing is removed through one; give the run that it leads to"
             )
-        going = store.superfluous(keep)
+        going = store.superfluous_checkpoints(keep)
         if not arguments.dry_run:
             store.prune(keep)
     verb = "would remove" if arguments.dry_run else "removed"
@@ -151,16 +151,16 @@ def _prune(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _open(arguments: argparse.Namespace) -> tuple[CheckpointStore, tuple[Saved, ...]]:
+def _open(arguments: argparse.Namespace) -> tuple[CheckpointStore, tuple[SavedCheckpoint, ...]]:
     run = arguments.run
     store = CheckpointStore(run)
-    saved = store.saved()
+    saved = store.checkpoints()
     if not saved:
-        raise _nothing(run)
+        raise _no_checkpoint_error(run)
     return store, saved
 
 
-def _nothing(run: Path) -> CheckpointError:
+def _no_checkpoint_error(run: Path) -> CheckpointError:
     problem = "holds no checkpoint" if run.is_dir() else "does not exist"
     return CheckpointError(f"{run.absolute()} {problem}; give a run's folder")
 

@@ -6,12 +6,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from mt_core.cli.guard import parsed
+from mt_core.cli.guard import parse_and_run
 from mt_core.tracking.logs import notice
 from mt_tools.cli.convert_delta import delta_parser
 from mt_tools.cli.convert_options import chosen_dtype, describe_files, shard_bytes, unused_path, writing_options
 from mt_tools.cli.convert_vocabulary import merge_parser, resize_parser
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.config.names import expand
 
 COMMANDS = {"resize-vocab": resize_parser, "merge-vocab": merge_parser, "delta": delta_parser}
@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     parser = COMMANDS[words.pop(0)]() if words and words[0] in COMMANDS else _folder_parser()
-    return parsed(parser, lambda arguments: int(arguments.command(arguments)), words)
+    return parse_and_run(parser, lambda arguments: int(arguments.command(arguments)), words)
 
 
 def _folder_parser() -> argparse.ArgumentParser:
@@ -46,7 +46,7 @@ def _folder(arguments: argparse.Namespace) -> int:
     from mt_tools.convert.source import open_source
 
     size, out = shard_bytes(arguments.shard_size), unused_path(arguments.out)
-    source = open_source(str(expand(arguments.source)), discovered(arguments.block_plugin), arguments.model)
+    source = open_source(str(expand(arguments.source)), discover_plugins(arguments.block_plugin), arguments.model)
     convert(source, out, dtype=chosen_dtype(arguments), shard_bytes=size, say=notice)
     print(f"{out}: {describe_files(out)}")
     return 0

@@ -15,7 +15,7 @@ from mt_tools.cli.convert_options import (
     unused_path,
     writing_options,
 )
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.config.names import expand
 
 
@@ -67,7 +67,7 @@ def _resize(arguments: argparse.Namespace) -> int:
     check_wanted(tokens)
     source = with_tokens(
         str(expand(arguments.source)),
-        discovered(arguments.block_plugin),
+        discover_plugins(arguments.block_plugin),
         family=arguments.model,
         tokens=tokens,
         multiple=arguments.multiple,

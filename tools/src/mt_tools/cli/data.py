@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mt_core.cli.guard import guarded
+from mt_core.cli.guard import run_command
 from mt_core.config.secrets import redact_values
-from mt_core.errors import DataError, UsageError, did_you_mean, shown
+from mt_core.errors import DataError, UsageError, did_you_mean, show_value
 from mt_core.tracking.logs import notice
 from mt_tools.report.output import check_output, write_page
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
 from mt_train.config.commandline import CommandLine, merge, parse
 from mt_train.config.digits import parse_whole_number
@@ -55,7 +55,7 @@ EXAMPLES, MOST_EXAMPLES = 3, 10_000
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    return guarded(lambda: _data(words), debug="--debug" in words)
+    return run_command(lambda: _data(words), debug="--debug" in words)
 
 
 def _data(words: list[str]) -> int:
@@ -86,7 +86,7 @@ def _refuse_others_options(name: str, line: CommandLine) -> None:
 def _help(line: CommandLine) -> int:
     from mt_train.cli.train_help import help_text
 
-    host = discovered(line.flags.get("block_plugin", []))
+    host = discover_plugins(line.flags.get("block_plugin", []))
     print(
         help_text(
             host,
@@ -113,7 +113,7 @@ def _inspect(line: CommandLine) -> int:
     all_bad_rows = isinstance(given, dict) and "on_bad_row" not in given
     if all_bad_rows:
         raw["data"] = {**given, "on_bad_row": "skip"}
-    host = discovered(line.flags.get("block_plugin", []))
+    host = discover_plugins(line.flags.get("block_plugin", []))
     from mt_train.planning.inspection import describe_rows, resolve_rows  # torch loads from here on
 
     parts = Parts.of(resolve_rows(raw, host))
@@ -133,7 +133,7 @@ def _build(line: CommandLine) -> int:
     from mt_train.assemble.encoder import cache_folder
     from mt_train.assemble.identity import AUTO_BYTES, source_files
 
-    host = discovered(line.flags.get("block_plugin", []))
+    host = discover_plugins(line.flags.get("block_plugin", []))
     parts = Parts.of(resolve(raw_of(line), host))
     config, files = parts.config, source_files(parts)
     if files is None:
@@ -170,7 +170,7 @@ def _clean(line: CommandLine) -> int:
 def _count(text: str) -> int:
     count = parse_whole_number(text)
     if count is None or count > MOST_EXAMPLES:
-        raise UsageError(f"--examples takes a number of samples from 0 to {MOST_EXAMPLES:,}, got {shown(text)}")
+        raise UsageError(f"--examples takes a number of samples from 0 to {MOST_EXAMPLES:,}, got {show_value(text)}")
     return count
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mt_core.config.secrets import redact
-from mt_core.config.terminal import drawing_stream, visible
+from mt_core.config.terminal import drawing_stream, escape_controls
 from mt_tools.report.rows import Count, counts, histogram, title_of
 
 BAR = 40
@@ -86,4 +86,4 @@ def _example(example: Mapping[str, Any]) -> Text:
 
 
 def _format(text: str) -> str:
-    return visible(redact(text))
+    return escape_controls(redact(text))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core import __version__ as core_version
-from mt_core.cli.guard import guarded
+from mt_core.cli.guard import run_command
 from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
@@ -19,8 +19,8 @@ from mt_tools.cli.evaluations import answers, describe_requests
 from mt_tools.cli.evaluations import table as evaluations_table
 from mt_tools.cli.tables import align
 from mt_train.assemble.adapter_slot import with_adapter
-from mt_train.assemble.choice import chosen
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.choice import chosen_checkpoints
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_file import run_config
 from mt_train.checkpoint.files import replace_text
@@ -89,7 +89,7 @@ class Job:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    return guarded(lambda: _eval(words), debug="--debug" in words)
+    return run_command(lambda: _eval(words), debug="--debug" in words)
 
 
 def _eval(words: list[str]) -> int:
@@ -98,7 +98,7 @@ def _eval(words: list[str]) -> int:
     if "version" in flags or "help" in flags:
         print(describe_version("mt-tools") if "version" in flags else HEAD)
         return 0
-    host = discovered(flags.get("block_plugin", []))
+    host = discover_plugins(flags.get("block_plugin", []))
     line = parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED, kinds=host.kinds)
     jobs = list(_jobs(line, host))
     if "dry_run" in flags:
@@ -179,7 +179,7 @@ def _models(line: CommandLine) -> list[tuple[Path | None, dict[str, Any]]]:
     if "model" in line.raw:
         raise UsageError("--run brings its own model; leave out --model")
     folder = Path(expand(run))
-    found = chosen(folder, line.flags.get("checkpoints", "last"))
+    found = chosen_checkpoints(folder, line.flags.get("checkpoints", "last"))
     return [(checkpoint, run_config(checkpoint)) for checkpoint in found]
 
 

@@ -48,7 +48,7 @@ def describe_requests(parts: Parts) -> str:
         ]
         for number, each in enumerate(count.examples, 1):
             mark = f"⟦{each.scored}⟧" if each.scored else "⟦…⟧"
-            lines += [f"  prompt {number}, with the scored part in ⟦⟧:", *_indented(f"{each.prompt}{mark}")]
+            lines += [f"  prompt {number}, with the scored part in ⟦⟧:", *_indent(f"{each.prompt}{mark}")]
     return "\n".join(lines)
 
 
@@ -98,5 +98,5 @@ def _notes(findings: Findings) -> list[str]:
     return [f"  {text}" for text in findings.notes]
 
 
-def _indented(text: str) -> list[str]:
+def _indent(text: str) -> list[str]:
     return [f"    {line}" for line in text.splitlines()]

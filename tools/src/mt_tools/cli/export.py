@@ -7,20 +7,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mt_core.cli.guard import parsed
+from mt_core.cli.guard import parse_and_run
 from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
 from mt_tools.cli.convert_options import chosen_dtype, describe_files, shard_bytes, unused_path, writing_options
 from mt_tools.convert.source import Source, open_source
-from mt_train.assemble.choice import chosen
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.choice import chosen_checkpoints
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.config.names import expand
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return parsed(_parser(), _export, argv)
+    return parse_and_run(_parser(), _export, argv)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,7 +71,7 @@ def _export(arguments: argparse.Namespace) -> int:
     size, out, host = (
         shard_bytes(arguments.shard_size),
         unused_path(arguments.output),
-        discovered(arguments.block_plugin),
+        discover_plugins(arguments.block_plugin),
     )
     sources = [(_open_run(run, arguments.checkpoint, host), share) for run, share in map(_parse_share, arguments.run)]
     if not arguments.merge:
@@ -112,7 +112,7 @@ def _parse_share(text: str) -> tuple[Path, float]:
 
 
 def _open_run(run: Path, which: str, host: PluginHost) -> Source:
-    found = chosen(run, which)
+    found = chosen_checkpoints(run, which)
     if len(found) != 1:
         raise UsageError(f"--checkpoint {which} means {len(found)} checkpoints; name one: last, best, or a saved step")
     return open_source(str(found[0]), host)

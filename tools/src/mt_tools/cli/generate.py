@@ -10,13 +10,13 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core.cli.guard import parsed
+from mt_core.cli.guard import parse_and_run
 from mt_core.errors import DataError, UsageError
 from mt_core.generation import MOST_CHOICES, GenerationConfig, SamplingRules, find_faults, raise_faults
 from mt_core.tracking.logs import notice
 from mt_tools.cli.generate_faults import asking_faults, option, source_faults
 from mt_train.assemble.adapter_slot import with_adapter
-from mt_train.assemble.discovery import discovered
+from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_file import run_config
 from mt_train.config.names import expand
@@ -37,7 +37,7 @@ _PATHS = ("run", "checkpoint", "weights", "adapter_folder", "prompts", "out")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return parsed(_parser(), _generate, argv)
+    return parse_and_run(_parser(), _generate, argv)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -252,7 +252,7 @@ def _template(given: str) -> str:
 
 
 def _parts(arguments: argparse.Namespace) -> tuple[Parts, Path | None]:
-    host = discovered(arguments.block_plugin)
+    host = discover_plugins(arguments.block_plugin)
     path = {"path": arguments.tokenizer_path} if arguments.tokenizer_path else {}
     if arguments.weights is not None:
         raw: dict[str, Any] = {"model": {"name": arguments.model, "weights": str(arguments.weights)}}

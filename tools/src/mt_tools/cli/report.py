@@ -7,18 +7,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mt_core.cli.guard import parsed
+from mt_core.cli.guard import parse_and_run
 from mt_core.tracking.logs import notice
 from mt_tools.report.output import check_output, default_output, write_page
 from mt_tools.report.page import page
-from mt_tools.report.run import check, distinct, read_run, short_names
+from mt_tools.report.run import check, distinct_runs, read_run, short_names
 from mt_train.config.names import expand
 from mt_train.version import describe_version
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return parsed(_parser(), _report, argv)
+    return parse_and_run(_parser(), _report, argv)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
 def _report(arguments: argparse.Namespace) -> int:
     given = [Path(expand(run)) for run in arguments.runs]
     check(given)
-    folders, repeated = distinct(given)
+    folders, repeated = distinct_runs(given)
     output = Path(expand(arguments.output)) if arguments.output else default_output(folders)
     check_output(output, overwrite=arguments.overwrite)
     runs = [read_run(folder, name) for folder, name in zip(folders, short_names(folders), strict=True)]

@@ -67,7 +67,7 @@ def export_as_lora(
         del model
         merged = source.parts.config.model.source.adapters
         raw: dict[str, Any] = {
-            "model": {"name": source.parts.offers["model"].qualified, "weights": str(source.weights)}
+            "model": {"name": source.parts.offers["model"].qualified_name, "weights": str(source.weights)}
         }
         raw["model"]["adapters"] = list(merged)
         written = Parts.of(resolve(with_adapter(raw | {"train": {"sequence_len": 2}}, stage, host), host))
@@ -97,7 +97,7 @@ def _change(model: TrainModel, base: TrainModel, rank: int | None) -> dict[str, 
         bias, own = before[name].bias, layer.merged_bias()
         if own is not None and (bias is None or not torch.equal(own, bias)):
             raise UsageError(f"the adapter changes the bias of {name}, which a LoRA has no place for; use --merge")
-        change_FE = layer.merged_weight() - _dense(before[name])
+        change_FE = layer.merged_weight() - _dense_weight(before[name])
         found[name] = factors(change_FE, rank)
         if rank is None and sum(map(torch.numel, found[name])) > change_FE.numel():
             raise UsageError(
@@ -107,7 +107,7 @@ def _change(model: TrainModel, base: TrainModel, rank: int | None) -> dict[str, 
     return found
 
 
-def _dense(layer: nn.Module) -> Tensor:
+def _dense_weight(layer: nn.Module) -> Tensor:
     return layer.weight.float() if isinstance(layer, nn.Linear) else layer.dense_weight()  # type: ignore[operator]
 
 

@@ -62,7 +62,7 @@ def merge(
     if quantized:
         del model
         gc.collect()
-        sources = [(_dense(source, host), share) for source, share in sources]
+        sources = [(_dense_source(source, host), share) for source, share in sources]
         first, model = sources[0][0], _model_with_adapters(sources, say)
     with stage_folder(out) as stage:
         loaders, shapes = _merge(first, model, say)
@@ -70,7 +70,7 @@ def merge(
         del model, loaders
         gc.collect()
         objective = first.parts.config.objective.as_raw() if scores else None
-        written = open_source(str(stage), host, first.parts.offers["model"].qualified, objective=objective)
+        written = open_source(str(stage), host, first.parts.offers["model"].qualified_name, objective=objective)
         than = "the quantized run" if quantized else "the run" if len(sources) == 1 else "the runs together"
         after = logits(load_model(written.parts, None, say), rows, scores=scores)
         found = replace(difference(before, after), text=text, than=than)
@@ -143,7 +143,7 @@ def _have_equal_values(one: Source, other: Source) -> bool:
     )
 
 
-def _dense(source: Source, host: PluginHost) -> Source:
+def _dense_source(source: Source, host: PluginHost) -> Source:
     """Return the same run over the weights that were quantized."""
     raw = {**source.parts.config.as_raw(), "quantizer": {"name": "none"}}
     return replace(source, parts=Parts.of(resolve(raw, host)))

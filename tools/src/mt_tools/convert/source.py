@@ -15,7 +15,7 @@ from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_file import run_config
 from mt_train.checkpoint.manifest import MANIFEST, read_manifest
 from mt_train.checkpoint.store import find, verify
-from mt_train.plugins.hub import located
+from mt_train.plugins.hub import locate
 from mt_train.plugins.resolve import resolve
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def open_source(
 
     Raises ``WeightsError``, ``CheckpointError`` or ``ConfigError`` for what is missing, damaged or not supported.
     """
-    path = located(given)
+    path = locate(given)
     if not path.exists():
         raise WeightsError(f"{path} does not exist; give a folder of weights, a run, or one of its checkpoints")
     if (path / "run.yaml").is_file() or (path / MANIFEST).is_file():
@@ -117,9 +117,9 @@ def _family_of(path: Path, host: PluginHost) -> str:
             f"{config} describes {stated}; the installed families read {known or 'none'}. Install the plugin of its family"
         )
     if len(fitting) > 1:
-        names = " or ".join(offer.qualified for offer in fitting)
+        names = " or ".join(offer.qualified_name for offer in fitting)
         raise UsageError(f"several families read {path}; say which one with --model {names}")
-    return fitting[0].qualified
+    return fitting[0].qualified_name
 
 
 def _formats(offer: Offer) -> tuple[WeightsFormat, ...]:

@@ -62,8 +62,8 @@ def tell_differences(theirs: Any, tokenizer: Tokenizer, say: Say) -> None:
         return
     what, expected, got = found
     say(
-        f"warning: transformers reads the exported tokenizer otherwise than the run did: {what} is {_short(got)} there, and"
-        f" {_short(expected)} in the run. Give whoever uses the folder the ids, or the run's own tokenizer"
+        f"warning: transformers reads the exported tokenizer otherwise than the run did: {what} is {_shorten(got)} there, and"
+        f" {_shorten(expected)} in the run. Give whoever uses the folder the ids, or the run's own tokenizer"
     )
 
 
@@ -92,5 +92,5 @@ def _ids(theirs: Any, text: str, **wishes: bool) -> list[int]:
     return list(theirs(text, **{"add_special_tokens": False, "verbose": False, **wishes})["input_ids"])
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     return repr(value) if not isinstance(value, list) or len(value) < 9 else f"{value[:8]!r:.60} …"

@@ -128,7 +128,7 @@ def write_tensors(
         where = {entry.name: file for file, shard in zip(files, shards, strict=True) for entry in shard}
         total = sum(entry.size for entry in entries)
         write_json(stage / INDEXES[0], {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))})
-    return _most(entries)
+    return _commonest_dtype(entries)
 
 
 def _in_order(name: str) -> list[tuple[int, str]]:
@@ -157,7 +157,7 @@ def _shards(entries: list[_Entry], most: int) -> Iterator[list[_Entry]]:
     yield shard
 
 
-def _most(entries: list[_Entry]) -> str:
+def _commonest_dtype(entries: list[_Entry]) -> str:
     sizes: dict[str, int] = {}
     for entry in entries:
         sizes[_word(entry.dtype)] = sizes.get(_word(entry.dtype), 0) + entry.size

@@ -72,7 +72,7 @@ class Chat:
         turn = {"role": "user", "content": text}
         try:
             ids = self._fit_turn(turn)
-            shown = _Remembering(self._show)
+            shown = _PieceRecorder(self._show)
             try:
                 reply = self._writer.stream(ids, self._replies, shown)
             except KeyboardInterrupt:
@@ -107,7 +107,7 @@ class Chat:
         return chat_ids(self._template, [*self._system, *turns])
 
 
-class _Remembering:
+class _PieceRecorder:
     """Passes pieces on and keeps them, for a reply that is interrupted."""
 
     def __init__(self, show: Show) -> None:

@@ -44,7 +44,7 @@ def charts(runs: Sequence[Run]) -> list[Chart]:
     known = [chart for chart in (loss, *KNOWN) if chart.key in found or chart.held_out in found]
     taken = {key for chart in known for key in (chart.key, chart.held_out)}
     others = [key for key in found if key not in taken]
-    return [*known, *(_other(key, found) for key in others if not _belongs_to_another(key, found))]
+    return [*known, *(_other_chart(key, found) for key in others if not _belongs_to_another(key, found))]
 
 
 def _loss_unit(runs: Sequence[Run]) -> str:
@@ -57,7 +57,7 @@ def _belongs_to_another(key: str, found: dict[str, None]) -> bool:
     return key.startswith("eval_") and key.removeprefix("eval_") in found
 
 
-def _other(key: str, found: dict[str, None]) -> Chart:
+def _other_chart(key: str, found: dict[str, None]) -> Chart:
     if key.startswith("eval_"):
         return Chart(key, _title(key.removeprefix("eval_")), "in evaluation", held_out=key)
     return Chart(key, _title(key), held_out=f"eval_{key}" if f"eval_{key}" in found else "")

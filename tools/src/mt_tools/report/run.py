@@ -38,7 +38,7 @@ class Run:
     remarks: tuple[str, ...]
 
     @property
-    def ended(self) -> dict[str, Any]:
+    def ending(self) -> dict[str, Any]:
         """Return how it ended (``reason``, ``step``, ``error``); nothing for a run that is under way, or was killed."""
         told = self.about.get("ended")
         return told if isinstance(told, dict) else {}
@@ -56,7 +56,7 @@ class Run:
         return asked if isinstance(asked, int) else None
 
 
-def distinct(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
+def distinct_runs(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
     """The folders without repetitions, and a remark for each that was named twice."""
     found: dict[Path, Path] = {}
     remarks = []

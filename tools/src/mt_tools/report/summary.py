@@ -26,7 +26,7 @@ def status(run: Run) -> str:
     done, total = run.curves.last_step, run.total_steps
     if run.completed:
         return f"completed, {done:,} steps"
-    word = "failed" if run.ended.get("reason") == "failed" else "stopped"
+    word = "failed" if run.ending.get("reason") == "failed" else "stopped"
     return f"{word} at step {done:,}" + (f" of {total:,}" if total else "")
 
 
@@ -34,7 +34,7 @@ def end_of(run: Run) -> str:
     """Return what ended a run that is not complete; a run that is killed cannot write it down."""
     if run.completed:
         return ""
-    return f" ({run.ended.get('error') or 'no cause is known'})" if run.ended else " or still running"
+    return f" ({run.ending.get('error') or 'no cause is known'})" if run.ending else " or still running"
 
 
 def headline(run: Run) -> Fact:

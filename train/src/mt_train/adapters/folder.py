@@ -114,12 +114,12 @@ class AdapterFolder:
         try:
             options = component.peft_options(self.config, self.modules())
         except (TypeError, ValueError, re.error) as error:  # values of other types, expressions that are none
-            raise self._refused(f"this cannot be read as an adapter {component.name}: {error}") from error
+            raise self._refusal(f"this cannot be read as an adapter {component.name}: {error}") from error
         try:
             return None if options is None else component.config(**options)
         except ValidationError as error:
             wrong = "; ".join(self._fault(each) for each in error.errors())
-            raise self._refused(f"this cannot be an adapter {component.name}: {wrong}") from error
+            raise self._refusal(f"this cannot be an adapter {component.name}: {wrong}") from error
 
     def states(self, component: AdapterComponent, options: MtConfig, run: Mapping[str, Any]) -> bool:
         """Return whether a run's adapter is what the folder says, so that nobody has to have typed its options."""
@@ -149,7 +149,7 @@ class AdapterFolder:
             return
         for key, what in _WHOLE.items():
             if self.config.get(key):
-                raise self._refused(f"{key} is {self.config[key]!r}: {what}, for which an adapter here has no place")
+                raise self._refusal(f"{key} is {self.config[key]!r}: {what}, for which an adapter here has no place")
         from mt_core.adapters.linear import adapted_layers
         from mt_core.adapters.targets import linear_layers
 
@@ -161,12 +161,12 @@ class AdapterFolder:
         if others and not any(module in layers for module in self.modules()):
             raise WeightsError(f"{self.path} is an adapter of another model: this one has no layer for {others[0]}")
         if others:
-            raise self._refused(
+            raise self._refusal(
                 f"target_modules is {self.config.get('target_modules')!r}, and there are {', '.join(others[:4])}: adapters here"
                 " stand for linear layers, and not for embeddings and the head"
             )
 
-    def _refused(self, why: str) -> WeightsError:
+    def _refusal(self, why: str) -> WeightsError:
         return WeightsError(
             f"{self.path / CONFIG}: {why}. Merge it in peft (merge_and_unload), and give the merged folder as the weights"
         )
@@ -184,7 +184,7 @@ class AdapterFolder:
 
     def _as_written(self, run: Mapping[str, Any]) -> Loaders:
         if wrong := list(self._other_options(run)):
-            raise self._contradicted(wrong, str(run["name"]))
+            raise self._contradiction(wrong, str(run["name"]))
         return self.tensors()
 
     def _other_options(self, run: Mapping[str, Any]) -> Iterator[str]:
@@ -207,15 +207,15 @@ class AdapterFolder:
         if self.written.get(PORTABLE) and not other:
             found = unfold(form, found)
         elif wrong := list(contradictions(form, self.config, self.modules(), here)):
-            raise self._refused("; ".join(wrong)) if stated else self._contradicted(other or wrong, str(run["name"]))
-        if wrong := list(_unmatched(form, found)):
+            raise self._refusal("; ".join(wrong)) if stated else self._contradiction(other or wrong, str(run["name"]))
+        if wrong := list(_find_mismatches(form, found)):
             advice = "" if stated else f"; {self._advice()}"
             raise WeightsError(
                 f"{self.path} is an adapter of another model, or of other targets: {'; '.join(wrong)}{advice}"
             )
         own = dict(model.named_parameters())
         placed = {
-            ours: _shaped(found[theirs], own[ours].shape, form.shapes.get(ours))
+            ours: _reshape(found[theirs], own[ours].shape, form.shapes.get(ours))
             if theirs in found
             else form.defaults[ours]
             for ours, theirs in form.names.items()
@@ -228,7 +228,7 @@ class AdapterFolder:
             return {name: form.defaults[name] for name in form.beside}
         return open_safetensors(self.path / BESIDE) if form.beside else {}
 
-    def _contradicted(self, wrong: list[str], name: str) -> WeightsError:
+    def _contradiction(self, wrong: list[str], name: str) -> WeightsError:
         return WeightsError(f"{self.path} is not what --adapter {name} says: {'; '.join(wrong)}; {self._advice()}")
 
     def _advice(self) -> str:
@@ -251,7 +251,7 @@ def _check_written(path: Path, written: Any) -> None:
         )
 
 
-def _unmatched(form: PeftForm, found: Mapping[str, Any]) -> Iterator[str]:
+def _find_mismatches(form: PeftForm, found: Mapping[str, Any]) -> Iterator[str]:
     known = set(form.names.values())
     needed = {theirs for ours, theirs in form.names.items() if ours not in form.defaults}
     for title, names in (
@@ -262,14 +262,14 @@ def _unmatched(form: PeftForm, found: Mapping[str, Any]) -> Iterator[str]:
             yield f"{title} {', '.join(names[:4])}" + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _shaped(load: Callable[[], Tensor], shape: torch.Size, theirs: tuple[int, ...] | None) -> Callable[[], Tensor]:
+def _reshape(load: Callable[[], Tensor], shape: torch.Size, theirs: tuple[int, ...] | None) -> Callable[[], Tensor]:
     """Return it as it is, or in the shape of the parameter where the form gives their tensor another one."""
 
-    def loaded() -> Tensor:
+    def load_reshaped() -> Tensor:
         tensor = load()
         return tensor.reshape(shape) if tuple(tensor.shape) == theirs else tensor
 
-    return loaded
+    return load_reshaped
 
 
 def _within(name: str, layers: Collection[str]) -> bool:

@@ -63,11 +63,11 @@ def fold(form: PeftForm, name: str, tensor: Tensor, rank: int) -> Tensor:
 def unfold(form: PeftForm, found: Mapping[str, Callable[[], Tensor]]) -> dict[str, Callable[[], Tensor]]:
     """The tensors of a portable file as the form has them."""
     return {
-        name: partial(_unfolded, form, name, load) if name.endswith((_A, _B)) else load for name, load in found.items()
+        name: partial(_unfold, form, name, load) if name.endswith((_A, _B)) else load for name, load in found.items()
     }
 
 
-def _unfolded(form: PeftForm, name: str, load: Callable[[], Tensor]) -> Tensor:
+def _unfold(form: PeftForm, name: str, load: Callable[[], Tensor]) -> Tensor:
     rank, scale = rank_and_scale(form.config, module_of(name))
     return load()[:rank] if name.endswith(_A) else load()[:, :rank] / scale
 

@@ -18,7 +18,7 @@ from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.store import verify
 from mt_train.config.keys import dotted_keys
 from mt_train.engine.processes import Process, ranks_where, share_text
-from mt_train.plugins.lock import locked
+from mt_train.plugins.lock import lock_content
 
 if TYPE_CHECKING:
     from mt_train.assemble.data import RunData
@@ -45,7 +45,7 @@ def refuse_folders_apart(folder: Path, process: Process, *, patience: float) -> 
     if blind:
         node = share_text(platform.node(), source=blind[0])
         raise OutputError(
-            f"rank 0 on {token.partition(' ')[0]} writes the run to {folder}, and {_named(blind)} on {node} cannot see it there"
+            f"rank 0 on {token.partition(' ')[0]} writes the run to {folder}, and {_name_ranks(blind)} on {node} cannot see it there"
             " (checkpoints need one folder for all); put --output on a file system that all nodes share, mounted at the"
             " same path"
         )
@@ -96,28 +96,28 @@ def _refuse(here: Mapping[str, Any], process: Process, fix: str) -> None:
         return
     first = json.loads(share_text(json.dumps(here, default=str)))
     now = json.loads(json.dumps(here, default=str))
-    differences = [key for key in sorted(first.keys() | now.keys()) if not _same(first.get(key), now.get(key))]
+    differences = [key for key in sorted(first.keys() | now.keys()) if not _is_same(first.get(key), now.get(key))]
     other = ranks_where(bool(differences))
     if other:
         shown = [f"{key} is {now.get(key)!r} there and {first.get(key)!r} on rank 0" for key in differences[:5]]
         said = share_text(f"{platform.node()}: {'; '.join(shown)}", source=other[0])
-        raise UsageError(f"{_named(other)} would start another run than rank 0; on {said}. {fix}")
+        raise UsageError(f"{_name_ranks(other)} would start another run than rank 0; on {said}. {fix}")
 
 
 def _start(parts: Parts, checkpoint: Path | None) -> dict[str, Any]:
     """Keys of the config, the checkpoint's name, and versions and code of what computes."""
-    lock = locked(parts.offers.values())
+    lock = lock_content(parts.offers.values())
     versions = {f"version of {name}": version for name, version in {**lock["plugins"], **lock["libraries"]}.items()}
     versions |= {f"SHA-256 of the code of {name}": value[:12] for name, value in lock["sha256"].items()}
     return dotted_keys(parts.config.as_raw()) | versions | {"checkpoint": checkpoint.name if checkpoint else None}
 
 
-def _same(first: Any, second: Any) -> bool:
+def _is_same(first: Any, second: Any) -> bool:
     """Equal, or two absolute paths: nodes may have their copies in different places."""
     paths = all(isinstance(value, str) and value.startswith("/") for value in (first, second))
     return paths or first == second
 
 
-def _named(ranks: list[int]) -> str:
+def _name_ranks(ranks: list[int]) -> str:
     shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {shown}"

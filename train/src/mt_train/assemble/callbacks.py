@@ -64,7 +64,7 @@ class Callbacks:
 
     @contextmanager
     def _around(self, name: str, context: CallbackContext) -> Iterator[None]:
-        with self._blaming(name, "around_evaluation", context.step):
+        with self._blame(name, "around_evaluation", context.step):
             manager = self._named[name].around_evaluation(context)
             manager.__enter__()
         failure: BaseException | None = None
@@ -72,7 +72,7 @@ class Callbacks:
             yield
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised again once the callback has cleaned up
             failure = error
-        with self._blaming(name, "around_evaluation", context.step):
+        with self._blame(name, "around_evaluation", context.step):
             manager.__exit__(*((type(failure), failure, failure.__traceback__) if failure else (None, None, None)))
         if failure is not None:
             raise failure
@@ -81,11 +81,11 @@ class Callbacks:
         method = getattr(self._named[name], event, None)
         if method is None:
             return None
-        with self._blaming(name, event, context.step):
+        with self._blame(name, event, context.step):
             return method(context)
 
     @contextmanager
-    def _blaming(self, name: str, where: str, step: int | None = None) -> Iterator[None]:
+    def _blame(self, name: str, where: str, step: int | None = None) -> Iterator[None]:
         """Raise what a callback raises, ``SystemExit`` included, as a ``CallbackError`` that names it."""
         try:
             yield
@@ -103,7 +103,7 @@ class Callbacks:
         found = {}
         for name, item in self._named.items():
             if hasattr(item, "state_dict"):
-                with self._blaming(name, "state_dict"):
+                with self._blame(name, "state_dict"):
                     found[name] = item.state_dict()
         return found
 
@@ -111,22 +111,22 @@ class Callbacks:
         """Put state back; a callback that is new or gone is left alone. ``source`` is where it was read."""
         for name, content in state.items():
             if name in self._named and hasattr(self._named[name], "load_state_dict"):
-                with self._blaming(name, f"load_state_dict, of what {source} has under callbacks.{name}"):
+                with self._blame(name, f"load_state_dict, of what {source} has under callbacks.{name}"):
                     self._named[name].load_state_dict(content)
 
     def tensors(self) -> dict[str, Any]:
         """Whole tensors of those that keep some, by name: iterables of (name, tensor), which all ranks walk through."""
-        return {_folder(name): self._walked(name) for name, item in self._named.items() if hasattr(item, "tensors")}
+        return {_folder(name): self._walk(name) for name, item in self._named.items() if hasattr(item, "tensors")}
 
-    def _walked(self, name: str) -> Iterator[Any]:
-        with self._blaming(name, "tensors"):
+    def _walk(self, name: str) -> Iterator[Any]:
+        with self._blame(name, "tensors"):
             yield from self._named[name].tensors()
 
     def load_tensors(self, read: Mapping[str, Mapping[str, Any]]) -> None:
         """Put these back: callback → name → a function that reads one."""
         for name, item in self._named.items():
             if _folder(name) in read and hasattr(item, "load_tensors"):
-                with self._blaming(name, "load_tensors"):
+                with self._blame(name, "load_tensors"):
                     item.load_tensors(read[_folder(name)])
 
 

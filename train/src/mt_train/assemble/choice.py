@@ -10,7 +10,7 @@ from mt_train.config.digits import parse_whole_number
 from mt_train.config.files import section_of
 
 
-def chosen(run: Path, which: str) -> list[Path]:
+def chosen_checkpoints(run: Path, which: str) -> list[Path]:
     """The checkpoints of a run that ``last``, ``best``, ``all`` or step numbers mean."""
     if which == "last":
         return [find(run)]

@@ -13,7 +13,7 @@ from mt_core.config.secrets import redact
 from mt_core.errors import OutputError, describe_error
 from mt_core.tracking.logs import for_the_file
 from mt_train.checkpoint.files import replace_text
-from mt_train.checkpoint.folder import COMPLETED, LOCK, writing
+from mt_train.checkpoint.folder import COMPLETED, LOCK, guard_writes
 from mt_train.checkpoint.lock import refuse_lost
 from mt_train.config.files import write_yaml
 from mt_train.loop import Progress
@@ -32,7 +32,9 @@ class Description:
         if self._folder is None:
             return
         self._about = dict(about)
-        with writing(self._folder):  # at once each: a run that is killed here must still be one that can be resumed
+        with guard_writes(
+            self._folder
+        ):  # at once each: a run that is killed here must still be one that can be resumed
             (self._folder / COMPLETED).unlink(missing_ok=True)
             replace_text(self._folder / "run.yaml", write_yaml(dict(raw)))
             replace_text(self._folder / "plugins.lock.json", json.dumps(lock, indent=1) + "\n")
@@ -52,7 +54,7 @@ class Description:
             return
         self._about["ended"] = {"reason": reason, "step": step, "error": redact(cause)}
         self.refuse_lost()
-        with writing(self._folder):
+        with guard_writes(self._folder):
             self._write_about(self._folder)
             if reason == COMPLETED:
                 (self._folder / COMPLETED).touch()

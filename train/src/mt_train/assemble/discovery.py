@@ -9,7 +9,7 @@ from mt_core.plugins.metadata import Selection
 from mt_train.tracking.logs import first_notice
 
 
-def discovered(blocked: Iterable[str] = ()) -> PluginHost:
+def discover_plugins(blocked: Iterable[str] = ()) -> PluginHost:
     """Load the plugins; one that failed, or a name that blocks nothing, is told once."""
     host = PluginHost.discover(Selection.from_environment(list(blocked)))
     show_notices(host)

@@ -9,7 +9,7 @@ from mt_core.errors import CallbackError
 from mt_train.assemble.callbacks import Events
 from mt_train.assemble.evaluations import Evaluations, refuse_twice, share_figures
 from mt_train.assemble.samples import SampleWriter
-from mt_train.engine.compilation import uncompiled
+from mt_train.engine.compilation import run_uncompiled
 from mt_train.engine.engine import Engine
 from mt_train.engine.random_state import preserve_random_state
 from mt_train.evaluate.subject import EvaluationStopped
@@ -57,7 +57,10 @@ class Evaluation:
             if figures is None:
                 return None
             texts: Sequence[Mapping[str, Any]] = ()
-            with self._engine.use_averaged_weights(), uncompiled():  # on every rank, even if only the first one writes
+            with (
+                self._engine.use_averaged_weights(),
+                run_uncompiled(),
+            ):  # on every rank, even if only the first one writes
                 asked = self._evaluations.figures(step, number)
                 refuse_twice("an evaluation of the run", asked, figures)
                 if self._samples is not None:

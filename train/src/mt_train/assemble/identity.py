@@ -126,7 +126,7 @@ class Identity:
         dataset = self.config.dataset
         options = evaluation_options(self.config) if source == "data.eval" else dataset.options
         content = {
-            "rows": self._hashed(source),
+            "rows": self._hashes_of(source),
             "dataset": {"name": dataset.name, **options.model_dump(mode="json")},
             "split": "eval" if source == "eval" else "train",
             "cut": cut,
@@ -134,7 +134,7 @@ class Identity:
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:40]
 
-    def _hashed(self, source: str) -> list[tuple[str, str]]:
+    def _hashes_of(self, source: str) -> list[tuple[str, str]]:
         if source not in self._known:
             self._known[source] = _hashes(self.files[source] or (), self.memory)
         return self._known[source]
@@ -162,7 +162,7 @@ def identity(parts: Parts, tokenizer: Tokenizer, rules: Rules, files: Files, mem
     of_rules = {
         "rules": {**kept, "stop_ids": sorted(rules.stop_ids)},
         "components": {kind: slot.as_raw() for kind, slot in slots.items()}
-        | {place: parts.chosen[place].as_raw() for place in _taken(parts)},
+        | {place: parts.chosen[place].as_raw() for place in _places_of_parts(parts)},
         "code": {place: hashed(package_of(offer.component.build)) for place, offer in sorted(_makers(parts).items())}
         | {"core": code_hash(*CODE)},
         "libraries": {name: installed_version(name) for name in LIBRARIES},
@@ -187,7 +187,7 @@ def _makers(parts: Parts) -> dict[str, Offer]:
     return found
 
 
-def _taken(parts: Parts) -> list[str]:
+def _places_of_parts(parts: Parts) -> list[str]:
     """Return the places of what the makers take of the run; it is no option of theirs."""
     slots = ("dataset", "tokenizer", "objective")
     return [place for place in _makers(parts) if place in parts.chosen and place not in slots]

@@ -15,7 +15,7 @@ from mt_core.protocols import Tokenizer
 from mt_train.assemble.data import build_tokenizer
 from mt_train.assemble.injection import inject, start
 from mt_train.assemble.parts import Parts
-from mt_train.assemble.weights import averaged_of, pretrained, weights_of
+from mt_train.assemble.weights import averaged_of, pretrained_values, weights_of
 from mt_train.checkpoint.store import verify
 from mt_train.data.templates import build_template
 from mt_train.engine.build import build_quantized, fill_model, weight_names
@@ -47,7 +47,7 @@ def load_model(parts: Parts, checkpoint: Path | None, say: Callable[[str], None]
     """The model and its adapter, filled."""
     if checkpoint is not None:
         verify(checkpoint)
-    model, process = _built(parts, _process().device), _process()
+    model, process = _build(parts, _process().device), _process()
     names = weight_names(model)
     source = weights_of(parts, names, say, checkpoint, adapted=True)
     fill_model(model, source, seed=parts.config.train.seed, process=process)
@@ -58,10 +58,10 @@ def load_model(parts: Parts, checkpoint: Path | None, say: Callable[[str], None]
 
 def load_base(parts: Parts, checkpoint: Path, say: Callable[[str], None]) -> TrainModel:
     """The model that the adapter of a run was put over."""
-    model, process = _built(parts, _process().device), _process()
+    model, process = _build(parts, _process().device), _process()
     names = weight_names(model)
     if parts.weights_path is not None:
-        source = pretrained(parts, parts.config.model, names, say, adapted=True)
+        source = pretrained_values(parts, parts.config.model, names, say, adapted=True)
     else:
         source = weights_of(parts, names, say, checkpoint, adapted=True)
     fill_model(model, source, seed=parts.config.train.seed, process=process)
@@ -72,7 +72,7 @@ def _process() -> Process:
     return Process(0, 1, 0, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
-def _built(parts: Parts, device: torch.device) -> TrainModel:
+def _build(parts: Parts, device: torch.device) -> TrainModel:
     quantizer = parts.quantizer()
     if quantizer is not None:
         return build_quantized(parts.model, quantizer, device)

@@ -34,7 +34,7 @@ SAME = 1e-4
 
 
 @dataclass(frozen=True)
-class Placed:
+class AdapterPlacement:
     """A saved adapter in a model without memory, and its values by the names there."""
 
     model: TrainModel
@@ -113,7 +113,7 @@ def merged_weights(parts: Parts, source: TensorSource, names: set[str], say: Say
     known = base_files(parts) if any(each.folder.written.get("base") for each in parts.merged) else {}
     weights, seed = source, parts.config.train.seed
     for number, saved in enumerate(parts.merged, 1):
-        placed = Placed.of(saved, parts)
+        placed = AdapterPlacement.of(saved, parts)
         own = {name: load for name, load in placed.tensors.items() if name in placed.base_names}
         _check_base(saved, known, number, rewrites=bool(own), say=say)
         if placed.differs_from(source, seed) and placed.differs_from(weights, seed):
@@ -162,7 +162,7 @@ def _check_base(saved: SavedAdapter, known: Mapping[str, str], number: int, *, r
 
 
 def _merged_layers(
-    placed: Placed, layers: Mapping[str, AdaptedLinear], source: TensorSource, seed: int, path: Path
+    placed: AdapterPlacement, layers: Mapping[str, AdaptedLinear], source: TensorSource, seed: int, path: Path
 ) -> Iterator[tuple[str, Callable[[], Tensor]]]:
     """Yield each weight of the model that is another one once it is merged, with what computes it."""
     names = {id(parameter): name for name, parameter in placed.model.named_parameters()}

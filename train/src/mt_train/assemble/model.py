@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from mt_core.adapters.base import Adapter, Probe
 from mt_core.errors import ComponentError, UsageError
-from mt_core.groups import matching, require_matches
+from mt_core.groups import matching_pattern, require_matches
 from mt_core.model_protocols import Objective
 from mt_core.nn import SdpaAttention, TrainModel
 from mt_core.nn.objective import split_objective_name
@@ -92,7 +92,7 @@ def parameter_groups(parts: Parts, model: TrainModel, adapter: Adapter) -> list[
     rate = float(getattr(options, "lr", 0.0))
     claims = adapter.parameter_groups(model, rate)
     named = [(name, parameter) for name, parameter in model.named_parameters() if name in trained]
-    groups = _claimed(parts.optimizer_component.split(named, options), claims, rate)
+    groups = _apply_claims(parts.optimizer_component.split(named, options), claims, rate)
     placed = [id(parameter) for group in groups for parameter in group["params"]]
     wanted, claimed = {id(p) for _, p in named}, {id(p) for claim in claims for p in claim["params"]}
     if len(placed) != len(set(placed)) or set(placed) != wanted or not claimed <= wanted:
@@ -104,7 +104,7 @@ def parameter_groups(parts: Parts, model: TrainModel, adapter: Adapter) -> list[
     return groups
 
 
-def _claimed(
+def _apply_claims(
     groups: Sequence[dict[str, Any]], claims: Sequence[Mapping[str, Any]], rate: float
 ) -> list[dict[str, Any]]:
     """Each claim with what the policy says of its parameters below it: its rate is multiplied where the policy's is another than
@@ -132,14 +132,16 @@ def trained_names(
     names = [name for name, _ in model.named_parameters()]
     require_matches("train.enable", train.enable, names)
     require_matches("train.disable", train.disable, names)
-    offered = set(adapter.trainable_parameters(model)) | {name for name in names if matching(name, train.enable)}
+    offered = set(adapter.trainable_parameters(model)) | {
+        name for name in names if matching_pattern(name, train.enable)
+    }
     of_objective = {name for name in names if split_objective_name(name)}
     offered |= of_objective
     if head == "own":
         unused = {id(each) for each in model.head.parameters()}
         unused -= {id(each) for layer in model.layers()[:-1] for each in layer.module.parameters()}  # a tied embedding
         offered -= {name for name, each in model.named_parameters() if id(each) in unused} - of_objective
-    trained = {name for name in offered if not matching(name, train.disable)}
+    trained = {name for name in offered if not matching_pattern(name, train.disable)}
     if not trained:
         raise UsageError(f"train.disable={list(train.disable)} leaves no parameter to train; disable fewer")
     return trained

@@ -45,7 +45,7 @@ class ModelProbe:
         sums: dict[str, Tensor] = {}
         count = torch.zeros(1, dtype=torch.float64)
         scales = self._scales(steps)
-        with self._alone(), _wanted(self._model, names) as wanted:
+        with self._evaluation_state(), _require_gradients(self._model, names) as wanted:
             step = TrainStep(self._model, self._objective)
             for window in self.batches(steps=steps):
                 for batch in window:
@@ -55,8 +55,8 @@ class ModelProbe:
                         value = gradient.float().cpu()
                         sums[name] = sums[name].add_(value) if name in sums else value
                     count += self._objective.count(batch)
-        total = float(self._added(count).item())
-        return {name: self._added(value).mul_(mean_of(1.0, total)) for name, value in sums.items()}
+        total = float(self._add_ranks(count).item())
+        return {name: self._add_ranks(value).mul_(mean_of(1.0, total)) for name, value in sums.items()}
 
     def _scales(self, steps: int) -> list[float]:
         """What the loss and its further terms are multiplied by, so that the sum of all is divided by what the loss is: 1 and N/N_k."""
@@ -64,7 +64,7 @@ class ModelProbe:
             return [1.0]
         batches = [batch for window in self.batches(steps=steps) for batch in window]
         counts = [[self._objective.count(batch), *self._objective.count_terms(batch).values()] for batch in batches]
-        whole = self._added(torch.tensor(counts, dtype=torch.float64).sum(0)).tolist()
+        whole = self._add_ranks(torch.tensor(counts, dtype=torch.float64).sum(0)).tolist()
         return [1.0, *(mean_of(whole[0], each) for each in whole[1:])]
 
     def input_moments(self, modules: Sequence[str], *, steps: int) -> dict[str, Tensor]:
@@ -85,17 +85,17 @@ class ModelProbe:
 
         hooks = [self._model.get_submodule(name).register_forward_pre_hook(watch(name)) for name in modules]
         try:
-            with self._alone(), torch.no_grad():
+            with self._evaluation_state(), torch.no_grad():
                 for window in self.batches(steps=steps):
                     for batch in window:
-                        trained_N = _trained(batch, self._process)
+                        trained_N = _trained_mask(batch, self._process)
                         count += float(trained_N.sum())
                         self._model(batch.to(self._process.device))
         finally:
             for hook in hooks:
                 hook.remove()
-        total = max(float(self._added(count).item()), 1.0)
-        return {name: self._added(sums[name]).div_(total) for name in modules}
+        total = max(float(self._add_ranks(count).item()), 1.0)
+        return {name: self._add_ranks(sums[name]).div_(total) for name in modules}
 
     def output_squares(self, modules: Sequence[str], *, steps: int) -> dict[str, Tensor]:
         """See ``mt_core.Probe``. Raises ``UsageError`` for a layer whose outputs are not one for each token."""
@@ -112,11 +112,11 @@ class ModelProbe:
         hooks = [self._model.get_submodule(name).register_forward_hook(watch(name)) for name in modules]
         scales = self._scales(steps)
         try:
-            with self._alone(), _wanted(self._model, ()):
+            with self._evaluation_state(), _require_gradients(self._model, ()):
                 step = TrainStep(self._model, self._objective)
                 for window in self.batches(steps=steps):
                     for batch in window:
-                        trained_N = _trained(batch, self._process)
+                        trained_N = _trained_mask(batch, self._process)
                         loss_sum = weighted_loss(step(batch.to(self._process.device)), scales)
                         found = torch.autograd.grad(loss_sum, [outputs.pop(name) for name in modules])
                         for name, gradient in zip(modules, found, strict=True):
@@ -126,11 +126,11 @@ class ModelProbe:
         finally:
             for hook in hooks:
                 hook.remove()
-        total = max(float(self._added(count).item()), 1.0)
-        return {name: self._added(sums[name]).div_(total) for name in modules}
+        total = max(float(self._add_ranks(count).item()), 1.0)
+        return {name: self._add_ranks(sums[name]).div_(total) for name in modules}
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _evaluation_state(self) -> Iterator[None]:
         """Random generators as they were, and nothing dropped, so that the result is that of any number of processes."""
         was_training = self._model.training
         self._model.eval()
@@ -140,11 +140,11 @@ class ModelProbe:
         finally:
             self._model.train(was_training)
 
-    def _added(self, value: Tensor) -> Tensor:
+    def _add_ranks(self, value: Tensor) -> Tensor:
         return all_reduce(value.to(self._process.device)).cpu() if self._process.world > 1 else value
 
 
-def _trained(batch: Batch, process: Process) -> Tensor:
+def _trained_mask(batch: Batch, process: Process) -> Tensor:
     """Return which tokens are trained, (N)."""
     return (batch.labels != NOT_TRAINED).reshape(-1).to(process.device)
 
@@ -176,7 +176,7 @@ def probe_of(config: RunConfig, data: RunData, plan: Plan, process: Process, mod
 
 
 @contextmanager
-def _wanted(model: TrainModel, names: Sequence[str]) -> Iterator[dict[str, nn.Parameter]]:
+def _require_gradients(model: TrainModel, names: Sequence[str]) -> Iterator[dict[str, nn.Parameter]]:
     """Let only these parameters need gradients inside."""
     before = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
     parameters = dict(model.named_parameters())

@@ -136,8 +136,8 @@ def example(data: RunData) -> str:
     documents = [(ids[each], trained[each]) for each in sample.spans]
     prompts = [ids[: trained.index(True) if True in trained else 0] for ids, trained in documents]
     shared = len(prompts[0]) if all(each == prompts[0] for each in prompts) else 0
-    before = [f"prompt: {_marked(prompts[0], [False] * shared, data.tokenizer)}"] if shared else []
-    answers = (_marked(ids[shared:], trained[shared:], data.tokenizer) for ids, trained in documents)
+    before = [f"prompt: {_mark_trained(prompts[0], [False] * shared, data.tokenizer)}"] if shared else []
+    answers = (_mark_trained(ids[shared:], trained[shared:], data.tokenizer) for ids, trained in documents)
     names = names_of(data.objective, sample)
     return "\n".join([*before, *(f"{name}: {text}" for name, text in zip(names, answers, strict=True))])
 
@@ -147,7 +147,7 @@ def render(batch: Batch, tokenizer: Tokenizer) -> str:
 
     A tokenizer with a ``show`` of its own spells out special tokens, which would hide a wrong template otherwise.
     """
-    return _marked(*_row(batch), tokenizer)
+    return _mark_trained(*_row(batch), tokenizer)
 
 
 def _row(batch: Batch) -> tuple[list[int], list[bool]]:
@@ -155,7 +155,7 @@ def _row(batch: Batch) -> tuple[list[int], list[bool]]:
     return batch.input_ids[0].tolist(), [False, *(batch.labels[0] != -100).tolist()[:-1]]
 
 
-def _marked(ids: Sequence[int], trained: Sequence[bool], tokenizer: Tokenizer) -> str:
+def _mark_trained(ids: Sequence[int], trained: Sequence[bool], tokenizer: Tokenizer) -> str:
     decode: Callable[[Sequence[int]], str] = getattr(tokenizer, "show", tokenizer.decode)
     text, start = "", 0
     while start < len(ids) and len(text) < EXAMPLE_CHARACTERS:

@@ -24,11 +24,11 @@ from mt_train.assemble.data import RunData, loader_options
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.sources import rows_of
 from mt_train.assemble.subjects import live_subject
-from mt_train.data.loader import Loader, NoMoreWaiting, Position, Window
+from mt_train.data.loader import Loader, Position, WaitingEnded, Window
 from mt_train.data.online import CollectsAnswers, Prompt, Record
 from mt_train.data.order import permutation
 from mt_train.data.samples import EncodedSamples
-from mt_train.engine.compilation import uncompiled
+from mt_train.engine.compilation import run_uncompiled
 from mt_train.engine.engine import Engine
 from mt_train.engine.processes import share_text
 from mt_train.engine.random_state import preserve_random_state
@@ -92,7 +92,7 @@ class RolloutLoader(Loader):
         )
 
     def windows(self, position: Position, stop: Callable[[], bool] = lambda: False) -> Iterator[Window]:
-        """Optimizer steps from ``position`` on. Raises ``NoMoreWaiting`` for a wish to ``stop`` while answers are collected."""
+        """Optimizer steps from ``position`` on. Raises ``WaitingEnded`` for a wish to ``stop`` while answers are collected."""
         while True:
             records, seconds = self._records(position, stop)
             samples, figures = self._online.learn(records)
@@ -157,10 +157,10 @@ class RolloutLoader(Loader):
         chosen = [self.samples[int(n)] for n in order[position.row : position.row + self._online.prompts]]
         seed = int(np.random.SeedSequence([self.seed, iteration]).generate_state(1)[0])
         try:
-            with preserve_random_state(), uncompiled():
+            with preserve_random_state(), run_uncompiled():
                 records = self._collect(chosen, stop, seed=seed)
         except EvaluationStopped as error:
-            raise NoMoreWaiting from error
+            raise WaitingEnded from error
         if self._file is not None:
             step = iteration * self._steps + 1
             self._file.append({"step": step, "iteration": iteration, **record} for record in records)

@@ -48,7 +48,7 @@ def run(parts: Parts, options: RunOptions) -> Outcome:
     stopper = Stopper(parts.config.train.max_minutes)
     with ExitStack() as stack:
         log = stack.enter_context(log_to_file(rank, console=levels.console_level, file=levels.file_level))
-        stack.enter_context(stopper.listening())
+        stack.enter_context(stopper.listen())
         try:
             if rank == 0 and options.output is not None:
                 folder = options.output

@@ -108,7 +108,7 @@ def refuse_unsaid(
     A run that was gone on with in another way, and ended before it saved, leaves such keys; so does whoever edits the file.
     ``known`` is the config that the run would go on with, from which keys that one of the two lacks have their default.
     """
-    before, after = dotted_keys(_settled(saved, asked)), dotted_keys(_settled(stored, asked))
+    before, after = dotted_keys(_merge_asked(saved, asked)), dotted_keys(_merge_asked(stored, asked))
     defaults = dotted_keys(merge({}, known))
     faults = []
     for key in sorted(before.keys() | after.keys()):
@@ -122,7 +122,7 @@ def refuse_unsaid(
         raise ConfigError(faults)
 
 
-def _settled(raw: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_asked(raw: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
     """A config with what is asked on top; callbacks or trackers that are named at all are not compared."""
     return {key: value for key, value in merge(raw, asked).items() if key not in CORE_KINDS.lists or key not in asked}
 
@@ -137,17 +137,17 @@ def _words(key: str, value: Any, than: Any) -> Iterator[str]:
     option = f"--{key.replace('_', '-')}"
     yield option
     if key not in CORE_KINDS.lists or not isinstance(value, dict):
-        yield _written(value)
+        yield _write_value(value)
         return
     yield ",".join(name.replace("_", "-") for name in value)
     for name, options in value.items():
         other = than.get(name, {}) if isinstance(than, dict) else {}
         for inner, wanted in (options or {}).items():
             if wanted != other.get(inner):
-                yield from (f"{option}.{name.replace('_', '-')}.{inner.replace('_', '-')}", _written(wanted))
+                yield from (f"{option}.{name.replace('_', '-')}.{inner.replace('_', '-')}", _write_value(wanted))
 
 
-def _written(value: Any) -> str:
+def _write_value(value: Any) -> str:
     if value is None:
         return "none"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

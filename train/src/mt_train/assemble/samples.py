@@ -29,7 +29,7 @@ LONGEST_PROMPT = 64
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Prompt:
     row_id: str
     prompt: tuple[int, ...]
     expected: tuple[int, ...]
@@ -54,7 +54,7 @@ class SampleWriter:
         self._tokenizer, self._file, self._tokens = tokenizer, StepLines(folder / FILE), tokens
         self._stop = () if stop is None else (stop,)
         self._config = GenerationConfig(rules=SamplingRules(greedy=True), max_new_tokens=tokens, stop=self._stop)
-        self._asked = [_asked(sample) for sample in islice(held_out, count)]
+        self._asked = [_prompt_of(sample) for sample in islice(held_out, count)]
         ends = [tokenizer.eos_id, *(_end(ask.expected, tokenizer) for ask in self._asked)]
         self._eos_ids = tuple({token for token in ends if token is not None})
         """The token that ends a text, and those that end the turns of a chat."""
@@ -80,7 +80,7 @@ class SampleWriter:
         """Write what could not be written so far."""
         self._file.close()
 
-    def _texts(self, step: int, ask: _Asked, text: str) -> dict[str, Any]:
+    def _texts(self, step: int, ask: _Prompt, text: str) -> dict[str, Any]:
         expected = self._tokenizer.decode(ask.expected[: self._tokens])
         at = earliest(expected, self._stop)
         texts = {"prompt": self._tokenizer.decode(ask.prompt), "expected": expected[:at], "text": text}
@@ -93,14 +93,14 @@ def _end(expected: Sequence[int], tokenizer: Tokenizer) -> int | None:
     return expected[-1] if is_silent else None
 
 
-def _asked(sample: Sample) -> _Asked:
+def _prompt_of(sample: Sample) -> _Prompt:
     ids: Sequence[int] = [int(each) for each in sample.ids]
     start = len(prompt_ids(sample))
     if start < 2:  # a text that is trained on from its beginning
         start = max(1, min(LONGEST_PROMPT, len(ids) // 2))
-        return _Asked(sample.row_id, tuple(ids[:start]), tuple(ids[start:]))
+        return _Prompt(sample.row_id, tuple(ids[:start]), tuple(ids[start:]))
     end = next((place for place in range(start, len(ids)) if not sample.trained[place]), len(ids))
-    return _Asked(sample.row_id, tuple(ids[:start]), tuple(ids[start:end]))
+    return _Prompt(sample.row_id, tuple(ids[:start]), tuple(ids[start:end]))
 
 
 def sample_writer(config: RunConfig, data: RunData, engine: Engine, output: Path | None) -> SampleWriter | None:

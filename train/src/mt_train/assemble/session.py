@@ -46,7 +46,7 @@ from mt_train.engine.live_weights import LiveWeights
 from mt_train.engine.processes import agree
 from mt_train.engine.snapshot import read_callback_tensors, read_snapshot
 from mt_train.loop import Every, LoopHooks, Progress, train
-from mt_train.plugins.lock import locked
+from mt_train.plugins.lock import lock_content
 from mt_train.tracking.logs import show
 from mt_train.tracking.loss_units import counts_tokens, loss_unit_of
 from mt_train.tracking.memory import peak_memory_gib
@@ -82,7 +82,7 @@ class Session:
         train_config = self.config.train
         self.description = Description(output if self.process.is_main else None)
         self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
-        make_subject = partial(live_subject, parts, data, engine, stop=stopper.wanted)
+        make_subject = partial(live_subject, parts, data, engine, stop=stopper.should_stop)
         self.evaluations = Evaluations(parts, make_subject, output if self.process.is_main else None, self.total_steps)
 
     @cached_property
@@ -94,7 +94,7 @@ class Session:
     def lock(self) -> dict[str, Any]:
         """The content of ``plugins.lock.json``."""
         merged = (each.offer for each in self.parts.merged)
-        return locked([*self.parts.offers.values(), *merged])
+        return lock_content([*self.parts.offers.values(), *merged])
 
     @cached_property
     def base(self) -> dict[str, str]:
@@ -225,7 +225,7 @@ class Session:
 
     def _wants_to_stop(self) -> bool:
         """Return whether to stop, also when a save in the background failed: the last save of the run then says why, on every rank."""
-        return self.stopper.wanted() or (self.saver is not None and self.saver.failed)
+        return self.stopper.should_stop() or (self.saver is not None and self.saver.failed)
 
     def _on_step_start(self, now: Progress, window: Window) -> None:
         if now.position.row == 0:
@@ -243,8 +243,8 @@ class Session:
     def _measure_held_out(self) -> dict[str, float] | None:
         assert self.held_out is not None, "there are rows to be measured on"
         if self.rollouts is not None:
-            return self.rollouts.evaluate(list(self.held_out.samples), self.stopper.wanted)
-        return self.engine.evaluate(self.held_out.batches(), self.stopper.wanted)
+            return self.rollouts.evaluate(list(self.held_out.samples), self.stopper.should_stop)
+        return self.engine.evaluate(self.held_out.batches(), self.stopper.should_stop)
 
     @property
     def _evaluates(self) -> bool:

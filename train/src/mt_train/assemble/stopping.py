@@ -49,11 +49,11 @@ class Stopper:
         late = self._ends is not None and self._clock() >= self._ends
         return f"train.max_minutes={self._minutes:g}" if late else ""
 
-    def wanted(self) -> bool:
+    def should_stop(self) -> bool:
         """Return whether this process should stop."""
         return bool(self.reason)
 
-    def listening(self) -> AbstractContextManager[None]:
+    def listen(self) -> AbstractContextManager[None]:
         """Take the signals, and give them back. Outside the main thread only the clock counts."""
         return signals_taken(self._on_signal)
 

@@ -10,12 +10,12 @@ from typing import Any
 from torch import Tensor
 
 from mt_core.adapters.base import Adapter
-from mt_core.errors import CheckpointError, WeightsError, shown
+from mt_core.errors import CheckpointError, WeightsError, show_value
 from mt_core.nn import TrainModel
 from mt_core.nn.objective import split_objective_name
 from mt_train.adapters.folder import AdapterFolder
 from mt_train.assemble.base_files import adapter_folder, base_files, check_base_of, first_adapter, without_gone
-from mt_train.assemble.merging import Placed, merged_weights, other_weights
+from mt_train.assemble.merging import AdapterPlacement, merged_weights, other_weights
 from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.tensors import open_model, open_overlay
@@ -39,7 +39,7 @@ def weights_of(
     Raises ``CheckpointError`` for a checkpoint of another model, or one without the frozen weights that it was trained on.
     """
     if checkpoint is None:
-        found = pretrained(parts, parts.config.model, names, say, adapted=adapted)
+        found = pretrained_values(parts, parts.config.model, names, say, adapted=adapted)
         return {**found, **_base_part(parts, names, found, say)}
     saved = open_model(checkpoint / "model")
     base = read_manifest(checkpoint).get("base")
@@ -49,7 +49,7 @@ def weights_of(
         return saved
     _check_base(base, base_files(parts))
     return {
-        **pretrained(parts, without_gone(parts.config.model), names, lambda text: None, adapted=adapted),
+        **pretrained_values(parts, without_gone(parts.config.model), names, lambda text: None, adapted=adapted),
         **saved,
     }
 
@@ -83,7 +83,7 @@ def _base_part(parts: Parts, names: list[str], source: TensorSource, say: Say) -
     folder = first_adapter(parts)
     assert folder is not None, "its folder has been opened"
     saved = SavedAdapter(folder, parts.offers["adapter"], parts.config.adapter.options)
-    placed = Placed.of(saved, parts, is_stated=is_stated(folder, parts))
+    placed = AdapterPlacement.of(saved, parts, is_stated=is_stated(folder, parts))
     if placed.differs_from(source, parts.config.train.seed):
         raise other_weights(saved)
     say(f"adapter {folder.path} ({saved.component.name}): training goes on from its values")
@@ -103,7 +103,7 @@ def averaged_of(checkpoint: Path | None, name: str) -> TensorSource:
     if not kept.get(name):
         known = ", ".join(key for key, tensors in kept.items() if tensors) or "none"
         raise CheckpointError(
-            f"{checkpoint or 'weights that are no checkpoint'} has no averaged weights named {shown(name)}; there are: {known}."
+            f"{checkpoint or 'weights that are no checkpoint'} has no averaged weights named {show_value(name)}; there are: {known}."
             " Train with --callbacks ema or swa"
         )
     return kept[name]
@@ -118,7 +118,9 @@ def _check_base(before: Mapping[str, str], now: Mapping[str, str]) -> None:
         )
 
 
-def pretrained(parts: Parts, model: ModelRef, names: list[str], say: Say, *, adapted: bool = False) -> TensorSource:
+def pretrained_values(
+    parts: Parts, model: ModelRef, names: list[str], say: Say, *, adapted: bool = False
+) -> TensorSource:
     """Return the values that ``model.weights`` and ``model.overlay`` hold for these parameters; the overlay wins.
 
     ``model.adapters`` are merged into them, but for an overlay that is the run's own adapter, which stands over all.

@@ -118,7 +118,7 @@ def open_run_folder(
     """
     replaces = overwrite or anew
     with ExitStack() as stack:
-        with writing(folder):
+        with guard_writes(folder):
             _check(folder, overwrite=replaces, resume=resume, own=own)
             folder.mkdir(parents=True, exist_ok=True)
             note = stack.enter_context(hold_lock(folder / LOCK))
@@ -135,7 +135,7 @@ def open_run_folder(
 
 def check_usable(folder: Path, *, overwrite: bool = False, resume: bool = False, own: Collection[str] = ()) -> None:
     """Raise what ``open_run_folder`` would, as far as it shows without writing."""
-    with writing(folder):
+    with guard_writes(folder):
         _check(folder, overwrite=overwrite, resume=resume, own=own)
 
 
@@ -158,7 +158,7 @@ def is_inside(name: str) -> bool:
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def guard_writes(folder: Path) -> Iterator[None]:
     """Turn what the system refuses in the run's folder into one ``OutputError``."""
     try:
         yield
@@ -180,7 +180,7 @@ def _check(folder: Path, *, overwrite: bool, resume: bool, own: Collection[str])
     if not overwrite:
         _refuse_links(folder, own)
         return
-    if foreign := sorted(_foreign(folder, content, own)):
+    if foreign := sorted(_foreign_entries(folder, content, own)):
         raise OutputError(
             f"--overwrite would leave files that no run wrote in {folder}: {', '.join(foreign)}; move them away, or"
             " choose another --output"
@@ -200,7 +200,7 @@ def trained_nothing(folder: Path, own: Collection[str] = ()) -> bool:
     """
     content = {path.name for path in folder.iterdir()}
     later = (content & {*FILES, *FOLDERS}) - BEFORE_THE_FIRST_STEP
-    if LOCK not in content or later or next(_foreign(folder, content, own), None):
+    if LOCK not in content or later or next(_foreign_entries(folder, content, own), None):
         return False
     records = [folder / name for name in ("metrics.jsonl", "samples.jsonl")]
     return not any(path.is_symlink() or (path.exists() and path.stat().st_size) for path in records)
@@ -229,7 +229,7 @@ def _links(folder: Path, own: Collection[str]) -> Iterator[str]:
             yield name
 
 
-def _foreign(folder: Path, content: Iterable[str], own: Collection[str]) -> Iterator[str]:
+def _foreign_entries(folder: Path, content: Iterable[str], own: Collection[str]) -> Iterator[str]:
     """Yield what is not of a run: names within the folder."""
     for name in content:
         path = folder / name

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, order=True)
-class Saved:
+class SavedCheckpoint:
     """A checkpoint on the disk; the order is that of the saves."""
 
     save_number: int
@@ -26,7 +26,7 @@ class Retention:
     best: int = 0
     by: str = "eval_loss:min"
 
-    def rank_by_figure(self, found: Iterable[Saved]) -> list[Saved]:
+    def rank_by_figure(self, found: Iterable[SavedCheckpoint]) -> list[SavedCheckpoint]:
         """Return the checkpoints with that figure, the best first; of equal ones the newer."""
         figure, _, mode = self.by.partition(":")
         sign = -1 if mode == "max" else 1

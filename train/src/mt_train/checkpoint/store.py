@@ -28,10 +28,20 @@ from mt_train.checkpoint.manifest import (
     verify,
     write_manifest,
 )
-from mt_train.checkpoint.retention import Retention, Saved
+from mt_train.checkpoint.retention import Retention, SavedCheckpoint
 from mt_train.checkpoint.tensors import read_json, write_json
 
-__all__ = ["FOLDER", "LATEST", "MANIFEST", "CheckpointStore", "Retention", "Saved", "find", "step_name", "verify"]
+__all__ = [
+    "FOLDER",
+    "LATEST",
+    "MANIFEST",
+    "CheckpointStore",
+    "Retention",
+    "SavedCheckpoint",
+    "find",
+    "step_name",
+    "verify",
+]
 
 FOLDER = "checkpoints"
 LATEST = "latest"
@@ -149,7 +159,7 @@ class CheckpointStore:
     def _commit(self, staging: Path, final: Path, step: int, manifest: Mapping[str, Any]) -> None:
         if self.rank != 0:
             return
-        number = 1 + max((found.save_number for found in self.saved()), default=0)
+        number = 1 + max((found.save_number for found in self.checkpoints()), default=0)
         described: dict[str, Any] = {}
         for entries in sorted(staging.glob(f"{_ENTRIES}*.json")):
             described |= read_json(entries)
@@ -183,15 +193,15 @@ class CheckpointStore:
         if replaces:
             shutil.rmtree(aside, ignore_errors=True)
 
-    def superfluous(self, keep: Retention) -> list[Saved]:
+    def superfluous_checkpoints(self, keep: Retention) -> list[SavedCheckpoint]:
         """Whole checkpoints of ours beyond those to keep."""
-        whole = [found for found in self.saved() if is_whole(found.path)]
+        whole = [found for found in self.checkpoints() if is_whole(found.path)]
         best = keep.rank_by_figure(whole)[: keep.best]
         return [found for found in whole[: -keep.last] if found not in best]
 
     def prune(self, keep: Retention) -> None:
         """Remove what is superfluous. What cannot be removed never stops a run."""
-        for found in self.superfluous(keep):
+        for found in self.superfluous_checkpoints(keep):
             gone = self.folder / f".tmp-gone-{found.path.name.removeprefix('.tmp-replaced-')}"
             try:
                 found.path.rename(gone)  # at once, so that a crash leaves no half checkpoint under a good name
@@ -203,9 +213,9 @@ class CheckpointStore:
 
     def list(self) -> list[tuple[int, Path]]:
         """(step, folder) of every checkpoint with a valid manifest of ours, in the order in which they were saved."""
-        return [(found.step, found.path) for found in self.saved()]
+        return [(found.step, found.path) for found in self.checkpoints()]
 
-    def saved(self) -> tuple[Saved, ...]:
+    def checkpoints(self) -> tuple[SavedCheckpoint, ...]:
         """Every checkpoint with a valid manifest of ours, in the order of the saves."""
         if not self.folder.is_dir():
             return ()
@@ -216,17 +226,17 @@ class CheckpointStore:
                 manifest = read_manifest(path)
                 size = sum(entry["size"] for entry in manifest["files"].values())
                 figures = manifest.get("evaluation", {})
-                found.append(Saved(manifest["save_number"], manifest["step"], path, size, figures))
+                found.append(SavedCheckpoint(manifest["save_number"], manifest["step"], path, size, figures))
         return tuple(sorted(found))
 
     def best(self, by: str) -> Path | None:
         """The checkpoint with the best figure (``eval_loss:min``); ``None`` when none has it."""
-        ranked = Retention(last=1, by=by).rank_by_figure(self.saved())
+        ranked = Retention(last=1, by=by).rank_by_figure(self.checkpoints())
         return ranked[0].path if ranked else None
 
     def _last_size(self) -> int:
         """Bytes of the newest checkpoint: the best guess for the next."""
-        return next((found.size for found in reversed(self.saved())), 0)
+        return next((found.size for found in reversed(self.checkpoints())), 0)
 
     def _place(self, name: str) -> Path:
         """Return where a step's checkpoint is: aside, when a crash came in the middle of replacing it."""
@@ -241,7 +251,7 @@ class CheckpointStore:
         pointer = self.folder / LATEST
         refuse_special(pointer)
         if not pointer.exists():
-            return next((found.path for found in reversed(self.saved())), None)
+            return next((found.path for found in reversed(self.checkpoints())), None)
         with pointer.open("rb") as file:
             name = file.read(64).decode("utf-8", errors="replace").strip()
         path = self._place(name) if STEP_FOLDER.fullmatch(name) else None

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from mt_core.cli.guard import ERRORS_VARIABLE
-from mt_core.errors import UsageError, shown
+from mt_core.errors import UsageError, show_value
 from mt_core.files.scratch import scratch_folder
 from mt_core.tracking.logs import notice
 from mt_train.assemble.stopping import signals_taken
@@ -39,14 +39,14 @@ def process_count(text: str) -> int:
         import torch
 
         return max(1, torch.cuda.device_count())
-    return positive("--nproc-per-node", text, ", or auto")
+    return positive_number("--nproc-per-node", text, ", or auto")
 
 
-def positive(option: str, text: str, other: str = "") -> int:
+def positive_number(option: str, text: str, other: str = "") -> int:
     """The number that an option has. Raises ``UsageError`` with what it takes."""
     count = parse_whole_number(text)
     if not count or count > MOST_PROCESSES:
-        raise UsageError(f"{option} takes a number from 1 to {MOST_PROCESSES:,}{other}, got {shown(text)}")
+        raise UsageError(f"{option} takes a number from 1 to {MOST_PROCESSES:,}{other}, got {show_value(text)}")
     return count
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core.cli.guard import guarded
+from mt_core.cli.guard import run_command
 from mt_core.config.secrets import redact
 from mt_core.errors import STOPPED, UsageError
 from mt_core.kinds import Kinds
@@ -47,7 +47,7 @@ PATHS = ("config", "output", "resume", "plot")
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    return guarded(lambda: _train(words), debug="--debug" in words)
+    return run_command(lambda: _train(words), debug="--debug" in words)
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,9 @@ def _process_count(flags: Mapping[str, Any]) -> int:
         raise UsageError(f"--{given[0]} goes with --dry-run only{hint}")
     if "WORLD_SIZE" in os.environ:
         return 0
-    from mt_train.cli.launch import positive, process_count
+    from mt_train.cli.launch import positive_number, process_count
 
-    nodes = positive("--nnodes", str(flags.get("nnodes", "1")))
+    nodes = positive_number("--nnodes", str(flags.get("nnodes", "1")))
     count = process_count(str(flags.get("nproc_per_node", "1"))) * nodes
     if count > MOST_PROCESSES:
         raise UsageError(f"{count:,} processes are more than {MOST_PROCESSES:,}; lower --nnodes or --nproc-per-node")

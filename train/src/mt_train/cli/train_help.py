@@ -55,7 +55,7 @@ def help_text(
             parts.append(_slot(host, kind, name))
     if slots is None:
         several = [kind for kind in host.kinds.values() if kind.slot == "many"]
-        parts.extend(_several(host, kind.key, kind.name, raw.get(kind.key)) for kind in several)
+        parts.extend(_describe_several(host, kind.key, kind.name, raw.get(kind.key)) for kind in several)
     parts.extend(
         _group(f"{section} ({(config.__doc__ or '').splitlines()[0]})", section, config)
         for section, config in sections.items()
@@ -79,7 +79,7 @@ def _slot(host: PluginHost, kind: Kind, name: str | None) -> str:
     return text
 
 
-def _several(host: PluginHost, key: str, kind: str, given: Any) -> str:
+def _describe_several(host: PluginHost, key: str, kind: str, given: Any) -> str:
     """List the components that are named, with their options, and the names of the others."""
     installed = ", ".join(offer.component.name for offer in host.offers(kind)) or "none"
     named = merge({}, {key: given or {}}, host.kinds)[key]

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any
 
-from mt_core.errors import UsageError, shown
+from mt_core.errors import UsageError, show_value
 
 
 def refuse(call: str, parameter: str, value: object, allowed: str) -> UsageError:
     """The error of a wrong argument, to be raised."""
-    return UsageError(f"{call}(): {parameter} is {allowed}; got {shown(value)}")
+    return UsageError(f"{call}(): {parameter} is {allowed}; got {show_value(value)}")
 
 
 def flag(call: str, parameter: str, value: object) -> bool:
@@ -55,7 +55,7 @@ def texts(call: str, parameter: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def mapping(call: str, parameter: str, value: object, allowed: str) -> Mapping[Any, Any]:
+def require_mapping(call: str, parameter: str, value: object, allowed: str) -> Mapping[Any, Any]:
     """A mapping."""
     if not isinstance(value, Mapping):
         raise refuse(call, parameter, value, allowed)

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from mt_core.config.base import NOTHING
-from mt_core.errors import UsageError, shown
+from mt_core.errors import UsageError, show_value
 from mt_core.kinds import CORE_KINDS, Kinds
 from mt_train.config.files import PlainLoader, yaml_problem
 from mt_train.config.keys import underscore_keys
@@ -66,13 +66,13 @@ def _split(
         word = words.pop(0)
         if not word.startswith("--") or len(word) < 3:
             raise UsageError(
-                f"unexpected argument {shown(word)}; options are written --key value, for instance --model llama"
+                f"unexpected argument {show_value(word)}; options are written --key value, for instance --model llama"
             )
         key, given, text = word[2:].partition("=")
         key = key.replace("-", "_")
         if key in switches:
             if given:
-                raise UsageError(f"--{key.replace('_', '-')} takes no value, got {shown(text)}; write it alone")
+                raise UsageError(f"--{key.replace('_', '-')} takes no value, got {show_value(text)}; write it alone")
             flags[key] = True
             continue
         if not given:
@@ -111,10 +111,10 @@ def parse_value(text: str, key: str) -> Any:
             value = yaml.load(text, Loader=_PatternLoader)  # noqa: S506 - a subclass of the safe loader
         except yaml.YAMLError as error:
             raise UsageError(
-                f"--{key}: cannot read {shown(text)} as YAML ({yaml_problem(error)}); quote the value"
+                f"--{key}: cannot read {show_value(text)} as YAML ({yaml_problem(error)}); quote the value"
             ) from error
         except RecursionError as error:
-            raise UsageError(f"--{key}: {shown(text)} is too deeply nested; write it flatter") from error
+            raise UsageError(f"--{key}: {show_value(text)} is too deeply nested; write it flatter") from error
         check_plain(value, f"--{key}")
         return value
     return _scalar(text, key)
@@ -151,7 +151,7 @@ def _set_flag(flags: dict[str, Any], key: str, text: str | None, repeated: bool)
     if repeated:
         flags.setdefault(key, []).extend(part for part in text.split(",") if part)
     elif key in flags:
-        raise UsageError(f"{option} is given twice, as {shown(flags[key])} and {shown(text)}; keep one")
+        raise UsageError(f"{option} is given twice, as {show_value(flags[key])} and {show_value(text)}; keep one")
     else:
         flags[key] = text
 
@@ -172,7 +172,7 @@ def _set_key(raw: dict[str, Any], dotted: str, text: str | None, kinds: Kinds) -
     else:
         value = True if text is None else parse_value(text, dotted)
     if len(path) == 1 and path[0] in SECTIONS and not isinstance(value, dict):
-        raise UsageError(f"{option} is a section, got {shown(text)}; its keys are written {option}.KEY VALUE")
+        raise UsageError(f"{option} is a section, got {show_value(text)}; its keys are written {option}.KEY VALUE")
     node = raw
     for part in path[:-1]:
         child = node.setdefault(part, {})
@@ -180,11 +180,11 @@ def _set_key(raw: dict[str, Any], dotted: str, text: str | None, kinds: Kinds) -
             child = node[part] = {"name": child}
         if not isinstance(child, dict):
             raise UsageError(
-                f"{option} reaches into {part!r}, which is already given as {shown(child)}; keep one of them"
+                f"{option} reaches into {part!r}, which is already given as {show_value(child)}; keep one of them"
             )
         node = child
     if path[-1] in node:
-        raise UsageError(f"{option} is given twice, as {shown(node[path[-1]])} and {shown(value)}; keep one")
+        raise UsageError(f"{option} is given twice, as {show_value(node[path[-1]])} and {show_value(value)}; keep one")
     node[path[-1]] = value
 
 

@@ -41,7 +41,7 @@ def _read_whole(value: Any) -> Any:
 Count = Annotated[int, BeforeValidator(_read_whole), Strict()]
 
 
-class _Own(MtConfig):
+class _OwnKeys(MtConfig):
     """Keys of DeepSpeed's config; one that is ``None`` stays as this framework sets it."""
 
     @model_validator(mode="before")
@@ -53,7 +53,7 @@ class _Own(MtConfig):
         return raw
 
 
-class ZeroOptions(_Own):
+class ZeroOptions(_OwnKeys):
     """``zero_optimization``: how much travels at once, and when."""
 
     reduce_bucket_size: Count | None = Field(None, gt=0, description="gradients that are reduced at once (numbers)")
@@ -72,7 +72,7 @@ class ZeroOptions(_Own):
     )
 
 
-class LossScaleOptions(_Own):
+class LossScaleOptions(_OwnKeys):
     """``fp16``: how the scale is found that keeps gradients from vanishing."""
 
     initial_scale_power: int | None = Field(None, ge=0, le=32, description="the first scale is 2 to this power")
@@ -81,7 +81,7 @@ class LossScaleOptions(_Own):
     min_loss_scale: float | None = Field(None, gt=0, description="the scale never falls below it")
 
 
-class DeepSpeedOptions(_Own):
+class DeepSpeedOptions(_OwnKeys):
     """Named and nested as in DeepSpeed's JSON (https://www.deepspeed.ai/docs/config-json)."""
 
     zero_optimization: ZeroOptions = Field(ZeroOptions(), description="how much travels at once, and when")

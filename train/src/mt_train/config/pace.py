@@ -9,7 +9,7 @@ from pydantic import model_validator
 from mt_core.config.base import NOTHING, MtConfig
 
 
-class Paced(MtConfig):
+class Interval(MtConfig):
     """Interval of what is done every so often, and at the end."""
 
     every_steps: int | None

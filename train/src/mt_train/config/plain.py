@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from mt_core.errors import ConfigError, Fault, UsageError, shown
+from mt_core.errors import ConfigError, Fault, UsageError, show_value
 
 MOST_VALUES = 200_000
 """A run with a vocabulary of new tokens in its config has this order; a list that holds itself would have no end."""
@@ -35,19 +35,17 @@ def check_plain(content: Any, source: str = "the config", most: int = MOST_VALUE
             waiting += [(key, name, level + 1) for name in value if not isinstance(name, str) or _odd_text(name)]
         elif isinstance(value, list | tuple):
             waiting += [(key, item, level + 1) for item in value]
-        elif problem := _odd(value):
+        elif problem := _describe_fault(value):
             raise ConfigError([Fault(key=key.replace("_", "-"), problem=f"{problem}.")])
 
 
 _REPEATED = " (what an alias repeats counts each time)"
 
 
-def _odd(value: Any) -> str:
+def _describe_fault(value: Any) -> str:
     """Describe the fault of a number or a text, and its remedy; nothing for any other value."""
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
-        return (
-            f"{shown(value)} is beyond {MOST_BITS} bits; write a smaller number, or quotes around it where it is text"
-        )
+        return f"{show_value(value)} is beyond {MOST_BITS} bits; write a smaller number, or quotes around it where it is text"
     if isinstance(value, float) and not math.isfinite(value):
         return f"a finite number is needed, got {value}; leave the key out, or write none, for no limit"
     return _odd_text(value) if isinstance(value, str) else ""
@@ -55,9 +53,9 @@ def _odd(value: Any) -> str:
 
 def _odd_text(text: str) -> str:
     if "\0" in text:
-        return f"{shown(text)} has a NUL character, which no path and no token has; take it out"
+        return f"{show_value(text)} has a NUL character, which no path and no token has; take it out"
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        return f"{shown(text)} has half of a character at place {error.start}, which is no UTF-8; write the whole character"
+        return f"{show_value(text)} has half of a character at place {error.start}, which is no UTF-8; write the whole character"
     return ""

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from mt_core.config.base import MtConfig, Patterns
 from mt_train.config.deepspeed import DeepSpeedOptions
-from mt_train.config.pace import Paced
+from mt_train.config.pace import Interval
 from mt_train.config.ranks import MOST_PROCESSES
 from mt_train.config.texts import TEMPLATES, template_source, text_or_file
 
@@ -257,7 +257,7 @@ class ParallelConfig(MtConfig):
     )
 
 
-class EvalConfig(Paced):
+class EvalConfig(Interval):
     """Evaluation on the whole held-out part."""
 
     every_steps: int | None = Field(100, gt=0, description="optimizer steps between evaluations, and at the end")
@@ -273,7 +273,7 @@ class EvalConfig(Paced):
     sample_tokens: int = Field(48, gt=0, le=MOST_TOKENS, description="longest continuation of such a prompt (tokens)")
 
 
-class CheckpointConfig(Paced):
+class CheckpointConfig(Interval):
     """What is saved, and when."""
 
     every_steps: int | None = Field(500, gt=0, description="optimizer steps between saves, and at the end")

@@ -42,8 +42,8 @@ def fit_item(sample: Sample, lengths: Lengths) -> list[Sample] | Rejected:
     if refused := refuse_excess(sample, lengths, too_long[0], problem):
         return refused
     if lengths.truncation == "right":
-        prompts = [_most(each, lengths.max_source_len) for each in prompts]
-        answers = [_most(each, lengths.max_target_len) for each in answers]
+        prompts = [_clip(each, lengths.max_source_len) for each in prompts]
+        answers = [_clip(each, lengths.max_target_len) for each in answers]
         level = _level([sum(each) for each in zip(prompts, answers, strict=True)], lengths.max_len)
         answers = [min(answer, level - prompt) for prompt, answer in zip(prompts, answers, strict=True)]
         if min(answers) < 1:
@@ -51,12 +51,12 @@ def fit_item(sample: Sample, lengths: Lengths) -> list[Sample] | Rejected:
     else:
         if "max_target_len" in too_long:
             return Rejected(ANSWERS_TOO_LONG.format(key="max_target_len"), sample.row_id)
-        level = _level([_most(each, lengths.max_source_len) for each in prompts], lengths.max_len - sum(answers))
+        level = _level([_clip(each, lengths.max_source_len) for each in prompts], lengths.max_len - sum(answers))
         prompts = [min(each, level) for each in prompts]
         if level < 1:
             return Rejected(ANSWERS_TOO_LONG.format(key="max_len"), sample.row_id)
     kept = [
-        _kept(sample, places, prompt, answer, lengths)
+        _choose_places(sample, places, prompt, answer, lengths)
         for places, prompt, answer in zip(documents, prompts, answers, strict=True)
     ]
     if not all(any(sample.trained[place] for place in places[1:]) for places in kept):
@@ -68,7 +68,7 @@ def _prompt_length(sample: Sample, places: range) -> int:
     return next((number for number, place in enumerate(places) if sample.trained[place]), len(places))
 
 
-def _most(length: int, limit: int | None) -> int:
+def _clip(length: int, limit: int | None) -> int:
     return length if limit is None else min(length, limit)
 
 
@@ -83,7 +83,7 @@ def _level(lengths: Sequence[int], most: int) -> int:
     return max(lengths)
 
 
-def _kept(sample: Sample, places: range, prompt: int, answer: int, lengths: Lengths) -> list[int]:
+def _choose_places(sample: Sample, places: range, prompt: int, answer: int, lengths: Lengths) -> list[int]:
     """So many places of the prompt, by the rule of the truncation, and the first ones of the answer."""
     first = _prompt_length(sample, places)
     if lengths.truncation == "right":

@@ -59,7 +59,7 @@ class Window:
         return tuple(dict.fromkeys(self.names))
 
 
-class NoMoreWaiting(Exception):  # noqa: N818 - no error: a wish to stop came while the source of a stream was waited for
+class WaitingEnded(Exception):  # noqa: N818 - no error: a wish to stop came while the source of a stream was waited for
     """The next window has not come, and is not wanted any more."""
 
 
@@ -141,7 +141,7 @@ class Loader:
     def windows(self, position: Position, stop: Callable[[], bool] = lambda: False) -> Iterator[Window]:
         """Optimizer steps from ``position`` on, without end. A step never crosses an epoch.
 
-        Rows that are waited for end with ``NoMoreWaiting`` once ``stop`` says so; those in files are there.
+        Rows that are waited for end with ``WaitingEnded`` once ``stop`` says so; those in files are there.
         """
         while True:
             rows = self.rows(position.epoch)
@@ -188,12 +188,12 @@ class HeldOut:
         self.packing = packing
         self.pad_multiple = pad_multiple
 
-        def grouped(numbers: NDArray[np.int64], start: int) -> list[Group]:
+        def group(numbers: NDArray[np.int64], start: int) -> list[Group]:
             if packing:
                 return _pack(samples, numbers, sequence_len, [0, 0, start], fit)
             return [(number,) for number in numbers.tolist()]
 
-        self.rows = EpochRows(np.arange(len(samples)), grouped, WINDOW)
+        self.rows = EpochRows(np.arange(len(samples)), group, WINDOW)
 
     def batches(self) -> Iterator[Batch]:
         """This rank's batches; every rank yields equally many."""

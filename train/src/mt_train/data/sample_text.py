@@ -75,7 +75,7 @@ def _documents(sample: Sample, names: Sequence[str]) -> list[tuple[str, Sample]]
 
 def parts_of(sample: Sample, tokenizer: Tokenizer) -> Iterator[Part]:
     """The sample as text. The first token is never predicted, so it is never trained on."""
-    ids, special = [int(token) for token in sample.ids], _special(tokenizer)
+    ids, special = [int(token) for token in sample.ids], _special_names(tokenizer)
     kinds = zip([False, *map(bool, sample.trained[1:])], (token in special for token in ids), strict=True)
     end, before = 0, ""
     for (trained, is_special), group in groupby(kinds):
@@ -86,7 +86,7 @@ def parts_of(sample: Sample, tokenizer: Tokenizer) -> Iterator[Part]:
         before = text
 
 
-def _special(tokenizer: Tokenizer) -> dict[int, str]:
+def _special_names(tokenizer: Tokenizer) -> dict[int, str]:
     """Return how special tokens are spelt: by their names, or by what they are for (``<eos>``)."""
     purposes = {getattr(tokenizer, f"{name}_id"): f"<{name}>" for name in reversed(_SPECIAL)}
     named = {token: name for name, token in getattr(tokenizer, "special_ids", {}).items()}
@@ -97,7 +97,7 @@ def _spell(ids: list[int], tokenizer: Tokenizer) -> str:
     """The text with its special tokens."""
     if spell := getattr(tokenizer, "show", None):
         return str(spell(ids))
-    special = _special(tokenizer)
+    special = _special_names(tokenizer)
     pieces = groupby(ids, key=special.get)
     return "".join(tokenizer.decode(list(group)) if name is None else name * len(list(group)) for name, group in pieces)
 

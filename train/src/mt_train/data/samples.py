@@ -181,14 +181,14 @@ class EncodedSamples:
         found = self._growing.keys() - COLUMNS.keys()
         if wanted != found:
             raise ComponentError(
-                f"{sample.row_id}: the objective gives a sample with {_shown(wanted)}, after others with {_shown(found)}; all samples"
+                f"{sample.row_id}: the objective gives a sample with {_join(wanted)}, after others with {_join(found)}; all samples"
                 " have documents or none, and values of the same names"
             )
         wrong = [name for name, (each, count) in values.items() if len(each) != count or not is_column(name)]
         if wrong or sum(lengths) != tokens or min(lengths) < 1:
             raise ComponentError(
                 f"{sample.row_id}: the objective gives documents of {list(lengths)} tokens for {tokens} ids, and {len(wrong)} values"
-                f" that are not one for each document or token or have no name of a-z, 0-9 and _{f': {_shown(wrong)}' if wrong else ''}"
+                f" that are not one for each document or token or have no name of a-z, 0-9 and _{f': {_join(wrong)}' if wrong else ''}"
             )
         if sample.documents:
             self._growing["documents"].extend(lengths)
@@ -258,7 +258,7 @@ class RowIds(Sequence[str]):
         return self._content[self._ends[number] : self._ends[number + 1]].tobytes().decode("utf-8", "surrogateescape")
 
 
-def _shown(names: Iterable[str]) -> str:
+def _join(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "no documents and no values"
 
 

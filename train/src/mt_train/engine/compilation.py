@@ -22,7 +22,7 @@ def disable_excluded() -> None:
 
 
 @contextmanager
-def uncompiled() -> Iterator[None]:
+def run_uncompiled() -> Iterator[None]:
     """Run compiled modules as they are written: each new length of a row would be compiled anew."""
     with torch.compiler.set_stance("force_eager"):
         yield

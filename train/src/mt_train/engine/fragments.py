@@ -52,7 +52,7 @@ def fragments(engine: StatefulEngine) -> Iterator[Fragment]:
             yield Fragment(name, start, length, tensors | _unlike(engine, parameter))
 
 
-class Saved(Protocol):
+class SavedOptimizer(Protocol):
     """Saved optimizer state by name, whichever ranks wrote it."""
 
     @property
@@ -78,7 +78,7 @@ class Saved(Protocol):
 
 
 @torch.no_grad()
-def restore(engine: StatefulEngine, saved: Saved, numbers: dict[str, Any]) -> None:
+def restore(engine: StatefulEngine, saved: SavedOptimizer, numbers: dict[str, Any]) -> None:
     """Put saved state into a fresh engine that was made over the saved weights; ``numbers`` are what ``scalars`` gave.
 
     In fp32 the master weights are those weights already; in half precision they are among the keys.
@@ -239,7 +239,7 @@ def _as_kept(own: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value if isinstance(value, int) else torch.tensor(value) for key, value in own.items()}
 
 
-def _restore_whole(engine: StatefulEngine, saved: Saved, numbers: dict[str, Any]) -> None:
+def _restore_whole(engine: StatefulEngine, saved: SavedOptimizer, numbers: dict[str, Any]) -> None:
     inner = engine.inner_optimizer
     names = {parameter: name for name, parameter in engine.named_parameters()}
     for number, group in enumerate(inner.param_groups):

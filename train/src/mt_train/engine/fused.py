@@ -44,7 +44,7 @@ class FusedEngine(Engine):
         squares: list[Tensor] = []
         device = self.process.device
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            sums = self._pass(batch, size, lambda each: squares.append(_square(each)))
+            sums = self._pass(batch, size, lambda each: squares.append(_squared_norm(each)))
         norm = torch.stack(squares).sum().sqrt()
         wish = torch.full((1,), float(stop()), device=device)
         values = torch.cat([all_reduce(torch.cat([sums, wish])), norm.float().reshape(1)]).tolist()
@@ -79,7 +79,7 @@ class FusedEngine(Engine):
         optimizer.step_of(parameter, self._group_of[id(parameter)])
 
 
-def _square(parameter: nn.Parameter) -> Tensor:
+def _squared_norm(parameter: nn.Parameter) -> Tensor:
     assert parameter.grad is not None, "see FusedEngine._arrived"
     norm: Tensor = torch.linalg.vector_norm(parameter.grad, dtype=torch.float64)
     return norm.square()

@@ -79,7 +79,9 @@ class LiveWeights:
     @contextmanager
     def substitute(self, slices: Slices) -> Iterator[None]:
         """The model has these values inside, rounded to its precision. Optimizer and masters are left alone."""
-        kept = [(place, place.clone()) for place in (_live(parameter) for _, parameter in self._trained_parameters())]
+        kept = [
+            (place, place.clone()) for place in (_live_tensor(parameter) for _, parameter in self._trained_parameters())
+        ]
         try:
             self._put(slices)
             yield
@@ -94,16 +96,16 @@ class LiveWeights:
             held = {name: values for name, _, values in slices}
             for name, parameter in self._trained_parameters():
                 if name in held:
-                    _live(parameter)[: len(held[name])].copy_(held[name])
+                    _live_tensor(parameter)[: len(held[name])].copy_(held[name])
             return
         parameters = dict(self._trained_parameters())
         for name, value in self.gather(slices):
-            _live(parameters[name]).copy_(value)
+            _live_tensor(parameters[name]).copy_(value)
 
     def _trained_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         return ((name, each) for name, each in self._engine.named_parameters() if each.requires_grad)
 
 
-def _live(parameter: Any) -> Tensor:
+def _live_tensor(parameter: Any) -> Tensor:
     """Return the tensor that forward and backward read: the whole weight, or under ZeRO 3 this rank's share."""
     return parameter.ds_tensor.detach() if is_partitioned(parameter) else parameter.detach()  # type: ignore[no-any-return]

@@ -31,7 +31,7 @@ class NewRows:
         Rows of old tokens stay bit for bit. What is random follows from the seed and the name, on any layout.
         """
 
-        def extended() -> Tensor:
+        def extend() -> Tensor:
             import torch
 
             from mt_core.nn import tensor_generator
@@ -53,4 +53,4 @@ class NewRows:
                 grown[token] = row.to(old.dtype)
             return grown
 
-        return extended
+        return extend

@@ -135,7 +135,7 @@ def _batches(samples: EncodedSamples, size: int) -> Iterator[list[int]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Scored:
+class _TokenScores:
     """The trained tokens of a batch, (n) each."""
 
     losses_n: Tensor
@@ -155,16 +155,16 @@ class _Scored:
         return scores.shares(self.likeliest_n, self.labels_n, self.weights_n)
 
 
-def _score(model: TrainModel, hidden_BTD: Tensor, batch: Batch) -> _Scored:
+def _score(model: TrainModel, hidden_BTD: Tensor, batch: Batch) -> _TokenScores:
     trained_BT = batch.labels != NOT_TRAINED
     labels_n = batch.labels[trained_BT]
     losses_n, likeliest_n = token_scores(model.head, hidden_BTD[trained_BT], labels_n)
     weights_n = torch.ones_like(losses_n) if batch.weights is None else batch.weights[trained_BT]
-    return _Scored(losses_n=losses_n, likeliest_n=likeliest_n, labels_n=labels_n, weights_n=weights_n.double())
+    return _TokenScores(losses_n=losses_n, likeliest_n=likeliest_n, labels_n=labels_n, weights_n=weights_n.double())
 
 
 def _predictions(
-    samples: Sequence[Sample], scored: _Scored, batch: Batch, tokenizer: Tokenizer
+    samples: Sequence[Sample], scored: _TokenScores, batch: Batch, tokenizer: Tokenizer
 ) -> Iterator[Prediction]:
     """The predictions for the rows of a batch."""
     counts = (batch.labels != NOT_TRAINED).sum(1).tolist()

@@ -31,11 +31,11 @@ def find_prefixes(rows: Sequence[Ids], limits: Sequence[int]) -> Prefix:
 
     No beginning goes beyond ``limits`` (tokens, one for each row): something is asked about the place there.
     """
-    common = [_common(a, b, min(x, y)) for a, b, x, y in zip(rows, rows[1:], limits, limits[1:], strict=False)]
+    common = [_common_length(a, b, min(x, y)) for a, b, x, y in zip(rows, rows[1:], limits, limits[1:], strict=False)]
     return _prefix(0, 0, range(len(rows)), common, limits)
 
 
-def _common(a: Ids, b: Ids, most: int) -> int:
+def _common_length(a: Ids, b: Ids, most: int) -> int:
     """Tokens that both begin with, at most ``most``."""
     low, high = 0, most
     while low < high:  # rows are compared in halves: slices are compared fast, tokens one by one are not

@@ -35,7 +35,7 @@ def read_values(
     mine = [order[start + first : start + first + batch_size] for start in range(0, len(order), stride)]
     reader = _Reader(requests, mine, plan, rank, top)
     engine.read([_batch(requests, rows, plan, rank) for rows in mine], reader)
-    return reader.found()
+    return reader.findings()
 
 
 def _batch(requests: Requests, rows: Sequence[int], plan: Plan, rank: int) -> Batch:
@@ -70,7 +70,7 @@ class _Reader:
         self._numbers.append(pairs)
         self._values.append(pair_values(head, hidden_UD, torch.from_numpy(index_P), tokens_P, self._top))
 
-    def found(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def findings(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the pairs of this rank, and their values."""
         numbers = np.concatenate([np.empty(0, np.int64), *self._numbers])
         return numbers, np.concatenate([np.empty((0, width(self._top))), *self._values])

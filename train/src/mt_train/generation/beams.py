@@ -35,7 +35,7 @@ class _Candidate:
 
 
 @dataclass
-class _Finished:
+class _FinishedTexts:
     """The best whole texts so far, at most as many as there are beams, each scored per token."""
 
     beams: int
@@ -58,7 +58,7 @@ class _Finished:
 
 
 @dataclass(frozen=True)
-class Found:
+class BestText:
     """The best text of a search."""
 
     tokens: list[int]
@@ -78,7 +78,7 @@ def search(
     end_ids: Sequence[int] = (),
     choices: Choices | None = None,
     forward: Forward = last_logits,
-) -> Found:
+) -> BestText:
     """Return the best continuation of a prompt, of ``most`` tokens at most.
 
     A score is the log-probability divided by length to the power ``length_penalty``. The search ends once no running
@@ -94,7 +94,7 @@ def search(
     logits_KV = logits_KV.expand(rules.num_beams, -1)
     # all beams are the same at first: only the first may be continued, or all would stay the same
     running = [_Candidate([], 0.0 if beam == 0 else _NEVER, []) for beam in range(rules.num_beams)]
-    finished = _Finished(rules.num_beams)
+    finished = _FinishedTexts(rules.num_beams)
     while True:
         log_KV = logits_KV.float().log_softmax(-1)
         scores_KV = _scores(log_KV, prompt, running, rules, end_ids, choices)
@@ -156,18 +156,18 @@ def _surviving_beams(candidates: Sequence[_Candidate], beams: int) -> list[_Cand
     return [marked[index] for index in order]
 
 
-def _is_over(running: Sequence[_Candidate], finished: _Finished, rules: SamplingRules) -> bool:
+def _is_over(running: Sequence[_Candidate], finished: _FinishedTexts, rules: SamplingRules) -> bool:
     if finished.full and rules.early_stopping:
         return True
     reach = running[0].score / len(running[0].tokens) ** rules.length_penalty
     return not finished.beaten_by(reach)
 
 
-def _best_text(finished: _Finished, end_ids: Sequence[int]) -> Found:
+def _best_text(finished: _FinishedTexts, end_ids: Sequence[int]) -> BestText:
     if not finished.found:
         raise MtError("beam search found no text that the rules allow; raise no_repeat_ngram or lower max_new_tokens")
     best = finished.found[0]
     end = next((at for at, token in enumerate(best.tokens) if token in end_ids), None)
     if end is None:
-        return Found(best.tokens, None, best.logprobs)
-    return Found(best.tokens[:end], best.tokens[end], best.logprobs[: end + 1])
+        return BestText(best.tokens, None, best.logprobs)
+    return BestText(best.tokens[:end], best.tokens[end], best.logprobs[: end + 1])

@@ -13,7 +13,7 @@ from mt_train.generation.choices import Choices
 from mt_train.generation.decoder import Decoder
 from mt_train.generation.forward import Forward, last_logits
 from mt_train.generation.loaded_model import LoadedModel
-from mt_train.generation.request import Produced, Request
+from mt_train.generation.request import Request, TokenOutput
 from mt_train.generation.text import Show, TextStream
 
 
@@ -64,7 +64,7 @@ class Continuer:
     ) -> None:
         self._loaded, self._config, self._forward = loaded, config, forward
         self._choices = _build_choices(loaded, config) if config.choices else None
-        self._end_ids = (*loaded.eos_ids, *_special(config.stop, loaded.tokenizer))
+        self._end_ids = (*loaded.eos_ids, *_special_stops(config.stop, loaded.tokenizer))
         self._stop = config.stop
         if template is not None:
             self._end_ids = (*self._end_ids, *template.stop_ids)
@@ -159,9 +159,9 @@ class _Parts:
     """A text as it grows. Raises what its row failed by."""
 
     text: str = ""
-    produced: list[Produced] = field(default_factory=list)
+    produced: list[TokenOutput] = field(default_factory=list)
 
-    def add(self, produced: Produced) -> None:
+    def add(self, produced: TokenOutput) -> None:
         if produced.error is not None:
             raise produced.error
         self.text += produced.text
@@ -188,7 +188,7 @@ def _build_choices(loaded: LoadedModel, config: GenerationConfig) -> Choices:
     return choices
 
 
-def _special(stop: Sequence[str], tokenizer: Tokenizer) -> list[int]:
+def _special_stops(stop: Sequence[str], tokenizer: Tokenizer) -> list[int]:
     """Stop texts that are special tokens (``<|eot_id|>``): these give no text in which they could be found."""
     ids = [tokenizer.encode(word) for word in stop]
     return [tokens[0] for tokens in ids if len(tokens) == 1 and not tokenizer.decode(tokens)]

@@ -16,7 +16,7 @@ from mt_core.nn import KVCache
 from mt_train.generation.forward import Forward, last_logits, next_batch
 from mt_train.generation.intake import Intake, plan_intakes
 from mt_train.generation.loaded_model import LoadedModel
-from mt_train.generation.request import Produced, Request, Row
+from mt_train.generation.request import Request, Row, TokenOutput
 from mt_train.generation.row_sampling import extend_rows
 
 PREFILL_TOKENS = 2048
@@ -50,12 +50,12 @@ class Decoder:
         self._cache = KVCache()
 
     @property
-    def waiting(self) -> tuple[int, ...]:
+    def waiting_requests(self) -> tuple[int, ...]:
         """Numbers of the requests for which there has been no room so far."""
         return tuple(row.number for row in self._waiting)
 
     @property
-    def running(self) -> tuple[int, ...]:
+    def running_requests(self) -> tuple[int, ...]:
         """Numbers of the requests that have a row, or get one because their prompt is being taken in."""
         entering = [
             row for intake in self._intakes for row, wanted in zip(intake.rows, intake.wanted, strict=True) if wanted
@@ -70,7 +70,7 @@ class Decoder:
     @property
     def held_tokens(self) -> int:
         """Places of the cache that are allocated, of ``max_tokens``."""
-        return self._cache.held + sum(intake.cache.held for intake in self._intakes)
+        return self._cache.allocated_places + sum(intake.cache.allocated_places for intake in self._intakes)
 
     def add(self, request: Request) -> int:
         """Queue a request, and return its number. Raises ``UsageError`` for one that can never run."""
@@ -101,7 +101,7 @@ class Decoder:
         self._leave({number})
 
     @torch.inference_mode()
-    def step(self) -> list[Produced]:
+    def step(self) -> list[TokenOutput]:
         """One token for each row that runs, the first one of those whose prompts are in by now included."""
         if self._model.training:
             self._model.eval()
@@ -114,7 +114,7 @@ class Decoder:
                 break
         return produced
 
-    def _advance(self) -> list[Produced]:
+    def _advance(self) -> list[TokenOutput]:
         last = [row.new[-1] for row in self._running]
         positions = [len(row.request.ids) + len(row.new) - 1 for row in self._running]
         logits_BV = self._forward(self._model, next_batch(last, positions, self._device), self._cache)
@@ -171,7 +171,7 @@ class Decoder:
         fits = self._max_tokens is None or len(rows) * longest <= self._max_tokens
         return len(rows) <= self._max_rows and (fits or len(rows) == 1)
 
-    def _take_in(self) -> list[Produced]:
+    def _take_in(self) -> list[TokenOutput]:
         """One piece of the prompts that are first; their rows run once they are whole."""
         intake = self._intakes[0]
         logits_BV = intake.take(self._model, self._forward, self._prefill_tokens)

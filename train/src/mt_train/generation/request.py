@@ -37,11 +37,11 @@ class Request:
     top_logprobs: int | None = None
     """Log-probabilities (nats, under the model itself) of each token and of so many of the likeliest; ``None`` for none."""
     streams: bool = False
-    """Whether ``Produced.text`` grows token by token, or comes as a whole with the last one, which costs less."""
+    """Whether ``TokenOutput.text`` grows token by token, or comes as a whole with the last one, which costs less."""
 
 
 @dataclass(frozen=True)
-class Produced:
+class TokenOutput:
     """One token of one row."""
 
     number: int
@@ -84,7 +84,7 @@ class Row:
 
     def take(
         self, token: int, logprob: float | None, top: tuple[tuple[int, float], ...], error: MtError | None
-    ) -> Produced:
+    ) -> TokenOutput:
         """One more token, and what it does to the text; an end token is not kept."""
         finish = None if error is not None else self._finish(token)
         if finish is not None:
@@ -95,7 +95,7 @@ class Row:
                 text = chosen  # a tokenizer may decode its tokens to something a little different
             if not self.request.streams or self.request.choices is not None:
                 self._pieces.append(text)
-        produced = Produced(self.number, token, "".join(self._pieces), logprob, top, finish, error)
+        produced = TokenOutput(self.number, token, "".join(self._pieces), logprob, top, finish, error)
         self._pieces.clear()
         return produced
 

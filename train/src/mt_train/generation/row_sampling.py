@@ -12,11 +12,11 @@ from torch import Tensor
 
 from mt_core.errors import MtError
 from mt_train.generation.history import History
-from mt_train.generation.request import Produced, Row
+from mt_train.generation.request import Row, TokenOutput
 from mt_train.generation.sampling import choose
 
 
-def extend_rows(logits_BV: Tensor, rows: Sequence[Row]) -> list[Produced]:
+def extend_rows(logits_BV: Tensor, rows: Sequence[Row]) -> list[TokenOutput]:
     """Give each row the token that its rules choose."""
     logits_BV = logits_BV.float()
     chosen = _choose_by_rules(logits_BV, rows)
@@ -42,14 +42,14 @@ def _choose_by_rules(logits_BV: Tensor, rows: Sequence[Row]) -> list[int | MtErr
             prompts=[row.request.ids for row in alike],
             new=[row.new for row in alike],
             eos_ids=alike[0].request.end_ids,
-            allowed=_allowed(alike),
+            allowed=_allowed_tokens(alike),
         )
         tokens = choose(part_BV, history, alike[0].request.rules, [row.generator for row in alike])
         found.update(zip(places, tokens, strict=True))
     return [found[place] for place in range(len(rows))]
 
 
-def _allowed(rows: Sequence[Row]) -> list[list[int]] | None:
+def _allowed_tokens(rows: Sequence[Row]) -> list[list[int]] | None:
     """Tokens that the choices of each row allow: all rows have some, or none has."""
     listed = [(row.request.choices, row.new) for row in rows]
     return [choices.allowed_tokens(new) for choices, new in listed if choices is not None] or None

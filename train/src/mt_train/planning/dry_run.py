@@ -148,7 +148,7 @@ def contents(parts: Parts, plan: Plan, drawn: Drawing) -> list[Content]:
 def _content(
     layers: Sequence[Layer], groups: Sequence[dict[str, Any]], kept: Sequence[float], dense: Set[int], quantized: int
 ) -> Content:
-    own = [parameter for parameter in _distinct(layers) if id(parameter) in dense]
+    own = [parameter for parameter in _distinct_parameters(layers) if id(parameter) in dense]
     here = {id(parameter) for parameter in own}
     return Content(
         quantized=quantized,
@@ -159,7 +159,7 @@ def _content(
     )
 
 
-def _distinct(layers: Sequence[Layer]) -> list[nn.Parameter]:
+def _distinct_parameters(layers: Sequence[Layer]) -> list[nn.Parameter]:
     """Return the parameters of layers, a shared one once."""
     return list({id(parameter): parameter for layer in layers for parameter in layer.module.parameters()}.values())
 
@@ -226,7 +226,7 @@ def _stages(parts: Parts, plan: Plan, drawn: Drawing, row_tokens: int) -> list[d
             "ranks": [number * ranks, (number + 1) * ranks - 1],
             "first_layer": start,
             "layers": _name_layers(start, end, drawn.bounds[-1]),
-            "parameters": sum(parameter.numel() for parameter in _distinct(layers)),
+            "parameters": sum(parameter.numel() for parameter in _distinct_parameters(layers)),
             "memory": {
                 "weights": asdict(memory.weights(plan, content)),
                 "gradients": asdict(memory.gradients(plan, content)),

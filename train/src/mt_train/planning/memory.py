@@ -40,13 +40,13 @@ class Content:
     quantized: int = 0
 
     @property
-    def trained(self) -> int:
+    def trained_numbers(self) -> int:
         """n."""
         return sum(map(sum, self.groups))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class MemoryUse:
     """Bytes on the device, and in the host's memory beside it where something is offloaded."""
 
     device: int
@@ -58,23 +58,23 @@ class Held:
         return self.device + self.host
 
 
-def weights(plan: Plan, content: Content) -> Held:
+def weights(plan: Plan, content: Content) -> MemoryUse:
     """All of them at stages 0 to 2; at 3 a piece of each, rounded up. What is quantized is on every rank."""
     ranks = plan.sharing_ranks if plan.zero_stage == 3 else 1
     size = BYTES[plan.dtype] * sum(-(-number // ranks) for number in content.parameters)
     if plan.offload == "parameters":
-        return Held(device=content.quantized, host=size)
-    return Held(device=size + content.quantized)
+        return MemoryUse(device=content.quantized, host=size)
+    return MemoryUse(device=size + content.quantized)
 
 
-def optimizer_state(plan: Plan, content: Content) -> Held:
+def optimizer_state(plan: Plan, content: Content) -> MemoryUse:
     """Count the optimizer's state, and from stage 1 on fp32 masters: flat copies that it updates, in fp32 as well."""
     master = 4 if plan.zero_stage > 0 else 0
     size = sum((master + kept) * share for kept, share in zip(content.state_bytes, _shares(plan, content), strict=True))
-    return Held(device=round(size)) if plan.offload == "none" else Held(device=0, host=round(size))
+    return MemoryUse(device=round(size)) if plan.offload == "none" else MemoryUse(device=0, host=round(size))
 
 
-def gradients(plan: Plan, content: Content) -> Held:
+def gradients(plan: Plan, content: Content) -> MemoryUse:
     """Count gradients at their largest: in the last backward of a step, or when the update has flattened a group into a copy.
 
     ========  ===========================  ===========================================
@@ -91,37 +91,37 @@ def gradients(plan: Plan, content: Content) -> Held:
     adds up on the device, 4n, stage 2 on the host where a step has several micro-batches, and stage 3 always there.
     """
     size, added, stage = BYTES[plan.dtype], ACCUMULATED[plan.dtype], plan.zero_stage
-    whole, shares = content.trained, _shares(plan, content)
+    whole, shares = content.trained_numbers, _shares(plan, content)
     share, largest = sum(shares), max(shares, default=0)
     if stage == 3:
         largest = min(largest, SUB_GROUP)
     if plan.offload != "none":
         waiting = added * whole if stage == 1 else 0
         adds_up = stage == 3 or (stage == 2 and plan.micro_batches > 1)
-        return Held(device=waiting, host=4 * share + (added * share if adds_up else 0))
+        return MemoryUse(device=waiting, host=4 * share + (added * share if adds_up else 0))
     if stage == 0:
-        return Held(device=size * whole)
+        return MemoryUse(device=size * whole)
     if stage == 1 and plan.dtype == "bf16":
-        return Held(device=size * whole + added * sum(_padded_sizes(plan, content)))
+        return MemoryUse(device=size * whole + added * sum(_padded_sizes(plan, content)))
     copied = 0 if stage == 2 and plan.dtype == "bf16" else 4 * largest
-    return Held(device=max(size * whole if stage == 1 else 0, added * share + copied))
+    return MemoryUse(device=max(size * whole if stage == 1 else 0, added * share + copied))
 
 
-def buffers(plan: Plan, content: Content) -> Held:
+def buffers(plan: Plan, content: Content) -> MemoryUse:
     """Count what DeepSpeed sets aside to reduce and gather: buckets, which do not shrink with a small model.
 
     Stage 3 also has the layer at work whole, and the next ones up to a bucket.
     """
     size, stage = BYTES[plan.dtype], plan.zero_stage
     if stage == 0:
-        return Held(device=size * min(content.trained, REDUCED_AT_ONCE) if plan.world > 1 else 0)
+        return MemoryUse(device=size * min(content.trained_numbers, REDUCED_AT_ONCE) if plan.world > 1 else 0)
     if plan.dtype == "bf16" and stage == 1 and plan.offload == "none":
-        return Held(device=0)  # it reduces its flat fp32 sums in place
+        return MemoryUse(device=0)  # it reduces its flat fp32 sums in place
     twice = 2 if stage < 3 and (plan.pipeline > 1 or plan.overlaps) else 1
     bucket = twice * BUCKET_ELEMENTS * (ACCUMULATED[plan.dtype] if stage == 1 else size)
     gathered = size * (content.largest + min(BUCKET_ELEMENTS, sum(content.parameters) - content.largest))
     copies = size * sum(_shares(plan, content)) if plan.offload != "none" and stage < 3 else 0
-    return Held(device=bucket + (gathered if stage == 3 else 0), host=copies)
+    return MemoryUse(device=bucket + (gathered if stage == 3 else 0), host=copies)
 
 
 def _shares(plan: Plan, content: Content) -> list[int]:
@@ -151,7 +151,7 @@ class LayerActivations:
     entering: int
 
 
-def activations(plan: Plan, stage: int, layers: Sequence[LayerActivations], head: int, *, recompute: bool) -> Held:
+def activations(plan: Plan, stage: int, layers: Sequence[LayerActivations], head: int, *, recompute: bool) -> MemoryUse:
     """An estimate for a stage of a pipeline (0 without one), whose ``layers`` come in order; ``head`` bytes on the last.
 
     What a layer keeps is counted (``planning/activations.py``) where Korthikanti et al. 2022 (https://arxiv.org/abs/2205.05198)
@@ -164,7 +164,7 @@ def activations(plan: Plan, stage: int, layers: Sequence[LayerActivations], head
         kept += max((layer.kept for layer in layers), default=0)
     else:
         kept = in_flight * sum(layer.kept for layer in layers)
-    return Held(device=kept + head)
+    return MemoryUse(device=kept + head)
 
 
 def head_activations(plan: Plan, *, tokens: int, width: int, vocabulary: int, chunk: int) -> int:

@@ -28,7 +28,7 @@ def take_saved_options(draft: Draft) -> None:
         return  # absent, or a fault that validation names
     try:
         folder = open_adapter(path)
-        stated = _stated(folder, draft.host, name)
+        stated = _stated_slot(folder, draft.host, name)
     except MtError as error:
         if name is None:
             draft.fault("adapter.weights", str(error))
@@ -38,7 +38,7 @@ def take_saved_options(draft: Draft) -> None:
     draft.raw[SLOT] = {**stated, **own}
 
 
-def _stated(folder: AdapterFolder, host: PluginHost, name: str | None) -> Mapping[str, Any]:
+def _stated_slot(folder: AdapterFolder, host: PluginHost, name: str | None) -> Mapping[str, Any]:
     """Return the slot that a folder states; of the method ``name`` where that is given, nothing where that cannot read it."""
     if name is None:
         return slot_of(folder, host)
@@ -60,8 +60,8 @@ def fill_adapter(draft: Draft) -> None:
         return
     given = {key: value for key, value in draft.raw.get(SLOT, {}).items() if key != "name"}
     own = {key: given.pop(key) for key in list(given) if key in AdapterOptions.model_fields}
-    source = draft.validated(AdapterOptions, own, SLOT)
-    options = draft.validated(offer.component.config, given, SLOT, set(AdapterOptions.model_fields))
+    source = draft.validate(AdapterOptions, own, SLOT)
+    options = draft.validate(offer.component.config, given, SLOT, set(AdapterOptions.model_fields))
     if source is not None and options is not None:
         name = str(draft.raw.get(SLOT, {}).get("name", offer.component.name))
         draft.values[SLOT] = AdapterRef(name=name, options=options, source=source)

@@ -43,7 +43,7 @@ class Draft:
     def fault(self, key: str, problem: str, fix: str = "") -> None:
         self.faults.append(Fault(key=key.replace("_", "-"), problem=problem, fix=fix))
 
-    def validated(self, config: type[MtConfig], values: Mapping[str, Any], prefix: str, extra: Any = ()) -> Any:
+    def validate(self, config: type[MtConfig], values: Mapping[str, Any], prefix: str, extra: Any = ()) -> Any:
         """The config with these values; ``None`` after a fault."""
         try:
             return config(**{str(key): value for key, value in values.items()})

@@ -11,14 +11,14 @@ import re
 from os.path import expanduser
 from pathlib import Path
 
-from mt_core.errors import WeightsError, first_line, shown
+from mt_core.errors import WeightsError, first_line, show_value
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 _FETCHED = ["*.safetensors", "*.json", "*.model", "*.jinja", "*.txt"]
 _LEFT_OUT = ["original/*", "onnx/*", "*.onnx*", "training_args*"]
 
 
-def located(weights: str) -> Path:
+def locate(weights: str) -> Path:
     """The file or folder that ``model.weights`` means. Raises ``WeightsError`` when it is nowhere to be had."""
     path = Path(expanduser(weights))
     try:
@@ -26,7 +26,7 @@ def located(weights: str) -> Path:
             return path
     except OSError as error:  # a name longer than the file system's
         raise WeightsError(
-            f"model.weights is {shown(weights)}, which is no path: {error.strerror}; check it"
+            f"model.weights is {show_value(weights)}, which is no path: {error.strerror}; check it"
         ) from error
     return _snapshot(weights)
 

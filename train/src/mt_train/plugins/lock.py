@@ -15,7 +15,7 @@ from typing import Any
 from mt_core.errors import CheckpointError
 from mt_core.plugins.host import Offer
 from mt_core.plugins.lock_file import origins, read_lock
-from mt_core.plugins.metadata import CORE, GROUP, TRAINING, Installed, origin_of, sources_of
+from mt_core.plugins.metadata import CORE, GROUP, TRAINING, PluginInfo, origin_of, sources_of
 from mt_core.plugins.pins import pip_line
 from mt_core.version import __version__
 
@@ -26,7 +26,7 @@ ALWAYS = (CORE, TRAINING)
 """Whose code every run is made of; what else is, offers a component."""
 
 
-def locked(offers: Iterable[Offer]) -> dict[str, Any]:
+def lock_content(offers: Iterable[Offer]) -> dict[str, Any]:
     """The content of ``plugins.lock.json``: every distribution that takes part, ``ALWAYS`` and who brings a kind among them.
 
     A hash is of the files that are imported, so that a wheel and a folder that is worked on (``editable``) have the same one.
@@ -54,9 +54,9 @@ class _Distribution:
     editable: bool
 
 
-def _always() -> dict[str, _Distribution | Installed]:
+def _always() -> dict[str, _Distribution | PluginInfo]:
     """Return what each run takes; nothing of what is not installed, as where a test has but the sources on its path."""
-    found: dict[str, _Distribution | Installed] = {}
+    found: dict[str, _Distribution | PluginInfo] = {}
     for name in ALWAYS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             each = importlib.metadata.distribution(name)
@@ -117,10 +117,10 @@ def check_lock(folder: Path) -> str:
     Raises ``CheckpointError`` with the ``pip install`` line when a plugin is missing.
     """
     lock = read_lock(folder)
-    return f"notice: {note}" if (note := compared(lock, f"the run {folder}")) else ""
+    return f"notice: {note}" if (note := compare(lock, f"the run {folder}")) else ""
 
 
-def compared(lock: Mapping[str, Any], whose: str) -> str:
+def compare(lock: Mapping[str, Any], whose: str) -> str:
     """Return what differs here from what ``whose`` was made of, with the ``pip install`` line; nothing where all is the same.
 
     Raises ``CheckpointError`` with the line when a plugin is not installed.

@@ -11,7 +11,7 @@ from mt_core.errors import MtError, did_you_mean
 from mt_core.kinds import CORE_KINDS
 from mt_train.config.run import ModelOptions, ModelRef
 from mt_train.plugins.draft import Draft
-from mt_train.plugins.hub import located
+from mt_train.plugins.hub import locate
 
 
 def locate_weights(draft: Draft) -> None:
@@ -20,7 +20,7 @@ def locate_weights(draft: Draft) -> None:
     if not isinstance(given, str):
         return  # absent, or a fault that validation names
     try:
-        draft.weights_path = located(given)
+        draft.weights_path = locate(given)
     except MtError as error:
         draft.fault("model.weights", str(error))
 
@@ -43,14 +43,14 @@ def fill_model(draft: Draft) -> None:
     assert isinstance(family, ModelFamily), "the host checks what mt_model_configs returns"
     given = {key: value for key, value in draft.raw["model"].items() if key != "name"}
     core = {key: given.pop(key) for key in list(given) if key in ModelOptions.model_fields}
-    source = draft.validated(ModelOptions, core, "model")
+    source = draft.validate(ModelOptions, core, "model")
     if source is None:
         return
     shape = _shape(draft, family, source)
     if shape is None:
         return
     extra = set(ModelOptions.model_fields)
-    options = draft.validated(family.config, {**shape, **given}, "model", extra)
+    options = draft.validate(family.config, {**shape, **given}, "model", extra)
     if options is not None:
         draft.values["model"] = ModelRef(name=draft.raw["model"]["name"], options=options, source=source)
 

@@ -33,11 +33,11 @@ def _part(draft: Draft, whole: Offer, choice: PartChoice, where: str) -> Part | 
         draft.fault(where, str(error))
         return None
     kind = draft.host.kinds[name]
-    if lacking := _lacking(kind, draft.host.kinds[whole.kind]):
+    if lacking := _describe_lack(kind, draft.host.kinds[whole.kind]):
         draft.fault(where, f"{whole.kind} {whole.component.name} cannot be made of a {kind.words}: {lacking}")
         return None
     values = {key.replace("-", "_"): value for key, value in choice.options.items()}
-    options = draft.validated(inner.component.config, values, where)
+    options = draft.validate(inner.component.config, values, where)
     if options is None:
         return None
     draft.offers[where] = inner
@@ -56,15 +56,15 @@ def uses_of(draft: Draft, offer: Offer, key: str, above: tuple[str, ...] = ()) -
             draft.fault(key, f"{here}, and a run names no {kind.words}; it is a part.", "Name it in `parts` instead.")
         elif name in above:
             draft.fault(key, f"{here}, in a circle: {' → '.join([*above, name])}.", "Take one of them out.")
-        elif lacking := _lacking(kind, draft.host.kinds[offer.kind]):
+        elif lacking := _describe_lack(kind, draft.host.kinds[offer.kind]):
             draft.fault(key, f"{here}, which cannot be built there: {lacking}")
         else:
             draft.used.add(kind.key)
-            found[kind.key] = _used(draft, kind, (*above, name))
+            found[kind.key] = _used_parts(draft, kind, (*above, name))
     return found
 
 
-def _used(draft: Draft, kind: Kind, above: tuple[str, ...]) -> Part | Mapping[str, Part] | None:
+def _used_parts(draft: Draft, kind: Kind, above: tuple[str, ...]) -> Part | Mapping[str, Part] | None:
     chosen = draft.values.get(kind.key)
     if kind.slot == "one":
         return None if chosen is None else _of_run(draft, kind, chosen, kind.name, above)
@@ -76,7 +76,7 @@ def _of_run(draft: Draft, kind: Kind, chosen: SlotRef, place: str, above: tuple[
     return Part(kind, offer, chosen.options, draft.parts.get(place), uses_of(draft, offer, kind.key, above))
 
 
-def _lacking(kind: Kind, whole: Kind) -> str:
+def _describe_lack(kind: Kind, whole: Kind) -> str:
     """Return what a part of this kind is built with and its whole does not get; empty where nothing is amiss."""
     lacking = [name for name in kind.given if name not in whole.given]
     if not lacking:

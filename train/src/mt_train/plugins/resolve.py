@@ -14,10 +14,10 @@ from typing import Any, get_args
 from mt_core.components import AdapterComponent, ModelFamily, ObjectiveComponent, WeightsFormat
 from mt_core.config.base import NOTHING
 from mt_core.config.faults import HINTED
-from mt_core.errors import ComponentError, ConfigError, did_you_mean, shown
+from mt_core.errors import ComponentError, ConfigError, did_you_mean, show_value
 from mt_core.kinds import CORE_KINDS, Kind
 from mt_core.plugins.host import Offer, PluginHost
-from mt_core.plugins.metadata import canonical
+from mt_core.plugins.metadata import canonicalize
 from mt_train.config.commandline import merge
 from mt_train.config.names import expand
 from mt_train.config.plain import check_plain
@@ -123,7 +123,7 @@ def _unknown_keys(draft: Draft) -> None:
     for key, value in draft.raw.items():
         if key not in kinds.lists and not isinstance(value, dict):
             what = "a name or a mapping of keys" if key in kinds.slots else "a mapping of keys"
-            draft.fault(key, f"must be {what}, got {shown(value)}.")
+            draft.fault(key, f"must be {what}, got {show_value(value)}.")
             draft.raw[key] = {}
 
 
@@ -153,13 +153,13 @@ def _pick_components(draft: Draft) -> None:
         except ComponentError as error:
             draft.fault(slot, str(error))
     if "model" in draft.offers:
-        family = draft.offers["model"].qualified
+        family = draft.offers["model"].qualified_name
         try:
             draft.offers["train_model"] = draft.host.get("train_model", family)
         except ComponentError as error:
             draft.fault("model", f"{family} offers a config but nothing to train: {error}")
         for offer in draft.host.offers("pipeline_layers"):
-            if offer.qualified == family:
+            if offer.qualified_name == family:
                 draft.offers["pipeline_layers"] = offer
         size = str(draft.raw.get("model", {}).get("variant", ""))
         if adding := draft.host.adder(draft.offers["model"], size):
@@ -197,7 +197,7 @@ def _fill_slots(draft: Draft) -> None:
         if kind.slot != "one" or kind.name in _FILLED or offer is None:
             continue
         given = {key: value for key, value in draft.raw.get(slot, {}).items() if key != "name"}
-        options = draft.validated(offer.component.config, given, slot)
+        options = draft.validate(offer.component.config, given, slot)
         if options is not None:
             name = str(draft.raw.get(slot, {}).get("name", offer.component.name))
             draft.values[slot] = SlotRef(name=name, options=options)
@@ -254,11 +254,11 @@ def _fill_list(draft: Draft, key: str, kind: str) -> None:
         except ComponentError as error:
             draft.fault(key, str(error))
             continue
-        name = offer.qualified if "/" in name else offer.component.name  # DISTRIBUTION/NAME stays unambiguous
+        name = offer.qualified_name if "/" in name else offer.component.name  # DISTRIBUTION/NAME stays unambiguous
         if f"{kind}:{name}" in draft.offers:
             draft.fault(key, f"{name} is named twice.", "Name it once.")
             continue
-        options = draft.validated(offer.component.config, entry, f"{key}.{offer.component.name}")
+        options = draft.validate(offer.component.config, entry, f"{key}.{offer.component.name}")
         if options is not None:
             chosen.append(SlotRef(name=name, options=options))
             draft.offers[f"{kind}:{name}"] = offer
@@ -276,7 +276,9 @@ def _entries(draft: Draft, key: str) -> Iterator[dict[str, Any]]:
                 yield {**options, "name": name}
             else:
                 draft.fault(
-                    f"{key}.{name}", f"must be a mapping of its options, got {shown(options)}.", _SEVERAL.format(key)
+                    f"{key}.{name}",
+                    f"must be a mapping of its options, got {show_value(options)}.",
+                    _SEVERAL.format(key),
                 )
         return
     for item in given if isinstance(given, list | tuple) else [given]:
@@ -285,7 +287,7 @@ def _entries(draft: Draft, key: str) -> Iterator[dict[str, Any]]:
         elif isinstance(item, dict) and isinstance(item.get("name"), str):
             yield dict(item)
         else:
-            draft.fault(key, f"must be names, or mappings with a name, got {shown(item)}.", _SEVERAL.format(key))
+            draft.fault(key, f"must be names, or mappings with a name, got {show_value(item)}.", _SEVERAL.format(key))
 
 
 _SEVERAL = "Write {0}: [NAME, NAME], or {0}: {{NAME: {{OPTION: VALUE}}}}."
@@ -311,7 +313,7 @@ def _fill_sections(draft: Draft) -> None:
             given |= _level_of_the_environment(draft)
         if section == "train" and given.get("steps") is None and given.get("epochs") is None:
             given["epochs"] = 1.0
-        options = draft.validated(config, given, section)
+        options = draft.validate(config, given, section)
         if options is not None:
             draft.values[section] = options
 
@@ -354,17 +356,17 @@ def _cross_checks(draft: Draft) -> None:
             "Set --data.eval to a share below 1, a number of rows or none.",
         )
     chosen = {
-        f"{canonical(offer.kind)}:{canonical(name)}"
+        f"{canonicalize(offer.kind)}:{canonicalize(name)}"
         for offer in draft.offers.values()
-        for name in (offer.component.name, offer.qualified)
+        for name in (offer.component.name, offer.qualified_name)
     }
     for offer in draft.offers.values():
         here = f"{offer.kind} {offer.component.name}"
         for needed in offer.component.requires:
-            if canonical(needed) not in chosen:
+            if canonicalize(needed) not in chosen:
                 draft.fault(offer.kind, f"{here} requires {needed}, which this run does not have.", f"Choose {needed}.")
         for enemy in offer.component.conflicts:
-            if canonical(enemy) in chosen:
+            if canonicalize(enemy) in chosen:
                 draft.fault(
                     offer.kind, f"{here} conflicts with {enemy}.", "Choose another in the place of one of them."
                 )

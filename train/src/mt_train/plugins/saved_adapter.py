@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from mt_core.components import AdapterComponent
 from mt_core.config.base import MtConfig
 from mt_core.errors import ComponentError, WeightsError
-from mt_core.groups import matching
+from mt_core.groups import matching_pattern
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.weights import Loaders
 from mt_train.adapters.folder import CONFIG, AdapterFolder
@@ -67,7 +67,7 @@ class AdapterCheckpoint(AdapterFolder):
         found = super().for_model(adapter, model, run=run, stated=stated)
         names = [name for name, _ in model.named_parameters()]
         saved = set(adapter.saved_state(model)) | {
-            name for name in names if matching(name, tuple(self.written["enable"]))
+            name for name in names if matching_pattern(name, tuple(self.written["enable"]))
         }
         if saved >= set(names):
             raise WeightsError(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mt_core import notice
 from mt_core.config.secrets import redact
-from mt_core.config.terminal import visible
+from mt_core.config.terminal import escape_controls
 from mt_core.files import make_folder, open_regular
 from mt_core.tracking.logs import CONSOLE, LOGGER, for_the_file, print_text
 
@@ -43,7 +43,7 @@ class RunLog:
     def __init__(self, rank: int, level: str) -> None:
         self._name = f"rank-{rank}.log"
         self._level = LEVELS[level]
-        self._early = _Early(self._level)
+        self._early = _EarlyRecords(self._level)
         self._file: logging.FileHandler | None = None
 
     def open(self, run_folder: Path) -> None:
@@ -53,10 +53,10 @@ class RunLog:
             make_folder(folder)
             self._file = _File(folder / self._name)
         except OSError as error:
-            CONSOLE.emit(_unwritable(folder / self._name, error))
+            CONSOLE.emit(_unwritable_record(folder / self._name, error))
             return
         self._file.setLevel(self._level)
-        self._file.setFormatter(_Redacted("%(asctime)s %(levelname)-7s %(message)s"))
+        self._file.setFormatter(_Redaction("%(asctime)s %(levelname)-7s %(message)s"))
         for record in self._early.records:
             self._file.handle(record)
         LOGGER.removeHandler(self._early)
@@ -70,7 +70,7 @@ class RunLog:
             self._file.close()
 
 
-class _Early(logging.Handler):
+class _EarlyRecords(logging.Handler):
     def __init__(self, level: int) -> None:
         super().__init__(level)
         self.records: list[logging.LogRecord] = []
@@ -93,9 +93,9 @@ def log_to_file(rank: int, *, console: str, file: str) -> Iterator[RunLog]:
         CONSOLE.setLevel(before)
 
 
-class _Redacted(logging.Formatter):
+class _Redaction(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return visible(redact(super().format(record)))
+        return escape_controls(redact(super().format(record)))
 
 
 class _File(logging.FileHandler):
@@ -124,9 +124,9 @@ class _File(logging.FileHandler):
     def _report_failure(self, error: OSError) -> None:
         if not self._failing:
             self._failing = True
-            CONSOLE.emit(_unwritable(Path(self.baseFilename), error))
+            CONSOLE.emit(_unwritable_record(Path(self.baseFilename), error))
 
 
-def _unwritable(path: Path, error: OSError) -> logging.LogRecord:
+def _unwritable_record(path: Path, error: OSError) -> logging.LogRecord:
     text = f"warning: {path} cannot be written: {error.strerror or error}; the run goes on, and its log has gaps"
     return logging.LogRecord(LOGGER.name, logging.WARNING, "", 0, text, None, None)

@@ -54,7 +54,7 @@ def without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def spans(numbers: list[int]) -> str:
     """``3, 7 to 9``."""
-    return ", ".join(_few(list(_spans_of(numbers))))
+    return ", ".join(_first_few(list(_spans_of(numbers))))
 
 
 def _spans_of(numbers: list[int]) -> Iterator[str]:
@@ -63,5 +63,5 @@ def _spans_of(numbers: list[int]) -> Iterator[str]:
         yield str(span[0]) if len(span) == 1 else f"{span[0]} to {span[-1]}"
 
 
-def _few(spans: list[str]) -> list[str]:
+def _first_few(spans: list[str]) -> list[str]:
     return spans[:_SHOWN] + (["…"] if len(spans) > _SHOWN else [])

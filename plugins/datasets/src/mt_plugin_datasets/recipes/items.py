@@ -61,7 +61,7 @@ def _turns(text: str) -> list[tuple[str, str]]:
 
 def ultrafeedback(row: Row) -> list[Item]:
     """``{"chosen": [{"role", "content"}], "rejected": […], "score_chosen", "score_rejected"}``: both sides begin with the prompt."""
-    sides = {name: _said(row[name]) for name in ("chosen", "rejected")}
+    sides = {name: _messages_of(row[name]) for name in ("chosen", "rejected")}
     *prompt, chosen = sides["chosen"]
     *other, rejected = sides["rejected"]
     if prompt != other or {chosen["role"], rejected["role"]} != {"assistant"}:
@@ -70,21 +70,21 @@ def ultrafeedback(row: Row) -> list[Item]:
     return [{"prompt": prompt, "chosen": [chosen], "rejected": [rejected], **scores}]
 
 
-def _said(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+def _messages_of(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     return [{"role": _ROLES[each["role"]], "content": text_of(each, "content")} for each in turns]
 
 
 def safe_rlhf(row: Row) -> list[Item]:
     """``{"prompt", "response_0", "response_1", "better_response_id"}`` (https://github.com/PKU-Alignment/safe-rlhf)."""
-    return [_compared(row, "prompt", ("response_0", "response_1"), row["better_response_id"])]
+    return [_pair_of(row, "prompt", ("response_0", "response_1"), row["better_response_id"])]
 
 
 def shp(row: Row) -> list[Item]:
     """``{"history", "human_ref_A", "human_ref_B", "labels"}``; a label of 1 prefers A (https://huggingface.co/datasets/stanfordnlp/SHP)."""
-    return [_compared(row, "history", ("human_ref_B", "human_ref_A"), row["labels"])]
+    return [_pair_of(row, "history", ("human_ref_B", "human_ref_A"), row["labels"])]
 
 
-def _compared(row: Row, prompt: str, names: tuple[str, str], better: Any) -> Item:
+def _pair_of(row: Row, prompt: str, names: tuple[str, str], better: Any) -> Item:
     """A pair out of two columns; ``better`` is the place of the better one."""
     if better not in (0, 1):
         raise ValueError(f"{better!r} says of neither answer that it is the better one; it is 0 or 1")

@@ -77,7 +77,7 @@ class RecipeRows:
         if not self._recipe.prompt:
             return item
         fields = {**item, **_letter_choices(item)} if "choices" in item else item
-        texts = {"prompt": rendered(self._prompt, fields), "response": rendered(self._recipe.response, fields)}
+        texts = {"prompt": render(self._prompt, fields), "response": render(self._recipe.response, fields)}
         kept = {key: item[key] for key in _KEPT if key in item}
         if "choices" in item:
             kept["fields"] = {key: value for key, value in item.items() if key not in _KEPT}
@@ -111,7 +111,7 @@ def text_of(values: Item, name: str) -> str:
     return value
 
 
-def rendered(text: str, fields: Item) -> str:
+def render(text: str, fields: Item) -> str:
     """The text with its ``{fields}``, without paragraphs whose fields are all empty. Raises ``DataError`` for a missing field."""
     paragraphs = []
     for paragraph in text.split("\n\n"):

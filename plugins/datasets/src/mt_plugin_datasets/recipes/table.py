@@ -34,7 +34,7 @@ class _Blocks:
         return {"id": piece.place, "text": piece.text().rstrip("\r\n")}
 
 
-class _Labelled:
+class _LabelledRows:
     """Rows whose labels stand in files of their own, one a line: ``dev.jsonl`` and ``dev-labels.lst``."""
 
     def __init__(self, files: Sequence[Path]) -> None:
@@ -283,7 +283,7 @@ RECIPES: dict[str, Recipe] = {
             items=items.piqa,
             prompt="{question}\n{choices}\nAnswer:",
             response="{letter}",
-            read=_Labelled,
+            read=_LabelledRows,
         ),
         Recipe(
             name="boolq",

@@ -76,7 +76,7 @@ class ChoiceEvaluation:
 def score_answers(asked: Sequence[QuestionRequests], question_set: QuestionSet, subject: Subject) -> list[Answer]:
     """Return how each question was answered by scores."""
     pairs = [pair for each in asked for pair in each.pairs]
-    alone = _unconditional(asked, question_set, subject)
+    alone = _unconditional_continuations(asked, question_set, subject)
     scores = subject.score([*pairs, *alone])
     own, base = iter(scores[: len(pairs)]), iter(scores[len(pairs) :])
     return [judge(each, _take(own, each), _take(base, each) if alone else None) for each in asked]
@@ -91,7 +91,7 @@ def counts_of(question_set: QuestionSet, requests: Requests) -> dict[str, int]:
     }
 
 
-def _unconditional(
+def _unconditional_continuations(
     asked: Sequence[QuestionRequests], question_set: QuestionSet, subject: Subject
 ) -> list[Continuation]:
     if question_set.unconditional is None:

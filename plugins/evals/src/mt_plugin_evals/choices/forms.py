@@ -38,22 +38,22 @@ class Form:
 
     def prompt_of(self, question: Question, place: int) -> str:
         """Return the question as it is asked for the choice at ``place``: most forms ask the same for all."""
-        return self._filled(self.prompt, question, place)
+        return self._fill(self.prompt, question, place)
 
     def target_of(self, question: Question, place: int) -> str:
         """Return what is scored for a choice, without the delimiter."""
-        return self._filled(self.target, question, place)
+        return self._fill(self.target, question, place)
 
     def description_of(self, question: Question) -> str:
         """Return what stands in front of everything."""
-        return self._filled(self.description, question, question.answer)
+        return self._fill(self.description, question, question.answer)
 
     def shot_of(self, question: Question) -> str:
         """Return a question with its right answer, as an example before another one."""
         place = question.answer
         return self.prompt_of(question, place) + self.delimiter + self.target_of(question, place) + self.separator
 
-    def _filled(self, text: str, question: Question, place: int) -> str:
+    def _fill(self, text: str, question: Question, place: int) -> str:
         return _FIELD.sub(lambda match: self._value(match[1], question, place), text)
 
     def _value(self, name: str, question: Question, place: int) -> str:

@@ -79,7 +79,7 @@ def _require_groups(wanted: Sequence[str], seen: set[str]) -> None:
 def _question(row: Row, group: str, reading: Reading) -> Question | None:
     """Return the question of a row; ``None`` where it has no answer and may be left out."""
     choices = _choices(row, reading.count)
-    right = _right(row, len(choices))
+    right = _right_places(row, len(choices))
     if not right:
         if reading.skip_unanswered:
             return None
@@ -119,7 +119,7 @@ def _choices(row: Row, count: int | None) -> tuple[str, ...]:
     return tuple(given)
 
 
-def _right(row: Row, count: int) -> list[int]:
+def _right_places(row: Row, count: int) -> list[int]:
     """Return the places of the right choices; none where the row has no answer."""
     several = row["right"] if _has_several(row) else [row.get("answer")]
     return [_place(row, each, count) for each in several if not _is_missing(each)]

@@ -55,14 +55,14 @@ def ask(
     asked, dropped, left_out = [], 0, 0
     for block in _blocks(questions):
         wanted = [shots.of(question) for question in block]
-        for question, examples, drafted in zip(block, wanted, _encoded(block, wanted, form, encoder), strict=True):
+        for question, examples, drafted in zip(block, wanted, _encode_block(block, wanted, form, encoder), strict=True):
             each = _fit(drafted, examples, form, encoder, subject.max_seq_len)
             if each is None and too_long == "error":
                 raise _too_long(question, drafted, form, encoder, subject.max_seq_len)
             if each is None:
                 left_out += 1
                 continue
-            asked.append(_checked(each, form))
+            asked.append(_check_choices(each, form))
             dropped += len(examples) - each.shots
     return Requests(asked=asked, dropped_shots=dropped, too_long=left_out)
 
@@ -73,7 +73,7 @@ def _blocks(questions: Iterable[Question]) -> Iterator[list[Question]]:
         yield block
 
 
-def _encoded(
+def _encode_block(
     block: Sequence[Question], shots: Sequence[Sequence[Question]], form: Form, encoder: PairEncoder
 ) -> Iterator[QuestionRequests]:
     """Encode a block of questions at once, since many tokenizers are faster so."""
@@ -106,14 +106,14 @@ def _fit(
         if not kept:
             return None
         del kept[0]
-        asked = next(_encoded([asked.question], [kept], form, encoder))
+        asked = next(_encode_block([asked.question], [kept], form, encoder))
     return asked
 
 
 def _too_long(
     question: Question, asked: QuestionRequests, form: Form, encoder: PairEncoder, max_seq_len: int
 ) -> UsageError:
-    alone = next(_encoded([question], [[]], form, encoder)) if asked.shots else asked
+    alone = next(_encode_block([question], [[]], form, encoder)) if asked.shots else asked
     longest = max(len(pair.context) + len(pair.target) - 1 for pair in alone.pairs)
     return UsageError(
         f"{question.id}: the question alone has {longest} tokens, and the context of the model {max_seq_len}. Take a model with a longer"
@@ -121,7 +121,7 @@ def _too_long(
     )
 
 
-def _checked(asked: QuestionRequests, form: Form) -> QuestionRequests:
+def _check_choices(asked: QuestionRequests, form: Form) -> QuestionRequests:
     """Return the question, if its choices can be told apart. Raises ``DataError`` for one without tokens, ``UsageError`` for two alike."""
     seen: dict[tuple[tuple[int, ...], tuple[int, ...]], str] = {}
     for pair, target in zip(asked.pairs, asked.targets, strict=True):

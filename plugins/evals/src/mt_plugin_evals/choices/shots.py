@@ -31,7 +31,7 @@ class Shots:
         if not self._count:
             return []
         pool = self._pools[question.group]
-        found = self._first(pool, question) if self._order == "file" else self._drawn(pool, question)
+        found = self._first(pool, question) if self._order == "file" else self._draw(pool, question)
         if len(found) < self._count:
             where = f" of {question.group}" if question.group else ""
             raise DataError(
@@ -41,9 +41,9 @@ class Shots:
         return found
 
     def _first(self, pool: Sequence[Question], question: Question) -> list[Question]:
-        return list(islice((each for each in pool if not _same(each, question)), self._count))
+        return list(islice((each for each in pool if not _is_same(each, question)), self._count))
 
-    def _drawn(self, pool: Sequence[Question], question: Question) -> list[Question]:
+    def _draw(self, pool: Sequence[Question], question: Question) -> list[Question]:
         name = question.id.replace("\\", "/").rpartition("/")[2]
         random = Random(f"{self._seed}:{name}")
         drawn = random.sample(pool, min(self._count + 1, len(pool)))  # one more, should the question be among them
@@ -51,5 +51,5 @@ class Shots:
         return found if len(found) == self._count else self._first(random.sample(pool, len(pool)), question)
 
 
-def _same(one: Question, other: Question) -> bool:
+def _is_same(one: Question, other: Question) -> bool:
     return (one.fields, one.choices) == (other.fields, other.choices)

@@ -21,7 +21,7 @@ def summarize(
     answers: Sequence[Answer], categories: Mapping[str, str], counts: Mapping[str, int], *, letters: bool
 ) -> Findings:
     """Return figures, tables and rows of the answers; ``counts`` are what was left out of them."""
-    groups = _grouped(answers)
+    groups = _group_by_subject(answers)
     measures = [name for name in answers[0].measures if not (letters and name in _BY_LENGTH)]
     figures = _figures(measures, list(groups.values()))
     signatures = {}
@@ -40,7 +40,7 @@ def summarize(
     )
 
 
-def _grouped(answers: Sequence[Answer]) -> dict[str, list[Answer]]:
+def _group_by_subject(answers: Sequence[Answer]) -> dict[str, list[Answer]]:
     """Return the answers by subject."""
     found: dict[str, list[Answer]] = {}
     for answer in answers:

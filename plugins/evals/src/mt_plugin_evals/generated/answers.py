@@ -11,7 +11,17 @@ from mt_core.evaluation import Findings, Subject
 from mt_core.generation import GenerationConfig
 
 from ..metrics.base import Metric
-from .asking import Answer, ask, decoding, named, read_rows, refuse_no_texts, share, too_long_notes, turn_ids
+from .asking import (
+    Answer,
+    ask,
+    name_figures,
+    read_rows,
+    refuse_no_texts,
+    sampling_rules,
+    share,
+    too_long_notes,
+    turn_ids,
+)
 from .config import AnswersConfig
 
 _ASSISTANT = ("assistant", "gpt", "model", "function_call")
@@ -53,11 +63,11 @@ class Answers:
                 metric.score(answer.text, question.references, question.row)
                 for answer, question in zip(answers, questions, strict=True)
             ]
-            total = named(name, metric.total(found))
+            total = name_figures(name, metric.total(found))
             figures |= total
             signatures |= {figure: metric.signature for figure in total if not figure.endswith("_stderr")}
             for row, score in zip(scores, found, strict=True):
-                row |= named(name, score)
+                row |= name_figures(name, score)
         figures["empty"] = share(answers, lambda answer: not answer.text.strip())
         figures["unfinished"] = share(answers, lambda answer: answer.is_cut)
         rows = [_row(*parts) for parts in zip(questions, prompts, answers, scores, strict=True)]
@@ -66,7 +76,7 @@ class Answers:
 
     def _ask(self, subject: Subject, questions: Sequence[Question], prompts: Sequence[Sequence[int]]) -> list[Answer]:
         config = GenerationConfig(
-            rules=decoding(self._config.temperature),
+            rules=sampling_rules(self._config.temperature),
             max_new_tokens=self._config.max_new_tokens,
             stop=self._config.stop,
             seed=self._config.seed,
@@ -90,7 +100,7 @@ def question_of(row: Row, field: str) -> Question:
         )
     if own is None and "prompt" in row and not is_conversation(row):
         raise _no_reference(row, field)
-    *asked, last = conversation(row if own is None else _completed(row))
+    *asked, last = conversation(row if own is None else _complete(row))
     if last["role"] != "assistant":
         raise _no_reference(row, field)
     references = tuple(own or ([last["content"]] if isinstance(last.get("content"), str) else []))
@@ -101,7 +111,7 @@ def question_of(row: Row, field: str) -> Question:
     return Question(row, asked, references)
 
 
-def _completed(row: Row) -> Row:
+def _complete(row: Row) -> Row:
     """The row with some answer at its end, where it has none: its references say what is right."""
     if "prompt" in row and not is_conversation(row):
         return {**row, "response": _ANY}

@@ -109,7 +109,7 @@ def turn_answer(subject: Subject, generation: Generation) -> Answer:
     return Answer(subject.tokenizer.decode(generation.ids[: ends[0]]), "eos")
 
 
-def decoding(temperature: float, *, top_p: float | None = None) -> SamplingRules:
+def sampling_rules(temperature: float, *, top_p: float | None = None) -> SamplingRules:
     """Rules for a temperature; 0 takes the likeliest token."""
     if temperature == 0:
         return SamplingRules(greedy=True)
@@ -127,7 +127,7 @@ def figure_name(metric: str, figure: str) -> str:
     return figure if figure.startswith(own) else f"{own}_{figure}"
 
 
-def named(metric: str, figures: Mapping[str, Any]) -> dict[str, Any]:
+def name_figures(metric: str, figures: Mapping[str, Any]) -> dict[str, Any]:
     """Return figures under names of their metric."""
     return {figure_name(metric, figure): value for figure, value in figures.items()}
 

@@ -14,7 +14,7 @@ Choice = dict[str, Any]
 """Name and options of a component: ``{name: jsonl, path: rows.jsonl}``."""
 
 
-def _listed(value: Any) -> Any:
+def _split_list(value: Any) -> Any:
     """``A,B`` stands for two values."""
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
@@ -37,7 +37,7 @@ class AnswersConfig(EvaluationConfig):
     seed: int = Field(0, ge=0, description="seed of sampling")
     limit: int | None = Field(None, ge=1, description="rows that are asked, the first ones; none: all")
 
-    _metrics_listed = field_validator("metrics", mode="before")(_listed)
+    _metrics_listed = field_validator("metrics", mode="before")(_split_list)
 
     @field_validator("stop", mode="before")
     @classmethod

@@ -11,7 +11,7 @@ from mt_core.evaluation import Findings, Subject
 from mt_core.generation import GenerationConfig
 
 from ..metrics.number import Number
-from .asking import ask, decoding, plain_ids, read_rows, refuse_no_texts, share, too_long_notes, turn_ids
+from .asking import ask, plain_ids, read_rows, refuse_no_texts, sampling_rules, share, too_long_notes, turn_ids
 from .config import Gsm8kConfig
 
 STOP = ("Question:", "</s>", "<|im_end|>")
@@ -26,7 +26,7 @@ class Sum:
     answer: str
 
     @property
-    def asked(self) -> str:
+    def prompt(self) -> str:
         """The question as the model sees it."""
         return f"Question: {self.question}\nAnswer:"
 
@@ -47,7 +47,7 @@ class Gsm8k:
         sums, metric = every[: config.limit], Number(MtConfig())
         shots = self._draw(sums, every)
         prompts = [self._prompt(subject, *pair) for pair in zip(sums, shots, strict=True)]
-        wishes = GenerationConfig(rules=decoding(0), max_new_tokens=config.max_new_tokens, stop=STOP)
+        wishes = GenerationConfig(rules=sampling_rules(0), max_new_tokens=config.max_new_tokens, stop=STOP)
         answers = ask(subject, [ids for ids, _ in prompts], wishes, chat=config.chat)
         scores = [metric.score(said.text, [each.answer], each.row) for said, each in zip(answers, sums, strict=True)]
         figures = {**metric.total(scores), "unfinished": share(answers, lambda answer: answer.is_cut)}
@@ -102,11 +102,11 @@ class Gsm8k:
 
     def _ids(self, subject: Subject, each: Sum, shots: Sequence[Sum]) -> list[int]:
         if not self._config.chat:
-            return plain_ids(subject, "".join(f"{shot.asked} {shot.answer}\n\n" for shot in shots) + each.asked)
+            return plain_ids(subject, "".join(f"{shot.prompt} {shot.answer}\n\n" for shot in shots) + each.prompt)
         turns: list[Message] = []
         for shot in shots:
-            turns += [{"role": "user", "content": shot.asked}, {"role": "assistant", "content": shot.answer}]
-        return turn_ids(subject, [*turns, {"role": "user", "content": each.asked}], each.row["id"])
+            turns += [{"role": "user", "content": shot.prompt}, {"role": "assistant", "content": shot.answer}]
+        return turn_ids(subject, [*turns, {"role": "user", "content": each.prompt}], each.row["id"])
 
 
 def sum_of(row: Row) -> Sum:

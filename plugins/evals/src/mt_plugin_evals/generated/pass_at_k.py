@@ -15,7 +15,7 @@ from mt_core.evaluation import Findings, Subject
 from mt_core.generation import GenerationConfig
 
 from ..metrics.totals import means
-from .asking import Answer, ask, decoding, plain_ids, read_rows, refuse_no_texts, too_long_notes
+from .asking import Answer, ask, plain_ids, read_rows, refuse_no_texts, sampling_rules, too_long_notes
 from .config import PassAtKConfig
 from .sandbox import Limits, Verdict, refuse_unsafe_platform, run_program
 
@@ -70,7 +70,7 @@ class PassAtK:
     ) -> list[Answer]:
         """One answer to each problem: what is drawn follows from seed, problem and round, however many rounds there are."""
         wishes = GenerationConfig(
-            rules=decoding(self._config.temperature, top_p=self._config.top_p),
+            rules=sampling_rules(self._config.temperature, top_p=self._config.top_p),
             max_new_tokens=self._config.max_new_tokens,
             stop=stop,
             seed=self._config.seed * _SEEDS + number,

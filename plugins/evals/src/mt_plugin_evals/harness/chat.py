@@ -17,15 +17,15 @@ def chat_text(subject: Subject, messages: Sequence[Message], *, speak: bool) -> 
     """
     turns = [dict(message) for message in messages]
     if speak:
-        return _spelled(subject, subject.template.prompt(turns))
-    text, last = _spelled(subject, subject.template.encode(turns).ids), turns[-1]["content"].strip()
+        return _spell(subject, subject.template.prompt(turns))
+    text, last = _spell(subject, subject.template.encode(turns).ids), turns[-1]["content"].strip()
     at = text.rfind(last)
     if at < 0:
         raise UsageError(f"the run's template does not write the answer {last[:60]!r} as it stands; set chat to false")
     return text[: at + len(last)]
 
 
-def _spelled(subject: Subject, ids: Sequence[int]) -> str:
+def _spell(subject: Subject, ids: Sequence[int]) -> str:
     show = getattr(subject.tokenizer, "show", None)
     if show is None:
         raise UsageError(

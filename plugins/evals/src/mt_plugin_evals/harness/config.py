@@ -34,6 +34,6 @@ class HarnessConfig(EvaluationConfig):
 
     @field_validator("tasks", mode="before")
     @classmethod
-    def _listed(cls, value: Any) -> Any:
+    def _split_list(cls, value: Any) -> Any:
         """``A,B`` stands for two tasks."""
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value

@@ -35,11 +35,11 @@ class Harness:
         """See ``Evaluation``. Raises ``UsageError`` before the first forward for a task that this model or layout cannot answer."""
         version = package("lm_eval", extra="harness", user="the evaluation harness").__version__
         from .model import SubjectLM
-        from .tasks import find_tasks, generates, load_tasks, quiet, seeded
+        from .tasks import find_tasks, generates, load_tasks, seed_generators, silence
 
         config = self._config
         files = find_tasks(config)
-        with quiet(offline=files.local), seeded(config.seed), _one_process():
+        with silence(offline=files.local), seed_generators(config.seed), _one_process():
             tasks = load_tasks(config, files)
             writing = [name for name, task in tasks.tasks.items() if generates(task)]
             if writing and not subject.texts:
@@ -48,7 +48,7 @@ class Harness:
                     " with mt-eval"
                 )
             model = SubjectLM(subject, bos=config.bos, chat=config.chat, seed=config.seed)
-            results = self._evaluate(model, tasks.loaded)
+            results = self._evaluate(model, tasks.task_dict)
         return _findings(results, tasks, config, version, model.counts)
 
     def _evaluate(self, model: Any, loaded: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _findings(
     samples: Mapping[str, list[Mapping[str, Any]]] = results.get("samples", {})
     groups = {name: _own_figures(values) for name, values in results["results"].items()}
     for name, task in tasks.tasks.items():
-        groups[name] |= _standard_errors(task, samples[name], groups[name]) | _unread(samples[name])
+        groups[name] |= _standard_errors(task, samples[name], groups[name]) | _unread_shares(samples[name])
     figures: dict[str, float] = {}
     signatures: dict[str, str] = {}
     for name in tasks.asked:
@@ -137,7 +137,7 @@ def _standard_errors(task: Any, samples: list[Mapping[str, Any]], known: Mapping
     return found
 
 
-def _unread(samples: list[Mapping[str, Any]]) -> dict[str, float]:
+def _unread_shares(samples: list[Mapping[str, Any]]) -> dict[str, float]:
     """Return the share of answers that a task's filters could not read, by filter."""
     rates: dict[str, float] = {}
     for kind in dict.fromkeys(sample["filter"] for sample in samples if sample["filter"] != _PLAIN):
@@ -173,20 +173,20 @@ def _rows(samples: Mapping[str, list[Mapping[str, Any]]]) -> Iterator[dict[str, 
                 "task": task,
                 "document": sample["doc_id"],
                 "filter": sample["filter"],
-                "requests": _plain(sample["arguments"]),
-                "answers": _plain(sample["resps"]),
-                "read": _plain(sample["filtered_resps"]),
-                "target": _plain(sample["target"]),
-                **{name: _plain(sample[name]) for name in sample["metrics"]},
+                "requests": _json_value(sample["arguments"]),
+                "answers": _json_value(sample["resps"]),
+                "read": _json_value(sample["filtered_resps"]),
+                "target": _json_value(sample["target"]),
+                **{name: _json_value(sample[name]) for name in sample["metrics"]},
             }
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """Return a value as JSON has it: tasks give tuples, NumPy's numbers, and whatever else they like."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _json_value(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_json_value(each) for each in value]
     if isinstance(value, np.generic):
         return value.item()
     return value if value is None or isinstance(value, (str, bool, int, float)) else str(value)

@@ -45,7 +45,7 @@ class Tasks:
     asked: tuple[str, ...]
 
     @property
-    def loaded(self) -> dict[str, Any]:
+    def task_dict(self) -> dict[str, Any]:
         """Return what ``lm_eval.evaluator.evaluate`` takes."""
         return {"tasks": dict(self.tasks), "groups": dict(self.groups)}
 
@@ -148,7 +148,7 @@ def generates(task: Any) -> bool:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def seed_generators(seed: int) -> Iterator[None]:
     """Seed Python's and NumPy's generators, from which some tasks draw, and put them back as they were."""
     python, numpy = random.getstate(), np.random.get_state()
     random.seed(_SEED)
@@ -161,7 +161,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 @contextmanager
-def quiet(*, offline: bool) -> Iterator[None]:
+def silence(*, offline: bool) -> Iterator[None]:
     """Show no bars and warnings of lm_eval's, as every rank would at every evaluation, and where ``offline`` ask no network.
 
     All is put back.

@@ -29,12 +29,12 @@ class ChoiceLetter:
 
     def score(self, prediction: str, references: Sequence[str], row: Row) -> Mapping[str, float]:
         """See ``Metric``. Raises ``DataError`` for a reference that is no letter."""
-        wanted = {self._wanted(reference, row) for reference in references}
+        wanted = {self._wanted_letter(reference, row) for reference in references}
         found = self._pattern.search(prediction)
         said = "" if found is None else found[1].upper()
         return {"accuracy": float(said in wanted), "unread": float(not said)}
 
-    def _wanted(self, reference: str, row: Row) -> str:
+    def _wanted_letter(self, reference: str, row: Row) -> str:
         text = reference.strip()
         found = self._pattern.search(text)
         letter = found[1].upper() if found else text.strip("().")

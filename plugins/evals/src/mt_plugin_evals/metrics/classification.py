@@ -31,7 +31,7 @@ class ClassificationConfig(MtConfig):
 
     @field_validator("labels", mode="before")
     @classmethod
-    def _listed(cls, value: Any) -> Any:
+    def _split_list(cls, value: Any) -> Any:
         """``A,B`` stands for two labels."""
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 

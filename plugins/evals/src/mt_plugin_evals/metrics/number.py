@@ -42,10 +42,10 @@ class Number:
                 f"{row['id']}: the reference {references[wanted.index(None)][:80]!r} has no number; write it as '#### 7'"
             )
         said = read_number(prediction)
-        plain = {_compared(reference) for reference in references}
+        plain = {_normalize(reference) for reference in references}
         return {
-            "strict": float(_compared(_found(_STRICT, prediction, 0)) in plain),
-            "flexible": float(_compared(_found(_FLEXIBLE, prediction, -1)) in plain),
+            "strict": float(_normalize(_find(_STRICT, prediction, 0)) in plain),
+            "flexible": float(_normalize(_find(_FLEXIBLE, prediction, -1)) in plain),
             "number": float(said in wanted),
             "unread": float(said is None),
         }
@@ -69,7 +69,7 @@ def _decimal(found: re.Match[str]) -> Decimal:
     return -value if found[1] or found[2] else value
 
 
-def _found(pattern: re.Pattern[str], text: str, which: int) -> str:
+def _find(pattern: re.Pattern[str], text: str, which: int) -> str:
     """Return what the filter ``regex`` of lm-evaluation-harness finds."""
     matches = pattern.findall(text)
     if not matches:
@@ -80,7 +80,7 @@ def _found(pattern: re.Pattern[str], text: str, which: int) -> str:
     return str(match).strip()
 
 
-def _compared(text: str) -> str:
+def _normalize(text: str) -> str:
     for pattern in _IGNORED:
         text = pattern.sub("", text)
     return text.lower()

@@ -16,7 +16,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _SIGNATURE = "SQuAD 2.0: lower case, no ASCII punctuation, no articles, one space; best of the references"
 
 
-def normalized(text: str) -> str:
+def normalize(text: str) -> str:
     """Return the text in lower case, without ASCII punctuation and English articles, its words with one space between them."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
@@ -31,7 +31,7 @@ class ExactMatch:
 
     def score(self, prediction: str, references: Sequence[str], row: Row) -> Mapping[str, float]:
         """See ``Metric``."""
-        return {"exact_match": float(normalized(prediction) in map(normalized, references))}
+        return {"exact_match": float(normalize(prediction) in map(normalize, references))}
 
     def total(self, scores: Scores) -> Mapping[str, float]:
         """See ``Metric``."""
@@ -48,8 +48,8 @@ class WordF1:
 
     def score(self, prediction: str, references: Sequence[str], row: Row) -> Mapping[str, float]:
         """See ``Metric``."""
-        said = normalized(prediction).split()
-        return {"word_f1": max(_word_f1(said, normalized(reference).split()) for reference in references)}
+        said = normalize(prediction).split()
+        return {"word_f1": max(_word_f1(said, normalize(reference).split()) for reference in references)}
 
     def total(self, scores: Scores) -> Mapping[str, float]:
         """See ``Metric``."""

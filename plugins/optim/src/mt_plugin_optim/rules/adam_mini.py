@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .rule import Group, RuleOptimizer, State, corrections, decayed
+from .rule import Group, RuleOptimizer, State, corrections, decay_weight
 
 
 class AdamMini(RuleOptimizer):
@@ -20,7 +20,7 @@ class AdamMini(RuleOptimizer):
         state["row_avg_sq"] = _row_means(torch.zeros_like(weight))
 
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        decayed(weight, group)
+        decay_weight(weight, group)
         mean, square = state["exp_avg"], state["row_avg_sq"]
         mean.lerp_(gradient, 1 - group["beta1"])
         square.lerp_(_row_means(gradient.square()), 1 - group["beta2"])

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .rule import Group, RuleOptimizer, State, adam_direction, decayed, start_moments
+from .rule import Group, RuleOptimizer, State, adam_direction, decay_weight, start_moments
 
 
 class _SomeBlocks(RuleOptimizer):
@@ -35,7 +35,7 @@ class _SomeBlocks(RuleOptimizer):
             start_moments(state, weight)
             state["updates"] = torch.zeros(1)
         state["updates"] += 1
-        decayed(weight, group)
+        decay_weight(weight, group)
         weight.sub_(adam_direction({**state, "step": state["updates"]}, gradient, group), alpha=group["lr"])
 
     def is_on(self, period: int, group: Group) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .rule import Group, RuleOptimizer, State, adam_direction, decayed, start_moments
+from .rule import Group, RuleOptimizer, State, adam_direction, decay_weight, start_moments
 
 
 class AdamW(RuleOptimizer):
@@ -17,7 +17,7 @@ class AdamW(RuleOptimizer):
         start_moments(state, weight)
 
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        decayed(weight, group)
+        decay_weight(weight, group)
         weight.sub_(adam_direction(state, gradient, group), alpha=group["lr"])
 
 

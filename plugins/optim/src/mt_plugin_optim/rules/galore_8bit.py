@@ -30,14 +30,14 @@ class EightBitGaLore:
     def transform(self, name: str, gradient: Tensor, state: State) -> Tensor:
         """See ``mt_core.GradientTransform``."""
         if not is_projected(gradient, self._options):
-            return self._moved(name, gradient, state)
+            return self._adam_direction(name, gradient, state)
         if int(state.get("step", 0)) % self._options["update_steps"] == 0:
             state["projection"] = self._rule.projection(gradient, state, self._options)
-        small = self._moved(name, project(gradient, state["projection"]).contiguous(), state)
-        whole = self._rule.whole(small, small, gradient, state, self._options)
+        small = self._adam_direction(name, project(gradient, state["projection"]).contiguous(), state)
+        whole = self._rule.expand(small, small, gradient, state, self._options)
         return whole.mul_(self._rule.factor(self._options))
 
-    def _moved(self, name: str, gradient: Tensor, state: State) -> Tensor:
+    def _adam_direction(self, name: str, gradient: Tensor, state: State) -> Tensor:
         """bitsandbytes counts steps in an int, and takes whatever is in the state for its own."""
         own = {key: state[key] for key in OWN if key in state}
         if "step" in own:

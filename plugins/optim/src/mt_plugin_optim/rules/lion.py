@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .rule import Group, RuleOptimizer, State, decayed
+from .rule import Group, RuleOptimizer, State, decay_weight
 
 
 class Lion(RuleOptimizer):
@@ -15,7 +15,7 @@ class Lion(RuleOptimizer):
         state["exp_avg"] = torch.zeros_like(weight)
 
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        decayed(weight, group)
+        decay_weight(weight, group)
         mean = state["exp_avg"]
         weight.add_(mean.lerp(gradient, 1 - group["beta1"]).sign_(), alpha=-group["lr"])
         mean.lerp_(gradient, 1 - group["beta2"])

@@ -8,14 +8,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .rule import Group, RuleOptimizer, State, decayed
+from .rule import Group, RuleOptimizer, State, decay_weight
 
 
 class Lomo(RuleOptimizer):
     """Plain descent: no state at all."""
 
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        decayed(weight, group)
+        decay_weight(weight, group)
         weight.sub_(gradient, alpha=group["lr"])
 
 

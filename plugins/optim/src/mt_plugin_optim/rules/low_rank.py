@@ -12,7 +12,7 @@ import zlib
 import torch
 from torch import Tensor
 
-from .rule import Group, RuleOptimizer, State, corrections, decayed, moments, start_moments
+from .rule import Group, RuleOptimizer, State, corrections, decay_weight, moments, start_moments
 
 
 class _LowRank(RuleOptimizer):
@@ -40,17 +40,17 @@ class _LowRank(RuleOptimizer):
         direction, corrected = mean / square.sqrt().add_(group["eps"]), math.sqrt(second) / first
         if not projected:
             return direction.mul_(corrected)
-        return self.whole(direction, small, gradient, state, group).mul_(corrected * self.factor(group))
+        return self.expand(direction, small, gradient, state, group).mul_(corrected * self.factor(group))
 
     def follow(self, weight: Tensor, direction: Tensor, state: State, group: Group) -> None:
         weight.sub_(direction, alpha=group["lr"])
-        decayed(weight, group)
+        decay_weight(weight, group)
 
     def projection(self, gradient_MN: Tensor, state: State, group: Group) -> Tensor:
         """(N, R) for a tall matrix, (R, M) for a wide one."""
         raise NotImplementedError
 
-    def whole(self, direction: Tensor, small: Tensor, gradient_MN: Tensor, state: State, group: Group) -> Tensor:
+    def expand(self, direction: Tensor, small: Tensor, gradient_MN: Tensor, state: State, group: Group) -> Tensor:
         """The direction of the whole matrix, but for ``factor``."""
         raise NotImplementedError
 
@@ -67,7 +67,7 @@ class GaLore(_LowRank):
         kept: Tensor = right_KN[: group["rank"]].T if _is_tall(gradient_MN) else left_MK[:, : group["rank"]].T
         return kept.contiguous()
 
-    def whole(self, direction: Tensor, small: Tensor, gradient_MN: Tensor, state: State, group: Group) -> Tensor:
+    def expand(self, direction: Tensor, small: Tensor, gradient_MN: Tensor, state: State, group: Group) -> Tensor:
         projection: Tensor = state["projection"]
         return direction @ projection.T if _is_tall(gradient_MN) else projection.T @ direction
 
@@ -88,7 +88,7 @@ class Apollo(_LowRank):
         drawn = torch.randn(size, generator=generator).T / math.sqrt(rank)
         return drawn.contiguous().to(gradient_MN)
 
-    def whole(self, direction: Tensor, small: Tensor, gradient_MN: Tensor, state: State, group: Group) -> Tensor:
+    def expand(self, direction: Tensor, small: Tensor, gradient_MN: Tensor, state: State, group: Group) -> Tensor:
         dim = (1 if _is_tall(gradient_MN) else 0) if group["scaled"] == "channel" else (0, 1)
         lengths, before = (torch.linalg.vector_norm(each, dim=dim, keepdim=True) for each in (direction, small))
         scaled = gradient_MN * (lengths / (before + 1e-8))

@@ -22,7 +22,7 @@ MOMENTS = {"exp_avg": True, "exp_avg_sq": False}
 """Whether each of them has a sign."""
 
 
-class _Quantised(RuleOptimizer):
+class _QuantisedAdamW(RuleOptimizer):
     """AdamW. Tensors that are small, or no multiple of a block, keep 32 bits."""
 
     kind: Any
@@ -55,7 +55,7 @@ class _Quantised(RuleOptimizer):
         return self.kind(*parts, *self.about(weight, MOMENTS[key]))  # type: ignore[no-any-return]
 
 
-class AdamW8bit(_Quantised):
+class AdamW8bit(_QuantisedAdamW):
     """Blocks of 8-bit numbers on a map that is finer near zero."""
 
     kind = OptimState8bit
@@ -64,7 +64,7 @@ class AdamW8bit(_Quantised):
         return [signed, weight.dtype]
 
 
-class AdamW4bit(_Quantised):
+class AdamW4bit(_QuantisedAdamW):
     """Two numbers in a byte."""
 
     kind = OptimState4bit
@@ -73,7 +73,7 @@ class AdamW4bit(_Quantised):
         return [signed, weight.shape, weight.dtype]
 
 
-class AdamWFp8(_Quantised):
+class AdamWFp8(_QuantisedAdamW):
     """Blocks of E4M3 numbers."""
 
     kind = OptimStateFp8

@@ -65,11 +65,11 @@ class RuleOptimizer(torch.optim.Optimizer):
 
     def follow(self, weight: Tensor, direction: Tensor, state: State, group: Group) -> None:
         """Change a weight in place along its direction, by rate and decay."""
-        decayed(weight, group)
+        decay_weight(weight, group)
         weight.sub_(direction, alpha=group["lr"])
 
 
-def decayed(weight: Tensor, group: Group) -> None:
+def decay_weight(weight: Tensor, group: Group) -> None:
     """Decoupled weight decay (https://arxiv.org/abs/1711.05101): a share ``lr * weight_decay`` is taken away."""
     if group["weight_decay"]:
         weight.mul_(1 - group["lr"] * group["weight_decay"])

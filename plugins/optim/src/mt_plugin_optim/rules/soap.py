@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from .rule import Group, RuleOptimizer, State, decayed, start_moments
+from .rule import Group, RuleOptimizer, State, decay_weight, start_moments
 
 _SIDES = (("left", 0), ("right", 1))
 
@@ -47,7 +47,7 @@ class Soap(RuleOptimizer):
     def follow(self, weight: Tensor, direction: Tensor, state: State, group: Group) -> None:
         if int(state["step"]) > 1:
             weight.sub_(direction, alpha=group["lr"])
-            decayed(weight, group)
+            decay_weight(weight, group)
 
     def _accumulate(self, gradient: Tensor, state: State, group: Group) -> None:
         """The running means of ``G Gᵀ`` and ``Gᵀ G``."""

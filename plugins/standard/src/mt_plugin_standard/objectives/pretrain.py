@@ -19,7 +19,7 @@ from mt_core import (
 )
 from mt_core.nn import TokenObjective
 
-from .tokenised import tokenised
+from .tokenised import tokenised_sample
 
 if TYPE_CHECKING:
     from mt_core.protocols import Template, Tokenizer
@@ -38,7 +38,7 @@ class Pretrain(TokenObjective):
 
     def encode(self, row: Row) -> Sample | Rejected:
         """The sample of a row; an empty text is rejected. Raises ``DataError`` when a field is missing or no text."""
-        if (sample := tokenised(row)) is not None:
+        if (sample := tokenised_sample(row)) is not None:
             return sample
         if row.get("text") is None and is_conversation(row):
             return _sample(self._conversation(row), row["id"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core import DataError, ManyConversations, Rejected, Row, Sample, conversation
 from mt_core.nn import TokenObjective
 
-from .tokenised import tokenised
+from .tokenised import tokenised_sample
 
 if TYPE_CHECKING:
     from mt_core.protocols import Template, Tokenizer
@@ -46,7 +46,7 @@ class SupervisedFineTuning(TokenObjective):
 
 def _turns(row: Row) -> list[Message] | Sample | Rejected:
     """The conversation of a row, or what becomes of a row that has none to encode."""
-    if (sample := tokenised(row)) is not None:
+    if (sample := tokenised_sample(row)) is not None:
         return sample
     messages = conversation(row)
     if any(_is_empty(message) for message in messages):

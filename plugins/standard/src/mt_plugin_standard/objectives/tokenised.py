@@ -13,7 +13,7 @@ _MASKS = ("trained", "completion_mask", "assistant_masks")
 """What says which tokens are trained on; the last two are those of TRL (https://huggingface.co/docs/trl/dataset_formats)."""
 
 
-def tokenised(row: Row) -> Sample | None:
+def tokenised_sample(row: Row) -> Sample | None:
     """The sample of a row with ``input_ids``, as they are; ``None`` for any other row.
 
     ``labels`` (unshifted; -100 is not trained on) or else masks (``trained``; true, false, 1 or 0 for each token) say what is trained

@@ -35,7 +35,7 @@ def catch_panics(method: Callable[P, R]) -> Callable[P, R]:
     """A method of a tokenizer with a ``_source`` whose native code may panic: that is an ``MtError`` then."""
 
     @wraps(method)
-    def guarded(*arguments: P.args, **named: P.kwargs) -> R:
+    def guard(*arguments: P.args, **named: P.kwargs) -> R:
         owner: Any
         try:
             return method(*arguments, **named)
@@ -48,4 +48,4 @@ def catch_panics(method: Callable[P, R]) -> Callable[P, R]:
             owner = arguments[0]  # the Rust side raises bare Exceptions
             raise MtError(f"the tokenizer of {owner._source.absolute()} cannot read this text: {error}") from error
 
-    return guarded
+    return guard

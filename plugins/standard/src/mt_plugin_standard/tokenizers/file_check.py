@@ -97,12 +97,12 @@ def _run_check(kind: Kind, place: Path, named: Path) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise _unreadable(named, kind, _EXITS["SIGKILL"]) from error
+        raise _unreadable_error(named, kind, _EXITS["SIGKILL"]) from error
     if done.returncode:
-        raise _unreadable(named, kind, _describe_exit(done.returncode, done.stdout))
+        raise _unreadable_error(named, kind, _describe_exit(done.returncode, done.stdout))
 
 
-def _unreadable(place: Path, kind: Kind, reason: str) -> MtError:
+def _unreadable_error(place: Path, kind: Kind, reason: str) -> MtError:
     if kind == "sentencepiece":
         return MtError(reason)
     return MtError(

@@ -99,9 +99,9 @@ class HuggingFaceTokenizer:
         """Return what ``encode_text`` gives for each, without the offsets that nobody asked for: 2 to 4 times as fast as one by one."""
         if not self._inner.is_fast:
             return [self.encode_text(text) for text in texts]
-        return self._many(texts, [self._is_plain(text) for text in texts], literally=not self.parse_specials)
+        return self._encode_many(texts, [self._is_plain(text) for text in texts], literally=not self.parse_specials)
 
-    def _many(self, texts: Sequence[str], plain: Sequence[bool], *, literally: bool) -> list[list[int]]:
+    def _encode_many(self, texts: Sequence[str], plain: Sequence[bool], *, literally: bool) -> list[list[int]]:
         """Ids, of ``plain`` texts out of known words where that can be."""
         found: list[list[int] | None] = [None] * len(texts)
         with _READING:
@@ -134,17 +134,17 @@ class HuggingFaceTokenizer:
         self._refuse_slow()
         plain = [self._is_plain(text) for text in texts]
         pairs = list(zip(texts, plain, strict=True))
-        summed = iter(self._summed([text for text, is_plain in pairs if is_plain]))
+        summed = iter(self._sum_offsets([text for text, is_plain in pairs if is_plain]))
         others = iter(self._with_offsets([text for text, is_plain in pairs if not is_plain]))
         return [next(summed if is_plain else others) for is_plain in plain]
 
-    def _summed(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Sequence[tuple[int, int]]]]:
+    def _sum_offsets(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Sequence[tuple[int, int]]]]:
         """Ids alone, and offsets that are sums of widths."""
         from .token_offsets import TokenOffsets  # numpy loads here, not when plugins are listed
 
         if self._widths is None or not texts:
             return
-        for text, ids in zip(texts, self._many(texts, [True] * len(texts), literally=False), strict=True):
+        for text, ids in zip(texts, self._encode_many(texts, [True] * len(texts), literally=False), strict=True):
             stretches = TokenOffsets(text, ids, self._widths)
             yield (ids, stretches) if stretches.fill else self.encode_with_offsets(text)
 
@@ -209,7 +209,7 @@ def build_huggingface(config: HuggingFaceConfig) -> HuggingFaceTokenizer:
     if named:  # transformers would add an unknown one to the vocabulary, beyond the model's embedding
         _refuse_unknown(named, inner, source)
         inner = _load(source, named)
-    added = add_tokens(inner, config.add_tokens, config.special)
+    added = add_tokens(inner, config.add_tokens, config.special_tokens)
     if config.pad_token not in _WORDS:
         inner.pad_token = config.pad_token
     for key in _NAMED:
@@ -225,7 +225,7 @@ def build_huggingface(config: HuggingFaceConfig) -> HuggingFaceTokenizer:
 
 def size_with_new_tokens(config: HuggingFaceConfig) -> int | None:
     """See ``TokenizerComponent``."""
-    wanted = (*config.add_tokens, *config.special)
+    wanted = (*config.add_tokens, *config.special_tokens)
     if not wanted:
         return None
     path = Path(expanduser(config.path))

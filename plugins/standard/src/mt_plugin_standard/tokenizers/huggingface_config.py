@@ -53,7 +53,7 @@ class HuggingFaceConfig(MtConfig):
 
     @field_validator("add_tokens", "add_special_tokens", mode="before")
     @classmethod
-    def _listed(cls, value: Any) -> Any:
+    def _split_list(cls, value: Any) -> Any:
         """``A,B`` stands for two tokens."""
         return tuple(part for part in value.split(",") if part) if isinstance(value, str) else value
 
@@ -65,6 +65,6 @@ class HuggingFaceConfig(MtConfig):
         return value
 
     @property
-    def special(self) -> tuple[str, ...]:
+    def special_tokens(self) -> tuple[str, ...]:
         """Special tokens that may be new."""
         return (*self.add_special_tokens, *([] if self.pad_token in (AUTO, NONE) else [self.pad_token]))

@@ -69,12 +69,12 @@ class Words(dict[str, bytes]):
 
     def __missing__(self, word: str) -> bytes:
         parts = self._word.findall(word) if word.isascii() else []
-        ids = b"".join(map(self.__getitem__, parts)) if len(parts) > 1 else self._encoded(word)
+        ids = b"".join(map(self.__getitem__, parts)) if len(parts) > 1 else self._encode(word)
         if len(word) <= _LONGEST and len(self) < _MOST:
             self[word] = ids
         return ids
 
-    def _encoded(self, word: str) -> bytes:
+    def _encode(self, word: str) -> bytes:
         self._backend.encode_special_tokens = True  # what was asked before stays set otherwise
         ids = self._backend.encode_batch_fast([word], add_special_tokens=False)[0].ids
         return struct.pack(f"{len(ids)}i", *ids)

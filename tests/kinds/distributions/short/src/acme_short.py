@@ -27,19 +27,19 @@ class Short:
         return len(str(row["text"])) <= self.most
 
 
-def _short(config: ShortConfig) -> Short:
+def _build_filter(config: ShortConfig) -> Short:
     return Short(config.most)
 
 
-def _steady(config: MtConfig, *, total_steps: int) -> Callable[[int], float]:
+def _build_schedule(config: MtConfig, *, total_steps: int) -> Callable[[int], float]:
     return lambda update: 1.0
 
 
 @hookimpl
 def mt_row_filters() -> list[Component]:
-    return [Component(name="short", config=ShortConfig, build=_short, summary="keeps rows with a short text")]
+    return [Component(name="short", config=ShortConfig, build=_build_filter, summary="keeps rows with a short text")]
 
 
 @hookimpl
 def mt_schedules() -> list[Component]:
-    return [Component(name="steady", build=_steady, summary="the base rate, always")]
+    return [Component(name="steady", build=_build_schedule, summary="the base rate, always")]

@@ -11,7 +11,7 @@ from mt_core.errors import DataError
 from mt_core.model_protocols import Objective
 from mt_core.rows import Row
 from mt_train.data.encoding import Rules, encode, refuse_bad_rows
-from mt_train.data.loader import NoMoreWaiting, Position
+from mt_train.data.loader import Position, WaitingEnded
 from mt_train.data.row_statistics import RowStatistics
 from mt_train.data.samples import EncodedSamples
 from mt_train.data.stream.reader import RowsInMemory, StreamReader
@@ -30,7 +30,7 @@ POLL_SECONDS = 0.1
 def _wait(made: Future[Block | None], stop: Callable[[], bool]) -> None:
     while not wait([made], timeout=POLL_SECONDS).done:
         if stop():
-            raise NoMoreWaiting
+            raise WaitingEnded
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Blocks:
     def block(self, begin: Position, stop: Callable[[], bool] = lambda: False) -> Block | None:
         """The block that begins there; ``None`` at the end of the epoch.
 
-        Raises ``DataError`` for a bad row, and ``NoMoreWaiting`` once ``stop`` says so: a source may have no rows for hours.
+        Raises ``DataError`` for a bad row, and ``WaitingEnded`` once ``stop`` says so: a source may have no rows for hours.
         """
         for known in (self.first, self._latest):
             if begin == known.begin:

@@ -62,19 +62,19 @@ class DefaultTemplate:
         self.additions = additions.keys
 
     @cached_property
-    def _own(self) -> ChatTemplate:
+    def _own_template(self) -> ChatTemplate:
         return ChatTemplate(self._tokenizer, own_source(self._tokenizer), self._given, self._train_on)
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
         """See ``Template``: those of the tokenizer's own template, where it has one."""
-        own = self._own.stop_ids if self._tokenizer.chat_template else ()
+        own = self._own_template.stop_ids if self._tokenizer.chat_template else ()
         return tuple(dict.fromkeys([*self._plain.stop_ids, *own]))
 
     @property
     def stop_text(self) -> str | None:
         """See ``Template``."""
-        return self._own.stop_text if self._tokenizer.chat_template else None
+        return self._own_template.stop_text if self._tokenizer.chat_template else None
 
     def encode(self, messages: Sequence[Message]) -> Encoded:
         """See ``Template``."""
@@ -86,11 +86,13 @@ class DefaultTemplate:
         pairs = list(zip(conversations, plain, strict=True))
         as_plain = iter(self._plain.encode_many([messages for messages, is_plain in pairs if is_plain]))
         as_own = iter(
-            self._own.encode_many([messages for messages, is_plain in pairs if not is_plain]) if not all(plain) else []
+            self._own_template.encode_many([messages for messages, is_plain in pairs if not is_plain])
+            if not all(plain)
+            else []
         )
         return [next(as_plain if is_plain else as_own) for is_plain in plain]
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """See ``Template``."""
         is_plain = all(message.get("raw") for message in self._given.put(messages))
-        return self._plain.prompt(messages) if is_plain else self._own.prompt(messages)
+        return self._plain.prompt(messages) if is_plain else self._own_template.prompt(messages)

@@ -10,7 +10,7 @@ from mt_core.errors import DataError
 from mt_core.protocols import Tokenizer
 from mt_core.rows import Encoded, Message
 from mt_train.data.templates.additions import Additions
-from mt_train.data.templates.notation import SAID, Notation, Reading
+from mt_train.data.templates.notation import SAID, Notation, TokenSpans
 from mt_train.data.templates.source import TemplateSource
 from mt_train.data.templates.spans import Span, trained_spans
 from mt_train.data.templates.tools import PROBE, PROBES, refuse_tools
@@ -61,7 +61,7 @@ class ChatTemplate:
         readings = self._notation.read([each.text for each in written])
         return [self._encode(*each) for each in zip(readings, spans, strict=True)]
 
-    def _encode(self, reading: Reading, spans: Sequence[Span]) -> Encoded:
+    def _encode(self, reading: TokenSpans, spans: Sequence[Span]) -> Encoded:
         lead = self._lead(reading.ids)
         ids = [*lead, *reading.ids] if lead else reading.ids
         trained = [False] * len(ids)

@@ -24,7 +24,7 @@ def spelling_environment() -> Any:
 
     environment = _compile_jinja_template(_OWN).environment
     environment.concat = _join
-    environment.filters = {name: _spelling(each) for name, each in environment.filters.items()}
+    environment.filters = {name: _spell_result(each) for name, each in environment.filters.items()}
     environment.filters["mt_joined"] = _join
     environment.tests = {**environment.tests, "mt_within": _is_within}
     return environment
@@ -62,7 +62,7 @@ def _is_within(value: Any, whole: Any) -> bool:
     return value in whole
 
 
-def _spelling(function: Callable[..., Any]) -> Callable[..., Any]:
+def _spell_result(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **named: Any) -> Any:
         found = function(*args, **named)

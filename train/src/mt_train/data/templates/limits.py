@@ -40,7 +40,7 @@ class TemplateLimitError(TemplateError):
     """A template that needs more than ``limits`` allow."""
 
 
-class _Spent(threading.local):
+class _Account(threading.local):
     """Account of what the rendering of this thread has used."""
 
     steps = written = 0
@@ -69,7 +69,7 @@ class _Spent(threading.local):
             raise TemplateLimitError(f"it writes more than {MOST_WRITTEN:,} characters")
 
 
-_SPENT = _Spent()
+_SPENT = _Account()
 begin_rendering = _SPENT.begin
 
 
@@ -88,10 +88,10 @@ def limit_environment(environment: Any) -> Any:
 
 def count_turns(tree: Any) -> Any:
     """A template's tree in which each turn of a loop is counted, and ``~`` is bounded."""
-    return _Counted().visit(tree)
+    return _TickInserter().visit(tree)
 
 
-class _Counted(NodeTransformer):
+class _TickInserter(NodeTransformer):
     def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802 - jinja's own way to name them
         self.generic_visit(node)
         written = sum(len(data.data) for each in node.body for data in each.find_all(nodes.TemplateData))

@@ -33,7 +33,7 @@ _PLAIN = frozenset({"role", "content", "train", "weight", "raw"})
 
 
 @dataclass(frozen=True)
-class Reading:
+class TokenSpans:
     """Token ids, and the characters (start, end) of the text that each came from."""
 
     ids: list[int]
@@ -138,7 +138,7 @@ class Notation:
         made = "".join(chars)
         return SpelledText(made) if made != text else text
 
-    def read(self, texts: Sequence[str]) -> list[Reading]:
+    def read(self, texts: Sequence[str]) -> list[TokenSpans]:
         """The tokens of rendered texts. Raises ``MtError`` for a tokenizer that knows no offsets."""
         parted = [self._split(text) for text in texts]
         pairs = zip(map(show, texts), parted, strict=True)
@@ -163,7 +163,7 @@ class Notation:
         for found in (self._special if self.is_native else self._own).finditer(shown):
             start, end = found.span()
             if has_said and SURROGATES.search(text, start, end):
-                yield start, end, self._literally(found[0])
+                yield start, end, self._encode_literally(found[0])
             elif not self.is_native:
                 yield start, end, [self._ids[found[0]]]
 
@@ -187,23 +187,23 @@ class Notation:
         ids = self._tokenizer.encode(spelled[0]) if spelled else []
         return ids[0] if len(ids) == 1 else None
 
-    def _literally(self, text: str) -> list[int]:
+    def _encode_literally(self, text: str) -> list[int]:
         encode = getattr(self._tokenizer, "encode_literally", self._tokenizer.encode)
         ids: list[int] = encode(text)
         return ids
 
 
-def _join(parts: Sequence[_Part], encoded: Iterator[tuple[list[int], Sequence[tuple[int, int]]]]) -> Reading:
+def _join(parts: Sequence[_Part], encoded: Iterator[tuple[list[int], Sequence[tuple[int, int]]]]) -> TokenSpans:
     """The parts of one text, with what became of those that were to be encoded."""
     if len(parts) == 1 and parts[0].ids is None:
-        return Reading(*next(encoded))
+        return TokenSpans(*next(encoded))
     ids: list[int] = []
     offsets: list[tuple[int, int]] = []
     for begin, end, known in parts:
         own, places = next(encoded) if known is None else (known, [(0, end - begin)] * len(known))
         ids += own
         offsets += [(begin + first, begin + last) for first, last in places]
-    return Reading(ids, offsets)
+    return TokenSpans(ids, offsets)
 
 
 def _any_of(texts: list[str]) -> re.Pattern[str]:

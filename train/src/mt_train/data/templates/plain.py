@@ -41,15 +41,15 @@ class PlainTemplate:
         refuse_tools(messages, "plain", lambda need: False)
         messages = self._additions.put(messages)
         found: list[_Stretch] = []
-        waiting: list[_Said] = []
+        waiting: list[_Piece] = []
         for message, is_trained in zip(messages, trained_turns(messages, self._train_on), strict=True):
-            said = _Said(message["content"], is_trained, message.get("weight", 1.0) if is_trained else 1.0)
+            said = _Piece(message["content"], is_trained, message.get("weight", 1.0) if is_trained else 1.0)
             if message["role"] == "assistant":
-                *earlier, context = waiting or [_Said("", False, 1.0)]
+                *earlier, context = waiting or [_Piece("", False, 1.0)]
                 found += [*earlier, (context, said)]
                 waiting = []
             elif waiting and (waiting[-1].trained, waiting[-1].weight) == (said.trained, said.weight):
-                waiting[-1] = _Said(waiting[-1].text + said.text, said.trained, said.weight)
+                waiting[-1] = _Piece(waiting[-1].text + said.text, said.trained, said.weight)
             else:
                 waiting.append(said)
         return [*found, *waiting]
@@ -60,10 +60,10 @@ class PlainTemplate:
             return dict(zip(texts, self._tokenizer.encode_many(texts), strict=True))
         return {text: self._encode(text) for text in texts}
 
-    def _assemble(self, stretches: Sequence[_Stretch], known: Mapping[str, list[int]]) -> _Written:
-        written, goes_on = _Written(list(self._begin)), False
+    def _assemble(self, stretches: Sequence[_Stretch], known: Mapping[str, list[int]]) -> _Ids:
+        written, goes_on = _Ids(list(self._begin)), False
         for said in stretches:
-            if isinstance(said, _Said):
+            if isinstance(said, _Piece):
                 written.add(self._continued(said.text) if goes_on else known[said.text], said)
                 goes_on = True
                 continue
@@ -98,7 +98,7 @@ class PlainTemplate:
 
 
 @dataclass(frozen=True)
-class _Said:
+class _Piece:
     """A stretch of text whose tokens are all trained on, or none, and how much each counts."""
 
     text: str
@@ -106,19 +106,19 @@ class _Said:
     weight: float
 
 
-_Stretch = _Said | tuple[_Said, _Said]
+_Stretch = _Piece | tuple[_Piece, _Piece]
 
 
 def _texts_to_encode(said: _Stretch) -> tuple[str, ...]:
     """The texts whose ids are needed."""
-    if isinstance(said, _Said):
+    if isinstance(said, _Piece):
         return (said.text,)
     context, answer = said
     return context.text, context.text + answer.text
 
 
 @dataclass
-class _Written:
+class _Ids:
     """Ids so far; the token that begins a text has nothing before it, and is never predicted."""
 
     ids: list[int]
@@ -128,7 +128,7 @@ class _Written:
     def __post_init__(self) -> None:
         self.trained, self.weights = [False] * len(self.ids), [1.0] * len(self.ids)
 
-    def add(self, ids: Sequence[int], said: _Said) -> None:
+    def add(self, ids: Sequence[int], said: _Piece) -> None:
         self.ids += ids
         self.trained += [said.trained] * len(ids)
         self.weights += [said.weight] * len(ids)

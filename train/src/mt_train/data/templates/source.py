@@ -13,7 +13,7 @@ from mt_train.data.templates.tracing import Turns, generated_spans, has_generati
 
 
 @dataclass(frozen=True)
-class Written:
+class RenderedText:
     """A conversation as text, and where its first 0, 1, 2 … turns end in it, where one rendering shows that."""
 
     text: str
@@ -30,7 +30,7 @@ class TemplateSource:
     _tails: dict[bool, str] = field(default_factory=dict)
 
     @cached_property
-    def least(self) -> int | None:
+    def fewest_messages(self) -> int | None:
         """See ``least_messages``."""
         return least_messages(self.source)
 
@@ -43,13 +43,13 @@ class TemplateSource:
         """See ``rendering.render``."""
         return render(self.source, messages, self.names, name=self.name, speak=speak)
 
-    def write(self, messages: Sequence[Message]) -> Written:
+    def write(self, messages: Sequence[Message]) -> RenderedText:
         """The text, with the ends of turns where turns are written one after another."""
-        if self.least is None:
-            return Written(self.render(messages))
+        if self.fewest_messages is None:
+            return RenderedText(self.render(messages))
         begin, *turns, end = self._turns(messages)
         ends = list(accumulate(map(len, turns), initial=len(begin)))
-        return Written("".join([begin, *turns, end]), [len(begin)] * (len(messages) - len(turns)) + ends)
+        return RenderedText("".join([begin, *turns, end]), [len(begin)] * (len(messages) - len(turns)) + ends)
 
     def tail(self, messages: Sequence[Message], *, speak: bool) -> str:
         """Return the text after the last turn: the same in any conversation, where turns are written one after another."""

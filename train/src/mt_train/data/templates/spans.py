@@ -15,7 +15,7 @@ from itertools import takewhile
 from mt_core.errors import DataError
 from mt_core.rows import Message
 from mt_train.data.templates.additions import trained_turns
-from mt_train.data.templates.source import TemplateSource, Written
+from mt_train.data.templates.source import RenderedText, TemplateSource
 from mt_train.data.templates.spelled_text import show
 from mt_train.data.templates.tools import PROBE
 from mt_train.data.templates.tracing import Turns
@@ -33,7 +33,9 @@ class Span:
     weight: float
 
 
-def trained_spans(source: TemplateSource, messages: Sequence[Message], written: Written, train_on: str) -> list[Span]:
+def trained_spans(
+    source: TemplateSource, messages: Sequence[Message], written: RenderedText, train_on: str
+) -> list[Span]:
     """The spans of a conversation. Raises ``DataError`` where a turn cannot be told from the others, or loses what it says."""
     wanted = trained_turns(messages, train_on)
     if all(wanted) and not any("weight" in message for message in messages):
@@ -46,7 +48,7 @@ class _Conversation:
     """One conversation with the turns of it that are trained on."""
 
     def __init__(
-        self, source: TemplateSource, messages: Sequence[Message], written: Written, places: Sequence[int]
+        self, source: TemplateSource, messages: Sequence[Message], written: RenderedText, places: Sequence[int]
     ) -> None:
         self._source, self._messages, self._written, self._places = source, messages, written, places
         self._text = written.text
@@ -55,13 +57,13 @@ class _Conversation:
         """Yield the spans in the order of the turns."""
         for place in self._places:
             message = self._messages[place]
-            found = self._generated(place) if message["role"] == "assistant" else None
+            found = self._generation_spans(place) if message["role"] == "assistant" else None
             spans = found or [self._span(place)]
             if message["role"] == "assistant":
                 self._refuse_loss(place, "".join(self._text[start:end] for start, end in spans))
             yield from (Span(start, end, message.get("weight", 1.0)) for start, end in spans)
 
-    def _generated(self, place: int) -> list[tuple[int, int]] | None:
+    def _generation_spans(self, place: int) -> list[tuple[int, int]] | None:
         """Return the spans that the template itself marks, where it does."""
         if not self._source.says_generated or self._turns is None:
             return None
@@ -89,7 +91,7 @@ class _Conversation:
     def _length(self, count: int, *, speak: bool = False) -> int | None:
         """Return how many characters of the text the first messages are; ``None`` where it does not begin with them."""
         text, ends, messages = self._text, self._written.ends, self._messages
-        if ends is not None and count >= (self._source.least or 0):
+        if ends is not None and count >= (self._source.fewest_messages or 0):
             known, rendered = ends[count], self._source.tail(messages, speak=speak)
         else:
             known, rendered = 0, self._source.render(messages[:count], speak=speak) if count or speak else ""

@@ -54,7 +54,7 @@ def spell_out(text: str) -> str:
     return text if is_known else SpelledText(text)
 
 
-def _looking(name: str) -> Callable[..., Any]:
+def _look_method(name: str) -> Callable[..., Any]:
     """A method that only looks at the text, and at others as they were written."""
     method = getattr(str, name)
 
@@ -70,7 +70,7 @@ def _as_written(value: Any) -> Any:
     return show(value) if isinstance(value, str) else value
 
 
-def _cutting(name: str) -> Callable[..., Any]:
+def _cut_method(name: str) -> Callable[..., Any]:
     """A method that gives a part of the text, or parts one after another."""
     method = getattr(str, name)
 
@@ -89,7 +89,7 @@ _AT_THE_END = ("lstrip", "removeprefix")
 """What these give ends where the text ends."""
 
 
-def _copying(name: str) -> Callable[..., Any]:
+def _copy_method(name: str) -> Callable[..., Any]:
     """A method that copies the stored characters as they are."""
     method = getattr(str, name)
 
@@ -100,7 +100,7 @@ def _copying(name: str) -> Callable[..., Any]:
     return copy
 
 
-def _changing(name: str) -> Callable[..., Any]:
+def _change_method(name: str) -> Callable[..., Any]:
     """A method that changes letters; those of a spelling too, and they stay a person's."""
     method = getattr(str, name)
 
@@ -161,6 +161,6 @@ _COPY = "__add__ __mul__ __rmul__ __mod__ __getitem__ __format__ center ljust rj
 
 _CHANGE = "capitalize casefold lower swapcase title upper"
 
-for _names, _kind in ((_LOOK, _looking), (_CUT, _cutting), (_COPY, _copying), (_CHANGE, _changing)):
+for _names, _kind in ((_LOOK, _look_method), (_CUT, _cut_method), (_COPY, _copy_method), (_CHANGE, _change_method)):
     for _name in _names.split():
         setattr(SpelledText, _name, _kind(_name))

@@ -27,18 +27,18 @@ _ANSWER = {"role": "assistant", "content": "There."}
 _FUNCTION = {"name": PROBE, "description": "", "parameters": {"type": "object", "properties": {}}}
 
 
-def _asking(name: str) -> Message:
+def _call_of(name: str) -> Message:
     call = {"id": "call00001", "type": "function", "function": {"name": name, "arguments": {}}}
     return {"role": "assistant", "content": "", "tool_calls": [call]}
 
 
 PROBES: dict[str, list[Message]] = {
     TOOLS: [{**_QUESTION, "tools": [{"type": "function", "function": _FUNCTION}]}, _ANSWER],
-    CALL: [_QUESTION, _asking(PROBE)],
+    CALL: [_QUESTION, _call_of(PROBE)],
     REASONING: [_QUESTION, {**_ANSWER, "reasoning_content": PROBE}],
     RESULT: [
         _QUESTION,
-        _asking("where"),
+        _call_of("where"),
         {"role": "tool", "name": "where", "tool_call_id": "call00001", "content": PROBE},
         _ANSWER,
     ],

@@ -24,7 +24,7 @@ class AdaLoraConfig(LowRankConfig):
     uncertainty_decay: float = Field(0.85, gt=0, lt=1, description="decay of the running mean of their deviations")
 
     @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def _check_ranks(self) -> Self:
         least = min((self.rank, *self.ranks.values()))
         if self.target_rank > least:
             raise ValueError(

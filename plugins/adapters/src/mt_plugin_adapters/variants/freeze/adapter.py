@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mt_core import Adapter, UsageError, block_number, matching, require_matches
+from mt_core import Adapter, UsageError, block_number, matching_pattern, require_matches
 from mt_core.nn import TrainModel
 
 from .config import FreezeConfig
@@ -24,4 +24,4 @@ class Freeze(Adapter):
             )
         require_matches("adapter.also", self.config.also, names)
         last = sorted(numbers)[len(numbers) - self.config.blocks :]
-        return [name for name in names if block_number(name) in last or matching(name, self.config.also)]
+        return [name for name in names if block_number(name) in last or matching_pattern(name, self.config.also)]

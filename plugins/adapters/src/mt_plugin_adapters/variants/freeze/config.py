@@ -18,7 +18,7 @@ class FreezeConfig(MtConfig):
     )
 
     @model_validator(mode="after")
-    def _something(self) -> Self:
+    def _check_not_empty(self) -> Self:
         if not self.blocks and not self.also:
             raise ValueError("blocks=0 and no pattern in also leave nothing to train; set one of them")
         return self

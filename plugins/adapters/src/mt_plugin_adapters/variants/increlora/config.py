@@ -26,7 +26,7 @@ class IncreLoraConfig(LowRankConfig):
     uncertainty_decay: float = Field(0.85, gt=0, lt=1, description="decay of the running mean of their deviations")
 
     @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def _check_ranks(self) -> Self:
         first = max((self.rank, *self.ranks.values()))
         if first > self.target_rank:
             raise ValueError(

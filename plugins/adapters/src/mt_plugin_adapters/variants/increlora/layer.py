@@ -91,10 +91,10 @@ class IncreLoraLinear(LowRankLinear):
 @exclude_from_compile
 def _watch(added: Tensor, inputs: Tensor, layer: IncreLoraLinear) -> Tensor:
     """``added_output``; in the backward ``layer`` gathers. What is saved is saved as autograd does, so that recomputation works."""
-    return _Watched.apply(added, inputs, layer)  # type: ignore[no-untyped-call, no-any-return]
+    return _Watch.apply(added, inputs, layer)  # type: ignore[no-untyped-call, no-any-return]
 
 
-class _Watched(torch.autograd.Function):
+class _Watch(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, added: Tensor, inputs: Tensor, layer: IncreLoraLinear) -> Tensor:
         ctx.save_for_backward(inputs)

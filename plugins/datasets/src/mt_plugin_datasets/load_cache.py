@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
+class LoadCache(Generic[T]):
     """``load(*key)``, remembered for the last ``size`` keys. Forgotten when its owner is pickled: handles do not travel."""
 
     def __init__(self, load: Callable[..., T], size: int = 2) -> None:
