@@ -12,7 +12,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from catalogue import TINY, WHOLE, components, host_of, modules, small
+from catalogue import TINY, WHOLE, components, host_of, modules, small_options
 
 from mt_conformance import BaseAdapterConformance
 from mt_conformance.forward import difference, outputs
@@ -42,7 +42,7 @@ class Bench(BaseAdapterConformance):
     quantizer = {"name": "nf4"}
 
     def __init__(self, name: str) -> None:
-        self.name, self.plugin, self.options = name, modules()[name], small(name)
+        self.name, self.plugin, self.options = name, modules()[name], small_options(name)
 
     def world(self, host: PluginHost) -> PluginHost:
         return host
@@ -70,8 +70,8 @@ def views(name: str, folder: Path, *, quantized: bool = False) -> Views:
     parts = bench.parts(host_of(bench.plugin), folder, quantized=quantized)
     plain = bench.base(parts).eval()
     batch = bench.batches(plain)[0]
-    first = outputs(bench.adapted(parts)[0].eval(), batch)
-    model, adapter = bench.trained(parts)
+    first = outputs(bench.adapted_model(parts)[0].eval(), batch)
+    model, adapter = bench.trained_model(parts)
     live = outputs(model, batch)
     with viewing(model, "base"):
         base = outputs(model, batch)

@@ -10,6 +10,7 @@ from torch import Generator, Tensor, nn
 
 from mt_conformance.forward import mean_loss, outputs, rows_of
 from mt_conformance.tiny_config import TinyConfig
+from mt_conformance.tiny_model import TinyModel
 from mt_core import LowRankConfig, UsageError
 from mt_core.adapters import LinearAdapter, Place, adapted_layers, merge, unmerge, viewing
 from mt_core.nn import AdaptedLinear, Batch, TrainModel
