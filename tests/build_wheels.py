@@ -33,7 +33,9 @@ def main(into: Path, sources: list[Path]) -> None:
     into.mkdir(parents=True, exist_ok=True)
     importlib.import_module("setuptools.build_meta")  # once, and not in each fork
     vendored = str(Path(str(sys.modules["setuptools"].__file__)).parent / "_vendor")
-    if vendored not in sys.path:  # its import adds this, which a forked start does not see where the server had it before
+    if (
+        vendored not in sys.path
+    ):  # its import adds this, which a forked start does not see where the server had it before
         sys.path.append(vendored)
     for source in sources:
         if (child := os.fork()) == 0:

@@ -24,6 +24,8 @@ from mt_plugin_alignment.objectives.grpo import GrpoObjective
 from mt_plugin_alignment.objectives.shapes import read_prompt
 from mt_plugin_alignment.reward_functions.texts import Exact, ExactConfig, Length, LengthConfig, Pattern, PatternConfig
 from mt_plugin_alignment.scores import score_answers
+from mt_tools.cli.data import main as mt_data
+from mt_tools.cli.eval import main as mt_eval
 from mt_train import load_weights
 from mt_train.cli.train import main
 
@@ -247,6 +249,17 @@ def test_answers_that_nobody_can_score_are_counted_and_change_nothing(train: Tra
     assert code == 0, said
     last = json.loads(Path("run/metrics.jsonl").read_text().splitlines()[-1])
     assert (last["answers_unscored"], last["reward"], last["grad_norm"]) == (1.0, 0.0, 0.0)
+
+
+def test_prompts_are_inspected_and_have_no_loss_to_evaluate(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--rewards", "pattern", "--rewards.pattern.pattern", "e"]
+    code, said = train(*words)
+    assert code == 0, said
+    assert "trained on, less than" not in said
+    rows = ["--dataset", "jsonl", "--dataset.path", "prompts.jsonl", "--data.eval", "none"]
+    assert mt_data(["inspect", "--model", "llama", "--objective", "grpo", *words, *rows]) == 0
+    assert mt_eval(["--run", "run", "--on", "rows=jsonl:prompts.jsonl"]) == 2
+    assert "rows of this objective are prompts, which have no loss" in capsys.readouterr().err
 
 
 @pytest.mark.long

@@ -11,11 +11,12 @@ from typing import Any
 from mt_core.cli.guard import run_command
 from mt_core.config.secrets import redact_values
 from mt_core.errors import DataError, UsageError, did_you_mean, show_value
+from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
 from mt_tools.report.output import check_output, write_page
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
-from mt_train.config.commandline import CommandLine, merge, parse
+from mt_train.config.commandline import CommandLine, merge, parse, parse_flags
 from mt_train.config.digits import parse_whole_number
 from mt_train.config.files import read_config
 from mt_train.config.names import expand
@@ -61,20 +62,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _data(words: list[str]) -> int:
     words = ["--help" if word == "-h" else word for word in words]
     name = words.pop(0) if words and not words[0].startswith("-") else ""
-    line = parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED)
-    if "version" in line.flags:
+    flags = parse_flags(words, switches=SWITCHES, values=VALUES, repeated=REPEATED)
+    if "version" in flags:
         print(describe_version("mt-tools"))
         return 0
-    if not name and "help" not in line.flags:
+    if not name and "help" not in flags:
         raise UsageError(f"mt-data needs one of its commands: {', '.join(COMMANDS)}; `mt-data --help` shows them")
     if name and name not in COMMANDS:
         raise UsageError(
             f"mt-data has no command {name!r}. {did_you_mean(name, list(COMMANDS))}Commands: {', '.join(COMMANDS)}"
         )
-    if "help" in line.flags:
-        return _help(line)
+    host = discover_plugins(flags.get("block_plugin", []))
+    line = parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED, kinds=host.kinds)
+    if "help" in flags:
+        return _help(line, host)
     _refuse_others_options(name, line)
-    return COMMANDS[name](line)
+    return COMMANDS[name](line, host)
 
 
 def _refuse_others_options(name: str, line: CommandLine) -> None:
@@ -83,14 +86,13 @@ def _refuse_others_options(name: str, line: CommandLine) -> None:
             raise UsageError(f"--{given[0].replace('_', '-')} belongs to mt-data {other}; leave it out")
 
 
-def _help(line: CommandLine) -> int:
+def _help(line: CommandLine, host: PluginHost) -> int:
     from mt_train.cli.train_help import help_text
 
-    host = discover_plugins(line.flags.get("block_plugin", []))
     print(
         help_text(
             host,
-            raw_of(line),
+            raw_of(line, host),
             head=HEAD,
             slots=("tokenizer", "dataset", "objective"),
             sections={"data": SECTIONS["data"]},
@@ -99,21 +101,20 @@ def _help(line: CommandLine) -> int:
     return 0
 
 
-def raw_of(line: CommandLine) -> dict[str, Any]:
+def raw_of(line: CommandLine, host: PluginHost) -> dict[str, Any]:
     """The keys of the run: the config file's under those of the command line."""
     stored = read_config(Path(expand(line.flags["config"]))) if "config" in line.flags else {}
-    return merge(stored, line.raw)
+    return merge(stored, line.raw, host.kinds)
 
 
-def _inspect(line: CommandLine) -> int:
+def _inspect(line: CommandLine, host: PluginHost) -> int:
     """Show what becomes of the rows; then fail as a training would. Raises ``MtError``."""
     count, page = _count(line.flags.get("examples", str(EXAMPLES))), _page(line)
-    raw = raw_of(line)
+    raw = raw_of(line, host)
     given = raw.get("data", {})
     all_bad_rows = isinstance(given, dict) and "on_bad_row" not in given
     if all_bad_rows:
         raw["data"] = {**given, "on_bad_row": "skip"}
-    host = discover_plugins(line.flags.get("block_plugin", []))
     from mt_train.planning.inspection import describe_rows, resolve_rows  # torch loads from here on
 
     parts = Parts.of(resolve_rows(raw, host))
@@ -128,13 +129,12 @@ def _inspect(line: CommandLine) -> int:
     return 0
 
 
-def _build(line: CommandLine) -> int:
+def _build(line: CommandLine, host: PluginHost) -> int:
     """Encode the rows of a run into its token cache. Raises ``UsageError`` when it would have none."""
     from mt_train.assemble.encoder import cache_folder
     from mt_train.assemble.identity import AUTO_BYTES, source_files
 
-    host = discover_plugins(line.flags.get("block_plugin", []))
-    parts = Parts.of(resolve(raw_of(line), host))
+    parts = Parts.of(resolve(raw_of(line, host), host))
     config, files = parts.config, source_files(parts)
     if files is None:
         raise UsageError(
@@ -156,7 +156,7 @@ def _build(line: CommandLine) -> int:
     return 0
 
 
-def _clean(line: CommandLine) -> int:
+def _clean(line: CommandLine, host: PluginHost) -> int:
     """Show or remove what of the token cache was not used for long. Raises ``MtError``."""
     from mt_tools.cli.data_clean import DAYS, clean_cache
 
@@ -164,7 +164,7 @@ def _clean(line: CommandLine) -> int:
     others += [f"data.{key}" for key in line.raw.get("data", {}) if key != "cache"]
     if others:
         raise UsageError(f"mt-data clean reads --data.cache only, got --{others[0]}; leave it out")
-    return clean_cache(raw_of(line), older_than=line.flags.get("older_than", str(DAYS)), yes="yes" in line.flags)
+    return clean_cache(raw_of(line, host), older_than=line.flags.get("older_than", str(DAYS)), yes="yes" in line.flags)
 
 
 def _count(text: str) -> int:
@@ -204,7 +204,7 @@ def _refuse(bad_rows: Sequence[str]) -> None:
     raise DataError(f"{number} mt-train; repair {they}, or pass over {they} with --data.on-bad-row skip:\n  {first}")
 
 
-COMMANDS: dict[str, Callable[[CommandLine], int]] = {"inspect": _inspect, "build": _build, "clean": _clean}
+COMMANDS: dict[str, Callable[[CommandLine, PluginHost], int]] = {"inspect": _inspect, "build": _build, "clean": _clean}
 """What ``mt-data`` does, by name."""
 
 

@@ -14,12 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mt_core.errors import UsageError
 from mt_core.model_protocols import Objective
 from mt_core.nn import NOT_TRAINED, Batch, TokenObjective, TokenScores, TrainModel, token_scores
 from mt_core.nn.batch import mean_of
 from mt_core.protocols import Tokenizer
 from mt_core.rows import Sample
 from mt_train.data.loader import make_batch
+from mt_train.data.online import CollectsAnswers
 from mt_train.data.samples import EncodedSamples
 from mt_train.engine.coupling import couple, couples
 from mt_train.engine.step import Reader
@@ -95,8 +97,14 @@ def evaluate(
 ) -> Figures:
     """Every sample once, in batches of similar length. Logits exist for one chunk of tokens at a time.
 
-    Token objectives get all figures; one with a loss of its own gets that and its metrics, as in the run.
+    Token objectives get all figures; one with a loss of its own gets that and its metrics, as in the run. Raises ``UsageError`` for
+    prompts.
     """
+    if isinstance(objective, CollectsAnswers):
+        raise UsageError(
+            "rows of this objective are prompts, which have no loss: the run itself answers held-out ones (eval_reward). Evaluate rows"
+            " with answers (--objective sft), or by --evaluations NAME"
+        )
     model.eval()
     device = next(model.parameters()).device
     figures = Figures(samples=len(samples), counts_tokens=counts_tokens(objective))
