@@ -208,11 +208,17 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.chdir(tmp_path)
     Path("prompts.jsonl").write_text("".join(json.dumps({"prompt": f"{n}: "}) + "\n" for n in range(12)))
     sizes = ["--model.dim", "16", "--model.n-layers", "1", "--model.n-heads", "2", "--model.n-kv-heads", "2"]
-    asked = ["--objective.prompts", "2", "--objective.group", "2", "--objective.max-new-tokens", "4"]
+    usual = {
+        "--objective.prompts": "2",
+        "--objective.group": "2",
+        "--objective.max-new-tokens": "4",
+        "--train.steps": "2",
+    }
     given = ["--model", "llama", "--objective", "grpo", "--dataset", "jsonl", "--dataset.path", "prompts.jsonl"]
 
     def run(*words: str) -> tuple[int, str]:
-        code = main([*given, *sizes, *asked, "--train.steps", "2", "--data.eval", "none", "--output", "run", *words])
+        unsaid = [word for option, value in usual.items() if option not in words for word in (option, value)]
+        code = main([*given, *sizes, *unsaid, "--data.eval", "none", "--output", "run", *words])
         written = capsys.readouterr()
         return code, " ".join((written.out + written.err).split())
 
@@ -263,11 +269,12 @@ def test_prompts_are_inspected_and_have_no_loss_to_evaluate(train: Train, capsys
 
 
 @pytest.mark.long
-def test_a_tiny_model_learns_to_write_a_letter(train: Train) -> None:
-    """With the defaults but for a rate of 3e-3: at least 0.2 more of the answers' characters."""
+def test_the_smallest_model_learns_to_write_a_letter(train: Train) -> None:
+    """With the defaults but for shorter answers and a rate of 3e-3, in half of 60 steps: nearly nothing else."""
     words = ["--rewards", "pattern", "--rewards.pattern.pattern", "e", "--rewards.pattern.count", "true"]
-    asked = ["--objective.prompts", "8", "--objective.group", "8", "--objective.max-new-tokens", "16"]
-    code, said = train(*words, *asked, "--optimizer.lr", "3e-3", "--train.steps", "60")
-    assert code == 0, said
+    given = ["--model", "llama", "--objective", "grpo", "--dataset", "jsonl", "--dataset.path", "prompts.jsonl"]
+    asked = ["--objective.max-new-tokens", "16", "--optimizer.lr", "3e-3", "--train.steps", "30"]
+    assert main([*given, *words, *asked, "--data.eval", "none", "--output", "run"]) == 0
     rewards = [json.loads(line)["reward"] for line in Path("run/metrics.jsonl").read_text().splitlines()]
-    assert sum(rewards[-5:]) / 5 >= sum(rewards[:5]) / 5 + 0.2
+    assert sum(rewards[:5]) / 5 < 0.1
+    assert sum(rewards[-5:]) / 5 > 0.6

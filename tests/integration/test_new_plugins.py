@@ -28,9 +28,9 @@ SLOTS = {
     kind: f"--{key.replace('_', '-')}"
     for kind, name in KINDS.items()
     for key in [FOUND.kinds.keys_of_kinds.get(name)]
-    if key
+    if key and name != "reward"
 }
-"""Kinds that a run names, and how; a metric is a part."""
+"""Kinds that any run names, and how; a metric is a part, and a reward is for objectives that learn from answers."""
 
 Installed = tuple[Path, dict[str, str]]
 
@@ -125,6 +125,30 @@ def test_two_steps_are_trained_with_all_of_them_by_name(plugins_folder: Path, in
     ours = {"mt-core", "mt-train", "mt-plugin-standard"}
     assert lock["sha256"].keys() == {*ours, *(f"mt-plugin-{NAMES[kind]}" for kind in SLOTS)}
     assert not {f"mt-plugin-{name}" for name in NAMES.values()} & set(lock["editable"])
+
+
+def test_a_new_reward_is_learned_from(plugins_folder: Path, installation: Installed) -> None:
+    _, environment = installation
+    rows, out = plugins_folder / "prompts.tsv", plugins_folder / "learned"
+    rows.write_text("".join(f"what is {number}?\tit is {number}\n" for number in range(4)))
+    words = [
+        "--model",
+        NAMES["model"],
+        "--dataset",
+        NAMES["dataset"],
+        "--dataset.path",
+        str(rows),
+        "--objective",
+        "grpo",
+    ]
+    words += ["--rewards", NAMES["reward"], "--objective.prompts", "2", "--objective.group", "2", "--data.eval", "none"]
+    words += ["--objective.max-new-tokens", "4", "--train.steps", "1", "--output", str(out)]
+    environment = {**environment, "MT_PLUGINS": ",".join([*NAMES.values(), *BRINGERS])}
+    run(sys.executable, "-m", "mt_train.cli.train", *words, environment=environment)
+    (record,) = MetricsFile(out / "metrics.jsonl").read()
+    assert f"reward_{NAMES['reward'].replace('-', '_')}" in record
+    lock = json.loads((out / "plugins.lock.json").read_text())
+    assert f"mt-plugin-{NAMES['reward']}" in lock["sha256"]
 
 
 def test_a_new_evaluation_is_asked_on_two_ranks_at_zero_3_and_of_the_checkpoint(

@@ -72,7 +72,7 @@ def test_the_pictures_are_there_small_and_described() -> None:
 def test_the_picture_of_the_terminal_shows_its_command_and_loads_nothing() -> None:
     script = runpy.run_path(str(ROOT / "docs/images/terminal.py"))
     kept = (ROOT / "docs/images/terminal.svg").read_text(encoding="utf-8")
-    for svg in (kept, script["drawn"]("step 1/1 | loss 2.0\n")):
+    for svg in (kept, script["draw"]("step 1/1 | loss 2.0\n")):
         assert set(re.findall(r"\w+://[^\s\"')]+", svg)) <= {"http://www.w3.org/2000/svg", "https://www.textualize.io"}
         assert "@font-face" not in svg
         assert script["COMMAND"] in html.unescape(svg).replace("\xa0", " ")

@@ -124,7 +124,7 @@ def close(one: Tensor, other: Tensor) -> None:
 
 
 def test_switching_gives_what_peft_gives_and_none_gives_the_base(
-    model: Pair, several: SeveralAdapters, x: Tensor
+    model: Pair, several_adapters: SeveralAdapters, x: Tensor
 ) -> None:
     base = Pair().eval()
     base.load_state_dict(model.state_dict())
@@ -132,27 +132,29 @@ def test_switching_gives_what_peft_gives_and_none_gives_the_base(
     with torch.no_grad():
         assert torch.equal(model(x), base(x)), "nothing counts before use()"
         for name in RANKS:
-            several.use(name)
+            several_adapters.use(name)
             other.set_adapter(name)
             close(model(x), other(x))
             assert not torch.allclose(model(x), base(x))
-        several.use(None)
+        several_adapters.use(None)
         assert torch.equal(model(x), base(x))
 
 
-def test_shares_give_what_pefts_cat_gives(model: Pair, several: SeveralAdapters, x: Tensor) -> None:
+def test_shares_give_what_pefts_cat_gives(model: Pair, several_adapters: SeveralAdapters, x: Tensor) -> None:
     shares = {"a": 0.7, "b": 0.3, "c": 1.0}
     base = Pair().eval()
     base.load_state_dict(model.state_dict())
     other = theirs(base)
     other.add_weighted_adapter(list(shares), list(shares.values()), "sum", combination_type="cat")
     other.set_adapter("sum")
-    several.use(shares)
+    several_adapters.use(shares)
     with torch.no_grad():
         close(model(x), other(x))
 
 
-def test_one_adapter_weighed_is_what_pefts_linear_gives(model: Pair, several: SeveralAdapters, x: Tensor) -> None:
+def test_one_adapter_weighed_is_what_pefts_linear_gives(
+    model: Pair, several_adapters: SeveralAdapters, x: Tensor
+) -> None:
     base = Pair().eval()
     base.load_state_dict(model.state_dict())
     other = theirs(base)
@@ -160,36 +162,36 @@ def test_one_adapter_weighed_is_what_pefts_linear_gives(model: Pair, several: Se
         warnings.simplefilter("ignore")
         other.add_weighted_adapter(["a"], [0.4], "less", combination_type="linear")
     other.set_adapter("less")
-    several.use({"a": 0.4})
+    several_adapters.use({"a": 0.4})
     with torch.no_grad():
         close(model(x), other(x))
 
 
 @pytest.mark.parametrize("shares", [{"a": 1.0}, {"a": 0.7, "b": -0.3}, {"a": 1.0, "b": 1.0, "c": 1.0}])
 def test_the_output_is_that_of_the_merged_weights_and_unmerging_restores_bits(
-    model: Pair, several: SeveralAdapters, x: Tensor, shares: dict[str, float]
+    model: Pair, several_adapters: SeveralAdapters, x: Tensor, shares: dict[str, float]
 ) -> None:
     before = model.up.weight.clone()
-    several.use(shares)
+    several_adapters.use(shares)
     with torch.no_grad():
         apart = model(x)
         merge(model)
         close(model(x), apart)
         assert not torch.equal(model.up.weight, before)
         with pytest.raises(UsageError, match=r"unmerge\(model\) first"):
-            several.use("a")
+            several_adapters.use("a")
         unmerge(model)
         assert torch.equal(model.up.weight, before)
         assert torch.equal(model(x), apart)
 
 
 def test_where_one_layer_cannot_be_merged_none_is(
-    model: Pair, several: SeveralAdapters, x: Tensor, monkeypatch: pytest.MonkeyPatch
+    model: Pair, several_adapters: SeveralAdapters, x: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuses() -> Tensor:
         raise UsageError("no weight does the same")
 
-    several.use("a")
+    several_adapters.use("a")
     with torch.no_grad():
         before = model(x)
         monkeypatch.setattr(model.down, "merged_weight", refuses)
@@ -218,8 +220,8 @@ def test_an_adapter_that_rewrites_the_base_brings_its_own_and_leaves_that_of_the
         close(model(x), base)
 
 
-def test_adapters_go_where_the_model_goes(model: Pair, several: SeveralAdapters, x: Tensor) -> None:
-    several.use({"a": 0.5, "b": 0.5})
+def test_adapters_go_where_the_model_goes(model: Pair, several_adapters: SeveralAdapters, x: Tensor) -> None:
+    several_adapters.use({"a": 0.5, "b": 0.5})
     with torch.no_grad():
         single = model(x)
         torch.testing.assert_close(model.double()(x.double()), single.double(), atol=1e-5, rtol=1e-5)
@@ -227,9 +229,9 @@ def test_adapters_go_where_the_model_goes(model: Pair, several: SeveralAdapters,
 
 
 def test_what_does_not_fit_is_one_clear_message_and_leaves_the_others_as_they_were(
-    model: Pair, several: SeveralAdapters, x: Tensor
+    model: Pair, several_adapters: SeveralAdapters, x: Tensor
 ) -> None:
-    several.use("a")
+    several_adapters.use("a")
     with torch.no_grad():
         before = model(x)
     wide = {
@@ -243,9 +245,9 @@ def test_what_does_not_fit_is_one_clear_message_and_leaves_the_others_as_they_we
         ("d", Elsewhere(), {}, UsageError, "has last.weight beside what it puts"),
     ):
         with pytest.raises(error, match=message):
-            several.add(name, adapter, tensors)
+            several_adapters.add(name, adapter, tensors)
     with pytest.raises(UsageError, match=r"no adapter 'd'\. There are: a, b, c"):
-        several.use({"d": 1.0})
+        several_adapters.use({"d": 1.0})
     with torch.no_grad():
         assert torch.equal(model(x), before)
     with pytest.raises(UsageError, match="up has an adapter already"):

@@ -29,7 +29,9 @@ class Answer:
 class RewardOptions(MtConfig):
     """Options that every reward has."""
 
-    weight: float = Field(1.0, description="what it counts in the sum of all rewards; 0 only reports it")
+    weight: float = Field(
+        1.0, ge=-1000, le=1000, description="what it counts in the sum of all rewards; 0 only reports it"
+    )
 
 
 class Reward(Protocol):
