@@ -268,6 +268,14 @@ def test_prompts_are_inspected_and_have_no_loss_to_evaluate(train: Train, capsys
     assert "rows of this objective are prompts, which have no loss" in capsys.readouterr().err
 
 
+def test_a_prompt_and_its_answer_have_to_fit_into_a_row(train: Train) -> None:
+    words = ["--rewards", "pattern", "--rewards.pattern.pattern", "e", "--objective.max-new-tokens", "40"]
+    code, said = train(*words, "--train.sequence-len", "44")
+    assert code == 2
+    assert "train.sequence-len: 44 tokens, and the longest prompt with the longest answer to it has 45" in said
+    assert train(*words, "--train.sequence-len", "45", "--data.batching", "packing")[0] == 0
+
+
 @pytest.mark.long
 def test_the_smallest_model_learns_to_write_a_letter(train: Train) -> None:
     """With the defaults but for shorter answers and a rate of 3e-3, in half of 60 steps: nearly nothing else."""

@@ -201,6 +201,11 @@ def refuse_for_rollouts(parts: Parts, data: RunData) -> None:
     if data.stream is not None:
         problem = f"{name} reads prompts in an order of its own, and rows of a stream come in theirs."
         faults.append(Fault(key="dataset", problem=problem, fix="Take a dataset of files."))
+    longest, most = data.train.report.longest + data.objective.max_new_tokens, parts.config.train.sequence_len
+    if data.stream is None and longest > most:
+        problem = f"{most} tokens, and the longest prompt with the longest answer to it has {longest}."
+        fix = f"Set {longest} or more, or allow shorter answers."
+        faults.append(Fault(key="train.sequence-len", problem=problem, fix=fix))
     if parts.config.train.micro_batch_size == "auto":
         problem = f"{name} learns from answers, and how long these are is not known before they are written."
         faults.append(Fault(key="train.micro-batch-size", problem=problem, fix="Give a number."))

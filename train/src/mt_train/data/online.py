@@ -24,10 +24,11 @@ class CollectsAnswers(Protocol):
     """An objective whose rows are prompts. Training is made of iterations: answers are collected, and learned from.
 
     ``prompts`` are those of an iteration, in the order of the dataset; ``passes`` is how often its answers are learned from, each time
-    in ``updates`` optimizer steps. A prompt's sample has no trained token.
+    in ``updates`` optimizer steps. An answer has at most ``max_new_tokens``. A prompt's sample has no trained token.
     """
 
     prompts: int
+    max_new_tokens: int
     updates: int
     passes: int
 

@@ -44,6 +44,7 @@ class GrpoObjective(TokenObjective):
         super().__init__(pad_id=tokenizer.pad_id or 0)
         self._template, self._config, self._rewards = template, config, dict(rewards)
         self.prompts, self.updates, self.passes = config.prompts, config.updates, config.passes
+        self.max_new_tokens = config.max_new_tokens
         self.loss_unit = {"token": "per token", "answer": "per answer", "constant": "per place of an answer"}[
             config.mean
         ]
