@@ -134,13 +134,27 @@ LONG = (
     *(
         f"{PAGES}::test_a_page_can_be_followed[docs/{page}.md]"
         for page in (
-            *("add_a_model", "callbacks", "devices", "memory", "scale_out", "search", "tutorial"),
+            *("adapters", "add_a_model", "callbacks", "devices", "memory", "scale_out", "search", "tutorial"),
             "write/evaluation",
         )
     ),
     *(
         f"{ALONE_TESTS}::{test}[{name}]"
-        for name in ("alignment", "callbacks", "datasets", "gemma", "optim", "quantizers", "qwen", "search", "trackers")
+        for name in (
+            *(
+                "adapters",
+                "alignment",
+                "callbacks",
+                "datasets",
+                "evals",
+                "gemma",
+                "optim",
+                "quantizers",
+                "qwen",
+                "search",
+            ),
+            "trackers",
+        )
         for test in ("test_its_requirements_are_met_and_it_is_all_that_is_listed", "test_a_part_of_its_suite_passes")
     ),
     "integration/test_first_run.py::test_the_bare_command_learns_english_spelling_in_under_two_minutes",
@@ -157,12 +171,14 @@ LONG = (
     ),
     "integration/test_hello_adapter_wheel.py::test_it_passes_the_kit_as_its_author_runs_it",
     "integration/test_scale_out.py::test_the_slurm_script_trains",
+    "integration/test_users_console.py::test_a_run_goes_on_over_its_own_files",
     "train/engine/test_resume.py::test_a_run_goes_on_after_a_rank_was_killed_bit_for_bit",
     "train/cli/test_stopping.py::test_two_processes_agree_to_leave_an_evaluation",
     "train/cli/test_stopping.py::test_a_second_signal_stops_at_once",
     "train/planning/test_memory.py",
     "train/engine/test_layout_suggestion.py::test_every_layout_of_the_grid",
     "adapters/test_layouts.py",
+    "alignment/test_layouts.py",
     "optim/test_layouts.py",
     "quantizers/test_layouts.py",
     "callbacks/test_averaging.py",
