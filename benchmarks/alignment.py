@@ -1,4 +1,4 @@
-"""What DPO costs: beside TRL's DPOTrainer, and beside fine-tuning on the same tokens.
+"""Cost of DPO: beside TRL's DPOTrainer, and beside fine-tuning on the same tokens.
 
 ``--what trl`` (default) prints, for two models, trained whole and as LoRA, the tokens that each side reads in a second of a processor
 and its peak memory, in processes of their own, in turn: medians and ratios. Both have the same weights, the same pairs in the same

@@ -69,7 +69,7 @@ def test_a_family_without_biases_is_refused_with_the_way_out() -> None:
 
 
 def test_the_base_is_without_the_biases_that_it_has_brought() -> None:
-    """And with those that were there."""
+    """It keeps those that were there."""
     model, _ = inject(COMPONENT.build(BitFitConfig(add=True, targets=("q_proj", "o_proj"))), qwen())
     ids = torch.arange(12)[None]
     rows = Batch(ids, ids, ids, torch.zeros_like(ids)).with_index()

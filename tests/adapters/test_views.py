@@ -35,7 +35,7 @@ REFUSED = REWRITES | AWAY | OF_MODEL | OVER_BITS
 
 
 class Bench(BaseAdapterConformance):
-    """What the kit trains an adapter with."""
+    """The kit's way to train an adapter."""
 
     __test__ = False
     model = {"name": "llama", **TINY}

@@ -89,7 +89,7 @@ def answers(folder: Path) -> list[str]:
 
 
 def records(losses: Losses) -> list[dict[str, float]]:
-    """All that a step says but times and memory."""
+    """Figures of a step but times and memory."""
     names = ("step", "loss", "grad_norm", "lr", "tokens")
     return [
         {

@@ -136,7 +136,7 @@ def counted() -> Any:
 
 
 def records(losses: Losses) -> list[dict[str, float]]:
-    """All that a step says but times and memory."""
+    """Figures of a step but times and memory."""
     names = ("step", "loss", "grad_norm", "lr", "tokens")
     return [
         {**{name: getattr(each, name) for name in names}, **each.metrics, **each.evaluation} for each in losses.records

@@ -72,17 +72,9 @@ RESUMED: Cases = {
 }
 OF_STREAMS: Cases = {name: LAYOUTS[name] for name in ("zero3", "pipeline", "sequence1")}
 """Layouts of streams that are stopped and resumed."""
+MOST_LAYOUTS = ("zero2", "zero3/packed", "pipeline", "pipeline/micro 1", "sequence1", "sequence3/packed")
 SAMPLED = {
-    "everything": (
-        "zero0",
-        "zero1/micro 1",
-        "zero2",
-        "zero3/packed",
-        "pipeline",
-        "pipeline/micro 1",
-        "sequence1",
-        "sequence3/packed",
-    ),
+    "everything": ("zero0", "zero1/micro 1", *MOST_LAYOUTS),
     "sft": ("zero2/packed", "pipeline/micro 4"),
     "tails": ("zero3", "sequence1/packed"),
     "wpo": ("zero1", "pipeline/packed"),
@@ -98,16 +90,7 @@ SAMPLED = {
     "pissa": ("zero2", "sequence1"),
     "qlora": ("zero3", "sequence1"),
     "mixture": ("zero2/micro 1", "sequence1"),
-    "stream": (
-        "zero0/micro 1",
-        "zero1",
-        "zero2",
-        "zero3/packed",
-        "pipeline",
-        "pipeline/micro 1",
-        "sequence1",
-        "sequence3/packed",
-    ),
+    "stream": ("zero0/micro 1", "zero1", *MOST_LAYOUTS),
     "stream dora": ("zero3", "pipeline"),
     "stream qlora": ("zero3/packed", "sequence1"),
     "stream kto": ("zero1", "pipeline"),

@@ -10,7 +10,7 @@ import pytest
 
 WORKER = "alignment/grpo_worker.py"
 TOLERANCE = 2e-6
-"""Of a figure, as a share of it, and of what it could be (1): sums of fp32 in another order."""
+"""Bound of a figure, as a share of it, and absolutely: sums of fp32 in another order."""
 TWICE = {"updates": 2}
 TWO: dict[str, dict[str, Any]] = {
     "zero0": {"stage": 0},

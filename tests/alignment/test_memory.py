@@ -1,4 +1,4 @@
-"""What pairs hold beside fine-tuning on the same tokens: a step of DPO, and its reference."""
+"""Memory of pairs beside fine-tuning on the same tokens: a step of DPO, and its reference."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mt_plugin_alignment import Pairs, rewards
+from mt_plugin_alignment import Pairs, reward_losses
 from mt_plugin_alignment.offers.losses import LOSSES
 
 COMPONENTS = {each.name: each for each in LOSSES}
@@ -147,12 +147,14 @@ def end_of_scores(loss: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
 
 
 def test_a_reward_model_ends_at_the_preferences_and_centred_around_0() -> None:
-    found = end_of_scores(rewards.bradley_terry)
+    found = end_of_scores(reward_losses.bradley_terry)
     assert float(found[0] - found[1]) == pytest.approx(LOGIT, rel=CLOSE)
 
     def centred(chosen: Tensor, rejected: Tensor) -> Tensor:
-        one_sided = rewards.bradley_terry(chosen, rejected) + 0.2 * chosen  # which would move both scores for ever
-        return one_sided + 0.05 * rewards.centring(chosen, rejected)
+        one_sided = (
+            reward_losses.bradley_terry(chosen, rejected) + 0.2 * chosen
+        )  # which would move both scores for ever
+        return one_sided + 0.05 * reward_losses.centring(chosen, rejected)
 
     found = end_of_scores(centred)
     assert float(found.sum()) == pytest.approx(-0.2 / (4 * 0.05), rel=CLOSE), (
@@ -162,12 +164,14 @@ def test_a_reward_model_ends_at_the_preferences_and_centred_around_0() -> None:
 
 def test_margins_of_a_reward_model_count_as_its_papers_say() -> None:
     margins = torch.tensor([1.0, 3.0], dtype=torch.float64)
-    found = end_of_scores(lambda chosen, rejected: rewards.scaled_bradley_terry(chosen, rejected, margins))
+    found = end_of_scores(lambda chosen, rejected: reward_losses.scaled_bradley_terry(chosen, rejected, margins))
     assert float(found[0] - found[1]) == pytest.approx(math.log(SHARE / (3 * (1 - SHARE))), rel=CLOSE)
 
 
 def test_scores_end_at_their_mean() -> None:
     targets = torch.tensor([1.0, 4.0], dtype=torch.float64)
     weights = torch.tensor([SHARE, 1 - SHARE], dtype=torch.float64)
-    found = descend(lambda scores: (weights * rewards.squared_error(scores[0].expand(2), targets)).sum(), rate=0.3)
+    found = descend(
+        lambda scores: (weights * reward_losses.squared_error(scores[0].expand(2), targets)).sum(), rate=0.3
+    )
     assert float(found[0]) == pytest.approx(SHARE * 1 + (1 - SHARE) * 4, rel=CLOSE)

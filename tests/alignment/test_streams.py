@@ -54,7 +54,7 @@ def _said(name: str, value: str) -> tuple[str, str]:
 
 
 def records(run: Path) -> list[dict[str, Any]]:
-    """What a run says of its steps, but times and memory."""
+    """Figures of the steps of a run, but times and memory."""
     times = {"tokens_per_second", "memory_gib", "data_wait_seconds"}
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [{name: value for name, value in line.items() if name not in times} for line in lines]

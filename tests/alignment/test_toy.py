@@ -21,7 +21,7 @@ from mt_tools.cli.generate import main as mt_generate
 from mt_train.cli.train import main as mt_train
 
 LETTER, TOKENS = b"e", 24
-"""What is rewarded, and how many bytes an answer has. One in twelve bytes is this one before."""
+"""Letter that is rewarded, and bytes of an answer. One in twelve bytes is this one before."""
 PROMPTS, HELD_OUT, ANSWERS = 240, 48, 4
 SEEDS = [pytest.param(0, marks=pytest.mark.long), *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 2))]
 

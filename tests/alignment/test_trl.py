@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import trl_losses as trl
 from trl_losses import Tokens, tokens
 
-from mt_plugin_alignment import Pairs, labelled, rewards, transport
+from mt_plugin_alignment import Pairs, labelled, reward_losses, transport
 from mt_plugin_alignment.modifications import weaken_tails, weigh
 from mt_plugin_alignment.offers.losses import LOSSES
 
@@ -114,8 +114,8 @@ def scores(margin: Tensor | None, coefficient: float | None) -> Measured:
 
     def ours(answers: Tokens) -> Tensor:
         chosen, rejected = answers.sums(answers.logp).chunk(2)
-        loss = rewards.bradley_terry(chosen, rejected, 0.0 if margin is None else margin)
-        return (loss + (coefficient or 0.0) * rewards.centring(chosen, rejected)).mean()
+        loss = reward_losses.bradley_terry(chosen, rejected, 0.0 if margin is None else margin)
+        return (loss + (coefficient or 0.0) * reward_losses.centring(chosen, rejected)).mean()
 
     return compare(ours, lambda answers: trl.reward(answers.sums(answers.logp), margin, coefficient))
 

@@ -27,7 +27,7 @@ OURS = ("mt_", "__editable__.mt_", "__editable___mt_")
 BESIDE = ("core", "train", "tools", "conformance", "plugins/standard")
 """Beside which every plugin is tested."""
 FORKED = ("pytest", "pip", "mt_core.cli.")
-"""What is asked of an environment, and is forked from its server, which has imported no plugin but the standard one."""
+"""Programs of an environment that are forked from its server, which has imported no plugin but the standard one."""
 OTHERS = tuple(name for name in forked_starts.PRELOADED if not name.startswith("mt_plugin_"))
 PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
 

@@ -40,7 +40,7 @@ print(json.dumps({"said": said, "heavy": heavy}))
 
 @cache
 def answers() -> dict[str, Any]:
-    """What each command says, all asked in one fresh process, and which heavy packages that has imported."""
+    """Answers of all commands in one fresh process, and which heavy packages it has imported."""
     line = [sys.executable, "-c", ASK, json.dumps(ENTRIES)]
     result: dict[str, Any] = json.loads(subprocess.run(line, capture_output=True, text=True, check=True).stdout)
     return result

@@ -268,7 +268,7 @@ def gradients(model: TrainModel, objective: Objective, batches: Sequence[Batch])
             for batch in some:
                 reader(model(batch), model.head, batch)
 
-    batches = couple(objective, batches, read)
+    batches = list(couple(objective, batches, read))
     model.zero_grad()
     total = sum(objective.count(batch) for batch in batches)
     totals: Counter[str] = Counter()

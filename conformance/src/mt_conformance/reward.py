@@ -75,7 +75,7 @@ class BaseRewardConformance(BasePluginConformance):
         return found
 
     def test_whatever_a_model_writes_has_a_score_or_none(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Each a finite number or ``None``, for no answers as for many; it says what it counts in the sum, if it says it."""
+        """Give a finite number or ``None`` for each, for no answers as for many, and a number as ``weight``, where there is one."""
         reward = self.reward(mt_host, tmp_path)
         assert self.scores(reward, []) == []
         self.scores(reward, self.answers())
@@ -85,7 +85,7 @@ class BaseRewardConformance(BasePluginConformance):
         )
 
     def test_an_answer_scores_the_same_alone_and_again(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Who stands beside it has no part in it, and nothing changes between two calls."""
+        """Answers beside it have no part in it, and nothing changes between two calls."""
         reward, answers = self.reward(mt_host, tmp_path), self.answers()
         together = self.scores(reward, answers)
         assert self.scores(reward, answers) == together, (

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mt_core import ComponentError, Sample
 from mt_core.nn import Batch, TokenObjective
-from mt_train.engine.coupling import AT_ONCE, couple
+from mt_train.engine.coupling import couple
 from mt_train.engine.step import Reader
 
 
@@ -54,10 +54,10 @@ def test_each_document_gets_what_follows_from_all_batches() -> None:
     assert not any(batch.documents for batch in given), "those that were given are as they were"
 
 
-def test_batches_are_read_some_at_a_time() -> None:
+def test_each_batch_is_read_once_all_of_them_together() -> None:
     calls: list[int] = []
-    couple(Centre(), batches_of(*[[1]] * (2 * AT_ONCE + 3)), reads(calls))
-    assert calls == [AT_ONCE, AT_ONCE, 3]
+    couple(Centre(), iter(batches_of(*[[1]] * 19)), reads(calls))
+    assert calls == [19]
 
 
 def test_the_documents_of_other_ranks_stand_before_and_behind_the_own_ones() -> None:

@@ -35,7 +35,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 NAMES = ["org/tiny", f"org/tiny@{COMMIT}", "org/tiny@main"]
-"""What the cached model is called by."""
+"""Names of the cached model."""
 
 
 def train(home: Path, folder: Path, *weights: str) -> subprocess.CompletedProcess[str]:

@@ -79,22 +79,24 @@ class _LinearLogprobs(torch.autograd.Function):
                 log_z_C = logits_CV.sub_(high_C1).exp_().sum(1).log_().add_(high_C1.squeeze(1))
             log_z_n[piece], logps_n[piece] = log_z_C, picked_C - log_z_C
         ctx.save_for_backward(hidden_nD, weight_VD, labels_n, log_z_n, entropy_n)
-        ctx.temperature, ctx.entropy, ctx.chunk = temperature, entropy, chunk
+        ctx.temperature, ctx.chunk = temperature, chunk
+        ctx.set_materialize_grads(False)  # an entropy that is only looked at costs nothing here
         return logps_n, entropy_n
 
     @staticmethod
-    def backward(ctx: Any, grad_n: Tensor, grad_entropy_n: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_n: Tensor | None, grad_entropy_n: Tensor | None) -> tuple[Tensor | None, ...]:
         # d log p(label) / d logits = onehot - p; d entropy / d logits = -p (log p + entropy)
         hidden_nD, weight_VD, labels_n, log_z_n, entropy_n = ctx.saved_tensors
         need_hidden, need_weight = ctx.needs_input_grad[:2]
         grad_nD = torch.empty_like(hidden_nD) if need_hidden else None
         grad_VD = torch.zeros(weight_VD.shape, dtype=torch.float32, device=weight_VD.device) if need_weight else None
+        grad_n = torch.zeros_like(log_z_n) if grad_n is None else grad_n
         room_CV = hidden_nD.new_empty(min(ctx.chunk, len(hidden_nD)), len(weight_VD))
         for start in range(0, len(hidden_nD), ctx.chunk):
             piece = slice(start, start + ctx.chunk)
             hidden_CD, scale_C1 = hidden_nD[piece], grad_n[piece].float().unsqueeze(1)
             logps_CV = _logits(hidden_CD, weight_VD, ctx.temperature, room_CV).sub_(log_z_n[piece].unsqueeze(1))
-            if ctx.entropy:
+            if grad_entropy_n is not None:
                 of_entropy_C1 = grad_entropy_n[piece].float().unsqueeze(1)
                 inner_CV = of_entropy_C1 * (logps_CV + entropy_n[piece].unsqueeze(1)) + scale_C1
                 delta_CV = logps_CV.exp_().mul_(inner_CV).neg_()

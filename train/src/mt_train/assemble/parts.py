@@ -58,9 +58,9 @@ class Parts:
     stem: str
     """The name that a run's folder has by default: the model and its size."""
     made_of: Mapping[str, tuple[Part, ...] | None]
-    """What each is made of, by the same places; ``None`` where that is nothing."""
+    """Parts of each, by the same places; ``None`` where there are none."""
     uses: Mapping[str, Uses]
-    """What each takes of the run, by the same places."""
+    """Components of the run that each takes, by the same places."""
 
     @classmethod
     def of(cls, resolved: Resolved) -> Parts:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,20 +52,15 @@ class RolloutLoader(Loader):
         data: RunData,
         engine: Engine,
         rows: Callable[[str], Row],
-        subject: Callable[[Callable[[], bool]], LiveSubject],
+        make_subject: Callable[[], LiveSubject],
         folder: Path | None,
         **options: Any,
     ) -> None:
         objective = data.objective
         assert isinstance(objective, CollectsAnswers), "make_rollouts() is asked for no other"
         super().__init__(data.train, objective, **options)
-        self._options, self._online, self._engine, self._rows, self._make_subject = (
-            options,
-            objective,
-            engine,
-            rows,
-            subject,
-        )
+        self._options, self._online, self._engine, self._rows = options, objective, engine, rows
+        self._make_subject = make_subject
         self._path = None if folder is None else folder / FILE
         self._file = StepLines(self._path) if self._path is not None and engine.process.is_main else None
 
@@ -92,9 +87,9 @@ class RolloutLoader(Loader):
         )
 
     def windows(self, position: Position, stop: Callable[[], bool] = lambda: False) -> Iterator[Window]:
-        """Optimizer steps from ``position`` on. Raises ``WaitingEnded`` for a wish to ``stop`` while answers are collected."""
+        """Optimizer steps from ``position`` on. Raises ``WaitingEnded`` for the subject's wish to stop while answers are collected."""
         while True:
-            records, seconds = self._records(position, stop)
+            records, seconds = self._records(position)
             samples, figures = self._online.learn(records)
             figures = {**figures, "rollout_seconds": seconds}
             names = [sample.row_id for sample in samples]
@@ -103,9 +98,9 @@ class RolloutLoader(Loader):
                 position = self._after(position, number)
                 yield Window(self._batches(samples, iteration, number), names, position, figures)
 
-    def evaluate(self, held_out: Sequence[Sample], stop: Callable[[], bool]) -> dict[str, float]:
+    def evaluate(self, held_out: Sequence[Sample]) -> dict[str, float]:
         """Return figures of answers to held-out prompts, drawn by the run's seed in each evaluation alike. Raises ``EvaluationStopped``."""
-        records = self._collect(held_out, stop, seed=self.seed)
+        records = self._collect(held_out, seed=self.seed)
         _, figures = self._online.learn(records)
         return {f"eval_{name}": value for name, value in figures.items()}
 
@@ -131,7 +126,7 @@ class RolloutLoader(Loader):
         return Position(position.epoch, row) if row < len(self.samples) else Position(position.epoch + 1)
 
     def _batches(self, samples: Sequence[Sample], iteration: int, number: int) -> list[Batch]:
-        """This rank's micro-batches of one step: its share of the samples, in an order of its own in each pass."""
+        """Return this rank's micro-batches of one step: its share of the samples, in an order of its own in each pass."""
         pass_, update = divmod(number, self._online.updates)
         order = permutation(len(samples), seed=self.seed, epoch=iteration * self._online.passes + pass_, shuffle=True)
         chosen = EncodedSamples()
@@ -140,14 +135,19 @@ class RolloutLoader(Loader):
         step = Loader(chosen, self.objective, **{**self._options, "global_batch_size": ALL_ROWS, "shuffle": False})
         return next(step.windows(Position())).batches
 
-    def _collect(self, samples: Sequence[Sample], stop: Callable[[], bool], *, seed: int) -> list[Record]:
+    @cached_property
+    def _subject(self) -> LiveSubject:
+        """The run's model. It is made for the first answers, and has the weights of every later step as well."""
+        return self._make_subject()
+
+    def _collect(self, samples: Sequence[Sample], *, seed: int) -> list[Record]:
         """Return answers to prompts, those of rank 0 on every rank: a reward may say something else elsewhere. Collective."""
         prompts = [Prompt(self._rows(sample.row_id), [int(token) for token in sample.ids]) for sample in samples]
-        records = self._online.collect(prompts, self._make_subject(stop), seed=seed)
+        records = self._online.collect(prompts, self._subject, seed=seed)
         shared: list[Record] = json.loads(share_text(json.dumps(list(records))))
         return shared
 
-    def _records(self, position: Position, stop: Callable[[], bool]) -> tuple[Sequence[Record], float]:
+    def _records(self, position: Position) -> tuple[Sequence[Record], float]:
         """Return the answers of an iteration, and the seconds that they took. Collective."""
         iteration = self._iteration(position)
         if position.block:
@@ -158,7 +158,7 @@ class RolloutLoader(Loader):
         seed = int(np.random.SeedSequence([self.seed, iteration]).generate_state(1)[0])
         try:
             with preserve_random_state(), run_uncompiled():
-                records = self._collect(chosen, stop, seed=seed)
+                records = self._collect(chosen, seed=seed)
         except EvaluationStopped as error:
             raise WaitingEnded from error
         if self._file is not None:
@@ -181,16 +181,15 @@ class RolloutLoader(Loader):
         return records
 
 
-def make_rollouts(parts: Parts, data: RunData, engine: Engine, folder: Path | None) -> RolloutLoader | None:
+def make_rollouts(
+    parts: Parts, data: RunData, engine: Engine, folder: Path | None, *, stop: Callable[[], bool]
+) -> RolloutLoader | None:
     """Return the loader of a run whose objective learns from answers of its own; ``None`` for others."""
     if not isinstance(data.objective, CollectsAnswers):
         return None
-
-    def subject(stop: Callable[[], bool]) -> LiveSubject:
-        return live_subject(parts, data, engine, stop=stop, batch_size=AT_ONCE)
-
+    make_subject = partial(live_subject, parts, data, engine, stop=stop, batch_size=AT_ONCE)
     options = loader_options(parts.config, engine.plan, engine.process)
-    return RolloutLoader(data, engine, _RowsById(parts), subject, folder, **options)
+    return RolloutLoader(data, engine, _RowsById(parts), make_subject, folder, **options)
 
 
 def refuse_for_rollouts(parts: Parts, data: RunData) -> None:

@@ -73,7 +73,7 @@ class Session:
         self.parts, self.data, self.engine, self.output = parts, data, engine, output
         self.stopper, self.found, self.reference = stopper, dict(found or {}), reference
         self.config, self.plan, self.process = parts.config, engine.plan, engine.process
-        self.rollouts = make_rollouts(parts, data, engine, output)
+        self.rollouts = make_rollouts(parts, data, engine, output, stop=self._wants_to_stop)
         self.loader = self.rollouts or make_loader(self.config, data, self.plan, self.process)
         self.held_out = make_held_out(self.config, data, self.plan, self.process)
         self.events = Events(Callbacks(parts.callbacks()), self._context)
@@ -243,7 +243,7 @@ class Session:
     def _measure_held_out(self) -> dict[str, float] | None:
         assert self.held_out is not None, "there are rows to be measured on"
         if self.rollouts is not None:
-            return self.rollouts.evaluate(list(self.held_out.samples), self.stopper.should_stop)
+            return self.rollouts.evaluate(list(self.held_out.samples))
         return self.engine.evaluate(self.held_out.batches(), self.stopper.should_stop)
 
     @property

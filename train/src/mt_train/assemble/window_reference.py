@@ -21,7 +21,7 @@ from mt_core.tracking.logs import notice
 from mt_train.assemble.base_files import adapter_folder
 from mt_train.assemble.data import RunData
 from mt_train.assemble.parts import Parts
-from mt_train.assemble.reference import AT_ONCE, measure_batch, measures
+from mt_train.assemble.reference import measure_batch, measures
 from mt_train.checkpoint.tensors import open_overlay
 from mt_train.engine.engine import Engine, StepResult
 from mt_train.engine.meta import on_meta
@@ -116,6 +116,5 @@ class ReferencedSteps:
             measured.append(replace(own, documents={**own.documents, **values}))
 
         with viewing(self.engine.module.model, "base"):
-            for first in range(0, len(window), AT_ONCE):
-                self.engine.read(window[first : first + AT_ONCE], reader)
+            self.engine.read(window, reader)
         return measured or list(window)

@@ -51,7 +51,7 @@ class Window:
     names: Sequence[str]
     after: Position
     figures: Mapping[str, float] = field(default_factory=dict)
-    """What the record of the step has beside its own."""
+    """Figures that the record of the step has beside its own."""
 
     @property
     def row_ids(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ Shapes: D documents of these batches, A documents of the whole step, V values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
@@ -18,9 +18,6 @@ from mt_core.nn import Batch
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process, all_reduce
 from mt_train.engine.step import Reader
-
-AT_ONCE = 8
-"""Batches that are read without a pause, which fill the stages of a pipeline."""
 
 Read = Callable[[Sequence[Batch], Reader], object]
 """Runs batches without a gradient, and shows the reader what the head gets."""
@@ -51,13 +48,14 @@ def couples(objective: object) -> TypeGuard[CouplesStep]:
     return isinstance(objective, CouplesStep) and bool(objective.step_values)
 
 
-def couple(objective: object, batches: Sequence[Batch], read: Read, share: Share = own_documents) -> Sequence[Batch]:
-    """Return the batches with what the objective makes of all documents; the same batches where it has no such values. Collective.
+def couple(objective: object, batches: Iterable[Batch], read: Read, share: Share = own_documents) -> Iterable[Batch]:
+    """Return the batches with what the objective makes of all documents; as they are where it has no such values. Collective.
 
     Raises ``ComponentError`` for other names or numbers than the objective says.
     """
     if not couples(objective):
         return batches
+    batches = list(batches)
     sizes = [batch.document_count for batch in batches]
     found: list[Tensor] = []
     counts = False
@@ -67,8 +65,7 @@ def couple(objective: object, batches: Sequence[Batch], read: Read, share: Share
         found.append(_measure(objective, hidden, head, batch, sizes[len(found)]))
         counts = batch.counts_items
 
-    for start in range(0, len(batches), AT_ONCE):
-        read(batches[start : start + AT_ONCE], reader)
+    read(batches, reader)
     own_DV = torch.cat(found) if found else torch.zeros(sum(sizes), len(objective.step_values), dtype=torch.float64)
     whole_AV, start = share(own_DV, counts)
     coupled = objective.couple(dict(zip(objective.step_values, whole_AV.unbind(1), strict=True)))

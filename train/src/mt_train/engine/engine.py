@@ -26,7 +26,7 @@ from mt_core.nn.batch import mean_of
 from mt_core.protocols import GradientTransform
 from mt_train.engine.averaging import Averaging, use_averaged_weights
 from mt_train.engine.build import gather_parameters
-from mt_train.engine.coupling import couple, couples, share_documents
+from mt_train.engine.coupling import couple, share_documents
 from mt_train.engine.gathering import forget_modules, gather_around_loss
 from mt_train.engine.group_sizes import group_sizes
 from mt_train.engine.norms import settle_norm
@@ -145,7 +145,7 @@ class Engine:
         all gradients are there, and nothing is updated yet.
         """
         size = self._size(window)
-        window, scales = self._couple(window), self._scales(size)
+        window, scales = list(self._couple(window)), self._scales(size)
         sums: Tensor | None = None
         for index, batch in enumerate(window):
             last = index == len(window) - 1
@@ -161,7 +161,7 @@ class Engine:
         wish = torch.full((1,), float(stop()), device=sums.device)
         return self._update(all_reduce(torch.cat([sums, wish])), size)
 
-    def _couple(self, batches: Sequence[Batch]) -> Sequence[Batch]:
+    def _couple(self, batches: Iterable[Batch]) -> Iterable[Batch]:
         """Give documents what follows from all of these on all ranks, where the objective has such values. Collective."""
         return couple(self.objective, batches, self.read, partial(share_documents, self.plan, self.process))
 
@@ -258,8 +258,7 @@ class Engine:
             return self._evaluate(batches, stop)
 
     def _evaluate(self, batches: Iterable[Batch], stop: Callable[[], bool]) -> dict[str, float] | None:
-        if couples(self.objective):
-            batches = self._couple(list(batches))
+        batches = self._couple(batches)
         self._engine.eval()
         sums: Tensor | None = None
         for batch in batches:

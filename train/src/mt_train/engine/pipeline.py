@@ -23,7 +23,6 @@ from mt_core.model_protocols import Objective
 from mt_core.nn import Batch, KVCache
 from mt_core.protocols import GradientTransform
 from mt_train.engine.build import DTYPES
-from mt_train.engine.coupling import couples
 from mt_train.engine.engine import Engine, StepResult, StepSize
 from mt_train.engine.norms import never_empty, pipeline_norm
 from mt_train.engine.plan import Plan
@@ -116,7 +115,7 @@ class PipelineEngine(Engine):
     ) -> StepResult:
         """See ``Engine``. What ``stop`` says after the step travels with its sums."""
         size, self._before_update = self._size(window), before_update
-        window, gas = self._couple(window), self._engine.gradient_accumulation_steps()
+        window, gas = list(self._couple(window)), self._engine.gradient_accumulation_steps()
         self._engine.micro_batches = len(window)  # the last window of an epoch may be shorter
         self._engine.train_batch(self.module.feed.fill(window, [gas * each for each in self._scales(size)]))
         sums = self._sums(torch.tensor([float(stop())], device=self.process.device))
@@ -155,7 +154,7 @@ class PipelineEngine(Engine):
     @torch.no_grad()
     def evaluate(self, batches: Iterable[Batch], stop: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
         """See ``Engine``. ``stop`` is asked once for several batches."""
-        waiting, total = iter(self._couple(list(batches)) if couples(self.objective) else batches), None
+        waiting, total = iter(self._couple(batches)), None
         nothing = torch.zeros(1, device=self.process.device)
         while window := list(islice(waiting, EVALUATED_AT_ONCE * self.plan.pipeline)):
             if not agree(not stop()):

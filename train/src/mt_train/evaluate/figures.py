@@ -23,7 +23,7 @@ from mt_core.rows import Sample
 from mt_train.data.loader import make_batch
 from mt_train.data.online import CollectsAnswers
 from mt_train.data.samples import EncodedSamples
-from mt_train.engine.coupling import couple, couples
+from mt_train.engine.coupling import couple
 from mt_train.engine.step import Reader
 from mt_train.tracking.loss_units import counts_tokens
 
@@ -119,8 +119,7 @@ def evaluate(
 
     parts = list(_batches(samples, batch_size))
     made = (make_batch(samples, objective, [(number,) for number in numbers], None).to(device) for numbers in parts)
-    batches = couple(objective, [*made], read) if couples(objective) else made
-    for numbers, batch in zip(parts, batches, strict=True):
+    for numbers, batch in zip(parts, couple(objective, made, read), strict=True):
         hidden_BTD = model(batch)
         figures.tokens += batch.trained_tokens
         if not is_plain:

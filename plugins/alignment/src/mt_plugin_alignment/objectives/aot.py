@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from .config import AotConfig
 
 FIRST, SECOND = "aot_first", "aot_second"
-"""What is put in order, at the first document of each pair; NaN at others."""
+"""Values that are put in order, at the first document of each pair; NaN at others."""
 OF_FIRST, OF_SECOND = "aot_of_first", "aot_of_second"
-"""What has the same place in the other order."""
+"""Values at the same place of the other order."""
 
 
 class Transport(PreferenceLoss):
@@ -63,7 +63,7 @@ class AotObjective(PreferenceObjective):
         super().__init__(tokenizer, template, config, [self._transport], [1.0])
 
     def measure_step(self, hidden: Tensor, head: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """What is put in order, (A,)."""
+        """Values that are put in order, (A,)."""
         pairs, _ = self.read_pairs(hidden, head, batch)
         first_P, second_P = self._transport.values(self.modify(pairs))
         places_P, nothing_A = first_documents(batch), first_P.new_full((batch.document_count,), torch.nan)

@@ -118,7 +118,7 @@ class KtoConfig(BetaOptions):
 
 
 class GrpoConfig(MtConfig):
-    """How answers are collected, compared and learned from."""
+    """Options of collecting answers, comparing them and learning from them."""
 
     prompts: int = Field(8, ge=1, description="prompts of an iteration")
     group: int = Field(8, ge=2, description="answers to each prompt, which are compared with each other")

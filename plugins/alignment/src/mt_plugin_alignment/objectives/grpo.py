@@ -120,15 +120,16 @@ class GrpoObjective(TokenObjective):
     # --------------------------------------------------------------------------------------------------------- learning
 
     def count(self, batch: Batch) -> float:
-        """What the loss is divided by: tokens, answers, or all places that answers could have."""
-        if self._config.mean == "token":
-            return float(batch.trained_tokens)
-        return self._answers(batch) * (self._config.max_new_tokens if self._config.mean == "constant" else 1)
+        """Return the tokens, the answers, or all places that answers could have."""
+        return float(self._count(batch))
 
-    def _answers(self, batch: Batch) -> float:
-        has_token_A = torch.zeros(batch.document_count, dtype=torch.bool, device=batch.labels.device)
-        has_token_A[batch.document_n()] = True
-        return float(has_token_A.sum()) if batch.counts_items else 0.0
+    def _count(self, batch: Batch) -> Tensor:
+        """Return the count on the device of the batch, which nobody has to wait for."""
+        if self._config.mean == "token":
+            return torch.tensor(float(batch.trained_tokens), device=batch.labels.device)
+        has_token_A = torch.zeros(batch.document_count, device=batch.labels.device)
+        has_token_A[batch.document_n()] = float(batch.counts_items)
+        return has_token_A.sum() * (self._config.max_new_tokens if self._config.mean == "constant" else 1)
 
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
         """Sum over the tokens of the batch; see ``Objective``."""
@@ -150,7 +151,7 @@ class GrpoObjective(TokenObjective):
             clipped_high = (ratios_n > 1 + config.clip_high) & (gained_n > 0)
             shares = {"clipped_low": clipped_low, "clipped_high": clipped_high, "entropy": entropy_n, "ratio": ratios_n}
             figures = {name: (each.float().sum(), tokens) for name, each in shares.items()}
-        return LossSums(losses_n.sum(), torch.tensor(self.count(batch), device=hidden.device), figures)
+        return LossSums(losses_n.sum(), self._count(batch), figures)
 
 
 def weight_of(reward: Reward) -> float:

@@ -26,8 +26,14 @@ class ItemObjective(TokenObjective):
     ) -> LossSums:
         """Loss and figures of each item as what the engine adds up."""
         count = torch.tensor(self.count(batch), device=loss_I.device)
-        metrics = {name: (report_once(each.detach().sum(), batch), count) for name, each in figures.items()}
+        metrics = {name: mean_over(each, torch.ones_like(each), batch) for name, each in figures.items()}
         return LossSums(report_once(loss_I.sum(), batch), count, metrics, terms or {})
+
+
+def mean_over(values_I: Tensor, among_I: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return the sum over some of the items (``among``, 1 or 0 of each) and how many these are, on the rank that counts them."""
+    counts = float(batch.counts_items)
+    return (values_I.detach() * among_I).sum() * counts, among_I.sum() * counts
 
 
 def first_documents(batch: Batch) -> Tensor:

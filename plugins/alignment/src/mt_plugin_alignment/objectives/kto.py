@@ -5,8 +5,9 @@ Shapes: B rows, T tokens, D model width, n trained tokens, A documents of the ba
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, cycle, islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,16 +16,17 @@ from mt_core import DataError, Rejected, Row, Sample
 from mt_core.nn import Batch, LossSums, token_logprobs
 
 from ..labelled import kl_baseline, kto
-from .items import ItemObjective, report_once
+from .items import ItemObjective, mean_over, report_once
 from .preference import REFERENCE, reference_of, refuse_without_reference
 from .rows import encode_answers
 from .shapes import Labelled, read_labelled
 
 if TYPE_CHECKING:
-    from mt_core import Template, Tokenizer
+    from mt_core import Message, Template, Tokenizer
 
     from .config import KtoConfig
 
+Got = TypeVar("Got")
 LABEL, MISMATCH = "label", "mismatch"
 """Values of documents: 1 of a desirable answer, -1 of an undesirable one; 1 of a prompt with the answer of another row. Else 0."""
 RATIO, COUNT, BASELINE = "mismatch_ratio", "mismatch_count", "baseline"
@@ -59,29 +61,24 @@ class KtoObjective(ItemObjective):
         return found if isinstance(found, Rejected) else self._sample(found)
 
     def encode_together(self, rows: Sequence[Row]) -> list[Sample | Rejected | DataError]:
-        """Each row with the answer of the next one that has another prompt, after the last one the first, for each of its own."""
-        found = [_try_to_read(row) for row in rows]
+        """Encode each row with the answers of the next one that has another prompt, after the last one the first."""
+        found = [_or_error(read_labelled, row) for row in rows]
         whole = [each for each in found if isinstance(each, Labelled)]
-        others = iter([_others(whole, number) for number in range(len(whole))])
-        return [self._try_sample(each, next(others)) if isinstance(each, Labelled) else each for each in found]
+        samples = (
+            _or_error(self._sample, row, _answers_beside(whole, number) if self._has_baseline else ())
+            for number, row in enumerate(whole)
+        )
+        return [next(samples) if isinstance(each, Labelled) else each for each in found]
 
-    def _try_sample(self, row: Labelled, others: Sequence[Labelled]) -> Sample | Rejected | DataError:
-        try:
-            return self._sample(row, others)
-        except DataError as error:
-            return error
-
-    def _sample(self, row: Labelled, others: Sequence[Labelled] = ()) -> Sample | Rejected:
-        answers = [*row.answers]
-        strange = []
-        if self._has_baseline and others:
-            strange = [others[0].answers[number % len(others[0].answers)] for number in range(len(answers))]
+    def _sample(self, row: Labelled, others: Sequence[list[Message]] = ()) -> Sample | Rejected:
+        """The answers of a row, and for each its prompt with one of the answers of another row, in turn."""
+        mismatches = list(islice(cycle(others), len(row.answers)))
         labels = [1.0 if each else -1.0 for each in row.labels]
         values = {
-            LABEL: [*labels, *(0.0 for _ in strange)],
-            MISMATCH: [*(0.0 for _ in answers), *(1.0 for _ in strange)],
+            LABEL: [*labels, *[0.0] * len(mismatches)],
+            MISMATCH: [*[0.0] * len(labels), *[1.0] * len(mismatches)],
         }
-        return encode_answers(row.row_id, self._template, row.prompt, [*answers, *strange], values)
+        return encode_answers(row.row_id, self._template, row.prompt, [*row.answers, *mismatches], values)
 
     def count(self, batch: Batch) -> float:
         """Answers of the batch that this rank counts."""
@@ -92,11 +89,11 @@ class KtoObjective(ItemObjective):
         return {REFERENCE: self._logps(hidden, head, batch, torch.ones_like(batch.documents[LABEL], dtype=torch.bool))}
 
     def measure_step(self, hidden: Tensor, head: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """How much likelier than under the reference answers of other rows are, (A,), and which documents these are."""
-        is_strange_A = batch.documents[MISMATCH] > 0
-        logps_A = self._logps(hidden, head, batch, is_strange_A)
-        ratios_A = (logps_A - reference_of(batch, REFERENCE, logps_A)) * is_strange_A
-        return {RATIO: ratios_A, COUNT: is_strange_A}
+        """Log-ratios of model and reference for answers of other rows, (A,), and which documents these are."""
+        is_mismatch_A = batch.documents[MISMATCH] > 0
+        logps_A = self._logps(hidden, head, batch, is_mismatch_A)
+        ratios_A = (logps_A - reference_of(batch, REFERENCE, logps_A)) * is_mismatch_A
+        return {RATIO: ratios_A, COUNT: is_mismatch_A}
 
     def couple(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """(S,) -> KTO's z0 for each document: 0 where no row has the answer of another."""
@@ -128,11 +125,9 @@ class KtoObjective(ItemObjective):
         figures["reward_accuracy"] = ((ratios > baseline) == is_good).float(), every
         if self._has_baseline:
             figures["kl"] = baseline, every
-        return LossSums(
-            report_once(losses.sum(), batch),
-            torch.tensor(self.count(batch), device=losses.device),
-            {name: _mean(*figure, batch) for name, figure in figures.items()},
-        )
+        _, count = mean_over(losses, every, batch)
+        means = {name: mean_over(*figure, batch) for name, figure in figures.items()}
+        return LossSums(report_once(losses.sum(), batch), count, means)
 
     def _logps(self, hidden: Tensor, head: nn.Module, batch: Batch, wanted_A: Tensor) -> Tensor:
         """(A,) the log-probability of the answers of some documents, 0 of the others."""
@@ -142,20 +137,15 @@ class KtoObjective(ItemObjective):
         return batch.document_sums(logps.new_zeros(len(labels_n)).masked_scatter(wanted_n, logps))
 
 
-def _mean(values: Tensor, among: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """A sum over some answers, and how many they are, on the rank that counts them."""
-    counts = float(batch.counts_items)
-    return (values.detach() * among).sum() * counts, among.sum() * counts
-
-
-def _try_to_read(row: Row) -> Labelled | Rejected | DataError:
+def _or_error(function: Callable[..., Got], *given: Any) -> Got | DataError:
+    """Return what the function gives, or why it cannot: a row that is bad leaves those beside it alone."""
     try:
-        return read_labelled(row)
+        return function(*given)
     except DataError as error:
         return error
 
 
-def _others(rows: Sequence[Labelled], number: int) -> list[Labelled]:
-    """The next row with another prompt, after the last one the first; nothing where there is none."""
-    around = [*rows[number + 1 :], *rows[:number]]
-    return [each for each in around if each.prompt != rows[number].prompt][:1]
+def _answers_beside(rows: Sequence[Labelled], number: int) -> Sequence[list[Message]]:
+    """Return the answers of the next row with another prompt, after the last one the first; nothing where there is none."""
+    around = chain(rows[number + 1 :], rows[:number])
+    return next((each.answers for each in around if each.prompt != rows[number].prompt), ())

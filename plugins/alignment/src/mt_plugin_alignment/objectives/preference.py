@@ -78,7 +78,7 @@ class PreferenceObjective(ItemObjective):
         return _label_prompts(batch) if self._has_prompts else batch
 
     def count_terms(self, batch: Batch) -> Mapping[str, float]:
-        """What the likelihood is divided by: answers, or the tokens of chosen sides that are here and have a label."""
+        """Return the denominator of the likelihood: answers, or the tokens of chosen sides that are here and have a label."""
         if not self._likelihood:
             return {}
         if self._options.sft_mean == "answers":
@@ -118,8 +118,14 @@ class PreferenceObjective(ItemObjective):
             total = total + weight * loss(pairs)
         return total
 
+    def _answer_n(self, batch: Batch) -> Tensor:
+        """(n,) 1 for each token of an answer, 0 for those of prompts that have labels."""
+        if self._has_prompts:
+            return _token_values(batch, ANSWER)
+        return torch.ones(len(batch.index_n()), device=batch.labels.device)
+
     def _document_sums(self, logps_n: Tensor, batch: Batch) -> _Sums:
-        answer_n = _token_values(batch, ANSWER) if self._has_prompts else torch.ones_like(logps_n)
+        answer_n = self._answer_n(batch)
         logps_n = logps_n * answer_n
         logps_A, lengths_A = batch.document_sums(torch.stack((logps_n, answer_n), 1)).unbind(1)
         if not self._has_tails:
@@ -136,10 +142,7 @@ class PreferenceObjective(ItemObjective):
             if self.reference_values
         }
         if self._options.wpo:
-            squares_n = log_squares(head, hidden_nD)
-            squares_A = batch.document_sums(
-                squares_n * _token_values(batch, ANSWER) if self._has_prompts else squares_n
-            )
+            squares_A = batch.document_sums(log_squares(head, hidden_nD) * self._answer_n(batch))
             columns["_weights"] = answer_weights(sums.logps_A.detach(), squares_A, sums.lengths_A.clamp(min=1))
         columns["_lengths"] = sums.lengths_A
         own = {f"{side}{end}": value[places] for end, value in columns.items() for side, places in _sides(batch)}

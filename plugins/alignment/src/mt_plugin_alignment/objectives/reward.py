@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mt_core import Rejected, Row, Sample
 from mt_core.nn import Batch, LossSums, objective_modules
 
-from ..rewards import bradley_terry, centring, scaled_bradley_terry, squared_error
+from ..reward_losses import bradley_terry, centring, scaled_bradley_terry, squared_error
 from .items import ItemObjective, first_documents
 from .rows import encode_pair, encode_scored
 from .shapes import SIDES, number_of

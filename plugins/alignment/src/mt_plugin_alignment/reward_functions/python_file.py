@@ -14,7 +14,7 @@ from .base import Answer, RewardOptions
 
 
 class PythonConfig(RewardOptions):
-    """Which function of which file."""
+    """File and function."""
 
     path: Path = Field(description="Python file; it is run with the rights of this command")
     function: str = Field("score", description="function that gets the answers, and returns a score for each")

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from .base import Answer, RewardOptions
 
 
-class PatternConfig(RewardOptions):
-    """What is looked for."""
+def _compile(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"{value!r} is no regular expression: {error}") from error
+    return value
 
-    pattern: str = Field(description="regular expression of Python; 1 for an answer that has it, else 0")
+
+Expression = Annotated[str, AfterValidator(_compile)]
+
+
+class PatternConfig(RewardOptions):
+    """Pattern, and how it is looked for."""
+
+    pattern: Expression = Field(description="regular expression of Python; 1 for an answer that has it, else 0")
     whole: bool = Field(False, description="the whole answer has to match")
     count: bool = Field(False, description="share of the answer's characters that matches cover, instead of 1 or 0")
-
-    @field_validator("pattern")
-    @classmethod
-    def _compiles(cls, value: str) -> str:
-        try:
-            re.compile(value)
-        except re.error as error:
-            raise ValueError(f"pattern {value!r} is no regular expression: {error}") from error
-        return value
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -52,10 +54,10 @@ class Pattern:
 
 
 class ExactConfig(RewardOptions):
-    """Where the right answer is, and how it is compared."""
+    """Field of the right answer, and its comparison."""
 
     field: str = Field("answer", description="field of the row with the right answer")
-    pattern: str | None = Field(
+    pattern: Expression | None = Field(
         None, description="regular expression whose first group (or whole match) is the answer; its last match counts"
     )
     ignore: Literal["nothing", "space", "case"] = Field(
