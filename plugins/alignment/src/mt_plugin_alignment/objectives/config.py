@@ -117,41 +117,6 @@ class KtoConfig(BetaOptions):
     )
 
 
-class GrpoConfig(MtConfig):
-    """Options of collecting answers, comparing them and learning from them."""
-
-    prompts: int = Field(8, ge=1, description="prompts of an iteration")
-    group: int = Field(8, ge=2, description="answers to each prompt, which are compared with each other")
-    updates: int = Field(1, ge=1, description="optimizer steps in which the answers of an iteration are learned from")
-    passes: int = Field(1, ge=1, description="how often they are learned from")
-    max_new_tokens: int = Field(64, ge=1, description="longest answer (tokens)")
-    temperature: float = Field(1.0, ge=0.01, description="temperature of the answers; the loss has the same")
-    baseline: Literal["group", "others"] = Field(
-        "group", description="an answer is compared with the mean of its group, or of the others in it (RLOO)"
-    )
-    scale: Literal["group", "batch", "none"] = Field(
-        "group", description="divided by the deviation of the group (GRPO), of all answers, or by nothing (Dr. GRPO)"
-    )
-    mean: Literal["token", "answer", "constant"] = Field(
-        "token",
-        description="mean over tokens (DAPO), over answers of their own means (GRPO), or over all places (Dr. GRPO)",
-    )
-    clip_low: float = Field(0.2, gt=0, lt=1, description="ε: how much less likely a token may become at no cost")
-    clip_high: float = Field(0.2, gt=0, description="how much more likely; 0.28 with DAPO")
-    truncated: Literal["score", "mask"] = Field(
-        "score", description="answers without an end are learned from, or only compared with"
-    )
-
-    @model_validator(mode="after")
-    def _measurable(self) -> Self:
-        if self.temperature != 1 and self.updates * self.passes > 1:
-            raise ValueError(
-                f"temperature {self.temperature:g} goes with one step for each iteration: with updates={self.updates} and"
-                f" passes={self.passes} answers are measured, which is done at 1"
-            )
-        return self
-
-
 class RewardConfig(MtConfig):
     """Which rows a reward model learns from, and how."""
 
