@@ -121,6 +121,11 @@ class SharedFolder(tempfile.TemporaryDirectory[str]):
         dist.broadcast_object_list(shared)
         return Path(shared[0])
 
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is None:
+            dist.barrier()  # another rank may be reading
+        super().__exit__(*error)
+
 
 def answers(folder: Path) -> list[str]:
     """Lines of the file."""
