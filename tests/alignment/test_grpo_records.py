@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from test_trl_objectives import _Pad, save
 
-from mt_core import ComponentError
+from mt_core import ComponentError, UsageError
 from mt_core.generation import Generation, GenerationConfig
 from mt_core.nn import Batch
 from mt_plugin_alignment import Answer, plugin
@@ -261,6 +261,27 @@ def test_no_figure_but_those_of_rewards_has_that_word() -> None:
     assert {name for name in figures if "reward" in name} == {"reward", "reward_one"}
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"group": 4}, "the answers are 8 to each prompt, and objective.group is 4; set 8"),
+        (
+            {"updates": 2},
+            "the answers have no 'old', .* which objective.updates, passes, importance, or kl in rewards needs",
+        ),
+        ({"kl": 0.1}, "the answers have no 'reference', .* which objective.kl needs"),
+        ({"baseline": "greedy", "scale": "none"}, "the answers have no 'greedy'"),
+    ],
+)
+def test_answers_of_another_run_that_lack_what_is_needed_are_refused(options: Mapping[str, Any], says: str) -> None:
+    records = collect(objective(), Policy())
+    with pytest.raises(UsageError, match=says):
+        objective(**options).learn(records)
+    with pytest.raises(UsageError, match="no scores of reward other; name the rewards that they were collected with"):
+        GrpoObjective(_Pad(), None, GrpoConfig(), {"other": Scores(summed)}).learn(records)  # type: ignore[arg-type]
+    assert objective(clip_high=0.3, mean="answer", scale="none").learn(records)[0]
+
+
 # ---------------------------------------------------------------------------------------------------------------- the loss
 
 
@@ -347,8 +368,15 @@ def test_the_denominator_is_what_the_mean_says(mean: str, count: float) -> None:
     made = objective(mean=mean, group=2, max_new_tokens=8, truncated="mask")
     lengths, ends = (3, 4, 5, 6), ("eos", "eos", "length", "eos")
     records = [
-        {"row_id": "row", "prompt": [1, 2], "ids": [7] * length, "finish": end, "rewards": {"one": float(length)}}
-        for length, end in zip(lengths, ends, strict=True)
+        {
+            "row_id": "row",
+            "group": place // 2,
+            "prompt": [1, 2],
+            "ids": [7] * length,
+            "finish": end,
+            "rewards": {"one": float(length)},
+        }
+        for place, (length, end) in enumerate(zip(lengths, ends, strict=True))
     ]
     samples, _ = made.learn(records)
     assert [len(each.ids) - 2 for each in samples] == [3, 4, 6]

@@ -139,6 +139,7 @@ class Ours:
         records = [
             {
                 "row_id": "row",
+                "group": 0,
                 "prompt": prompt,
                 "ids": answer,
                 "finish": "eos",

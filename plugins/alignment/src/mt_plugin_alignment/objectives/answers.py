@@ -6,12 +6,12 @@ Shapes: P prompts, G answers to each.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mt_core import ComponentError
+from mt_core import ComponentError, UsageError
 from mt_core.generation import Generation, GenerationConfig, SamplingRules
 
 from ..reward_functions.base import Answer
@@ -20,7 +20,7 @@ from ..scores import score_answers
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from mt_train import Policy
+    from mt_train import Policy, Prompt
 
     from ..reward_functions.base import Reward
     from .grpo_config import GrpoConfig
@@ -42,7 +42,7 @@ class AnswerWriter:
         self._config, self._rewards = config, rewards
         self._weights = {name: weight_of(each) for name, each in rewards.items()}
 
-    def write(self, prompts: Sequence[Any], policy: Policy, *, seed: int) -> list[Record]:
+    def write(self, prompts: Sequence[Prompt], policy: Policy, *, seed: int) -> list[Record]:
         """Return G records for each prompt. Raises ``ComponentError`` for a reward that fails.
 
         Prompts whose answers all score the same are answered again by another seed, up to ``resample`` times; what stays so has no
@@ -63,7 +63,7 @@ class AnswerWriter:
             record.pop("place", None)
         return records
 
-    def _write(self, prompts: Sequence[Any], numbers: Sequence[int], policy: Policy, seed: int) -> list[Record]:
+    def _write(self, prompts: Sequence[Prompt], numbers: Sequence[int], policy: Policy, seed: int) -> list[Record]:
         """Return records of answers to some of the prompts, each with its ``place`` among all."""
         config, count = self._config, self._config.group
         rules = SamplingRules(temperature=config.temperature, top_p=config.top_p, top_k=config.top_k)
@@ -86,7 +86,7 @@ class AnswerWriter:
         return records
 
     def _answer(
-        self, prompts: Sequence[Any], asked: Sequence[int], policy: Policy, rules: SamplingRules, seed: int
+        self, prompts: Sequence[Prompt], asked: Sequence[int], policy: Policy, rules: SamplingRules, seed: int
     ) -> tuple[list[Answer], list[Generation]]:
         wish = GenerationConfig(
             rules=rules,
@@ -105,7 +105,7 @@ class AnswerWriter:
         """Return the numbers of prompts whose answers all score the same."""
         return np.flatnonzero(groups_alike(records, self._weights, self._config)).tolist()
 
-    def _add_greedy(self, records: Sequence[Record], prompts: Sequence[Any], policy: Policy) -> None:
+    def _add_greedy(self, records: Sequence[Record], prompts: Sequence[Prompt], policy: Policy) -> None:
         """Give each record the text and the scores of the greedy answer to its prompt."""
         answers, _ = self._answer(prompts, range(len(prompts)), policy, SamplingRules(greedy=True), 0)
         scores = score_answers(self._rewards, answers)
@@ -113,6 +113,30 @@ class AnswerWriter:
             number = record["group"]
             found = {name: scores[name][number] for name in scores}
             record[GREEDY] = {"text": answers[number].text, "finish": answers[number].finish, "rewards": found}
+
+
+def refuse_other_records(records: Sequence[Mapping[str, Any]], config: GrpoConfig, rewards: Collection[str]) -> None:
+    """Raise ``UsageError`` for answers that another run collected, and which lack what these options need."""
+    groups = [record["group"] for record in records]
+    if groups != [number for number in range(len(groups) // config.group) for _ in range(config.group)]:
+        found = groups.count(groups[0])
+        raise UsageError(f"the answers are {found} to each prompt, and objective.group is {config.group}; set {found}")
+    if missing := [name for name in rewards if not all(name in record["rewards"] for record in records)]:
+        raise UsageError(
+            f"the answers have no scores of reward {missing[0]}; name the rewards that they were collected with"
+        )
+    needs = {
+        OLD: ("updates, passes, importance, or kl in rewards", config.measures_old),
+        REFERENCE: ("kl", config.kl > 0),
+        SAMPLED: ("importance", config.importance != "none"),
+        GREEDY: ("baseline greedy", config.baseline == "greedy"),
+    }
+    for name, (option, needed) in needs.items():
+        if needed and not all(name in record for record in records):
+            raise UsageError(
+                f"the answers have no {name!r}, which is written where it is needed, and which objective.{option} needs; collect them"
+                " with these options, or leave the option out"
+            )
 
 
 def groups_alike(

@@ -17,14 +17,14 @@ from mt_core.nn import Batch, LossSums, TokenObjective, token_logprobs
 
 from ..advantages import importance_weights
 from ..kl import estimate_kl
-from ..policy import answer_ratios, cispo_loss, clipped_loss, ratios
-from .answers import OLD, REFERENCE, SAMPLED, AnswerWriter, Record, weight_of
+from ..policy import MOST, answer_ratios, cispo_loss, clipped_loss, ratios
+from .answers import OLD, REFERENCE, SAMPLED, AnswerWriter, Record, refuse_other_records, weight_of
 from .credit import Credit
 from .shapes import read_prompt
 
 if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
-    from mt_train import Policy
+    from mt_train import Policy, Prompt
 
     from ..reward_functions.base import Reward
     from .grpo_config import GrpoConfig
@@ -60,7 +60,7 @@ class GrpoObjective(TokenObjective):
     # ------------------------------------------------------------------------------------------------------- collecting
 
     def collect(
-        self, prompts: Sequence[Any], policy: Policy, *, seed: int, previous: Sequence[Mapping[str, Any]] = ()
+        self, prompts: Sequence[Prompt], policy: Policy, *, seed: int, previous: Sequence[Mapping[str, Any]]
     ) -> list[Record]:
         """Answers to each prompt with their scores. Raises ``ComponentError`` for a reward that fails."""
         records = self._writer.write(prompts, policy, seed=seed)
@@ -81,6 +81,7 @@ class GrpoObjective(TokenObjective):
 
     def learn(self, records: Sequence[Mapping[str, Any]]) -> tuple[list[Sample], dict[str, float]]:
         """Samples with their advantages, without answers that have no score, or are masked; figures of the iteration."""
+        refuse_other_records(records, self._config, self._weights)
         credit = Credit(records, self._weights, self._config)
         figures = credit.figures()
         gained, weights_2A = credit.tokens(), credit.weights()
@@ -93,9 +94,7 @@ class GrpoObjective(TokenObjective):
             weight, count = weights_2A[:, number].tolist()
             samples.append(_sample(record, values, {WEIGHT: [weight], COUNT: [count]}))
         if self._config.importance != "none":
-            apart = [np.array(record[OLD]) - np.array(record[SAMPLED]) for record in records]
-            found = np.exp(np.concatenate(apart))
-            figures |= {"sampler_ratio": float(found.mean()), "sampler_ratio_most": float(found.max())}
+            figures |= _sampler_figures(records)
         return samples, figures
 
     def _importance(self, record: Mapping[str, Any]) -> Any:
@@ -161,6 +160,16 @@ class GrpoObjective(TokenObjective):
             is_low, is_high = is_low & (gained_n < 0), is_high & (gained_n > 0)
         is_far = (ratios_n > TWICE) | (ratios_n < 1 / TWICE)
         return {"clipped_low": is_low, "clipped_high": is_high, "ratio": ratios_n, "ratio_far": is_far}
+
+
+def _sampler_figures(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return how much likelier tokens are for the trainer than for the sampler: the mean, and the most."""
+    apart = [np.array(record[OLD]) - np.array(record[SAMPLED]) for record in records]
+    found = np.exp(np.concatenate([[0.0], *apart]).clip(-MOST, MOST))[1:]
+    return {
+        "sampler_ratio": float(found.mean() if len(found) else 1.0),
+        "sampler_ratio_most": float(found.max(initial=0)),
+    }
 
 
 def _sample(

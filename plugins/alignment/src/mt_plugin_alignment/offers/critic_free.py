@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mt_core import ZERO, ObjectiveComponent, UsageError
+from mt_core import ANY, ObjectiveComponent, UsageError
 
 from ..objectives import presets
 from ..objectives.grpo_config import GrpoConfig
@@ -37,7 +37,7 @@ def _offer(name: str, config: type[GrpoConfig], paper: str, summary: str) -> Obj
         uses=("reward",),
         summary=summary,
         source=f"https://arxiv.org/abs/{paper}",
-        layouts=ZERO,
+        layouts=ANY,
     )
 
 
