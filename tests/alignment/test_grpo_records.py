@@ -185,6 +185,7 @@ def test_remax_compares_with_one_greedy_answer_to_each_prompt() -> None:
     made, policy = objective(name="remax"), Policy()
     records = collect(made, policy)
     assert len(records) == 3
+    assert "groups_alike" not in made.learn(records)[1], "one answer is like no other"
     assert [config.rules.greedy for _, config in policy.asked] == [False, True]
     assert len(policy.asked[1][0]) == 3
     samples, _ = made.learn(records)

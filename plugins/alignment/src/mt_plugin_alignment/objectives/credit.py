@@ -73,8 +73,9 @@ class Credit:
         figures = {"reward": _mean(np.array([total_of(each["rewards"], self._weights) for each in first]))}
         for name in self._weights:
             figures[f"reward_{name.replace('-', '_')}"] = _mean(scores_of(first, name))
+        if self._config.compares:
+            figures["groups_alike"] = float(groups_alike(self._records, self._weights, self._config).mean())
         figures |= {
-            "groups_alike": float(groups_alike(self._records, self._weights, self._config).mean()),
             "answer_tokens": float(self.lengths.mean()),
             "answer_tokens_most": float(self.lengths.max()),
             "answers_cut": float(self.is_cut.mean()),

@@ -93,6 +93,11 @@ class GrpoConfig(MtConfig):
         return self.kl_estimator or ("k2" if self.kl_in == "loss" else "k1")
 
     @property
+    def compares(self) -> bool:
+        """Whether answers are compared with others to the same prompt."""
+        return self.baseline in ("group", "others")
+
+    @property
     def measures_old(self) -> bool:
         """Whether answers are measured with the weights that wrote them: with one step these are those of the step."""
         in_reward = self.kl > 0 and self.kl_in != "loss"
@@ -106,14 +111,13 @@ class GrpoConfig(MtConfig):
 
     def _advantage_faults(self) -> Iterator[str]:
         """Tell what does not go together in how answers are compared."""
-        compares = self.baseline in ("group", "others")
-        if compares and self.group == 1:
+        if self.compares and self.group == 1:
             yield f"baseline {self.baseline} compares the answers to a prompt, and group is 1; set group to 2 or more, or baseline greedy"
-        if not compares and self.scale in ("group", "batch"):
+        if not self.compares and self.scale in ("group", "batch"):
             yield f"scale {self.scale} divides what is compared within a group, and baseline is {self.baseline}; set scale tokens or none"
-        if not compares and self.resample:
+        if not self.compares and self.resample:
             yield f"resample answers prompts again whose answers are alike, and baseline {self.baseline} compares none; leave it out"
-        if not compares and self.normalise == "each":
+        if not self.compares and self.normalise == "each":
             yield f"normalise each compares each reward within a group, and baseline is {self.baseline}; set baseline group or others"
         if self.normalise == "each" and self.scale == "tokens":
             yield "normalise each whitens over answers, and scale tokens over tokens; set scale group, batch or none"
