@@ -129,6 +129,10 @@ def refuse_other_records(records: Sequence[Mapping[str, Any]], config: GrpoConfi
     groups = [record["group"] for record in records]
     if groups != [number for number in range(len(groups) // config.group) for _ in range(config.group)]:
         found = groups.count(groups[0])
+        if found == config.group:
+            raise UsageError(
+                f"the answers are not {found} to each prompt: some are missing. Take the file of a run that ended"
+            )
         raise UsageError(f"the answers are {found} to each prompt, and objective.group is {config.group}; set {found}")
     if missing := [name for name in rewards if not all(name in record["rewards"] for record in records)]:
         raise UsageError(
