@@ -24,6 +24,7 @@ from ..objectives.config import (
     dpo_parts,
     own_part,
 )
+from ..objectives.ppo_config import PpoConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ..objectives.aot import AotObjective
     from ..objectives.grpo import GrpoObjective
     from ..objectives.kto import KtoObjective
+    from ..objectives.ppo import PpoObjective
     from ..objectives.preference import PreferenceObjective
     from ..objectives.reward import RewardObjective
 
@@ -83,6 +85,20 @@ def _grpo(config: GrpoConfig, *, tokenizer: Tokenizer, template: Template, rewar
     return GrpoObjective(tokenizer, template, config, rewards)
 
 
+def _ppo(config: PpoConfig, *, tokenizer: Tokenizer, template: Template, rewards: Mapping[str, Any]) -> PpoObjective:
+    from ..objectives.ppo import PpoObjective
+
+    if not rewards:
+        raise UsageError("ppo learns from rewards: name one or more with --rewards NAME (mt-plugins list --components)")
+    return PpoObjective(tokenizer, template, config, rewards)
+
+
+def _value_head(config: PpoConfig, width: int) -> nn.Module:
+    from ..objectives.value_head import ValueHead
+
+    return ValueHead(width)
+
+
 def _reward(config: RewardConfig, *, tokenizer: Tokenizer, template: Template) -> RewardObjective:
     from ..objectives.reward import PairwiseReward, ScoredReward
 
@@ -129,6 +145,16 @@ OBJECTIVES: tuple[ObjectiveComponent, ...] = (
         summary="several answers of the model to each prompt, compared by rewards: GRPO, Dr. GRPO, DAPO, RLOO",
         source="https://arxiv.org/abs/2402.03300",
         layouts=ZERO,
+    ),
+    ObjectiveComponent(
+        name="ppo",
+        config=PpoConfig,
+        build=_ppo,
+        uses=("reward",),
+        modules=_value_head,
+        summary="answers of the model, each token judged by a critic that is trained beside it: PPO",
+        source="https://arxiv.org/abs/1707.06347",
+        layouts=ANY,
     ),
     ObjectiveComponent(
         name="reward",

@@ -1,0 +1,221 @@
+"""PPO: learning from rewards with a critic, which says of each token what the answer is going to be worth.
+
+https://arxiv.org/abs/1707.06347. Shapes: B rows, T tokens, D model width, n trained tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mt_core import Row, Sample
+from mt_core.nn import Batch, LossSums, TokenObjective, objective_modules, token_logprobs
+
+from ..gae import estimate_advantages, explained_variance, next_beta, token_rewards, whiten
+from ..policy import clipped_loss, ratios
+from ..values import clip_values, value_loss
+from .answers import sample_of, write_answers
+from .grpo import ADVANTAGE, CUT, OLD, _mean, _numbers, total_of, weight_of
+from .shapes import read_prompt
+
+if TYPE_CHECKING:
+    from mt_core import Template, Tokenizer
+
+    from ..reward_functions.base import Reward
+    from .ppo_config import PpoConfig
+
+VALUE, RETURN, REFERENCE, KL_WEIGHT = "value", "return", "reference", "kl_weight"
+
+
+class PpoObjective(TokenObjective):
+    """Rows with prompts. The trainer collects answers, has them scored and measured; the loss is that of their tokens."""
+
+    loss_unit = "per token"
+
+    def __init__(
+        self, tokenizer: Tokenizer, template: Template, config: PpoConfig, rewards: Mapping[str, Reward]
+    ) -> None:
+        super().__init__(pad_id=tokenizer.pad_id or 0)
+        self._template, self._config, self._rewards = template, config, dict(rewards)
+        self.prompts, self.updates, self.passes = config.prompts, config.updates, config.passes
+        self.max_new_tokens = config.max_new_tokens
+
+    def encode(self, row: Row) -> Sample:
+        """The prompt of a row. Raises ``DataError`` for a row without one."""
+        ids = self._template.prompt(read_prompt(row))
+        return Sample(ids, [False] * len(ids), row["id"])
+
+    # ------------------------------------------------------------------------------------------------------- collecting
+
+    def collect(
+        self, prompts: Sequence[Any], policy: Any, *, seed: int, previous: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Answers with their scores, and log-probability and value of each token. Raises ``ComponentError`` for a reward that fails."""
+        config = self._config
+        records = write_answers(
+            prompts,
+            policy,
+            self._rewards,
+            group=config.group,
+            max_new_tokens=config.max_new_tokens,
+            temperature=config.temperature,
+            seed=seed,
+        )
+        samples, beta = [sample_of(record) for record in records], self._next_beta(previous)
+        for record, found in zip(records, policy.measure(samples, self.measure_answers), strict=True):
+            record |= {name: found[name].tolist() for name in (OLD, VALUE)} | {KL_WEIGHT: beta}
+        if config.kl:
+            compared = policy.measure(samples, self.measure_reference, view="reference")
+            for record, found in zip(records, compared, strict=True):
+                record[REFERENCE] = found[REFERENCE].tolist()
+        return records
+
+    def measure_answers(self, hidden: Tensor, head: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Return the log-probability and the value of each trained token, (n,)."""
+        hidden_nD, _ = batch.select_trained(hidden)
+        return {OLD: self._logps(hidden, head, batch)[0], VALUE: _values(head, hidden_nD)}
+
+    def measure_reference(self, hidden: Tensor, head: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Return the log-probability of each trained token, (n,), for the model of the start."""
+        return {REFERENCE: self._logps(hidden, head, batch)[0]}
+
+    def _next_beta(self, previous: Sequence[Mapping[str, Any]]) -> float:
+        """Return β of an iteration, as that of the one before and how far its answers were from the reference say."""
+        config = self._config
+        if not previous or config.kl_target is None:
+            return config.kl
+        kl = float(np.mean([each.sum() for each in map(_divergence, previous)]))
+        beta = float(previous[0][KL_WEIGHT])
+        return next_beta(beta, kl, target=config.kl_target, horizon=config.kl_horizon, answers=len(previous))
+
+    def learn(self, records: Sequence[Mapping[str, Any]]) -> tuple[list[Sample], dict[str, float]]:
+        """Samples with advantages and returns, without answers that have no score, or are masked; figures of the iteration."""
+        config, weights = self._config, {name: weight_of(each) for name, each in self._rewards.items()}
+        totals = np.array([total_of(record["rewards"], weights) for record in records])
+        is_cut = np.array([record["finish"] in CUT for record in records])
+        scores = totals - config.missing_end * is_cut
+        judged = [
+            _Judged(record, score)
+            for record, score, left_out in zip(
+                records, scores.tolist(), is_cut & (config.truncated == "mask"), strict=True
+            )
+            if record["ids"] and not np.isnan(score) and not left_out
+        ]
+        rewards = [token_rewards(score, _divergence(record), beta=record[KL_WEIGHT]) for record, score in judged]
+        values = [_tokens(record[VALUE]) for record, _ in judged]
+        gained = estimate_advantages(rewards, values, gamma=config.gamma, lam=config.lam)
+        returns = [gained_T + values_T for gained_T, values_T in zip(gained, values, strict=True)]
+        samples = [
+            sample_of(
+                each.record, {ADVANTAGE: gained_T.tolist(), RETURN: returns_T.tolist(), **_old_values(each.record)}
+            )
+            for each, gained_T, returns_T in zip(
+                judged, whiten(gained) if config.whiten else gained, returns, strict=True
+            )
+        ]
+        figures = self._figures(records, totals, is_cut)
+        return samples, figures | {"explained_variance": explained_variance(values, returns)}
+
+    def _figures(
+        self, records: Sequence[Mapping[str, Any]], totals: NDArray[np.float64], is_cut: NDArray[np.bool_]
+    ) -> dict[str, float]:
+        """Return what the answers of an iteration were like."""
+        lengths = [len(record["ids"]) for record in records]
+        figures = {"reward": _mean(totals)}
+        for name in self._rewards:
+            figures[f"reward_{name.replace('-', '_')}"] = _mean(_numbers(record["rewards"][name] for record in records))
+        if self._config.kl:
+            apart = [_divergence(record) for record in records]
+            figures |= {
+                "kl": _mean(np.concatenate(apart)),
+                "kl_answer": float(np.mean([each.sum() for each in apart])),
+                KL_WEIGHT: float(records[0][KL_WEIGHT]),
+            }
+        return figures | {
+            "answer_tokens": float(np.mean(lengths)),
+            "answer_tokens_most": float(max(lengths)),
+            "answers_cut": float(is_cut.mean()),
+            "answers_unscored": float(np.isnan(totals).mean()),
+        }
+
+    # --------------------------------------------------------------------------------------------------------- learning
+
+    def count(self, batch: Batch) -> float:
+        """Return the tokens of answers: policy and critic are both means over these."""
+        return float(batch.trained_tokens)
+
+    def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
+        """Sum over the tokens of the batch; see ``Objective``."""
+        config = self._config
+        hidden_nD, labels_n = batch.select_trained(hidden)
+        logps_n, entropy_n = self._logps(hidden, head, batch, entropy=True)
+        assert entropy_n is not None, "it was asked for"
+        values_n = _values(head, hidden_nD)
+        gained_n, returns_n = (_given(batch, name, torch.zeros_like(logps_n)) for name in (ADVANTAGE, RETURN))
+        old_n, old_values_n = _given(batch, OLD, logps_n), _given(batch, VALUE, values_n)
+        ratios_n = ratios(logps_n, old_n)
+        policy_n = clipped_loss(ratios_n, gained_n, low=config.clip_low, high=config.clip_high)
+        critic_n = value_loss(values_n, old_values_n, returns_n, clip=config.clip_value)
+        losses_n = policy_n + config.value_weight * critic_n
+        if config.entropy_weight:
+            losses_n = losses_n - config.entropy_weight * entropy_n
+        with torch.no_grad():
+            shares = {
+                "value_loss": critic_n,
+                "entropy": entropy_n,
+                "ratio": ratios_n,
+                "clipped_low": (ratios_n < 1 - config.clip_low) & (gained_n < 0),
+                "clipped_high": (ratios_n > 1 + config.clip_high) & (gained_n > 0),
+            }
+            if config.clip_value is not None:
+                clipped_n = clip_values(values_n, old_values_n, config.clip_value)
+                shares["clipped_value"] = (clipped_n - returns_n).square() > (values_n - returns_n).square()
+            tokens = torch.tensor(float(len(labels_n)), device=hidden.device)
+            figures = {name: (each.float().sum(), tokens) for name, each in shares.items()}
+        return LossSums(losses_n.sum(), tokens, figures)
+
+    def _logps(
+        self, hidden: Tensor, head: nn.Module, batch: Batch, *, entropy: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the log-probability of each trained token, and where it is asked for the entropy of its place."""
+        hidden_nD, labels_n = batch.select_trained(hidden)
+        return token_logprobs(head, hidden_nD, labels_n, temperature=self._config.temperature, entropy=entropy)
+
+
+class _Judged(NamedTuple):
+    """A record that is learned from, and the score of its answer."""
+
+    record: Mapping[str, Any]
+    score: float
+
+
+def _values(head: nn.Module, hidden_nD: Tensor) -> Tensor:
+    """Return what the critic says at each trained token, (n,)."""
+    value_head = objective_modules(head)
+    assert value_head is not None, "the component says which modules the trainer builds"
+    values_n: Tensor = value_head(hidden_nD)
+    return values_n
+
+
+def _given(batch: Batch, name: str, unknown_n: Tensor) -> Tensor:
+    """Return a value of each trained token, (n,); ``unknown_n`` where a batch has no sample."""
+    return batch.tokens[name].reshape(-1)[batch.index_n()] if name in batch.tokens else unknown_n.detach()
+
+
+def _old_values(record: Mapping[str, Any]) -> dict[str, Sequence[float]]:
+    return {name: record[name] for name in (OLD, VALUE)}
+
+
+def _divergence(record: Mapping[str, Any]) -> NDArray[np.float64]:
+    """Return log π - log π_ref of each token of an answer (k1), (T,); 0 without a reference."""
+    old_T = _tokens(record[OLD])
+    return old_T - _tokens(record[REFERENCE]) if REFERENCE in record else np.zeros_like(old_T)
+
+
+def _tokens(values: Iterable[float]) -> NDArray[np.float64]:
+    return np.array(list(values), np.float64)
