@@ -1,4 +1,4 @@
-"""Advantages of tokens: the sum of the definition, what special cases of γ and λ are known to be, and the form that verl and TRL compute."""
+"""Advantages of tokens: the sum of the definition, special cases of γ and λ, and the form that verl and TRL compute."""
 
 from __future__ import annotations
 
