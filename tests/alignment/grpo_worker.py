@@ -35,7 +35,7 @@ class RolloutBench(Bench):
     ) -> Session:
         self.rows = Path(case["rows"])
         objective = {"name": "grpo", "prompts": 4, "group": 4, "max_new_tokens": 8, **case.get("objective", {})}
-        data = {"cache": "none", "eval": 4}
+        data = {"cache": "none", "eval": 4, **case.get("data", {})}
         case = {"steps": 4, "eval_every": 4, **case, "objective": objective, "data": data}
         return super().session({**case, "more": {"rewards": REWARDS}}, output, checkpoint, seed)
 
@@ -120,6 +120,11 @@ class SharedFolder(tempfile.TemporaryDirectory[str]):
         shared = [super().__enter__()]
         dist.broadcast_object_list(shared)
         return Path(shared[0])
+
+    def __exit__(self, *given: Any) -> None:
+        if given[0] is None:
+            dist.barrier()  # the others may still read there
+        super().__exit__(*given)
 
 
 def answers(folder: Path) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from safetensors.torch import load_file
 from torch import nn
 
 from mt_core import Sample
+from mt_core.errors import UsageError
 from mt_core.generation import Generation, GenerationConfig
 from mt_core.plugins.host import PluginHost
 from mt_plugin_alignment import Answer
@@ -24,6 +26,11 @@ from mt_plugin_alignment.objectives.ppo import PpoObjective
 from mt_plugin_alignment.objectives.ppo_config import PpoConfig
 from mt_plugin_alignment.objectives.value_head import ValueHead
 from mt_plugin_alignment.values import clip_values, value_loss
+from mt_tools.cli.convert import main as convert
+from mt_tools.cli.export import main as export
+from mt_tools.cli.generate import main as generate
+from mt_train import load_run, load_weights, train
+from mt_train.checkpoint.tensors import open_model
 
 NAN = float("nan")
 SHAPE = {"vocab_size": 64, "dim": 16, "n_layers": 2, "n_heads": 2, "n_kv_heads": 1, "ffn_dim": 24, "max_seq_len": 64}
@@ -54,6 +61,13 @@ def test_without_a_clip_it_is_half_the_square() -> None:
     assert torch.allclose(value_loss(values, old, returns, clip=None), expected, rtol=1e-14)
     assert torch.allclose(value_loss(values, old, returns, clip=1e9), expected, rtol=1e-14)
     assert bool((value_loss(values, old, returns, clip=0.1) >= expected).all())
+
+
+def test_a_value_within_the_clip_is_left_alone_to_the_bit() -> None:
+    """So that no rounding counts as one that was held."""
+    old = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    values = old + 0.19 * torch.rand(1000, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(clip_values(values, old, 0.2), values)
 
 
 # ---------------------------------------------------------------------------------------------------------- the objective
@@ -314,5 +328,168 @@ def test_a_target_needs_a_beta_to_begin_with() -> None:
         PpoConfig(kl=0.0, kl_target=6.0)
 
 
-Train = Callable[..., tuple[int, str]]
-_ = Path
+# ------------------------------------------------------------------------------------------------------------- as a user
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ppo")
+    rows = [{"id": f"row {n}", "prompt": f"{n}: "} for n in range(6)]
+    (folder / "prompts.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    return folder
+
+
+def raw_config(folder: Path, **sections: Any) -> dict[str, Any]:
+    return {
+        "model": {"name": "llama", "n_layers": 2, "dim": 32, "n_heads": 2, "n_kv_heads": 1, "ffn_dim": 48},
+        "objective": {"name": "ppo", "prompts": 3, "group": 2, "passes": 1, "max_new_tokens": 6},
+        "rewards": [{"name": "pattern", "pattern": "[a-z]", "count": True}],
+        "dataset": {"name": "jsonl", "path": str(folder / "prompts.jsonl")},
+        "data": {"eval": "none", "cache": "none"},
+        "train": {"steps": 3, "sequence_len": 64, "micro_batch_size": 6},
+        "optimizer": {"name": "adamw", "lr": 5e-3},
+        **sections,
+    }
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Path:
+    """Three iterations of all of the model."""
+    return train(raw_config(folder), output=folder / "run").output or Path()
+
+
+@pytest.fixture(scope="module")
+def adapted(folder: Path) -> Path:
+    """The same as a LoRA."""
+    return train(raw_config(folder, adapter={"name": "lora", "rank": 4}), output=folder / "adapted").output or Path()
+
+
+VALUE_HEAD = "lm_head.objective.value_head.weight"
+
+
+def kept(run: Path) -> torch.Tensor:
+    """The value head in the checkpoint."""
+    return open_model(run / "checkpoints" / "step-00000003" / "model")[VALUE_HEAD]()
+
+
+def logits_and_values(model: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    ids = [[5, 100, 7, 30, 64, 2]]
+    batch = PpoObjective.collate(
+        SimpleNamespace(pad_id=0),  # type: ignore[arg-type]
+        [[Sample(ids[0], [True] * 6, "")]],
+        length=6,
+    ).with_index()
+    with torch.no_grad():
+        hidden_TD = model(batch)[0]
+        return model.head(hidden_TD), model.head.objective(hidden_TD)
+
+
+def test_an_exported_policy_is_a_language_model_with_its_value_head_beside_it(folder: Path, run: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    out = folder / "exported"
+    assert convert([str(run), str(out)]) == 0
+    assert list(load_file(out / "value_head.safetensors")) == ["value_head.weight"]
+    assert torch.equal(load_file(out / "value_head.safetensors")["value_head.weight"], kept(run))
+    assert not any("objective" in name or "value_head" in name for name in load_file(out / "model.safetensors"))
+    assert json.loads((out / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
+    logits_TV, values_T = logits_and_values(load_run(run).model)
+    theirs = AutoModelForCausalLM.from_pretrained(out)
+    with torch.no_grad():
+        found_TV = theirs(torch.tensor([[5, 100, 7, 30, 64, 2]])).logits[0]
+    assert torch.allclose(found_TV, logits_TV, atol=1e-5)
+    back_TV, back_T = logits_and_values(load_weights("llama", out, objective="ppo").model)
+    assert torch.allclose(back_TV, logits_TV, atol=1e-6)
+    assert torch.allclose(back_T, values_T, atol=1e-6)
+    assert values_T.abs().max() > 1e-2
+    assert not hasattr(load_weights("llama", out).model.head, "objective"), "who reads the model alone does not see it"
+
+
+def test_training_goes_on_with_the_critic_that_was_exported(folder: Path, run: Path) -> None:
+    out = folder / "to go on with"
+    assert convert([str(run), str(out)]) == 0
+    raw = raw_config(folder, model={"name": "llama", "weights": str(out)})
+    again = train(raw, output=folder / "again").output or Path()
+    first = json.loads((again / "rollouts.jsonl").read_text().splitlines()[0])
+    batch = PpoObjective.collate(
+        SimpleNamespace(pad_id=0),  # type: ignore[arg-type]
+        [[sample_of(first)]],
+        length=len(first["prompt"]) + len(first["ids"]),
+    ).with_index()
+    model: Any = load_run(run).model
+    with torch.no_grad():
+        values_T = model.head.objective(model(batch)[0])[len(first["prompt"]) - 1 : -1]
+    assert first["value"] == pytest.approx(values_T.tolist(), abs=1e-6)
+
+
+def test_an_adapter_is_exported_as_peft_reads_it_with_its_value_head_beside_it(folder: Path, adapted: Path) -> None:
+    out = folder / "adapter"
+    assert export(["--run", str(adapted), "--output", str(out)]) == 0
+    assert json.loads((out / "adapter_config.json").read_text())["peft_type"] == "LORA"
+    assert not any("value_head" in name for name in load_file(out / "adapter_model.safetensors"))
+    assert torch.equal(load_file(out / "value_head.safetensors")["value_head.weight"], kept(adapted))
+    merged = folder / "merged"
+    assert export(["--run", str(adapted), "--merge", "--output", str(merged)]) == 0
+    assert torch.equal(load_file(merged / "value_head.safetensors")["value_head.weight"], kept(adapted))
+    expected, found = (
+        logits_and_values(loaded.model)
+        for loaded in (load_run(adapted), load_weights("llama", merged, objective="ppo"))
+    )
+    assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(expected, found, strict=True))
+
+
+def test_a_model_that_learned_by_ppo_writes_texts(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert generate(["--run", str(run), "--prompt", "1: ", "--max-new-tokens", "4", "--seed", "3"]) == 0
+    assert capsys.readouterr().out.strip()
+
+
+def test_recorded_answers_are_learned_from_as_the_run_did_that_wrote_them(folder: Path, run: Path) -> None:
+    objective = {**raw_config(folder)["objective"], "replay": str(run)}
+    again = train(raw_config(folder, objective=objective), output=folder / "replayed").output or Path()
+    assert torch.equal(kept(again), kept(run))
+
+
+def test_without_a_reward_nothing_begins(folder: Path) -> None:
+    with pytest.raises(UsageError, match="ppo learns from rewards: name one or more with --rewards NAME"):
+        train(raw_config(folder, rewards=[]), output=None)
+
+
+# --------------------------------------------------------------------------------------------------------------- a toy
+
+
+def learn_a_letter(folder: Path, seed: int) -> list[dict[str, float]]:
+    """Figures of iterations in which the smallest model learns that answers are to be made of one letter."""
+    (folder / "prompts.jsonl").write_text("".join(json.dumps({"prompt": f"{n}: "}) + "\n" for n in range(12)))
+    options = {"group": 8, "prompts": 8, "max_new_tokens": 16, "kl": 0.002, "value_weight": 1.0}
+    raw = {
+        "model": "llama",
+        "objective": {"name": "ppo", **options},
+        "rewards": [{"name": "pattern", "pattern": "e", "count": True}],
+        "dataset": {"name": "jsonl", "path": str(folder / "prompts.jsonl")},
+        "data": {"eval": "none", "cache": "none"},
+        "train": {"steps": TOY_STEPS, "seed": seed, "sequence_len": 64, "micro_batch_size": 64},
+        "optimizer": {"name": "adamw", "lr": 3e-3},
+    }
+    train(raw, output=folder / f"run-{seed}")
+    lines = map(json.loads, (folder / f"run-{seed}" / "metrics.jsonl").read_text().splitlines())
+    return [line for line in lines if line["step"] % 4 == 0]
+
+
+TOY_STEPS = 120
+
+
+def has_learned(records: Sequence[Mapping[str, float]]) -> None:
+    assert np.mean([each["reward"] for each in records[:3]]) < 0.1
+    assert np.mean([each["reward"] for each in records[-3:]]) > 0.9
+    assert np.mean([each["explained_variance"] for each in records[-3:]]) > 0.5
+
+
+@pytest.mark.long
+def test_the_smallest_model_learns_to_write_a_letter_and_its_critic_what_that_is_worth(tmp_path: Path) -> None:
+    has_learned(learn_a_letter(tmp_path, 0))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_it_does_so_from_any_seed(tmp_path: Path, seed: int) -> None:
+    has_learned(learn_a_letter(tmp_path, seed))

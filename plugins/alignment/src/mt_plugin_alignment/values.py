@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 def clip_values(values_n: Tensor, old_n: Tensor, clip: float) -> Tensor:
     """Return values that are within ``clip`` of what they were when the answers were written, (n,)."""
-    return old_n + (values_n - old_n).clamp(-clip, clip)
+    return values_n.clamp(old_n - clip, old_n + clip)  # to the bit what it was, where it is within
 
 
 def value_loss(values_n: Tensor, old_n: Tensor, returns_n: Tensor, *, clip: float | None) -> Tensor:

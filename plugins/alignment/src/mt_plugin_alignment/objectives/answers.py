@@ -13,12 +13,14 @@ from ..scores import score_answers
 from .grpo import _ids
 
 if TYPE_CHECKING:
+    from mt_train import Policy, Prompt, Record
+
     from ..reward_functions.base import Reward
 
 
 def write_answers(
-    prompts: Sequence[Any],
-    policy: Any,
+    prompts: Sequence[Prompt],
+    policy: Policy,
     rewards: Mapping[str, Reward],
     *,
     group: int,
@@ -50,7 +52,7 @@ def write_answers(
     ]
 
 
-def sample_of(record: Mapping[str, Any], values: Mapping[str, Sequence[float]] | None = None) -> Sample:
+def sample_of(record: Record, values: Mapping[str, Sequence[float]] | None = None) -> Sample:
     """Return the sample of an answer, whose tokens are trained; ``values`` are numbers for each of them, by name."""
     prompt, ids = record["prompt"], record["ids"]
     of_tokens = {name: [*(0.0 for _ in prompt), *each] for name, each in (values or {}).items()}

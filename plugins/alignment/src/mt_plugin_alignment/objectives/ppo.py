@@ -25,6 +25,7 @@ from .shapes import read_prompt
 
 if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
+    from mt_train import Policy, Prompt, Record
 
     from ..reward_functions.base import Reward
     from .ppo_config import PpoConfig
@@ -43,7 +44,7 @@ class PpoObjective(TokenObjective):
         super().__init__(pad_id=tokenizer.pad_id or 0)
         self._template, self._config, self._rewards = template, config, dict(rewards)
         self.prompts, self.updates, self.passes = config.prompts, config.updates, config.passes
-        self.max_new_tokens = config.max_new_tokens
+        self.max_new_tokens, self.replay = config.max_new_tokens, config.replay
 
     def encode(self, row: Row) -> Sample:
         """The prompt of a row. Raises ``DataError`` for a row without one."""
@@ -53,7 +54,7 @@ class PpoObjective(TokenObjective):
     # ------------------------------------------------------------------------------------------------------- collecting
 
     def collect(
-        self, prompts: Sequence[Any], policy: Any, *, seed: int, previous: Sequence[Mapping[str, Any]]
+        self, prompts: Sequence[Prompt], policy: Policy, *, seed: int, previous: Sequence[Record]
     ) -> list[dict[str, Any]]:
         """Answers with their scores, and log-probability and value of each token. Raises ``ComponentError`` for a reward that fails."""
         config = self._config
@@ -84,7 +85,7 @@ class PpoObjective(TokenObjective):
         """Return the log-probability of each trained token, (n,), for the model of the start."""
         return {REFERENCE: self._logps(hidden, head, batch)[0]}
 
-    def _next_beta(self, previous: Sequence[Mapping[str, Any]]) -> float:
+    def _next_beta(self, previous: Sequence[Record]) -> float:
         """Return β of an iteration, as that of the one before and how far its answers were from the reference say."""
         config = self._config
         if not previous or config.kl_target is None:
@@ -93,7 +94,7 @@ class PpoObjective(TokenObjective):
         beta = float(previous[0][KL_WEIGHT])
         return next_beta(beta, kl, target=config.kl_target, horizon=config.kl_horizon, answers=len(previous))
 
-    def learn(self, records: Sequence[Mapping[str, Any]]) -> tuple[list[Sample], dict[str, float]]:
+    def learn(self, records: Sequence[Record]) -> tuple[list[Sample], dict[str, float]]:
         """Samples with advantages and returns, without answers that have no score, or are masked; figures of the iteration."""
         config, weights = self._config, {name: weight_of(each) for name, each in self._rewards.items()}
         totals = np.array([total_of(record["rewards"], weights) for record in records])
@@ -122,7 +123,7 @@ class PpoObjective(TokenObjective):
         return samples, figures | {"explained_variance": explained_variance(values, returns)}
 
     def _figures(
-        self, records: Sequence[Mapping[str, Any]], totals: NDArray[np.float64], is_cut: NDArray[np.bool_]
+        self, records: Sequence[Record], totals: NDArray[np.float64], is_cut: NDArray[np.bool_]
     ) -> dict[str, float]:
         """Return what the answers of an iteration were like."""
         lengths = [len(record["ids"]) for record in records]
@@ -190,7 +191,7 @@ class PpoObjective(TokenObjective):
 class _Judged(NamedTuple):
     """A record that is learned from, and the score of its answer."""
 
-    record: Mapping[str, Any]
+    record: Record
     score: float
 
 
@@ -207,11 +208,11 @@ def _given(batch: Batch, name: str, unknown_n: Tensor) -> Tensor:
     return batch.tokens[name].reshape(-1)[batch.index_n()] if name in batch.tokens else unknown_n.detach()
 
 
-def _old_values(record: Mapping[str, Any]) -> dict[str, Sequence[float]]:
+def _old_values(record: Record) -> dict[str, Sequence[float]]:
     return {name: record[name] for name in (OLD, VALUE)}
 
 
-def _divergence(record: Mapping[str, Any]) -> NDArray[np.float64]:
+def _divergence(record: Record) -> NDArray[np.float64]:
     """Return log π - log π_ref of each token of an answer (k1), (T,); 0 without a reference."""
     old_T = _tokens(record[OLD])
     return old_T - _tokens(record[REFERENCE]) if REFERENCE in record else np.zeros_like(old_T)

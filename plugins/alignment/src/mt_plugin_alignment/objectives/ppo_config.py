@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -41,6 +42,9 @@ class PpoConfig(MtConfig):
         "score", description="answers without an end are learned from, or left out"
     )
     missing_end: float = Field(0.0, ge=0, description="what an answer without an end loses of its score")
+    replay: Path | None = Field(
+        None, description="folder of a run whose answers are learned from again, instead of writing new ones"
+    )
 
     @model_validator(mode="after")
     def _adaptable(self) -> Self:
