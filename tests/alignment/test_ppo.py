@@ -458,29 +458,32 @@ def test_without_a_reward_nothing_begins(folder: Path) -> None:
 
 
 def learn_a_letter(folder: Path, seed: int) -> list[dict[str, float]]:
-    """Figures of iterations in which the smallest model learns that answers are to be made of one letter."""
-    (folder / "prompts.jsonl").write_text("".join(json.dumps({"prompt": f"{n}: "}) + "\n" for n in range(12)))
-    options = {"group": 8, "prompts": 8, "max_new_tokens": 16, "kl": 0.002, "value_weight": 1.0}
+    """Figures of iterations in which the smallest model learns to write one letter. Answers to every other prompt are worth 1 more, which
+    the policy can do nothing about, and the critic has to know."""
+    prompts = [{"prompt": f"{'easy' if n % 2 else 'hard'} {n}: ", "bonus": n % 2} for n in range(12)]
+    (folder / "prompts.jsonl").write_text("".join(json.dumps(each) + "\n" for each in prompts))
+    (folder / "bonus.py").write_text("def score(answers):\n    return [each.row['bonus'] for each in answers]\n")
+    options = {"group": 6, "prompts": 12, "passes": 2, "max_new_tokens": 16, "kl": 0.0, "value_weight": 1.0}
     raw = {
         "model": "llama",
         "objective": {"name": "ppo", **options},
-        "rewards": [{"name": "pattern", "pattern": "e", "count": True}],
+        "rewards": [
+            {"name": "pattern", "pattern": "e", "count": True},
+            {"name": "python", "path": str(folder / "bonus.py")},
+        ],
         "dataset": {"name": "jsonl", "path": str(folder / "prompts.jsonl")},
         "data": {"eval": "none", "cache": "none"},
-        "train": {"steps": TOY_STEPS, "seed": seed, "sequence_len": 64, "micro_batch_size": 64},
+        "train": {"steps": 80, "seed": seed, "sequence_len": 64, "micro_batch_size": 72},
         "optimizer": {"name": "adamw", "lr": 3e-3},
     }
-    train(raw, output=folder / f"run-{seed}")
-    lines = map(json.loads, (folder / f"run-{seed}" / "metrics.jsonl").read_text().splitlines())
-    return [line for line in lines if line["step"] % 4 == 0]
-
-
-TOY_STEPS = 120
+    train(raw, output=folder / "run")
+    lines = map(json.loads, (folder / "run" / "metrics.jsonl").read_text().splitlines())
+    return [line for line in lines if line["step"] % 2 == 0]
 
 
 def has_learned(records: Sequence[Mapping[str, float]]) -> None:
-    assert np.mean([each["reward"] for each in records[:3]]) < 0.1
-    assert np.mean([each["reward"] for each in records[-3:]]) > 0.9
+    assert np.mean([each["reward_pattern"] for each in records[:3]]) < 0.1
+    assert np.mean([each["reward_pattern"] for each in records[-3:]]) > 0.8
     assert np.mean([each["explained_variance"] for each in records[-3:]]) > 0.5
 
 
