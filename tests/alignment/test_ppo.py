@@ -21,9 +21,9 @@ from mt_core.errors import UsageError
 from mt_core.generation import Generation, GenerationConfig
 from mt_core.plugins.host import PluginHost
 from mt_plugin_alignment import Answer
-from mt_plugin_alignment.objectives.answers import sample_of
 from mt_plugin_alignment.objectives.ppo import PpoObjective
 from mt_plugin_alignment.objectives.ppo_config import PpoConfig
+from mt_plugin_alignment.objectives.rollout import sample_of
 from mt_plugin_alignment.objectives.value_head import ValueHead
 from mt_plugin_alignment.values import clip_values, value_loss
 from mt_tools.cli.convert import main as convert
@@ -171,7 +171,7 @@ def test_without_kl_there_is_no_reference(bench: Bench) -> None:
 def test_samples_have_the_advantages_and_returns_of_their_tokens(bench: Bench) -> None:
     """Against sums of the definition with everything in it: β, the score at the end, λ, and answers that are left out."""
     bench.moved = 0.25
-    own = objective(whiten=False, lam=0.9, gamma=0.98, kl=0.1, missing_end=1.5)
+    own = objective(whiten=False, lam=0.9, gamma=0.98, kl=0.1, missing_eos_penalty=1.5)
     records = collected(own, bench)
     samples, figures = own.learn(records)
     kept = [record for record in records if len(record["ids"]) > 1]

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 WORKER = "alignment/grpo_worker.py"
-TOLERANCE = 1e-6
-"""Bound of a figure, as a share of it, and absolutely: sums of fp32 in another order."""
+TOLERANCE, OF_MOVED = 1e-6, 5e-6
+"""Bounds of a figure, as a share of it, and absolutely: sums of fp32 in another order; once AdamW has divided small gradients by small
+moments, two steps and more from the start, they are further apart (3e-6 was seen)."""
 VALUE_HEAD = "lm_head.objective.value_head.weight"
 PPO = {"name": "ppo", "prompts": 4, "group": 2, "passes": 2, "kl": 0.1, "kl_target": 0.5, "kl_horizon": 20}
 """Each iteration is two steps, and the second iteration has another β."""
@@ -23,6 +24,13 @@ TWO: dict[str, dict[str, Any]] = {
     "sequence": {"stage": 1, "sequence": 2},
     "sequence zero3": {"stage": 3, "sequence": 2},
 }
+ADAPTER = {"name": "lora", "rank": 4}
+LORA: dict[str, dict[str, Any]] = {
+    "zero3": {"stage": 3},
+    "pipeline": {"stage": 1, "pipeline": 2, "micro": 2},
+    "sequence": {"stage": 2, "sequence": 2},
+}
+"""Where the reference is the base under the adapter, and the value head is trained beside that."""
 Results = dict[str, Any]
 
 
@@ -42,20 +50,23 @@ def launched(
 
 @pytest.fixture(scope="module")
 def one(launched: Callable[..., Results]) -> Results:
-    return launched(1, {"resumed": {"stage": 0, "do": "resumed"}})["resumed"]
+    return launched(
+        1, {"full": {"stage": 0, "do": "resumed"}, "lora": {"stage": 0, "do": "trained", "adapter": ADAPTER}}
+    )
 
 
 @pytest.fixture(scope="module")
 def two(launched: Callable[..., Results]) -> Results:
     cases = {name: {"do": "trained", **case} for name, case in TWO.items()}
+    cases |= {f"{name} lora": {"do": "trained", "adapter": ADAPTER, **case} for name, case in LORA.items()}
     return launched(2, {**cases, "resumed": {"do": "resumed", "stage": 3}})
 
 
-@pytest.mark.parametrize("layout", TWO)
+@pytest.mark.parametrize("layout", [*TWO, *(f"{name} lora" for name in LORA)])
 def test_two_processes_write_the_same_answers_and_learn_the_same_from_them(
     one: Results, two: Results, layout: str
 ) -> None:
-    expected, found = one["whole"], two[layout]
+    expected, found = one["lora"] if layout.endswith("lora") else one["full"]["whole"], two[layout]
     theirs, ours = (list(map(json.loads, each["answers"])) for each in (expected, found))
     assert [each["ids"] for each in ours] == [each["ids"] for each in theirs]
     for name in ("value", "old", "reference"):
@@ -63,14 +74,15 @@ def test_two_processes_write_the_same_answers_and_learn_the_same_from_them(
             assert after[name] == pytest.approx(before[name], abs=1e-5), name
     for before, after in zip(expected["records"], found["records"], strict=True):
         assert before.keys() == after.keys()
+        bound = TOLERANCE if after["step"] <= 2 else OF_MOVED
         for name, value in before.items():
-            assert after[name] == pytest.approx(value, rel=TOLERANCE, abs=TOLERANCE), (after["step"], name)
+            assert after[name] == pytest.approx(value, rel=bound, abs=bound), (after["step"], name)
     assert found["weights"].keys() == expected["weights"].keys()
     assert found["weights"][VALUE_HEAD] == pytest.approx(expected["weights"][VALUE_HEAD], abs=1e-5)
 
 
 def test_the_critic_is_trained_and_beta_follows_the_divergence(one: Results) -> None:
-    records = one["whole"]["records"]
+    records = one["full"]["whole"]["records"]
     assert records[0]["kl"] == pytest.approx(0, abs=1e-6), "at first the model is its own reference"
     assert records[0]["kl_weight"] == 0.1
     assert records[2]["kl_weight"] == pytest.approx(0.1 * (1 - 0.2 * 8 / 20), rel=1e-9), "0 is below its target"
@@ -79,7 +91,7 @@ def test_the_critic_is_trained_and_beta_follows_the_divergence(one: Results) -> 
 
 
 def test_a_record_has_the_rewards_and_no_other_figure_of_that_name(one: Results) -> None:
-    last = one["whole"]["records"][-1]
+    last = one["full"]["whole"]["records"][-1]
     assert {name for name in last if "reward" in name and not name.startswith("eval_")} == {
         "reward",
         "reward_pattern",
@@ -95,7 +107,7 @@ def test_a_run_that_was_stopped_after_any_step_goes_on_to_the_bit(
     one: Results, two: Results, world: int, step: int
 ) -> None:
     """After the first and third it is in the middle of an iteration, after the second before the answers of the next one."""
-    whole, stopped = (found := one if world == 1 else two["resumed"])["whole"], found["stopped"][str(step)]
+    whole, stopped = (found := one["full"] if world == 1 else two["resumed"])["whole"], found["stopped"][str(step)]
     assert stopped["answers"] == whole["answers"]
     assert stopped["records"] == whole["records"]
     assert VALUE_HEAD in whole["weights"]

@@ -19,8 +19,8 @@ from mt_core.nn import Batch, LossSums, TokenObjective, objective_modules, token
 from ..gae import estimate_advantages, explained_variance, next_beta, token_rewards, whiten
 from ..policy import clipped_loss, ratios
 from ..values import clip_values, value_loss
-from .answers import sample_of, write_answers
 from .grpo import ADVANTAGE, CUT, OLD, _mean, _numbers, total_of, weight_of
+from .rollout import sample_of, write_answers
 from .shapes import read_prompt
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class PpoObjective(TokenObjective):
         config, weights = self._config, {name: weight_of(each) for name, each in self._rewards.items()}
         totals = np.array([total_of(record["rewards"], weights) for record in records])
         is_cut = np.array([record["finish"] in CUT for record in records])
-        scores = totals - config.missing_end * is_cut
+        scores = totals - config.missing_eos_penalty * is_cut
         judged = [
             _Judged(record, score)
             for record, score, left_out in zip(
