@@ -238,6 +238,34 @@ def test_beta_follows_from_the_records_of_the_iteration_before(bench: Bench) -> 
     assert collected(objective(kl=0.05), bench, first)[0]["kl_weight"] == 0.05, "it stays without a target"
 
 
+def test_answers_of_another_run_are_judged_by_the_options_of_this_one(bench: Bench) -> None:
+    bench.moved = 0.25
+    records = collected(objective(kl=0.1), bench)
+    samples, figures = objective(kl=0.4, whiten=False, lam=1.0).learn(records)
+    assert figures["kl_weight"] == 0.4
+    assert samples[0].token_values["return"][3:] == pytest.approx(
+        [2 - 0.4 * 0.25 * count for count in (4, 3, 2, 1)], abs=1e-6
+    )
+    assert "kl" not in objective(kl=0.0).learn(records)[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("value", "the answers of objective.replay have no 'value'; replay a run of --objective ppo$"),
+        ("reference", "have no 'reference'; replay a run of --objective ppo, with a kl above 0"),
+        ("rewards", "the answers have no scores of reward lengths; name the rewards that they were collected with"),
+    ],
+)
+def test_answers_that_lack_what_is_learned_from_are_refused_by_its_name(bench: Bench, name: str, says: str) -> None:
+    own = objective()
+    records = collected(own, bench)
+    for record in records:
+        (record["rewards"] if name == "rewards" else record).pop("lengths" if name == "rewards" else name)
+    with pytest.raises(UsageError, match=says):
+        own.learn(records)
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_step_is_the_formula_over_all_tokens_in_value_and_gradient(bench: Bench, packed: bool) -> None:
     """-min(ρA, clip(ρ)A) + w · ½ max(…)² - e · entropy, a mean over all tokens of answers, in plain torch."""

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mt_core import Row, Sample
+from mt_core import Row, Sample, UsageError
 from mt_core.nn import Batch, LossSums, TokenObjective, objective_modules, token_logprobs
 
 from ..gae import estimate_advantages, explained_variance, next_beta, token_rewards, whiten
@@ -94,8 +94,26 @@ class PpoObjective(TokenObjective):
         beta = float(previous[0][KL_WEIGHT])
         return next_beta(beta, kl, target=config.kl_target, horizon=config.kl_horizon, answers=len(previous))
 
+    def _beta(self, record: Record) -> float:
+        """Return β of an answer: that of its iteration where it is adapted."""
+        return self._config.kl if self._config.kl_target is None else float(record[KL_WEIGHT])
+
+    def _refuse_other_records(self, records: Sequence[Record]) -> None:
+        """Raise ``UsageError`` for answers of another run that lack what is learned from."""
+        needed = {OLD: "", VALUE: "", KL_WEIGHT: ""} | ({REFERENCE: ", with a kl above 0"} if self._config.kl else {})
+        for name, options in needed.items():
+            if any(name not in record for record in records):
+                raise UsageError(
+                    f"the answers of objective.replay have no {name!r}; replay a run of --objective ppo{options}"
+                )
+        if missing := [name for name in self._rewards if any(name not in record["rewards"] for record in records)]:
+            raise UsageError(
+                f"the answers have no scores of reward {missing[0]}; name the rewards that they were collected with"
+            )
+
     def learn(self, records: Sequence[Record]) -> tuple[list[Sample], dict[str, float]]:
         """Samples with advantages and returns, without answers that have no score, or are masked; figures of the iteration."""
+        self._refuse_other_records(records)
         config, weights = self._config, {name: weight_of(each) for name, each in self._rewards.items()}
         totals = np.array([total_of(record["rewards"], weights) for record in records])
         is_cut = np.array([record["finish"] in CUT for record in records])
@@ -107,7 +125,7 @@ class PpoObjective(TokenObjective):
             )
             if record["ids"] and not np.isnan(score) and not left_out
         ]
-        rewards = [token_rewards(score, _divergence(record), beta=record[KL_WEIGHT]) for record, score in judged]
+        rewards = [token_rewards(score, _divergence(record), beta=self._beta(record)) for record, score in judged]
         values = [_tokens(record[VALUE]) for record, _ in judged]
         gained = estimate_advantages(rewards, values, gamma=config.gamma, lam=config.lam)
         returns = [gained_T + values_T for gained_T, values_T in zip(gained, values, strict=True)]
@@ -135,7 +153,7 @@ class PpoObjective(TokenObjective):
             figures |= {
                 "kl": _mean(np.concatenate(apart)),
                 "kl_answer": float(np.mean([each.sum() for each in apart])),
-                KL_WEIGHT: float(records[0][KL_WEIGHT]),
+                KL_WEIGHT: self._beta(records[0]),
             }
         return figures | {
             "answer_tokens": float(np.mean(lengths)),
