@@ -485,7 +485,7 @@ def test_without_a_reward_nothing_begins(folder: Path) -> None:
 # --------------------------------------------------------------------------------------------------------------- a toy
 
 
-def learn_a_letter(folder: Path, seed: int) -> list[dict[str, float]]:
+def learn_a_letter(folder: Path, seed: int, *, steps: int) -> list[dict[str, float]]:
     """Figures of iterations in which the smallest model learns to write one letter. Answers to every other prompt are worth 1 more, which
     the policy can do nothing about, and the critic has to know."""
     prompts = [{"prompt": f"{'easy' if n % 2 else 'hard'} {n}: ", "bonus": n % 2} for n in range(12)]
@@ -501,7 +501,7 @@ def learn_a_letter(folder: Path, seed: int) -> list[dict[str, float]]:
         ],
         "dataset": {"name": "jsonl", "path": str(folder / "prompts.jsonl")},
         "data": {"eval": "none", "cache": "none"},
-        "train": {"steps": 80, "seed": seed, "sequence_len": 64, "micro_batch_size": 72},
+        "train": {"steps": steps, "seed": seed, "sequence_len": 64, "micro_batch_size": 72},
         "optimizer": {"name": "adamw", "lr": 3e-3},
     }
     train(raw, output=folder / "run")
@@ -517,10 +517,11 @@ def has_learned(records: Sequence[Mapping[str, float]]) -> None:
 
 @pytest.mark.long
 def test_the_smallest_model_learns_to_write_a_letter_and_its_critic_what_that_is_worth(tmp_path: Path) -> None:
-    has_learned(learn_a_letter(tmp_path, 0))
+    has_learned(learn_a_letter(tmp_path, 0, steps=80))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_it_does_so_from_any_seed(tmp_path: Path, seed: int) -> None:
-    has_learned(learn_a_letter(tmp_path, seed))
+    """In twice the steps: one of them finds its first letters late."""
+    has_learned(learn_a_letter(tmp_path, seed, steps=160))
