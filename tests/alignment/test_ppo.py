@@ -21,9 +21,8 @@ from mt_core.errors import UsageError
 from mt_core.generation import Generation, GenerationConfig
 from mt_core.plugins.host import PluginHost
 from mt_plugin_alignment import Answer
-from mt_plugin_alignment.objectives.ppo import PpoObjective
+from mt_plugin_alignment.objectives.ppo import PpoObjective, sample_of
 from mt_plugin_alignment.objectives.ppo_config import PpoConfig
-from mt_plugin_alignment.objectives.rollout import sample_of
 from mt_plugin_alignment.objectives.value_head import ValueHead
 from mt_plugin_alignment.values import clip_values, value_loss
 from mt_tools.cli.convert import main as convert

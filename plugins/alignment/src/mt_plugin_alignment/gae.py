@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .advantages import whiten
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
     Tokens = NDArray[np.float64]
     """(T,) a number for each token of an answer."""
 
-SMALLEST = 1e-8
-"""Added to a variance before its root, as verl and TRL do."""
 LARGEST_CHANGE = 0.2
 """Bound of how far from its target a divergence moves the controller, as a share of the target."""
 
@@ -45,15 +45,13 @@ def estimate_advantages(
     return [each_T[: len(own_T)].copy() for each_T, own_T in zip(advantages_AT, rewards, strict=True)]
 
 
-def whiten(answers: Sequence[Tokens]) -> list[Tokens]:
-    """Return the numbers less their mean, over their unbiased standard deviation: over all tokens of all answers."""
+def whiten_answers(answers: Sequence[Tokens]) -> list[Tokens]:
+    """Return the numbers whitened over all tokens of all answers; see ``advantages.whiten``."""
     import numpy as np
 
-    every = np.concatenate(answers) if answers else np.empty(0)
-    if len(every) < 2:
-        return [np.zeros_like(each_T) for each_T in answers]
-    mean, variance = every.mean(), every.var(ddof=1)
-    return [(each_T - mean) / np.sqrt(variance + SMALLEST) for each_T in answers]
+    if not answers:
+        return []
+    return np.split(whiten(np.concatenate(answers)), np.cumsum([len(each_T) for each_T in answers])[:-1])
 
 
 def explained_variance(values: Sequence[Tokens], returns: Sequence[Tokens]) -> float:

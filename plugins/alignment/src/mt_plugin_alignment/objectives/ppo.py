@@ -16,11 +16,13 @@ from torch import Tensor, nn
 from mt_core import Row, Sample, UsageError
 from mt_core.nn import Batch, LossSums, TokenObjective, objective_modules, token_logprobs
 
-from ..gae import estimate_advantages, explained_variance, next_beta, token_rewards, whiten
+from ..gae import estimate_advantages, explained_variance, next_beta, token_rewards, whiten_answers
 from ..policy import clipped_loss, ratios
 from ..values import clip_values, value_loss
-from .grpo import ADVANTAGE, CUT, OLD, _mean, _numbers, total_of, weight_of
-from .rollout import sample_of, write_answers
+from .answers import OLD, REFERENCE, AnswerWriter, weight_of
+from .credit import Credit
+from .grpo import ADVANTAGE
+from .grpo_config import GrpoConfig
 from .shapes import read_prompt
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from ..reward_functions.base import Reward
     from .ppo_config import PpoConfig
 
-VALUE, RETURN, REFERENCE, KL_WEIGHT = "value", "return", "reference", "kl_weight"
+VALUE, RETURN, KL_WEIGHT = "value", "return", "kl_weight"
 
 
 class PpoObjective(TokenObjective):
@@ -42,7 +44,11 @@ class PpoObjective(TokenObjective):
         self, tokenizer: Tokenizer, template: Template, config: PpoConfig, rewards: Mapping[str, Reward]
     ) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0)
-        self._template, self._config, self._rewards = template, config, dict(rewards)
+        self._template, self._config = template, config
+        collecting = {name: getattr(config, name) for name in ("group", "max_new_tokens", "temperature", "truncated")}
+        self._collecting = GrpoConfig(baseline="none", scale="none", **collecting)
+        self._writer = AnswerWriter(self._collecting, rewards)
+        self._weights = {name: weight_of(each) for name, each in rewards.items()}
         self.prompts, self.updates, self.passes = config.prompts, config.updates, config.passes
         self.max_new_tokens, self.replay = config.max_new_tokens, config.replay
 
@@ -58,15 +64,7 @@ class PpoObjective(TokenObjective):
     ) -> list[dict[str, Any]]:
         """Answers with their scores, and log-probability and value of each token. Raises ``ComponentError`` for a reward that fails."""
         config = self._config
-        records = write_answers(
-            prompts,
-            policy,
-            self._rewards,
-            group=config.group,
-            max_new_tokens=config.max_new_tokens,
-            temperature=config.temperature,
-            seed=seed,
-        )
+        records = self._writer.write(prompts, policy, seed=seed)
         samples, beta = [sample_of(record) for record in records], self._next_beta(previous)
         for record, found in zip(records, policy.measure(samples, self.measure_answers), strict=True):
             record |= {name: found[name].tolist() for name in (OLD, VALUE)} | {KL_WEIGHT: beta}
@@ -106,7 +104,7 @@ class PpoObjective(TokenObjective):
                 raise UsageError(
                     f"the answers of objective.replay have no {name!r}; replay a run of --objective ppo{options}"
                 )
-        if missing := [name for name in self._rewards if any(name not in record["rewards"] for record in records)]:
+        if missing := [name for name in self._weights if any(name not in record["rewards"] for record in records)]:
             raise UsageError(
                 f"the answers have no scores of reward {missing[0]}; name the rewards that they were collected with"
             )
@@ -114,16 +112,10 @@ class PpoObjective(TokenObjective):
     def learn(self, records: Sequence[Record]) -> tuple[list[Sample], dict[str, float]]:
         """Samples with advantages and returns, without answers that have no score, or are masked; figures of the iteration."""
         self._refuse_other_records(records)
-        config, weights = self._config, {name: weight_of(each) for name, each in self._rewards.items()}
-        totals = np.array([total_of(record["rewards"], weights) for record in records])
-        is_cut = np.array([record["finish"] in CUT for record in records])
-        scores = totals - config.missing_eos_penalty * is_cut
+        config, credit = self._config, Credit(records, self._weights, self._collecting)
+        scores = credit.totals - config.missing_eos_penalty * credit.is_cut
         judged = [
-            _Judged(record, score)
-            for record, score, left_out in zip(
-                records, scores.tolist(), is_cut & (config.truncated == "mask"), strict=True
-            )
-            if record["ids"] and not np.isnan(score) and not left_out
+            _Judged(records[number], float(scores[number])) for number in np.flatnonzero(credit.is_learned).tolist()
         ]
         rewards = [token_rewards(score, _divergence(record), beta=self._beta(record)) for record, score in judged]
         values = [_tokens(record[VALUE]) for record, _ in judged]
@@ -134,33 +126,20 @@ class PpoObjective(TokenObjective):
                 each.record, {ADVANTAGE: gained_T.tolist(), RETURN: returns_T.tolist(), **_old_values(each.record)}
             )
             for each, gained_T, returns_T in zip(
-                judged, whiten(gained) if config.whiten else gained, returns, strict=True
+                judged, whiten_answers(gained) if config.whiten else gained, returns, strict=True
             )
         ]
-        figures = self._figures(records, totals, is_cut)
+        figures = credit.figures() | self._divergence_figures(records)
         return samples, figures | {"explained_variance": explained_variance(values, returns)}
 
-    def _figures(
-        self, records: Sequence[Record], totals: NDArray[np.float64], is_cut: NDArray[np.bool_]
-    ) -> dict[str, float]:
-        """Return what the answers of an iteration were like."""
-        lengths = [len(record["ids"]) for record in records]
-        figures = {"reward": _mean(totals)}
-        for name in self._rewards:
-            figures[f"reward_{name.replace('-', '_')}"] = _mean(_numbers(record["rewards"][name] for record in records))
-        if self._config.kl:
-            apart = [_divergence(record) for record in records]
-            figures |= {
-                "kl": _mean(np.concatenate(apart)),
-                "kl_answer": float(np.mean([each.sum() for each in apart])),
-                KL_WEIGHT: self._beta(records[0]),
-            }
-        return figures | {
-            "answer_tokens": float(np.mean(lengths)),
-            "answer_tokens_most": float(max(lengths)),
-            "answers_cut": float(is_cut.mean()),
-            "answers_unscored": float(np.isnan(totals).mean()),
-        }
+    def _divergence_figures(self, records: Sequence[Record]) -> dict[str, float]:
+        """Return how far the answers of an iteration are from the reference, and what that costs."""
+        if not self._config.kl:
+            return {}
+        apart = [_divergence(record) for record in records]
+        tokens = max(sum(map(len, apart)), 1)
+        whole = sum(float(each.sum()) for each in apart)
+        return {"kl": whole / tokens, "kl_answer": whole / len(apart), KL_WEIGHT: self._beta(records[0])}
 
     # --------------------------------------------------------------------------------------------------------- learning
 
@@ -224,6 +203,14 @@ def _values(head: nn.Module, hidden_nD: Tensor) -> Tensor:
 def _given(batch: Batch, name: str, unknown_n: Tensor) -> Tensor:
     """Return a value of each trained token, (n,); ``unknown_n`` where a batch has no sample."""
     return batch.tokens[name].reshape(-1)[batch.index_n()] if name in batch.tokens else unknown_n.detach()
+
+
+def sample_of(record: Record, values: Mapping[str, Sequence[float]] | None = None) -> Sample:
+    """Return the sample of an answer, whose tokens are trained; ``values`` are numbers for each of them, by name."""
+    prompt, ids = record["prompt"], record["ids"]
+    of_tokens = {name: [*(0.0 for _ in prompt), *each] for name, each in (values or {}).items()}
+    trained = [False] * len(prompt) + [True] * len(ids)
+    return Sample([*prompt, *ids], trained, record["row_id"], token_values=of_tokens)
 
 
 def _old_values(record: Record) -> dict[str, Sequence[float]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mt_core import ANY, MtConfig, ObjectiveComponent, UsageError
+from mt_core import ANY, MtConfig, ObjectiveComponent
 
 from ..losses.cpo import CpoConfig
 from ..losses.orpo import OrpoConfig
@@ -15,7 +15,6 @@ from ..objectives.config import (
     AotConfig,
     CpoObjectiveConfig,
     DpoConfig,
-    GrpoConfig,
     KtoConfig,
     OrpoObjectiveConfig,
     PairOptions,
@@ -24,7 +23,8 @@ from ..objectives.config import (
     dpo_parts,
     own_part,
 )
-from ..objectives.ppo_config import PpoConfig
+from .critic_free import CRITIC_FREE
+from .critics import CRITICS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
 
     from ..objectives.aot import AotObjective
-    from ..objectives.grpo import GrpoObjective
     from ..objectives.kto import KtoObjective
-    from ..objectives.ppo import PpoObjective
     from ..objectives.preference import PreferenceObjective
     from ..objectives.reward import RewardObjective
 
@@ -75,30 +73,6 @@ def _aot(config: AotConfig, *, tokenizer: Tokenizer, template: Template) -> AotO
     return AotObjective(tokenizer, template, config)
 
 
-def _grpo(config: GrpoConfig, *, tokenizer: Tokenizer, template: Template, rewards: Mapping[str, Any]) -> GrpoObjective:
-    from ..objectives.grpo import GrpoObjective
-
-    if not rewards:
-        raise UsageError(
-            "grpo learns from rewards: name one or more with --rewards NAME (mt-plugins list --components)"
-        )
-    return GrpoObjective(tokenizer, template, config, rewards)
-
-
-def _ppo(config: PpoConfig, *, tokenizer: Tokenizer, template: Template, rewards: Mapping[str, Any]) -> PpoObjective:
-    from ..objectives.ppo import PpoObjective
-
-    if not rewards:
-        raise UsageError("ppo learns from rewards: name one or more with --rewards NAME (mt-plugins list --components)")
-    return PpoObjective(tokenizer, template, config, rewards)
-
-
-def _value_head(config: PpoConfig, width: int) -> nn.Module:
-    from ..objectives.value_head import ValueHead
-
-    return ValueHead(width)
-
-
 def _reward(config: RewardConfig, *, tokenizer: Tokenizer, template: Template) -> RewardObjective:
     from ..objectives.reward import PairwiseReward, ScoredReward
 
@@ -137,25 +111,8 @@ OBJECTIVES: tuple[ObjectiveComponent, ...] = (
         source="https://arxiv.org/abs/2406.05882",
         layouts=ANY,
     ),
-    ObjectiveComponent(
-        name="grpo",
-        config=GrpoConfig,
-        build=_grpo,
-        uses=("reward",),
-        summary="several answers of the model to each prompt, compared by rewards: GRPO, Dr. GRPO, DAPO, RLOO",
-        source="https://arxiv.org/abs/2402.03300",
-        layouts=ANY,
-    ),
-    ObjectiveComponent(
-        name="ppo",
-        config=PpoConfig,
-        build=_ppo,
-        uses=("reward",),
-        modules=_value_head,
-        summary="answers of the model, each token judged by a critic that is trained beside it: PPO",
-        source="https://arxiv.org/abs/1707.06347",
-        layouts=ANY,
-    ),
+    *CRITIC_FREE,
+    *CRITICS,
     ObjectiveComponent(
         name="reward",
         config=RewardConfig,
