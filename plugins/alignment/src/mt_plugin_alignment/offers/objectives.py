@@ -24,6 +24,7 @@ from ..objectives.config import (
     own_part,
 )
 from .critic_free import CRITIC_FREE
+from .critics import CRITICS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -111,6 +112,7 @@ OBJECTIVES: tuple[ObjectiveComponent, ...] = (
         layouts=ANY,
     ),
     *CRITIC_FREE,
+    *CRITICS,
     ObjectiveComponent(
         name="reward",
         config=RewardConfig,
