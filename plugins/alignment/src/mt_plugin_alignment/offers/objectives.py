@@ -24,6 +24,7 @@ from ..objectives.config import (
     dpo_parts,
     own_part,
 )
+from ..objectives.online_config import OnlineDpoConfig, RejectionConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from ..objectives.aot import AotObjective
     from ..objectives.grpo import GrpoObjective
     from ..objectives.kto import KtoObjective
+    from ..objectives.online_pairs import OnlineDpoObjective
     from ..objectives.preference import PreferenceObjective
+    from ..objectives.rejection import RejectionObjective
     from ..objectives.reward import RewardObjective
 
 
@@ -93,6 +96,36 @@ def _score_head(config: RewardConfig, width: int) -> nn.Module:
     from ..objectives.score_head import ScoreHead
 
     return ScoreHead(width)
+
+
+def _rejection(
+    config: RejectionConfig, *, tokenizer: Tokenizer, template: Template, rewards: Mapping[str, Any]
+) -> RejectionObjective:
+    from ..objectives.rejection import RejectionObjective
+
+    return RejectionObjective(tokenizer, template, config, _require("rejection", rewards))
+
+
+def _online_dpo(
+    config: OnlineDpoConfig,
+    *,
+    tokenizer: Tokenizer,
+    template: Template,
+    parts: Sequence[Any],
+    rewards: Mapping[str, Any],
+) -> OnlineDpoObjective:
+    from ..objectives.online_pairs import OnlineDpoObjective
+
+    return OnlineDpoObjective(tokenizer, template, config, _require("online-dpo", rewards), parts)
+
+
+def _require(name: str, rewards: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the rewards of a run. Raises ``UsageError`` where it names none."""
+    if not rewards:
+        raise UsageError(
+            f"{name} chooses answers by rewards: name one or more with --rewards NAME (mt-plugins list --components)"
+        )
+    return rewards
 
 
 OBJECTIVES: tuple[ObjectiveComponent, ...] = (
@@ -160,5 +193,24 @@ OBJECTIVES: tuple[ObjectiveComponent, ...] = (
         OrpoConfig,
         "pairs by their odds, beside likelihood, without a reference",
         "https://arxiv.org/abs/2403.07691",
+    ),
+    ObjectiveComponent(
+        name="rejection",
+        config=RejectionConfig,
+        build=_rejection,
+        uses=("reward",),
+        summary="the best of several answers of the model, learned as sft does: RAFT, best-of-n, RFT",
+        source="https://arxiv.org/abs/2304.06767",
+        layouts=ANY,
+    ),
+    ObjectiveComponent(
+        name="online-dpo",
+        config=OnlineDpoConfig,
+        build=_online_dpo,
+        parts=dpo_parts,
+        uses=("reward",),
+        summary="the best and the worst of several answers of the model as a pair, with any loss of dpo",
+        source="https://arxiv.org/abs/2402.04792",
+        layouts=ANY,
     ),
 )

@@ -1,0 +1,273 @@
+"""Objectives that keep some of the model's own answers: which ones, and that they learn from them as from the same rows of a file.
+
+The files are made of answers of a small model that has learned to write letters and to end: these are texts that can be read back.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from mt_core import UsageError
+from mt_plugin_alignment.losses.sigmoid import Sigmoid, SigmoidConfig
+from mt_plugin_alignment.objectives.online_config import AnswerOptions, OnlineDpoConfig, RejectionConfig
+from mt_plugin_alignment.objectives.online_pairs import OnlineDpoObjective
+from mt_plugin_alignment.objectives.rejection import RejectionObjective
+from mt_plugin_alignment.reward_functions.texts import Length, LengthConfig
+from mt_tools.cli.convert import main as mt_convert
+from mt_train.cli.train import main
+
+SIZES = "--model llama --model.dim 16 --model.n-layers 1 --model.n-heads 2 --model.n-kv-heads 2"
+PROMPTS = [f"{n}: " for n in range(8)]
+REWARD = """
+def score(answers):
+    whole = (len(each.ids) - 1 == len(each.text) == len(each.text.encode()) > 0 for each in answers)
+    return [float(each.text.count("e")) if fine else None for each, fine in zip(answers, whole)]
+"""
+"""Letters of answers that are not empty, that end, and whose text says which tokens they are made of."""
+WRITTEN = ("e", "ea", "tee", "at", "sea", "eel")
+"""Answers that the small model has learned, one after another for each prompt."""
+AS_IN_A_FILE = {"loss": 1e-6, "grad_norm": 2e-6}
+"""Bounds as shares: sums of fp32 in another order."""
+
+
+def answer(
+    group: int, reward: float | None, ids: Sequence[int] = (), finish: str = "eos", **more: Any
+) -> dict[str, Any]:
+    """A record of an answer; its tokens tell it from others."""
+    ids = list(ids) or [10 + int(100 * (reward or 0.0))]
+    return {
+        "row_id": f"row {group}",
+        "group": group,
+        "prompt": [1],
+        "ids": ids,
+        "finish": finish,
+        "rewards": {"one": reward},
+    } | more
+
+
+REWARDS = {"one": Length(LengthConfig(most=1, ramp=1))}
+
+
+class _Tokenizer:
+    pad_id = 0
+
+
+def rejection(**options: Any) -> RejectionObjective:
+    return RejectionObjective(_Tokenizer(), None, RejectionConfig(group=4, **options), REWARDS)  # type: ignore[arg-type]
+
+
+def online_dpo(**options: Any) -> OnlineDpoObjective:
+    config = OnlineDpoConfig(group=4, **options)
+    return OnlineDpoObjective(_Tokenizer(), None, config, REWARDS, [Sigmoid(SigmoidConfig())])  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------------------------------------- which ones
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({}, [[13], [20]]),
+        ({"keep": 2}, [[13], [12], [20]]),
+        ({"keep": 4, "least": 0.02}, [[13], [12], [20]]),
+        ({"keep": 4}, [[13], [12], [12, 5], [20]]),
+        ({"truncated": "mask"}, [[12], [20]]),
+        ({"least": 0.05}, [[20]]),
+        ({"least": 0.2}, []),
+    ],
+)
+def test_the_best_answers_of_each_group_are_kept(options: dict[str, Any], kept: list[list[int]]) -> None:
+    """The first written of equals; one without a score is never kept, and one that is cut only where that counts as its score."""
+    low, cut = answer(0, 0.02, [12]), answer(0, 0.03, [13], "length")
+    groups = [
+        low,
+        cut,
+        answer(0, None),
+        answer(0, 0.01, [12, 5]),
+        answer(1, None),
+        answer(1, 0.1),
+        *[answer(2, None)] * 4,
+    ]
+    samples, figures = rejection(**options).learn(groups)
+    assert [list(sample.ids)[1:] for sample in samples] == kept
+    assert all(list(sample.trained) == [False] + [True] * (len(sample.ids) - 1) for sample in samples)
+    assert figures["answers_kept"] == len(kept) / 10
+    assert figures["groups_empty"] == pytest.approx(1 - len({sample.row_id for sample in samples}) / 3)
+    rewards = [each["rewards"]["one"] for each in groups if each["ids"] in kept and each["rewards"]["one"] is not None]
+    assert figures["kept_reward"] == pytest.approx(sum(rewards) / max(len(rewards), 1))
+    assert figures["answers_unscored"] == 0.6
+    assert figures["answers_cut"] == 0.1
+
+
+def test_figures_are_those_of_all_answers_whatever_is_kept() -> None:
+    records = [answer(0, 1.0, [5, 6]), answer(0, 3.0, [7]), answer(1, 2.0, [8]), answer(1, 2.0, [9, 9, 9])]
+    for objective in (rejection(), online_dpo(loss={"name": "simpo"}, prove=False)):
+        found = objective.learn([{**each, "reference": [0.0] * len(each["ids"])} for each in records])[1]
+        assert (found["reward"], found["reward_one"], found["groups_alike"]) == (2.0, 2.0, 0.5)
+        assert (found["answer_tokens"], found["answer_tokens_most"]) == (1.75, 3.0)
+        assert {name for name in found if name.startswith("reward")} == {"reward", "reward_one"}
+
+
+def test_more_cannot_be_kept_than_is_written() -> None:
+    with pytest.raises(ValidationError, match="keep=5 of group=4 answers to a prompt; keep 4 or fewer"):
+        RejectionConfig(keep=5, group=4)
+    with pytest.raises(ValidationError, match="greater than or equal to 2"):
+        OnlineDpoConfig(group=1)
+
+
+def test_the_best_and_the_worst_of_a_group_are_a_pair() -> None:
+    """No pair are answers that are all as good, the same answer twice, and one that has no other beside it."""
+    middle = [answer(0, 0.5, [2], reference=[-1.0]), answer(0, None, [3]), answer(0, 0.5, [4], reference=[-2.0])]
+    best, worst = (
+        answer(0, 0.9, [5, 6], reference=[-3.0, -4.0]),
+        answer(0, 0.1, [7, 8, 9], reference=[-5.0, -6.0, -7.0]),
+    )
+    alike = [answer(1, 0.5, [2]), answer(1, 0.5, [3])]
+    same, lonely = [answer(2, 0.5, [2]), answer(2, 0.4, [2])], [answer(3, 0.5, [2]), answer(3, None)]
+    records = [*middle, best, worst, answer(0, 0.9, [10]), answer(0, 0.1, [11]), *alike, *same, *lonely]
+    [sample], figures = online_dpo(ld_alpha=0.5).learn(records)
+    assert (list(sample.ids), list(sample.documents)) == ([1, 5, 6, 1, 7, 8, 9], [3, 4])
+    assert list(sample.trained) == [False, True, True, False, True, True, True]
+    assert sample.document_values == {"reference": [-7.0, -18.0], "reference_tail": [0.0, -7.0]}
+    assert list(sample.token_values["place"]) == [0, 0, 1, 0, 0, 1, 2]
+    assert figures["pair_gap"] == pytest.approx(0.8)
+    assert figures["groups_unpaired"] == 0.75
+
+
+def test_answers_of_another_objective_have_no_reference_to_compare_with() -> None:
+    with pytest.raises(UsageError, match="row 0 was written down without log-probabilities of the model of step 0"):
+        online_dpo().learn([answer(0, 0.5), answer(0, 0.4)])
+
+
+def test_the_first_loss_is_known_where_the_first_iteration_has_a_pair() -> None:
+    pair = [answer(0, 0.5, reference=[-1.0]), answer(0, 0.4, reference=[-1.0])]
+    with_pairs, without = online_dpo(), online_dpo()
+    with_pairs.learn(pair)
+    with_pairs.learn(pair[:1])
+    without.learn(pair[:1])
+    assert (with_pairs.first_loss, without.first_loss) == (pytest.approx(math.log(2)), None)
+
+
+# --------------------------------------------------------------------------------------------------------- beside a file
+
+
+Train = Callable[[str], list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that writes short words and ends."""
+    folder = tmp_path_factory.mktemp("base")
+    rows = [{"prompt": prompt, "response": word} for prompt in PROMPTS for word in WRITTEN]
+    write(folder / "words.jsonl", rows)
+    words = f"{SIZES} --objective sft --dataset jsonl --dataset.path {folder}/words.jsonl --data.eval none --data.cache none"
+    assert (
+        main(f"{words} --optimizer.lr 1e-2 --train.steps 60 --train.micro-batch-size 16 --output {folder}/run".split())
+        == 0
+    )
+    assert mt_convert([f"{folder}/run", f"{folder}/model"]) == 0
+    return folder / "model"
+
+
+def write(file: Path, rows: Sequence[dict[str, Any]]) -> None:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+@pytest.fixture
+def train(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
+    """``mt-train`` of the base for three steps: the records."""
+    monkeypatch.chdir(tmp_path)
+    write(Path("prompts.jsonl"), [{"prompt": prompt} for prompt in PROMPTS])
+    Path("mine.py").write_text(REWARD)
+
+    def run(words: str) -> list[dict[str, Any]]:
+        usual = f"--model llama --model.weights {base} --data.eval none --data.cache none --optimizer.lr 1e-3 --train.steps 3"
+        output = Path(f"run {len(list(Path().glob('run *')))}")
+        assert main([*usual.split(), *words.split(), "--output", str(output)]) == 0
+        return read(output / "metrics.jsonl")
+
+    return run
+
+
+ASKED = (
+    "--dataset jsonl --dataset.path prompts.jsonl --rewards python --rewards.python.path mine.py --objective.prompts 8"
+    " --objective.passes 3 --objective.max-new-tokens 8"
+)
+"""One iteration, whose answers are learned from three times."""
+
+
+IN_ONE_STEP = "--train.global-batch-size 64"
+"""All rows of a file."""
+PACKED = "--data.batching packing --train.sequence-len 96"
+
+
+def answers() -> list[list[dict[str, Any]]]:
+    """The answers of the first run by groups, the best first, with the text of their prompt. Texts and tokens are the same."""
+    found = [each for each in read(Path("run 0/rollouts.jsonl")) if each["rewards"]["python"] is not None]
+    assert all(bytes(each["ids"][:-1]).decode("ascii") == each["text"] for each in found)
+    found = [{**each, "prompt": bytes(each["prompt"][1:]).decode()} for each in found]
+    groups = [[each for each in found if each["group"] == group] for group in range(len(PROMPTS))]
+    return [sorted(group, key=lambda each: -each["rewards"]["python"]) for group in groups]
+
+
+def assert_alike(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
+    assert [each["step"] for each in ours] == [each["step"] for each in theirs] == [1, 2, 3]
+    assert theirs[0]["loss"] != theirs[2]["loss"]
+    for mine, other in zip(ours, theirs, strict=True):
+        for name, share in AS_IN_A_FILE.items():
+            assert mine[name] == pytest.approx(other[name], rel=share), (mine["step"], name)
+
+
+@pytest.mark.parametrize("more", ["", PACKED])
+def test_answers_that_are_kept_are_learned_as_sft_learns_them(train: Train, more: str) -> None:
+    ours = train(f"--objective rejection --objective.group 6 --objective.keep 2 {ASKED} {more}")
+    kept = [each for group in answers() for each in group[:2]]
+    write(Path("rows.jsonl"), [{"prompt": each["prompt"], "response": each["text"]} for each in kept])
+    theirs = train(f"--objective sft --dataset jsonl --dataset.path rows.jsonl {IN_ONE_STEP} {more}")
+    assert_alike(ours, theirs)
+    assert ours[0]["answers_kept"] == len(kept) / 48
+
+
+OF_PAIRS = {
+    "sigmoid": "",
+    "packed": PACKED,
+    "ipo and tails": "--objective.loss ipo --objective.ld-alpha 0.5 --objective.beta 0.3",
+    "likelihood of prompts, too": "--objective.sft 0.5 --objective.nll-on all --objective.sft-mean tokens --objective.wpo true",
+    "simpo": "--objective.loss simpo",
+    "orpo": "--objective.loss orpo --objective.nll-on all",
+}
+
+
+@pytest.mark.parametrize("how", OF_PAIRS)
+def test_pairs_are_learned_as_dpo_learns_them(train: Train, how: str) -> None:
+    """Losses, norms and figures of three steps; the first loss is log 2 where model and reference are one."""
+    ours = train(f"--objective online-dpo --objective.group 6 {ASKED} {OF_PAIRS[how]}")
+    rows = []
+    for group in answers():
+        scores = [each["rewards"]["python"] for each in group]
+        if len(set(scores)) > 1:
+            best, worst = group[0], group[scores.index(min(scores))]
+            rows.append({"prompt": best["prompt"], "chosen": best["text"], "rejected": worst["text"]})
+    assert len(rows) > 3
+    assert ours[0]["groups_unpaired"] == 1 - len(rows) / len(PROMPTS)
+    write(Path("rows.jsonl"), rows)
+    theirs = train(f"--objective dpo --dataset jsonl --dataset.path rows.jsonl {IN_ONE_STEP} {OF_PAIRS[how]}")
+    assert_alike(ours, theirs)
+    if how in ("sigmoid", "packed"):
+        assert ours[0]["loss"] == pytest.approx(math.log(2), abs=1e-6)
+    for mine, other in zip(ours, theirs, strict=True):
+        for name in ("reward_margin", "reward_chosen", "logp_chosen", "logp_rejected"):
+            found = mine[f"implicit_{name}" if name.startswith("reward") else name]
+            assert found == pytest.approx(other[name], abs=1e-5), name
+    assert {name for name in ours[0] if name.startswith("reward")} == {"reward", "reward_python"}
