@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from mt_core import UsageError
 from mt_plugin_alignment.losses.sigmoid import Sigmoid, SigmoidConfig
-from mt_plugin_alignment.objectives.online_config import AnswerOptions, OnlineDpoConfig, RejectionConfig
+from mt_plugin_alignment.objectives.online_config import OnlineDpoConfig, RejectionConfig
 from mt_plugin_alignment.objectives.online_pairs import OnlineDpoObjective
 from mt_plugin_alignment.objectives.rejection import RejectionObjective
 from mt_plugin_alignment.reward_functions.texts import Length, LengthConfig
@@ -158,9 +158,6 @@ def test_the_first_loss_is_known_where_the_first_iteration_has_a_pair() -> None:
 # --------------------------------------------------------------------------------------------------------- beside a file
 
 
-Train = Callable[[str], list[dict[str, Any]]]
-
-
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that writes short words and ends."""
@@ -184,26 +181,37 @@ def read(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
+class Trainer:
+    """``mt-train`` of the base for three steps."""
+
+    def __init__(self, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._usual = f"--model llama --model.weights {base} --data.eval none --data.cache none --optimizer.lr 1e-3 --train.steps 3"
+        self._capsys, self._runs = capsys, 0
+
+    def __call__(self, words: str) -> list[dict[str, Any]]:
+        """Return the records of a run, ``run-0`` for the first."""
+        code, said = self.run(words)
+        assert code == 0, said
+        return read(Path(f"run-{self._runs - 1}/metrics.jsonl"))
+
+    def run(self, words: str) -> tuple[int, str]:
+        """Return the exit code, and all that was printed."""
+        code = main(f"{self._usual} {words} --output run-{self._runs}".split())
+        self._runs += 1
+        written = self._capsys.readouterr()
+        return code, " ".join((written.out + written.err).split())
+
+
 @pytest.fixture
-def train(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
-    """``mt-train`` of the base for three steps: the records."""
+def train(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Trainer:
     monkeypatch.chdir(tmp_path)
     write(Path("prompts.jsonl"), [{"prompt": prompt} for prompt in PROMPTS])
     Path("mine.py").write_text(REWARD)
-
-    def run(words: str) -> list[dict[str, Any]]:
-        usual = f"--model llama --model.weights {base} --data.eval none --data.cache none --optimizer.lr 1e-3 --train.steps 3"
-        output = Path(f"run {len(list(Path().glob('run *')))}")
-        assert main([*usual.split(), *words.split(), "--output", str(output)]) == 0
-        return read(output / "metrics.jsonl")
-
-    return run
+    return Trainer(base, capsys)
 
 
-ASKED = (
-    "--dataset jsonl --dataset.path prompts.jsonl --rewards python --rewards.python.path mine.py --objective.prompts 8"
-    " --objective.passes 3 --objective.max-new-tokens 8"
-)
+PROMPTED = "--dataset jsonl --dataset.path prompts.jsonl --objective.prompts 8 --objective.passes 3 --objective.max-new-tokens 8"
+ASKED = f"{PROMPTED} --rewards python --rewards.python.path mine.py"
 """One iteration, whose answers are learned from three times."""
 
 
@@ -214,7 +222,7 @@ PACKED = "--data.batching packing --train.sequence-len 96"
 
 def answers() -> list[list[dict[str, Any]]]:
     """The answers of the first run by groups, the best first, with the text of their prompt. Texts and tokens are the same."""
-    found = [each for each in read(Path("run 0/rollouts.jsonl")) if each["rewards"]["python"] is not None]
+    found = [each for each in read(Path("run-0/rollouts.jsonl")) if each["rewards"]["python"] is not None]
     assert all(bytes(each["ids"][:-1]).decode("ascii") == each["text"] for each in found)
     found = [{**each, "prompt": bytes(each["prompt"][1:]).decode()} for each in found]
     groups = [[each for each in found if each["group"] == group] for group in range(len(PROMPTS))]
@@ -230,7 +238,7 @@ def assert_alike(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> No
 
 
 @pytest.mark.parametrize("more", ["", PACKED])
-def test_answers_that_are_kept_are_learned_as_sft_learns_them(train: Train, more: str) -> None:
+def test_answers_that_are_kept_are_learned_as_sft_learns_them(train: Trainer, more: str) -> None:
     ours = train(f"--objective rejection --objective.group 6 --objective.keep 2 {ASKED} {more}")
     kept = [each for group in answers() for each in group[:2]]
     write(Path("rows.jsonl"), [{"prompt": each["prompt"], "response": each["text"]} for each in kept])
@@ -250,7 +258,7 @@ OF_PAIRS = {
 
 
 @pytest.mark.parametrize("how", OF_PAIRS)
-def test_pairs_are_learned_as_dpo_learns_them(train: Train, how: str) -> None:
+def test_pairs_are_learned_as_dpo_learns_them(train: Trainer, how: str) -> None:
     """Losses, norms and figures of three steps; the first loss is log 2 where model and reference are one."""
     ours = train(f"--objective online-dpo --objective.group 6 {ASKED} {OF_PAIRS[how]}")
     rows = []
@@ -271,3 +279,73 @@ def test_pairs_are_learned_as_dpo_learns_them(train: Train, how: str) -> None:
             found = mine[f"implicit_{name}" if name.startswith("reward") else name]
             assert found == pytest.approx(other[name], abs=1e-5), name
     assert {name for name in ours[0] if name.startswith("reward")} == {"reward", "reward_python"}
+
+
+# ------------------------------------------------------------------------------------------------------------- as a user
+
+
+@pytest.mark.parametrize("name", ["rejection", "online-dpo"])
+def test_answers_are_chosen_by_rewards_which_have_to_be_named(train: Trainer, name: str) -> None:
+    code, said = train.run(f"--objective {name} {PROMPTED}")
+    assert code == 2
+    assert f"{name} chooses answers by rewards: name one or more with --rewards NAME" in said
+
+
+def test_an_answer_has_to_fit_into_a_row_and_a_pair_with_its_prompt_twice(train: Trainer) -> None:
+    """Four tokens of a prompt, and eight of an answer."""
+    code, said = train.run(f"--objective online-dpo {ASKED} --train.sequence-len 23")
+    assert code == 2
+    assert "23 tokens, and 2 times the longest prompt with the longest answer to it has 24. Set 24 or more" in said
+    for name, length in (("online-dpo", 24), ("rejection", 12)):
+        train(f"--objective {name} {ASKED} --data.batching packing --train.sequence-len {length}")
+
+
+def test_answers_of_another_method_are_learned_from_again(train: Trainer) -> None:
+    """Those of GRPO have all that is needed where nothing is compared with a reference."""
+    train(f"--objective grpo --objective.group 6 {ASKED}")
+    written = read(Path("run-0/rollouts.jsonl"))
+    for name in ("rejection", "online-dpo --objective.loss simpo"):
+        new, again = (
+            train(f"--objective {name} --objective.group 6 {ASKED} {more}") for more in ("", "--objective.replay run-0")
+        )
+        assert [each["loss"] for each in again] == [each["loss"] for each in new]
+    for number in (1, 2, 3, 4):
+        assert [each["ids"] for each in read(Path(f"run-{number}/rollouts.jsonl"))] == [each["ids"] for each in written]
+    code, said = train.run(f"--objective online-dpo --objective.group 6 {ASKED} --objective.replay run-0")
+    assert code == 2
+    assert "was written down without log-probabilities of the model of step 0, which this loss compares with" in said
+
+
+def test_a_reference_that_is_not_the_model_of_step_0_ends_the_run_at_its_first_step(train: Trainer) -> None:
+    train(f"--objective online-dpo {ASKED}")
+    lines = read(Path("run-0/rollouts.jsonl"))
+    write(Path("run-0/rollouts.jsonl"), [{**each, "reference": [0.0] * len(each["ids"])} for each in lines])
+    code, said = train.run(f"--objective online-dpo {ASKED} --objective.replay run-0")
+    assert code == 2
+    assert "and has to be 0.693147: the model has not been trained yet" in said
+
+
+def test_answers_that_are_all_as_good_are_no_pairs_and_end_no_run(train: Trainer) -> None:
+    """The first loss is 0 then, and is not taken for one that has to be log 2."""
+    Path("mine.py").write_text("def score(answers):\n    return [1.0 for each in answers]\n")
+    records = train(f"--objective online-dpo --objective.sft 0.5 --objective.ld-alpha 0.5 {ASKED}")
+    assert [(each["loss"], each["grad_norm"]) for each in records] == [(0.0, 0.0)] * 3
+    assert {(each["groups_alike"], each["groups_unpaired"], each["reward"]) for each in records} == {(1.0, 1.0, 1.0)}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["rejection", "online-dpo --objective.group 8"])
+def test_the_smallest_model_learns_to_write_a_letter(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with GRPO it writes hardly anything else after 30 steps: with the defaults, but for shorter answers and a rate of 3e-3."""
+    monkeypatch.chdir(tmp_path)
+    write(Path("prompts.jsonl"), [{"prompt": f"{n}: "} for n in range(12)])
+    words = (
+        f"--model llama --objective {name} --dataset jsonl --dataset.path prompts.jsonl --data.eval none --output run"
+    )
+    words += " --rewards pattern --rewards.pattern.pattern e --rewards.pattern.count true --objective.max-new-tokens 16"
+    assert main(f"{words} --optimizer.lr 3e-3 --train.steps 30".split()) == 0
+    rewards = [each["reward"] for each in read(Path("run/metrics.jsonl"))]
+    assert sum(rewards[:5]) / 5 < 0.1
+    assert sum(rewards[-5:]) / 5 > 0.6

@@ -14,16 +14,23 @@ TOLERANCE = 2e-6
 OF_LOGPS = 1e-5
 """Of log-probabilities of tokens and answers and what follows from them, absolutely (nats)."""
 BEST = {"name": "rejection", "keep": 2, "updates": 2}
-ENOUGH = {"name": "rejection", "keep": 4, "least": 0.2}
+ENOUGH = {"name": "rejection", "keep": 4, "least": -0.35}
 PAIRS = {"name": "online-dpo", "updates": 2}
 TERMS = {"name": "online-dpo", "sft": 0.5, "nll_on": "all", "ld_alpha": 0.5, "passes": 2}
 FREE = {"name": "online-dpo", "loss": "simpo"}
 OBJECTIVES: dict[str, dict[str, Any]] = {"best": BEST, "enough": ENOUGH, "pairs": PAIRS, "terms": TERMS, "free": FREE}
 NOTHING: dict[str, dict[str, Any]] = {
     "kept": {"name": "rejection", "least": 5.0},
-    "paired": {"name": "online-dpo", "temperature": 0.01, "sft": 0.5, "nll_on": "all", "ld_alpha": 0.5},
+    "paired": {
+        "name": "online-dpo",
+        "max_new_tokens": 1,
+        "truncated": "mask",
+        "sft": 0.5,
+        "nll_on": "all",
+        "ld_alpha": 0.5,
+    },
 }
-"""No answer is as good as that, and answers that are nearly certain are all the same."""
+"""No answer is as good as that; answers of one token that end are all the same."""
 LAYOUTS: dict[str, dict[str, Any]] = {
     "zero3": {"stage": 3},
     "zero1 micro": {"stage": 1, "micro": 2},
@@ -44,8 +51,8 @@ CASES = [
     ("free", "zero1 micro"),
 ]
 EMPTY = [(kind, layout) for kind in NOTHING for layout in ("zero3", "pipeline", "sequence")]
-LONG = {"length": 96}
-"""Two prompts with two answers have to fit into a row."""
+USUAL = {"length": 96, "optimizer": {"name": "adamw", "lr": 2e-3}}
+"""Two prompts with two answers have to fit into a row. At larger rates Adam makes steps of what is rounding in a gradient of nearly 0."""
 Results = dict[str, Any]
 
 
@@ -59,7 +66,7 @@ def launched(
         WORKER,
         world,
         tmp_path_factory.mktemp("out"),
-        {name: {**LONG, **each, "rows": str(rows)} for name, each in cases.items()},
+        {name: {**USUAL, **each, "rows": str(rows)} for name, each in cases.items()},
     )
 
 
@@ -110,7 +117,8 @@ def test_something_is_learned_from_some_answers_and_not_from_others(one: Results
     for name in ("pairs", "terms", "free"):
         assert all(each["groups_unpaired"] < 1 and each["pair_gap"] > 0 for each in one[name]["records"])
         measured = ["reference" in json.loads(each) for each in one[name]["answers"]]
-        assert any(measured) == (name != "free") and not all(measured)
+        assert any(measured) == (name != "free")
+        assert not all(measured)
     assert one["pairs"]["records"][0]["loss"] == pytest.approx(0.6931472, abs=1e-6)
 
 
