@@ -165,10 +165,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [{"prompt": prompt, "response": word} for prompt in PROMPTS for word in WRITTEN]
     write(folder / "words.jsonl", rows)
     words = f"{SIZES} --objective sft --dataset jsonl --dataset.path {folder}/words.jsonl --data.eval none --data.cache none"
-    assert (
-        main(f"{words} --optimizer.lr 1e-2 --train.steps 60 --train.micro-batch-size 16 --output {folder}/run".split())
-        == 0
-    )
+    words += f" --optimizer.lr 1e-2 --train.steps 60 --train.micro-batch-size 16 --output {folder}/run"
+    assert main(words.split()) == 0
     assert mt_convert([f"{folder}/run", f"{folder}/model"]) == 0
     return folder / "model"
 
@@ -338,14 +336,14 @@ def test_answers_that_are_all_as_good_are_no_pairs_and_end_no_run(train: Trainer
 def test_the_smallest_model_learns_to_write_a_letter(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with GRPO it writes hardly anything else after 30 steps: with the defaults, but for shorter answers and a rate of 3e-3."""
+    """As with GRPO it writes hardly anything else after 45 steps: with the defaults, but for shorter answers and a rate of 3e-3."""
     monkeypatch.chdir(tmp_path)
     write(Path("prompts.jsonl"), [{"prompt": f"{n}: "} for n in range(12)])
     words = (
         f"--model llama --objective {name} --dataset jsonl --dataset.path prompts.jsonl --data.eval none --output run"
     )
     words += " --rewards pattern --rewards.pattern.pattern e --rewards.pattern.count true --objective.max-new-tokens 16"
-    assert main(f"{words} --optimizer.lr 3e-3 --train.steps 30".split()) == 0
+    assert main(f"{words} --optimizer.lr 3e-3 --train.steps 45".split()) == 0
     rewards = [each["reward"] for each in read(Path("run/metrics.jsonl"))]
     assert sum(rewards[:5]) / 5 < 0.1
     assert sum(rewards[-5:]) / 5 > 0.6
