@@ -121,12 +121,6 @@ class SharedFolder(tempfile.TemporaryDirectory[str]):
         dist.broadcast_object_list(shared)
         return Path(shared[0])
 
-    def __exit__(self, kind: Any, *more: Any) -> None:
-        """Remove it when all ranks have read what they want of it."""
-        if kind is None:
-            dist.barrier()
-        super().__exit__(kind, *more)
-
 
 def answers(folder: Path) -> list[str]:
     """Lines of the file."""
