@@ -38,10 +38,10 @@ AS_IN_A_FILE = {"loss": 1e-6, "grad_norm": 2e-6}
 
 
 def answer(
-    group: int, reward: float | None, ids: Sequence[int] = (), finish: str = "eos", **more: Any
+    group: int, reward: float | None, ids: Sequence[int] | None = None, finish: str = "eos", **more: Any
 ) -> dict[str, Any]:
     """A record of an answer; its tokens tell it from others."""
-    ids = list(ids) or [10 + int(100 * (reward or 0.0))]
+    ids = [10 + int(100 * (reward or 0.0))] if ids is None else list(ids)
     return {
         "row_id": f"row {group}",
         "group": group,
@@ -60,11 +60,11 @@ class _Tokenizer:
 
 
 def rejection(**options: Any) -> RejectionObjective:
-    return RejectionObjective(_Tokenizer(), None, RejectionConfig(group=4, **options), REWARDS)  # type: ignore[arg-type]
+    return RejectionObjective(_Tokenizer(), None, RejectionConfig(**options), REWARDS)  # type: ignore[arg-type]
 
 
 def online_dpo(**options: Any) -> OnlineDpoObjective:
-    config = OnlineDpoConfig(group=4, **options)
+    config = OnlineDpoConfig(**options)
     return OnlineDpoObjective(_Tokenizer(), None, config, REWARDS, [Sigmoid(SigmoidConfig())])  # type: ignore[arg-type]
 
 
@@ -86,33 +86,31 @@ def online_dpo(**options: Any) -> OnlineDpoObjective:
 def test_the_best_answers_of_each_group_are_kept(options: dict[str, Any], kept: list[list[int]]) -> None:
     """The first written of equals; one without a score is never kept, and one that is cut only where that counts as its score."""
     low, cut = answer(0, 0.02, [12]), answer(0, 0.03, [13], "length")
-    groups = [
-        low,
-        cut,
-        answer(0, None),
-        answer(0, 0.01, [12, 5]),
-        answer(1, None),
-        answer(1, 0.1),
-        *[answer(2, None)] * 4,
-    ]
-    samples, figures = rejection(**options).learn(groups)
+    first = [low, cut, answer(0, None), answer(0, 0.01, [12, 5])]
+    groups = [*first, answer(1, None), answer(1, 0.1), *[answer(1, None)] * 2, *[answer(2, None)] * 4]
+    samples, figures = rejection(group=4, **options).learn(groups)
     assert [list(sample.ids)[1:] for sample in samples] == kept
     assert all(list(sample.trained) == [False] + [True] * (len(sample.ids) - 1) for sample in samples)
-    assert figures["answers_kept"] == len(kept) / 10
+    assert figures["answers_kept"] == len(kept) / 12
     assert figures["groups_empty"] == pytest.approx(1 - len({sample.row_id for sample in samples}) / 3)
     rewards = [each["rewards"]["one"] for each in groups if each["ids"] in kept and each["rewards"]["one"] is not None]
     assert figures["kept_reward"] == pytest.approx(sum(rewards) / max(len(rewards), 1))
-    assert figures["answers_unscored"] == 0.6
-    assert figures["answers_cut"] == 0.1
+    assert (figures["answers_unscored"], figures["answers_cut"]) == (8 / 12, 1 / 12)
 
 
 def test_figures_are_those_of_all_answers_whatever_is_kept() -> None:
     records = [answer(0, 1.0, [5, 6]), answer(0, 3.0, [7]), answer(1, 2.0, [8]), answer(1, 2.0, [9, 9, 9])]
-    for objective in (rejection(), online_dpo(loss={"name": "simpo"}, prove=False)):
+    for objective in (rejection(group=2), online_dpo(group=2)):
         found = objective.learn([{**each, "reference": [0.0] * len(each["ids"])} for each in records])[1]
         assert (found["reward"], found["reward_one"], found["groups_alike"]) == (2.0, 2.0, 0.5)
         assert (found["answer_tokens"], found["answer_tokens_most"]) == (1.75, 3.0)
         assert {name for name in found if name.startswith("reward")} == {"reward", "reward_one"}
+
+
+def test_one_answer_to_a_prompt_is_kept_where_it_is_good_enough() -> None:
+    samples, figures = rejection(group=1, least=0.5).learn([answer(0, 0.6), answer(1, 0.4), answer(2, None)])
+    assert [sample.row_id for sample in samples] == ["row 0"]
+    assert "groups_alike" not in figures, "there is nothing to be like"
 
 
 def test_more_cannot_be_kept_than_is_written() -> None:
@@ -124,15 +122,14 @@ def test_more_cannot_be_kept_than_is_written() -> None:
 
 def test_the_best_and_the_worst_of_a_group_are_a_pair() -> None:
     """No pair are answers that are all as good, the same answer twice, and one that has no other beside it."""
-    middle = [answer(0, 0.5, [2], reference=[-1.0]), answer(0, None, [3]), answer(0, 0.5, [4], reference=[-2.0])]
-    best, worst = (
-        answer(0, 0.9, [5, 6], reference=[-3.0, -4.0]),
-        answer(0, 0.1, [7, 8, 9], reference=[-5.0, -6.0, -7.0]),
-    )
-    alike = [answer(1, 0.5, [2]), answer(1, 0.5, [3])]
-    same, lonely = [answer(2, 0.5, [2]), answer(2, 0.4, [2])], [answer(3, 0.5, [2]), answer(3, None)]
-    records = [*middle, best, worst, answer(0, 0.9, [10]), answer(0, 0.1, [11]), *alike, *same, *lonely]
-    [sample], figures = online_dpo(ld_alpha=0.5).learn(records)
+    middle = [answer(0, 0.5, [2], reference=[-1.0]), answer(0, None, [3]), answer(0, 0.9, [], reference=[])]
+    best = answer(0, 0.9, [5, 6], reference=[-3.0, -4.0])
+    worst = answer(0, 0.1, [7, 8, 9], reference=[-5.0, -6.0, -7.0])
+    records = [*middle, best, worst, answer(0, 0.9, [10]), answer(0, 0.1, [11])]
+    records += [answer(1, 0.5, [number]) for number in range(7)]
+    records += [answer(2, number / 8, [2]) for number in range(7)]
+    records += [answer(3, None if number else 0.5, [number]) for number in range(7)]
+    [sample], figures = online_dpo(group=7, ld_alpha=0.5).learn(records)
     assert (list(sample.ids), list(sample.documents)) == ([1, 5, 6, 1, 7, 8, 9], [3, 4])
     assert list(sample.trained) == [False, True, True, False, True, True, True]
     assert sample.document_values == {"reference": [-7.0, -18.0], "reference_tail": [0.0, -7.0]}
@@ -148,10 +145,11 @@ def test_answers_of_another_objective_have_no_reference_to_compare_with() -> Non
 
 def test_the_first_loss_is_known_where_the_first_iteration_has_a_pair() -> None:
     pair = [answer(0, 0.5, reference=[-1.0]), answer(0, 0.4, reference=[-1.0])]
+    alike = [pair[0]] * 2
     with_pairs, without = online_dpo(), online_dpo()
-    with_pairs.learn(pair)
-    with_pairs.learn(pair[:1])
-    without.learn(pair[:1])
+    for records in (pair, alike):
+        with_pairs.learn(records)
+    without.learn(alike)
     assert (with_pairs.first_loss, without.first_loss) == (pytest.approx(math.log(2)), None)
 
 

@@ -1,23 +1,21 @@
-"""Base of objectives that learn from some of the model's own answers: writing, scoring and describing them.
+"""Base of objectives that learn from some of the model's own answers, which rewards choose.
 
-Shapes: A answers of an iteration, G answers to one prompt; NaN stands for an answer without a score.
+Shapes: A answers of an iteration, G answers to one prompt.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mt_core import Encoded, Row, Sample
-from mt_core.generation import Generation, GenerationConfig, SamplingRules
 from mt_core.nn import TokenObjective
 
-from ..reward_functions.base import Answer
-from ..scores import score_answers
-from .grpo import CUT, total_of, weight_of
+from .answers import AnswerWriter, refuse_other_records, weight_of
+from .credit import Credit
+from .grpo_config import GrpoConfig
 from .shapes import read_prompt
 
 if TYPE_CHECKING:
@@ -29,6 +27,9 @@ if TYPE_CHECKING:
     from ..reward_functions.base import Reward
     from .online_config import AnswerOptions
 
+Ranking = tuple[list["Record"], "NDArray[np.float64]"]
+"""Answers to one prompt that can be learned from, the best first, and their rewards, (G,)."""
+
 
 class OnlineObjective(TokenObjective):
     """Rows with prompts, which the model answers. Subclasses choose from the answers, and have a loss."""
@@ -37,7 +38,10 @@ class OnlineObjective(TokenObjective):
         self, tokenizer: Tokenizer, template: Template, config: AnswerOptions, rewards: Mapping[str, Reward]
     ) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0)
-        self._template, self._options, self._rewards = template, config, dict(rewards)
+        self._template = template
+        self._collecting = _collecting(config)
+        self._writer = AnswerWriter(self._collecting, rewards)
+        self._weights = {name: weight_of(each) for name, each in rewards.items()}
         self.prompts, self.updates, self.passes = config.prompts, config.updates, config.passes
         self.max_new_tokens, self.replay = config.max_new_tokens, config.replay
 
@@ -50,77 +54,19 @@ class OnlineObjective(TokenObjective):
         self, prompts: Sequence[Prompt], policy: Policy, *, seed: int, previous: Sequence[Record]
     ) -> list[dict[str, Any]]:
         """Answers to each prompt with their scores. Raises ``ComponentError`` for a reward that fails."""
-        return write_answers(prompts, policy, self._rewards, self._options, seed=seed)
+        return self._writer.write(prompts, policy, seed=seed)
 
-    def rank(self, records: Sequence[Record]) -> list[tuple[list[Record], NDArray[np.float64]]]:
-        """Return the answers of each group that can be learned from, the best first, and their rewards."""
-        return [_best_first(group, self._rewards, self._options) for group in groups_of(records)]
+    def rank(self, records: Sequence[Record]) -> tuple[list[Ranking], dict[str, float]]:
+        """Return the answers to each prompt that can be learned from, the first written of equals first, and figures of all answers.
 
-
-def write_answers(
-    prompts: Sequence[Prompt], policy: Policy, rewards: Mapping[str, Reward], options: AnswerOptions, *, seed: int
-) -> list[dict[str, Any]]:
-    """Return answers of a policy with their scores as plain data, those to one prompt behind one another."""
-    asked = [prompt for prompt in prompts for _ in range(options.group)]
-    rules = SamplingRules(temperature=options.temperature)
-    drawn = policy.generate(
-        [prompt.ids for prompt in asked],
-        GenerationConfig(rules=rules, max_new_tokens=options.max_new_tokens, seed=seed),
-        weights="auto",
-    )
-    answers = [
-        Answer(each.text, _with_end(each), each.finish, prompt.row, number // options.group)
-        for number, (prompt, each) in enumerate(zip(asked, drawn, strict=True))
-    ]
-    scores = score_answers(rewards, answers)
-    return [
-        {
-            "row_id": prompt.row["id"],
-            "group": answer.group,
-            "prompt": list(prompt.ids),
-            "ids": list(answer.ids),
-            "text": answer.text,
-            "finish": answer.finish,
-            "rewards": {name: scores[name][number] for name in scores},
-        }
-        for number, (prompt, answer) in enumerate(zip(asked, answers, strict=True))
-    ]
-
-
-def describe_answers(records: Sequence[Record], rewards: Mapping[str, Reward]) -> dict[str, float]:
-    """Return figures of all answers of an iteration: rewards, lengths, how many are cut, and how many groups are alike."""
-    totals_A, lengths = totals_of(records, rewards), [len(record["ids"]) for record in records]
-    figures = {"reward": mean_of_known(totals_A)}
-    for name in rewards:
-        figures[f"reward_{name.replace('-', '_')}"] = mean_of_known(record["rewards"][name] for record in records)
-    spreads = [_spread(totals_of(group, rewards)) for group in groups_of(records)]
-    return figures | {
-        "groups_alike": float(np.mean([spread == 0 for spread in spreads])),
-        "answer_tokens": float(np.mean(lengths)),
-        "answer_tokens_most": float(max(lengths)),
-        "answers_cut": float(np.mean([record["finish"] in CUT for record in records])),
-        "answers_unscored": float(np.isnan(totals_A).mean()),
-    }
-
-
-def groups_of(records: Sequence[Record]) -> list[list[Record]]:
-    """Return the answers to each prompt."""
-    groups: dict[int, list[Record]] = {}
-    for record in records:
-        groups.setdefault(record["group"], []).append(record)
-    return list(groups.values())
-
-
-def totals_of(records: Sequence[Record], rewards: Mapping[str, Reward]) -> NDArray[np.float64]:
-    """Return the weighted sum of each answer's scores, (A,)."""
-    weights = {name: weight_of(each) for name, each in rewards.items()}
-    return np.array([total_of(record["rewards"], weights) for record in records], np.float64)
-
-
-def mean_of_known(values: Iterable[float | None]) -> float:
-    """Return the mean of the numbers that are there; 0 for none."""
-    known = [value for value in values if value is not None and not math.isnan(value)]
-    return float(np.mean(known)) if known else 0.0
+        Raises ``UsageError`` for answers of another run that lack what these options need.
+        """
+        refuse_other_records(records, self._collecting, self._weights)
+        credit = Credit(records, self._weights, self._collecting)
+        order_PG = np.argsort(-credit.totals.reshape(-1, self._collecting.group), axis=1, kind="stable")
+        order_PG += self._collecting.group * np.arange(len(order_PG))[:, None]
+        chosen = [places_G[credit.is_learned[places_G]] for places_G in order_PG]
+        return [([records[n] for n in each], credit.totals[each]) for each in chosen], credit.figures()
 
 
 def encode_answer(record: Record) -> Encoded:
@@ -135,23 +81,8 @@ def sample_of(record: Record) -> Sample:
     return Sample(encoded.ids, encoded.trained, record["row_id"])
 
 
-def _with_end(drawn: Generation) -> list[int]:
-    """Return the tokens of an answer, with the one that ended it."""
-    return [*drawn.ids, *([] if drawn.end_id is None else [drawn.end_id])]
-
-
-def _best_first(
-    group: Sequence[Record], rewards: Mapping[str, Reward], options: AnswerOptions
-) -> tuple[list[Record], NDArray[np.float64]]:
-    """Return answers that have a score and a token, the first written of equals first; cut ones where they count."""
-    totals_G = totals_of(group, rewards)
-    can_G = [bool(record["ids"]) and not (record["finish"] in CUT and options.truncated == "mask") for record in group]
-    order = np.argsort(-totals_G, kind="stable")
-    places = [place for place in order.tolist() if can_G[place] and not math.isnan(totals_G[place])]
-    return [group[place] for place in places], totals_G[places]
-
-
-def _spread(totals_G: NDArray[np.float64]) -> float:
-    """Return by how much the best of a group is better than the worst; 0 where fewer than two have a score."""
-    known = totals_G[~np.isnan(totals_G)]
-    return float(np.ptp(known)) if len(known) else 0.0
+def _collecting(config: AnswerOptions) -> GrpoConfig:
+    """Return how answers are written: as those of GRPO, without what is of its advantages."""
+    names = ("group", "max_new_tokens", "temperature", "top_p", "top_k", "truncated")
+    baseline = "group" if config.group > 1 else "none"
+    return GrpoConfig(baseline=baseline, scale="none", **{name: getattr(config, name) for name in names})

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from mt_core import Sample, UsageError
 from mt_core.nn import Batch, LossSums, token_logprobs
 
-from .online import OnlineObjective, describe_answers, encode_answer, groups_of, mean_of_known, sample_of
-from .preference import REFERENCE, TAIL, PreferenceObjective
+from .answers import REFERENCE
+from .online import OnlineObjective, encode_answer, sample_of
+from .preference import TAIL, PreferenceObjective
 from .rows import PLACE, item, places_of
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class OnlineDpoObjective(OnlineObjective):
             return records
         # A reward may give other scores on another rank, and all ranks have to measure the same answers.
         places = {id(record): place for place, record in enumerate(records)}
-        wanted = policy.once(lambda: [places[id(side)] for pair in self._pairs(records) for side in pair.sides])
+        wanted = policy.once(lambda: [places[id(side)] for pair in self._pairs(records)[0] for side in pair.sides])
         samples = [sample_of(records[place]) for place in wanted]
         for place, values in zip(wanted, policy.measure(samples, _logprobs, view="reference"), strict=True):
             records[place][REFERENCE] = values[REFERENCE].tolist()
@@ -91,22 +92,26 @@ class OnlineDpoObjective(OnlineObjective):
 
         Raises ``UsageError`` for replayed answers without what the loss needs.
         """
-        pairs = self._pairs(records)
+        pairs, figures = self._pairs(records)
         if self._begins_with_pairs is None:  # a fresh run learns from nothing before its first iteration
             self._begins_with_pairs = bool(pairs)
-        return [self._sample(pair) for pair in pairs], describe_answers(records, self._rewards) | {
-            "pair_gap": mean_of_known(pair.gap for pair in pairs),
-            "groups_unpaired": 1 - len(pairs) / len(groups_of(records)),
+        return [self._sample(pair) for pair in pairs], figures | {
+            "pair_gap": float(np.mean([pair.gap for pair in pairs])) if pairs else 0.0,
+            "groups_unpaired": 1 - len(pairs) / (len(records) // self._collecting.group),
         }
 
-    def _pairs(self, records: Sequence[Record]) -> list[_Pair]:
-        """Return the pair of each group, the first written of equals; none of answers that are all as good, or the same."""
+    def _pairs(self, records: Sequence[Record]) -> tuple[list[_Pair], dict[str, float]]:
+        """Return the pair of each group, the first written of equals, and figures of all answers.
+
+        There is none of answers that are all as good, or the same.
+        """
+        groups, figures = self.rank(records)
         pairs = []
-        for answers, totals_G in self.rank(records):
+        for answers, totals_G in groups:
             worst = int((totals_G > totals_G.min(initial=np.inf)).sum())
             if worst > 0 and answers[0]["ids"] != answers[worst]["ids"]:
                 pairs.append(_Pair(answers[0], answers[worst], float(totals_G[0] - totals_G[worst])))
-        return pairs
+        return pairs, figures
 
     def _sample(self, pair: _Pair) -> Sample:
         sides = [encode_answer(side) for side in pair.sides]

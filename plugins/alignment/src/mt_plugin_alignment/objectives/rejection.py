@@ -13,13 +13,16 @@ import numpy as np
 
 from mt_core import Sample
 
-from .online import OnlineObjective, describe_answers, mean_of_known, sample_of
+from .online import OnlineObjective, sample_of
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from mt_core import Template, Tokenizer
     from mt_train import Record
 
     from ..reward_functions.base import Reward
+    from .online import Ranking
     from .online_config import RejectionConfig
 
 
@@ -34,14 +37,16 @@ class RejectionObjective(OnlineObjective):
 
     def learn(self, records: Sequence[Record]) -> tuple[list[Sample], dict[str, float]]:
         """The answers that are kept, and figures of the iteration. Where none is, its steps have no gradient."""
-        samples, rewards, empty, groups = [], [], 0, self.rank(records)
-        for answers, totals_G in groups:
-            count = min(self._keep, int((totals_G >= self._least).sum()))
-            samples += [sample_of(answer) for answer in answers[:count]]
-            rewards += totals_G[:count].tolist()
-            empty += not count
-        return samples, describe_answers(records, self._rewards) | {
-            "kept_reward": mean_of_known(rewards),
+        groups, figures = self.rank(records)
+        kept = [self._best(answers, totals_G) for answers, totals_G in groups]
+        samples = [sample_of(answer) for answers, _ in kept for answer in answers]
+        return samples, figures | {
+            "kept_reward": float(np.concatenate([totals_G for _, totals_G in kept]).mean()) if samples else 0.0,
             "answers_kept": len(samples) / len(records),
-            "groups_empty": empty / len(groups),
+            "groups_empty": sum(not answers for answers, _ in kept) / len(groups),
         }
+
+    def _best(self, answers: list[Record], totals_G: NDArray[np.float64]) -> Ranking:
+        """Return the first answers, as many as are kept and good enough, and their rewards."""
+        count = min(self._keep, int((totals_G >= self._least).sum()))
+        return answers[:count], totals_G[:count]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mt_core import ANY, MtConfig, ObjectiveComponent, UsageError
+from mt_core import ANY, MtConfig, ObjectiveComponent
 
 from ..losses.cpo import CpoConfig
 from ..losses.orpo import OrpoConfig
@@ -15,7 +15,6 @@ from ..objectives.config import (
     AotConfig,
     CpoObjectiveConfig,
     DpoConfig,
-    GrpoConfig,
     KtoConfig,
     OrpoObjectiveConfig,
     PairOptions,
@@ -24,7 +23,8 @@ from ..objectives.config import (
     dpo_parts,
     own_part,
 )
-from ..objectives.online_config import OnlineDpoConfig, RejectionConfig
+from .critic_free import CRITIC_FREE
+from .online import ONLINE
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,11 +32,8 @@ if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
 
     from ..objectives.aot import AotObjective
-    from ..objectives.grpo import GrpoObjective
     from ..objectives.kto import KtoObjective
-    from ..objectives.online_pairs import OnlineDpoObjective
     from ..objectives.preference import PreferenceObjective
-    from ..objectives.rejection import RejectionObjective
     from ..objectives.reward import RewardObjective
 
 
@@ -76,16 +73,6 @@ def _aot(config: AotConfig, *, tokenizer: Tokenizer, template: Template) -> AotO
     return AotObjective(tokenizer, template, config)
 
 
-def _grpo(config: GrpoConfig, *, tokenizer: Tokenizer, template: Template, rewards: Mapping[str, Any]) -> GrpoObjective:
-    from ..objectives.grpo import GrpoObjective
-
-    if not rewards:
-        raise UsageError(
-            "grpo learns from rewards: name one or more with --rewards NAME (mt-plugins list --components)"
-        )
-    return GrpoObjective(tokenizer, template, config, rewards)
-
-
 def _reward(config: RewardConfig, *, tokenizer: Tokenizer, template: Template) -> RewardObjective:
     from ..objectives.reward import PairwiseReward, ScoredReward
 
@@ -96,36 +83,6 @@ def _score_head(config: RewardConfig, width: int) -> nn.Module:
     from ..objectives.score_head import ScoreHead
 
     return ScoreHead(width)
-
-
-def _rejection(
-    config: RejectionConfig, *, tokenizer: Tokenizer, template: Template, rewards: Mapping[str, Any]
-) -> RejectionObjective:
-    from ..objectives.rejection import RejectionObjective
-
-    return RejectionObjective(tokenizer, template, config, _require("rejection", rewards))
-
-
-def _online_dpo(
-    config: OnlineDpoConfig,
-    *,
-    tokenizer: Tokenizer,
-    template: Template,
-    parts: Sequence[Any],
-    rewards: Mapping[str, Any],
-) -> OnlineDpoObjective:
-    from ..objectives.online_pairs import OnlineDpoObjective
-
-    return OnlineDpoObjective(tokenizer, template, config, _require("online-dpo", rewards), parts)
-
-
-def _require(name: str, rewards: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the rewards of a run. Raises ``UsageError`` where it names none."""
-    if not rewards:
-        raise UsageError(
-            f"{name} chooses answers by rewards: name one or more with --rewards NAME (mt-plugins list --components)"
-        )
-    return rewards
 
 
 OBJECTIVES: tuple[ObjectiveComponent, ...] = (
@@ -154,15 +111,7 @@ OBJECTIVES: tuple[ObjectiveComponent, ...] = (
         source="https://arxiv.org/abs/2406.05882",
         layouts=ANY,
     ),
-    ObjectiveComponent(
-        name="grpo",
-        config=GrpoConfig,
-        build=_grpo,
-        uses=("reward",),
-        summary="several answers of the model to each prompt, compared by rewards: GRPO, Dr. GRPO, DAPO, RLOO",
-        source="https://arxiv.org/abs/2402.03300",
-        layouts=ANY,
-    ),
+    *CRITIC_FREE,
     ObjectiveComponent(
         name="reward",
         config=RewardConfig,
@@ -194,23 +143,5 @@ OBJECTIVES: tuple[ObjectiveComponent, ...] = (
         "pairs by their odds, beside likelihood, without a reference",
         "https://arxiv.org/abs/2403.07691",
     ),
-    ObjectiveComponent(
-        name="rejection",
-        config=RejectionConfig,
-        build=_rejection,
-        uses=("reward",),
-        summary="the best of several answers of the model, learned as sft does: RAFT, best-of-n, RFT",
-        source="https://arxiv.org/abs/2304.06767",
-        layouts=ANY,
-    ),
-    ObjectiveComponent(
-        name="online-dpo",
-        config=OnlineDpoConfig,
-        build=_online_dpo,
-        parts=dpo_parts,
-        uses=("reward",),
-        summary="the best and the worst of several answers of the model as a pair, with any loss of dpo",
-        source="https://arxiv.org/abs/2402.04792",
-        layouts=ANY,
-    ),
+    *ONLINE,
 )
