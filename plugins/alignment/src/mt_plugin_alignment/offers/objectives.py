@@ -25,6 +25,7 @@ from ..objectives.config import (
 )
 from .critic_free import CRITIC_FREE
 from .critics import CRITICS
+from .online import ONLINE
 
 if TYPE_CHECKING:
     from torch import nn
@@ -144,4 +145,5 @@ OBJECTIVES: tuple[ObjectiveComponent, ...] = (
         "pairs by their odds, beside likelihood, without a reference",
         "https://arxiv.org/abs/2403.07691",
     ),
+    *ONLINE,
 )
