@@ -65,8 +65,8 @@ class Scorer:
         Where the template gives the same tokens for the prompt, and the tokenizer reads the answer's as its text, these are taken as
         they are; another tokenizer or template gets the conversation, and an answer without an end one.
         """
-        turns = [*answer.prompt, {"role": "assistant", "content": answer.text}]
-        whole = self._template.encode(turns)
+        raw = {"raw": True} if any(turn.get("raw") for turn in answer.prompt) else {}
+        whole = self._template.encode([*answer.prompt, {"role": "assistant", "content": answer.text, **raw}])
         begun = len(answer.prompt_ids)
         ids, last = list(answer.ids), max((place for place, trained in enumerate(whole.trained) if trained), default=-1)
         is_own = (
