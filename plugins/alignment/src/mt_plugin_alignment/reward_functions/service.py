@@ -28,11 +28,19 @@ TOO_MANY_REQUESTS, SERVER_ERROR = 429, 500
 
 def _address(value: str) -> str:
     parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname or not _has_port(parts):
         raise ValueError("is no address of a service; give http://HOST:PORT/PATH or https://…")
     if parts.username is not None or parts.password is not None:
         raise ValueError("has a user or a password in it, and configs are saved; take headers_env")
     return value
+
+
+def _has_port(parts: SplitResult) -> bool:
+    """Return whether the port is one, or there is none."""
+    try:
+        return parts.port is None or parts.port > 0
+    except ValueError:  # a text, or too large
+        return False
 
 
 class HttpConfig(RewardOptions):
