@@ -30,8 +30,8 @@ from mt_train.generation.loaded_model import LoadedModel
 from mt_train.plugins.resolve import resolve
 from mt_train.plugins.saved_adapter import SavedAdapter, find_saved
 
-SAME = 1e-2
-"""Largest difference of a weight from another one, as a share of its norm, that another precision can make: bf16 has 8 bits."""
+SAME, ROUNDED = 1e-4, 4e-3
+"""Largest difference of a weight from another one, as a share of its norm, that sums in another order can make, and bf16 (8 bits)."""
 
 
 def load_over(parts: Parts, live: TrainModel, plan: Plan, run: Path) -> LoadedModel:
@@ -158,7 +158,8 @@ def _refuse_other_weights(saved: SavedAdapter, base: Mapping[str, Tensor], model
         if name not in theirs or name not in base:
             continue
         here, there = base[name].float().cpu(), theirs[name]().float()
-        if here.shape != there.shape or bool((here - there).norm() > SAME * there.norm()):
+        most = SAME if base[name].dtype == torch.float32 else ROUNDED
+        if here.shape != there.shape or bool((here - there).norm() > most * there.norm()):
             raise WeightsError(
                 f"{saved.folder.path} was trained over other weights than these: {name} is another one in its checkpoint. Give this run"
                 " the --model.weights (or --train.seed, where they are drawn) of that one"

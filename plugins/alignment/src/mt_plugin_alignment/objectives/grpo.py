@@ -69,10 +69,18 @@ class GrpoObjective(TokenObjective):
             weights="auto",
         )
         answers = [
-            Answer(each.text, _ids(each), each.finish, prompt.row, number // config.group)
+            Answer(
+                text=each.text,
+                ids=_ids(each),
+                finish=each.finish,
+                row=prompt.row,
+                group=number // config.group,
+                prompt=read_prompt(prompt.row),
+                prompt_ids=prompt.ids,
+            )
             for number, (prompt, each) in enumerate(zip(asked, drawn, strict=True))
         ]
-        scores = score_answers(self._rewards, answers)
+        scores = score_answers(self._rewards, answers, policy)
         records: list[dict[str, Any]] = [
             {
                 "row_id": prompt.row["id"],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from mt_core import DataError, UsageError
+from mt_core import DataError, UsageError, WeightsError
 
 from .base import Answer, RewardOptions
 
@@ -121,10 +121,18 @@ class AdapterReward(_ModelReward):
         return self.score_by(self._scorer(policy), answers, policy.divide)
 
     def _scorer(self, policy: Policy) -> Scorer:
+        from mt_train import load_over_base
+
         from ..scoring import Scorer
 
         if self._known is None or self._known[0] is not policy:
-            self._known = (policy, Scorer(policy.load_over_base(self._path)))
+            try:
+                loaded = load_over_base(self._path, policy)
+            except (UsageError, WeightsError) as error:
+                raise UsageError(
+                    f"reward adapter: {error}. With --rewards model it is scored by weights of its own, which takes their memory"
+                ) from error
+            self._known = (policy, Scorer(loaded))
         return self._known[1]
 
 
