@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -180,9 +179,8 @@ class TestModel(BaseRewardConformance):
     plugin, name, tolerance = plugin, "model", 1e-5
 
     @pytest.fixture(autouse=True)
-    def _trained(self, folder: Path) -> Iterator[None]:
+    def _trained(self, folder: Path) -> None:
         self.options = {"path": str(folder / "run")}
-        yield
 
 
 # ------------------------------------------------------------------------------------------------------------- adapters

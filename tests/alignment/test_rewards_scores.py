@@ -123,7 +123,7 @@ def spin(answers: Sequence[Answer]) -> list[float]:
     while True:
         try:
             sum(range(1000))
-        except Exception:  # noqa: BLE001, S112 - a reward that catches what it can
+        except Exception:  # noqa: BLE001 - a reward that catches what it can
             continue
 
 
@@ -192,15 +192,20 @@ def test_nothing_is_left_of_a_bound_that_was_not_reached() -> None:
 
 def test_a_reward_has_the_prompt_the_row_and_the_text(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text(
-        "import json\nfrom pathlib import Path\n"
-        f"def score(answers):\n    Path({str(tmp_path / 'seen.json')!r}).write_text(json.dumps([[list(each.prompt), each.row, each.text] for"
-        " each in answers]))\n    return [0.5] * len(answers)\n"
-    )
+    seen_file = tmp_path / "seen.json"
+    lines = [
+        "import json",
+        "from pathlib import Path",
+        "def score(answers):",
+        "    seen = [[list(each.prompt), each.row, each.text] for each in answers]",
+        f"    Path({str(seen_file)!r}).write_text(json.dumps(seen))",
+        "    return [0.5 for _ in answers]",
+    ]
+    file.write_text("\n".join(lines))
     turn = {"role": "user", "content": "go"}
     seen = Answer("gone", [1], "eos", {"id": "row", "answer": "x"}, 0, [turn], [3, 4])
     assert PythonReward(PythonConfig(path=file)).score([seen]) == [0.5]
-    assert json.loads((tmp_path / "seen.json").read_text()) == [[[turn], {"id": "row", "answer": "x"}, "gone"]]
+    assert json.loads(seen_file.read_text()) == [[[turn], {"id": "row", "answer": "x"}, "gone"]]
 
 
 def test_a_file_that_is_none_or_does_not_run_is_refused_by_its_path(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from mt_plugin_alignment import Answer, plugin
 from mt_plugin_alignment.reward_functions.service import HttpConfig, HttpReward
 from mt_plugin_alignment.scores import ScoreOptions, score_answers
 
-SECRET = "Bearer very-secret-7f3a9"  # noqa: S105
+SECRET = "Bearer very-secret-7f3a9"
 Reply = Callable[["Handler", dict[str, Any]], None]
 
 

@@ -117,7 +117,9 @@ class BaseRewardConformance(BasePluginConformance):
         """Raise ``AssertionError`` for scores that differ by more than ``tolerance``, or are there and are not."""
         for answer, one, other in zip(answers, scores, others, strict=True):
             is_same = one is other if one is None or other is None else abs(one - other) <= self.tolerance
-            assert is_same, f"{where} the score of {answer.text[:60]!r} is another ({other!r}, was {one!r}); score each answer by itself"
+            assert is_same, (
+                f"{where} the score of {answer.text[:60]!r} is another ({other!r}, was {one!r}); score each answer by itself"
+            )
 
     def test_scoring_changes_no_answer(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """The row of a prompt belongs to all its answers, and to every reward."""

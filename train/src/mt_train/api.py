@@ -172,16 +172,18 @@ def load_adapters(
 
 
 def load_over_base(run: str | Path, policy: Policy) -> LoadedModel:
-    """The trained model of a run with an adapter, on the weights under the adapter of the run that ``policy`` is of: no weight is loaded twice.
+    """The trained model of a run with an adapter, on the weights under the adapter of the run that ``policy`` is of.
 
-    Raises ``UsageError`` where that run trains more than an adapter, or its layout divides layers, rows or weights, ``WeightsError`` for
-    an adapter of other weights. Every rank calls it.
+    No weight is there twice. Raises ``UsageError`` where that run trains more than an adapter, or its layout divides layers, rows or
+    weights, and ``WeightsError`` for an adapter of other weights. Every rank calls it.
     """
     from mt_train.assemble.policy import LivePolicy
 
     path = Path(expand(arguments.path("load_over_base", "run", run)))
     if not isinstance(policy, LivePolicy):
-        raise UsageError(f"load_over_base(): policy is a {type(policy).__name__}; give the policy that a run collects answers with")
+        raise UsageError(
+            f"load_over_base(): policy is a {type(policy).__name__}; give the policy that a run collects answers with"
+        )
     return policy.load_over_base(path)
 
 

@@ -47,7 +47,10 @@ def score_answers(
     long, gives another number of scores than there are answers, or a score that is no finite number: an infinite one would be the
     advantage of a whole group.
     """
-    return {name: _scores(_Scoring(name, each, options or ScoreOptions()), answers, policy) for name, each in rewards.items()}
+    return {
+        name: _scores(_Scoring(name, each, options or ScoreOptions()), answers, policy)
+        for name, each in rewards.items()
+    }
 
 
 def _scores(scoring: _Scoring, answers: Sequence[Answer], policy: Policy) -> list[float | None]:
@@ -102,7 +105,7 @@ class _Scoring:
             (score,) = self.reward.score([answer])
         except MtError:
             raise
-        except Exception as error:  # as above
+        except Exception as error:  # noqa: BLE001 - as above, and what was asked for
             self._count(f"{type(error).__name__}: {first_line(error)}, for an answer to {answer.row['id']}")
             return None
         return score

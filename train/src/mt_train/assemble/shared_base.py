@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from mt_core.adapters import adapted_layers
 from mt_core.errors import UsageError, WeightsError, did_you_mean
@@ -102,7 +102,7 @@ def _build(own: Parts, saved: SavedAdapter, live: TrainModel) -> TrainModel:
     return model.eval()
 
 
-def _base_of(live: TrainModel) -> dict[str, Tensor]:
+def _base_of(live: TrainModel) -> dict[str, nn.Parameter]:
     """Return the parameters under the adapter, by name."""
     brought = {id(each) for _, layer in adapted_layers(live) for _, each in layer.own_parameters()}
     base = {
@@ -112,20 +112,21 @@ def _base_of(live: TrainModel) -> dict[str, Tensor]:
     }
     if trained := [name for name, each in base.items() if each.requires_grad]:
         raise UsageError(
-            f"this run trains {trained[0]}" + (f" and {len(trained) - 1} more weights" if len(trained) > 1 else "") + " of the model"
+            f"this run trains {trained[0]}"
+            + (f" and {len(trained) - 1} more weights" if len(trained) > 1 else "")
+            + " of the model"
             " itself, and an adapter over them would score otherwise after each step; train an adapter alone (--adapter lora)"
         )
     return base
 
 
-def _share(model: TrainModel, live: TrainModel, base: Mapping[str, Tensor]) -> None:
+def _share(model: TrainModel, live: TrainModel, base: Mapping[str, nn.Parameter]) -> None:
     """Put the parameters and buffers of ``live`` into a model without memory; layers that store their weights otherwise go along whole."""
     for name, module in list(live.named_modules()):
         stands_for = module.base if isinstance(module, AdaptedLinear) else module
         if isinstance(stands_for, StoredLinear):
             model.set_submodule(name, stands_for)
-    empty = [(each, base[name]) for name, each in model.named_parameters() if name in base and each.is_meta]
-    exchange(model, [(each, real) for each, real in empty if isinstance(real, nn.Parameter)])
+    exchange(model, [(each, base[name]) for name, each in model.named_parameters() if name in base and each.is_meta])
     for name, module in model.named_modules():
         for key, buffer in list(module.named_buffers(recurse=False)):
             if buffer.is_meta:
@@ -141,7 +142,9 @@ def _put_values(
     exchange(model, empty)
     own = dict(model.named_parameters())
     if wrong := sorted(name for name in beside if name not in found):
-        raise WeightsError(f"the checkpoint has no {wrong[0]}{did_you_mean(wrong[0], list(found))}; it is of another model")
+        raise WeightsError(
+            f"the checkpoint has no {wrong[0]}{did_you_mean(wrong[0], list(found))}; it is of another model"
+        )
     for name, load in found.items():
         assert callable(load), "loaders give tensors"
         own[name].copy_(load())
@@ -149,7 +152,7 @@ def _put_values(
         own[name].requires_grad_(False)
 
 
-def _refuse_other_weights(saved: SavedAdapter, base: Mapping[str, Tensor], model: TrainModel) -> None:
+def _refuse_other_weights(saved: SavedAdapter, base: Mapping[str, nn.Parameter], model: TrainModel) -> None:
     """Raise ``WeightsError`` for a whole checkpoint with other weights under its adapter: it has no hashes of their files."""
     if saved.folder.written["base"]:
         return

@@ -17,7 +17,7 @@ from mt_core import DataError, UsageError, WeightsError
 from .base import Answer, RewardOptions
 
 if TYPE_CHECKING:
-    from mt_train import LoadedModel, Policy
+    from mt_train import Policy
 
     from ..scoring import Scorer
 
@@ -39,7 +39,9 @@ class ModelRewardConfig(RewardOptions):
 class AdapterRewardConfig(RewardOptions):
     """Where the adapter is, and how many answers it reads at once."""
 
-    path: Path = Field(description="a run of --objective reward with an adapter, on the weights that this run is trained on")
+    path: Path = Field(
+        description="a run of --objective reward with an adapter, on the weights that this run is trained on"
+    )
     batch_size: int = Field(8, ge=1, description="answers that are read at once")
 
 
@@ -76,7 +78,9 @@ class ModelReward(_ModelReward):
         if not self._path.is_dir():
             raise UsageError(f"--rewards.model.path {self._path} is no folder; give a run of --objective reward")
         if is_run and self._family is not None:
-            raise UsageError(f"--rewards.model.path {self._path} is a run, which brings its own model; leave out family")
+            raise UsageError(
+                f"--rewards.model.path {self._path} is a run, which brings its own model; leave out family"
+            )
         if not is_run and self._family is None:
             raise UsageError(
                 f"--rewards.model.path {self._path} is no run ({RUN_FILE} is not there); give the folder of a run, or with the folder that"
@@ -97,11 +101,10 @@ class ModelReward(_ModelReward):
 
         from ..scoring import Scorer
 
-        if self._family is None:
-            loaded = load_run(self._path)
-        else:
-            loaded = load_weights(self._family, self._path, objective="reward")
-        return Scorer(_frozen(loaded))
+        family = self._family
+        loaded = load_run(self._path) if family is None else load_weights(family, self._path, objective="reward")
+        loaded.model.eval().requires_grad_(False)
+        return Scorer(loaded)
 
 
 class AdapterReward(_ModelReward):
@@ -114,7 +117,9 @@ class AdapterReward(_ModelReward):
 
     def score(self, answers: Sequence[Answer]) -> Scores:
         """Raise ``UsageError``: the adapter stands over a model that learns."""
-        raise UsageError("reward adapter needs the model of a run; outside one, take --rewards model, which loads the weights, too")
+        raise UsageError(
+            "reward adapter needs the model of a run; outside one, take --rewards model, which loads the weights, too"
+        )
 
     def score_together(self, answers: Sequence[Answer], policy: Policy) -> Scores:
         """See ``ScoresTogether``. Raises ``UsageError`` where the run's weights cannot be the adapter's base."""
@@ -147,8 +152,3 @@ def _ids(scorer: Scorer, answer: Answer) -> list[int] | None:
         scorer.check_prompt(answer)  # else every answer would be without a score, and nobody knew why
         return None
     return ids if len(ids) <= scorer.max_seq_len else None
-
-
-def _frozen(loaded: LoadedModel) -> LoadedModel:
-    loaded.model.eval().requires_grad_(False)
-    return loaded

@@ -19,7 +19,9 @@ class PythonConfig(RewardOptions):
     path: Path = Field(description="Python file; it is run with the rights of this command")
     function: str = Field("score", description="function that gets the answers, and returns a score for each")
     timeout: float | None = Field(
-        None, gt=0, description="longest that it may take for the answers of an iteration (seconds); none: objective.score_timeout"
+        None,
+        gt=0,
+        description="longest that it may take for the answers of an iteration (seconds); none: objective.score_timeout",
     )
 
 

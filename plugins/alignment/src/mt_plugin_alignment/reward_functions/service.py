@@ -86,22 +86,29 @@ class HttpReward:
         for header, variable in self._config.headers_env.items():
             value = os.environ.get(variable)
             if not value:
-                raise UsageError(f"--rewards.http.headers-env takes {header} from {variable}, which is not set; export it")
+                raise UsageError(
+                    f"--rewards.http.headers-env takes {header} from {variable}, which is not set; export it"
+                )
             if not (value.isascii() and value.isprintable()):
-                raise UsageError(f"{variable} has characters that no header may have, perhaps the end of a line; set it again")
+                raise UsageError(
+                    f"{variable} has characters that no header may have, perhaps the end of a line; set it again"
+                )
             headers[header] = value
         return headers
 
     def _ask(self, answers: Sequence[Answer], headers: Mapping[str, str]) -> list[float | None]:
         content = json.dumps({"answers": [_plain(each) for each in answers]}).encode()
-        request = urllib.request.Request(self._config.url, content, dict(headers), method="POST")
+        request = urllib.request.Request(self._config.url, content, dict(headers), method="POST")  # noqa: S310 - http(s) alone
         for tried in range(self._config.retries + 1):
             if tried:
                 time.sleep(self.pause * 2 ** (tried - 1))
             try:
                 return self._scores(self._post(request), len(answers))
             except urllib.error.HTTPError as error:
-                said, again = self._status(error, headers), error.code == TOO_MANY_REQUESTS or error.code >= SERVER_ERROR
+                said, again = (
+                    self._status(error, headers),
+                    error.code == TOO_MANY_REQUESTS or error.code >= SERVER_ERROR,
+                )
             except (OSError, http.client.HTTPException) as error:  # not reached, too slow, or hung up
                 said, again = f"cannot be asked: {self._cause(error)}", True
             if not again:
@@ -125,17 +132,20 @@ class HttpReward:
         try:
             said = json.loads(content)
         except ValueError as error:  # no UTF-8, or no JSON
-            raise ComponentError(
-                f'reward http: {self._shown} answers with what is no JSON ({first_line(error)}); it has to be {{"scores": [number or null, …]}}'
-            ) from error
+            raise self._odd(f"what is no JSON ({first_line(error)})") from error
         scores = said.get("scores") if isinstance(said, dict) else None
         if not isinstance(scores, list) or not all(_is_score(each) for each in scores):
-            raise ComponentError(
-                f'reward http: {self._shown} answers with {str(said)[:SHOWN]!r}; it has to be {{"scores": [number or null, …]}}'
-            )
+            raise self._odd(repr(str(said)[:SHOWN]))
         if len(scores) != count:
-            raise ComponentError(f"reward http: {self._shown} gives {len(scores)} scores for {count} answers; it has to give one for each")
+            raise ComponentError(
+                f"reward http: {self._shown} gives {len(scores)} scores for {count} answers; it has to give one for each"
+            )
         return scores
+
+    def _odd(self, what: str) -> ComponentError:
+        return ComponentError(
+            f'reward http: {self._shown} answers with {what}; it has to be {{"scores": [number or null, …]}}'
+        )
 
     def _status(self, error: urllib.error.HTTPError, headers: Mapping[str, str]) -> str:
         """Return what the service says, without the values of headers, which it may repeat."""
