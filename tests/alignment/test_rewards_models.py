@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from one_rank import OneRank
 
 from mt_conformance import BaseRewardConformance
-from mt_core import ComponentError, DataError, UsageError
+from mt_core import DataError, UsageError
 from mt_plugin_alignment import Answer, plugin
 from mt_plugin_alignment.reward_functions.models import (
     AdapterReward,
@@ -27,6 +27,7 @@ from mt_plugin_alignment.scores import score_answers
 from mt_plugin_alignment.scoring import Scorer
 from mt_tools.cli.convert import main as mt_convert
 from mt_train import load_run, train
+from mt_train.cli.train import main as mt_train
 
 MODEL = {"name": "llama", "n_layers": 2, "dim": 32, "n_heads": 2, "n_kv_heads": 1}
 TEXTS = ("it is 1", "zqzq", "it", "it is 2, and 3", "", "zq")
@@ -190,6 +191,65 @@ def test_an_adapter_needs_the_model_of_a_run(folder: Path) -> None:
     reward = AdapterReward(AdapterRewardConfig(path=folder / "run"))
     with pytest.raises(UsageError, match="outside one, take --rewards model"):
         reward.score(answers(folder))
-    assert torch.is_grad_enabled()
-    with pytest.raises(ComponentError, match="reward judge"):
+    with pytest.raises(UsageError, match=r"reward adapter: .* With --rewards model it is scored by weights of its own"):
         score_answers({"judge": reward}, answers(folder), OneRank())  # type: ignore[arg-type]
+
+
+ONE = "--rewards adapter,model --rewards.adapter.weight 0.5 --rewards.model.path lora --rewards.adapter.path lora"
+GRPO = "--objective.prompts 2 --objective.group 4 --objective.max-new-tokens 8 --train.steps 2 --objective.updates 1"
+
+
+@pytest.fixture
+def grpo(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """``mt-train --objective grpo`` beside a reward model and a reward adapter."""
+    monkeypatch.chdir(folder)
+    if not Path("lora").exists():
+        reward_run(folder, "lora", adapter={"name": "lora", "rank": 4})
+        prompts = "".join(json.dumps({"prompt": f"say {n} -> "}) + "\n" for n in range(6))
+        Path("prompts.jsonl").write_text(prompts)
+    sizes = " ".join(f"--model.{name.replace('_', '-')} {value}" for name, value in MODEL.items() if name != "name")
+    given = (
+        "--model llama --objective grpo --dataset jsonl --dataset.path prompts.jsonl --data.eval none --data.cache none"
+    )
+    return lambda words: mt_train(f"{given} {sizes} {GRPO} {words}".split())
+
+
+def written(run: str) -> list[dict[str, Any]]:
+    lines = [
+        json.loads(line) for line in Path(run, "rollouts.jsonl").read_text("utf-8", "surrogateescape").splitlines()
+    ]
+    assert len(lines) == 16
+    return lines
+
+
+def test_an_adapter_scores_as_the_model_that_it_was_trained_in(grpo: Callable[..., int], folder: Path) -> None:
+    assert grpo(f"{ONE} --adapter lora --optimizer.lr 0.05 --output live") == 0
+    lines = written("live")
+    assert len({each["rewards"]["model"] for each in lines}) > 8
+    for each in lines:
+        assert each["rewards"]["adapter"] == each["rewards"]["model"]
+    last = json.loads(Path("live/metrics.jsonl").read_text().splitlines()[-1])
+    assert last["reward"] == pytest.approx(0.5 * last["reward_adapter"] + last["reward_model"], rel=1e-6)
+
+
+def test_an_adapter_over_weights_that_are_trained_is_refused(
+    grpo: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert grpo("--rewards adapter --rewards.adapter.path lora --output refused") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "reward adapter: this run trains model.embed_tokens.weight" in said
+    assert "With --rewards model it is scored by weights of its own" in said
+
+
+@pytest.mark.long
+def test_two_ranks_give_the_scores_of_one_and_ask_once(grpo: Callable[..., int], folder: Path) -> None:
+    Path("count.py").write_text(
+        "def score(answers):\n    with open('asked', 'a') as file:\n        print(len(answers), file=file)\n"
+        "    return [0.0 for _ in answers]\n"
+    )
+    words = f"{ONE.replace('adapter,model', 'adapter,model,python')} --rewards.python.path count.py --adapter lora"
+    assert grpo(f"{words} --output alone") == 0
+    assert Path("asked").read_text().split() == ["8", "8"]
+    assert grpo(f"{words} --nproc-per-node 2 --parallel.zero-stage 2 --output both") == 0
+    assert Path("asked").read_text().split() == ["8"] * 4
+    assert written("both") == written("alone")

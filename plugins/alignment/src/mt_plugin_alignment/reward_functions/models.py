@@ -6,9 +6,9 @@ Torch is imported when one is asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..scoring import Scorer
 
 Scores = list[float | None]
+Run = Callable[[Sequence[Any], Callable[[Sequence[Any]], list[Any]]], list[Any]]
 RUN_FILE = "run.yaml"
 """File that every folder of a run has."""
 
@@ -51,15 +52,19 @@ class _ModelReward:
     def __init__(self, *, weight: float, batch_size: int) -> None:
         self.weight, self._batch_size = weight, batch_size
 
-    def score_by(self, scorer: Scorer, answers: Sequence[Answer], run: Callable[..., list[Scores]]) -> Scores:
-        """Score answers in batches that are the same whoever reads them; ``run`` calls a function with batches, or a share of them."""
+    def score_by(self, scorer: Callable[[], Scorer], answers: Sequence[Answer], run: Run) -> Scores:
+        """Score answers in batches that are the same whoever reads them, so that scores are the same on any number of ranks.
+
+        ``run`` calls a function with all items, or on each rank with its share; ``scorer`` loads the model there when it is first
+        needed, so that what fails on one rank ends all.
+        """
         from ..scoring import batches
 
-        encoded = [_ids(scorer, answer) for answer in answers]
+        encoded = run(answers, lambda share: [_ids(scorer(), answer) for answer in share])
         known = [number for number, ids in enumerate(encoded) if ids is not None]
-        rows = [ids for ids in encoded if ids is not None]
+        rows = [encoded[number] for number in known]
         groups = batches(rows, self._batch_size)
-        scored = run(groups, lambda share: [scorer.score_ids([rows[number] for number in group]) for group in share])
+        scored = run(groups, lambda share: [scorer().score_ids([rows[number] for number in group]) for group in share])
         found: Scores = [None] * len(answers)
         for group, scores in zip(groups, scored, strict=True):
             for number, score in zip(group, scores, strict=True):
@@ -89,11 +94,11 @@ class ModelReward(_ModelReward):
 
     def score(self, answers: Sequence[Answer]) -> Scores:
         """Score all answers here."""
-        return self.score_by(self._scorer, answers, lambda groups, read: read(groups))
+        return self.score_by(lambda: self._scorer, answers, lambda items, function: function(items))
 
     def score_together(self, answers: Sequence[Answer], policy: Policy) -> Scores:
         """See ``ScoresTogether``."""
-        return self.score_by(self._scorer, answers, policy.divide)
+        return self.score_by(lambda: self._scorer, answers, policy.divide)
 
     @cached_property
     def _scorer(self) -> Scorer:
@@ -123,7 +128,7 @@ class AdapterReward(_ModelReward):
 
     def score_together(self, answers: Sequence[Answer], policy: Policy) -> Scores:
         """See ``ScoresTogether``. Raises ``UsageError`` where the run's weights cannot be the adapter's base."""
-        return self.score_by(self._scorer(policy), answers, policy.divide)
+        return self.score_by(partial(self._scorer, policy), answers, policy.divide)
 
     def _scorer(self, policy: Policy) -> Scorer:
         from mt_train import load_over_base
