@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -95,6 +97,11 @@ def test_a_reward_model_scores_as_mt_score_does(folder: Path, scorer: Scorer) ->
 def test_an_answer_of_the_same_tokenizer_is_read_as_the_tokens_that_were_drawn(folder: Path, scorer: Scorer) -> None:
     (one,) = answers(folder, ("it is 1",))
     assert scorer.answer_ids(one) == [*one.prompt_ids, *one.ids]
+    loaded = load_run(folder / "run")
+    reads = SimpleNamespace(decode=lambda ids: "it is 1", pad_id=None)  # a tokenizer that writes a text in several ways
+    drawn = Answer(**{**vars(one), "ids": [7, 8, one.ids[-1]]})
+    several = Scorer(replace(loaded, tokenizer=reads))  # type: ignore[arg-type]
+    assert several.answer_ids(drawn) == [*one.prompt_ids, 7, 8, one.ids[-1]]
     (cut,) = answers(folder, ("it is 1",), finish="length")
     assert scorer.answer_ids(cut) == [*one.prompt_ids, *one.ids], "a cut one is read as a whole conversation"
 

@@ -142,6 +142,7 @@ def test_it_does_not_follow_the_adapter_that_is_trained(runs: dict[str, Path]) -
         ("live", "other seed", {}, WeightsError, "was trained over other weights than these: .* is another one"),
         ("live", "other shape", {}, UsageError, "has --model.dim 64, and this run 32"),
         ("live", "norms", {}, UsageError, "has weights of the model itself, such as .*norm"),
+        ("pissa", "wide", {}, UsageError, "this run's adapter pissa rewrites the weights under it"),
         ("live", "pissa", {}, UsageError, "has weights of the model itself, such as "),
         ("live", "full", {}, WeightsError, "trained all of its model, which is no adapter"),
         ("live on one", "wide on two", {}, WeightsError, "was trained on other weights than .*other hashes"),

@@ -69,7 +69,12 @@ def _refuse_layout(plan: Plan) -> None:
 
 
 def _refuse_other_model(parts: Parts, own: Parts, run: Path) -> None:
-    """Raise ``UsageError`` for a run of another shape."""
+    """Raise ``UsageError`` for a run of another shape, and for weights that this run has rewritten."""
+    if parts.adapter_component.rewrites_base:
+        raise UsageError(
+            f"this run's adapter {parts.config.adapter.name} rewrites the weights under it, and {run} was trained over them as they were;"
+            " train one that leaves its base as it is (--adapter lora)"
+        )
     ours, theirs = parts.config.model, own.config.model
     if ours.name != theirs.name:
         raise UsageError(f"{run} is a run of --model {theirs.name}, and this one of {ours.name}")
