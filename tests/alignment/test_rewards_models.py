@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from one_rank import OneRank
 
 from mt_conformance import BaseRewardConformance
-from mt_core import DataError, UsageError
+from mt_core import DataError, Encoded, UsageError
 from mt_plugin_alignment import Answer, plugin
 from mt_plugin_alignment.reward_functions.models import (
     AdapterReward,
@@ -102,6 +102,10 @@ def test_an_answer_of_the_same_tokenizer_is_read_as_the_tokens_that_were_drawn(f
     drawn = Answer(**{**vars(one), "ids": [7, 8, one.ids[-1]]})
     several = Scorer(replace(loaded, tokenizer=reads))  # type: ignore[arg-type]
     assert several.answer_ids(drawn) == [*one.prompt_ids, 7, 8, one.ids[-1]]
+    whole = Encoded([*one.prompt_ids, 5, 5, one.ids[-1], 9], [False] * len(one.prompt_ids) + [True] * 3 + [False])
+    closes = SimpleNamespace(encode=lambda turns: whole)  # a template that goes on after the end of an answer
+    closing = Scorer(replace(loaded, tokenizer=reads, template=closes))  # type: ignore[arg-type]
+    assert closing.answer_ids(drawn) == [*one.prompt_ids, 7, 8, one.ids[-1], 9]
     (cut,) = answers(folder, ("it is 1",), finish="length")
     assert scorer.answer_ids(cut) == [*one.prompt_ids, *one.ids], "a cut one is read as a whole conversation"
 

@@ -224,6 +224,7 @@ def test_nothing_secret_is_in_an_error(service: Service, monkeypatch: pytest.Mon
         ("host/score", "is no address of a service"),
         ("http://", "is no address of a service"),
         ("http://me:pass@host/score", "has a user or a password in it"),
+        ("http://token@host/score", "has a user or a password in it"),
         ("http://host:port/score", "is no address of a service"),
     ],
 )
