@@ -29,7 +29,7 @@ from mt_train.data.online import Prompt
 
 Record = dict[str, Any]
 COMPONENTS = {each.name: each for each in plugin.mt_objectives()}
-PROMPTS = [Prompt({"id": f"row {number}"}, [number + 1, 5]) for number in range(3)]
+PROMPTS = [Prompt({"id": f"row {number}", "prompt": "go"}, [number + 1, 5]) for number in range(3)]
 
 
 class Policy:

@@ -16,6 +16,7 @@ from mt_core.generation import Generation, GenerationConfig, SamplingRules
 
 from ..reward_functions.base import Answer
 from ..scores import score_answers
+from .shapes import read_prompt
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -103,10 +104,18 @@ class AnswerWriter:
         )
         drawn = policy.generate([prompts[number].ids for number in asked], wish, weights="auto")
         answers = [
-            Answer(each.text, _ids(each), each.finish, prompts[number].row, number)
+            Answer(
+                text=each.text,
+                ids=_ids(each),
+                finish=each.finish,
+                row=prompts[number].row,
+                group=number,
+                prompt=read_prompt(prompts[number].row),
+                prompt_ids=prompts[number].ids,
+            )
             for number, each in zip(asked, drawn, strict=True)
         ]
-        scores = score_answers(self._rewards, answers)
+        scores = score_answers(self._rewards, answers, policy, self._config)
         return [
             Scored(answer, {name: each[place] for name, each in scores.items()}, drawn[place].logprobs)
             for place, answer in enumerate(answers)

@@ -8,12 +8,11 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from mt_core import MtConfig
-
 from ..kl import Estimator
+from ..scores import ScoreOptions
 
 
-class GrpoConfig(MtConfig):
+class GrpoConfig(ScoreOptions):
     """Options of collecting answers, comparing them and learning from them."""
 
     prompts: int = Field(8, ge=1, le=100_000, description="prompts of an iteration")
