@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.train.engine.layout_worker import Bench, Losses, StopAfter, main, manifest_to_go_on
 
+from mt_core.generation import GenerationConfig
+from mt_core.nn import Batch, token_logprobs
 from mt_train.assemble.callbacks import Callbacks
 from mt_train.assemble.session import Session
 from mt_train.checkpoint.store import find
@@ -68,10 +72,45 @@ class RolloutBench(Bench):
                 }
         return found
 
+    def policy(self, case: dict[str, Any]) -> dict[str, Any]:
+        """What collecting gets of the model before two steps and after them."""
+        with SharedFolder() as output:
+            session = self.session(case, output)
+            first = seen(session)
+            session.loop(session.restore(None, None), Losses())
+            return {"first": first, "last": seen(session)}
+
     def again(self, *given: Any) -> Session:
         """Another session in this process."""
         self.deepspeed.utils.groups.mpu = None
         return self.session(*given)
+
+
+def seen(session: Session) -> dict[str, Any]:
+    """Values of the prompts' own tokens under both views, texts of a copy, and merged weights."""
+    assert session.rollouts is not None
+    policy = session.rollouts._policy
+    policy.version += 1
+    samples = [replace(each, trained=[True] * len(each.ids)) for each in session.data.train]
+    measured = {
+        view: [each["logprobs"].tolist() for each in policy.measure(samples, logprobs, view=view)]
+        for view in ("live", "reference")
+    }
+    prompts, config = (
+        [[int(token) for token in each.ids] for each in samples],
+        GenerationConfig(max_new_tokens=6, seed=5),
+    )
+    written = {
+        weights: [list(each.ids) for each in policy.generate(prompts, config, weights=weights)]
+        for weights in (("copy", "auto", "live") if policy.texts else ("copy", "auto"))
+    }
+    merged = {name: weight.double().flatten().tolist() for name, weight in policy.weights()}
+    return {"measured": measured, "written": written, "merged": merged, "once": policy.once(lambda: [1, "a"])}
+
+
+def logprobs(hidden: Tensor, head: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    """How likely each trained token is."""
+    return {"logprobs": token_logprobs(head, *batch.select_trained(hidden))[0]}
 
 
 class SharedFolder(tempfile.TemporaryDirectory[str]):

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from mt_core import Row, Sample
-from mt_core.evaluation import Subject
 from mt_core.generation import Generation, GenerationConfig, SamplingRules
 from mt_core.nn import Batch, LossSums, TokenObjective, token_logprobs
 
@@ -26,6 +25,7 @@ from .shapes import read_prompt
 
 if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
+    from mt_train import Policy, Prompt, Record
 
     from ..reward_functions.base import Reward
     from .config import GrpoConfig
@@ -44,7 +44,7 @@ class GrpoObjective(TokenObjective):
         super().__init__(pad_id=tokenizer.pad_id or 0)
         self._template, self._config, self._rewards = template, config, dict(rewards)
         self.prompts, self.updates, self.passes = config.prompts, config.updates, config.passes
-        self.max_new_tokens = config.max_new_tokens
+        self.max_new_tokens, self.replay = config.max_new_tokens, config.replay
         self.loss_unit = {"token": "per token", "answer": "per answer", "constant": "per place of an answer"}[
             config.mean
         ]
@@ -56,14 +56,17 @@ class GrpoObjective(TokenObjective):
 
     # ------------------------------------------------------------------------------------------------------- collecting
 
-    def collect(self, prompts: Sequence[Any], subject: Subject, *, seed: int) -> list[dict[str, Any]]:
+    def collect(
+        self, prompts: Sequence[Prompt], policy: Policy, *, seed: int, previous: Sequence[Record]
+    ) -> list[dict[str, Any]]:
         """Answers to each prompt with their scores. Raises ``ComponentError`` for a reward that fails."""
         config = self._config
         asked = [prompt for prompt in prompts for _ in range(config.group)]
         rules = SamplingRules(temperature=config.temperature)
-        drawn = subject.generate(
+        drawn = policy.generate(
             [prompt.ids for prompt in asked],
             GenerationConfig(rules=rules, max_new_tokens=config.max_new_tokens, seed=seed),
+            weights="auto",
         )
         answers = [
             Answer(each.text, _ids(each), each.finish, prompt.row, number // config.group)
@@ -83,10 +86,15 @@ class GrpoObjective(TokenObjective):
             for number, (prompt, answer) in enumerate(zip(asked, answers, strict=True))
         ]
         if config.updates * config.passes > 1:  # with one step the policy of the step is the one that drew
-            found = subject.token_values([_sample(record) for record in records])
+            found = policy.measure([_sample(record) for record in records], self._logprobs)
             for record, values in zip(records, found, strict=True):
-                record[OLD] = values.logprobs.tolist()
+                record[OLD] = values[OLD].tolist()
         return records
+
+    def _logprobs(self, hidden: Tensor, head: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """(B, T, D) -> (n,): how likely each token of an answer is, at the temperature that it was drawn at."""
+        hidden_nD, labels_n = batch.select_trained(hidden)
+        return {OLD: token_logprobs(head, hidden_nD, labels_n, temperature=self._config.temperature)[0]}
 
     def learn(self, records: Sequence[Mapping[str, Any]]) -> tuple[list[Sample], dict[str, float]]:
         """Samples with their advantages, without answers that have no score, or are masked; figures of the iteration."""
