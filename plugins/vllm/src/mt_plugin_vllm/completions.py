@@ -107,7 +107,8 @@ class Written:
 
 def read_choice(choice: Mapping[str, Any], asked: Asked, eos_ids: Sequence[int]) -> Written:
     """Read one answer. Raises ``ServerAnswerError`` for one that lacks something, and for one to another prompt."""
-    ids, logprobs = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs")
+    ids: Any = choice.get("token_ids")
+    logprobs: Any = (choice.get("logprobs") or {}).get("token_logprobs")
     seen, reason = choice.get("prompt_token_ids"), choice.get("finish_reason")
     if not _are(ids, int) or not ids:
         raise ServerAnswerError(

@@ -48,7 +48,6 @@ class Policy(Protocol):
     """What is used of the model of a run (``mt_train.Policy``)."""
 
     tokenizer: Tokenizer
-    max_seq_len: int
     eos_ids: tuple[int, ...]
     version: int
 
@@ -111,7 +110,7 @@ class VllmSampler:
         if self._version != policy.version:
             self._version = None
             self._send_weights(policy)
-            self._prove(policy, prompts)
+            self._prove(policy, prompts, max(map(len, prompts)) + config.max_new_tokens)
             self._version = policy.version
         found = _share(policy, lambda: [asdict(each) for each in self._ask(policy, prompts, config)])
         answers = [Written(tuple(each["ids"]), tuple(each["logprobs"]), each["finish"]) for each in found]
@@ -139,11 +138,11 @@ class VllmSampler:
         there = self._config.server_folder or self._config.folder.expanduser().absolute()
         _share(policy, partial(self._server.reload, there / name))
 
-    def _prove(self, policy: Policy, prompts: Sequence[Sequence[int]]) -> None:
-        """Raise ``OtherWeightsError`` where the server does not have the weights of the policy."""
+    def _prove(self, policy: Policy, prompts: Sequence[Sequence[int]], most: int) -> None:
+        """Raise ``OtherWeightsError`` where the server does not have the weights of the policy. A row has room for ``most`` tokens."""
         if not self._probe:
             ids = [token for prompt in prompts for token in prompt] * 2  # one token alone has nothing before it
-            self._probe = tuple(ids[: min(PROBE, policy.max_seq_len - 1)])
+            self._probe = tuple(ids[: min(PROBE, most)])
         request = probe_request(self._probe, self._named_model)
         server = _share(policy, lambda: read_prompt_logprobs(self._server.complete(request)[0], self._probe))
         self._proof.compare(_measure(policy, [(self._probe[:1], self._probe[1:])], 1.0), server)
