@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from mt_core import Row, Sample
-from mt_core.generation import Generation, GenerationConfig, SamplingRules
+from mt_core.generation import GenerationConfig, SamplingRules
 from mt_core.nn import Batch, LossSums, TokenObjective, token_logprobs
 
 from ..advantages import advantages
 from ..policy import clipped_loss, ratios
 from ..reward_functions.base import Answer
+from ..samplers.answers import write_answers
 from ..scores import score_answers
 from .shapes import read_prompt
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mt_train import Policy, Prompt, Record
 
     from ..reward_functions.base import Reward
+    from ..samplers.base import Sampler
     from .config import GrpoConfig
 
 ADVANTAGE, OLD = "advantage", "old"
@@ -39,10 +41,15 @@ class GrpoObjective(TokenObjective):
     """Rows with prompts. The trainer collects answers and has them scored; the loss is that of their tokens."""
 
     def __init__(
-        self, tokenizer: Tokenizer, template: Template, config: GrpoConfig, rewards: Mapping[str, Reward]
+        self,
+        tokenizer: Tokenizer,
+        template: Template,
+        config: GrpoConfig,
+        rewards: Mapping[str, Reward],
+        sampler: Sampler | None = None,
     ) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0)
-        self._template, self._config, self._rewards = template, config, dict(rewards)
+        self._template, self._config, self._rewards, self._sampler = template, config, dict(rewards), sampler
         self.prompts, self.updates, self.passes = config.prompts, config.updates, config.passes
         self.max_new_tokens, self.replay = config.max_new_tokens, config.replay
         self.loss_unit = {"token": "per token", "answer": "per answer", "constant": "per place of an answer"}[
@@ -59,17 +66,18 @@ class GrpoObjective(TokenObjective):
     def collect(
         self, prompts: Sequence[Prompt], policy: Policy, *, seed: int, previous: Sequence[Record]
     ) -> list[dict[str, Any]]:
-        """Answers to each prompt with their scores. Raises ``ComponentError`` for a reward that fails."""
+        """Answers to each prompt with their scores. Raises ``ComponentError`` for a sampler or a reward that fails."""
         config = self._config
         asked = [prompt for prompt in prompts for _ in range(config.group)]
         rules = SamplingRules(temperature=config.temperature)
-        drawn = policy.generate(
+        drawn = write_answers(
+            self._sampler,
+            policy,
             [prompt.ids for prompt in asked],
             GenerationConfig(rules=rules, max_new_tokens=config.max_new_tokens, seed=seed),
-            weights="auto",
         )
         answers = [
-            Answer(each.text, _ids(each), each.finish, prompt.row, number // config.group)
+            Answer(each.text, each.ids, each.finish, prompt.row, number // config.group)
             for number, (prompt, each) in enumerate(zip(asked, drawn, strict=True))
         ]
         scores = score_answers(self._rewards, answers)
@@ -175,11 +183,6 @@ def total_of(scores: Mapping[str, float | None], weights: Mapping[str, float]) -
         if any(score is None for _, score in counted)
         else sum(weight * (score or 0.0) for weight, score in counted)
     )
-
-
-def _ids(drawn: Generation) -> list[int]:
-    """The tokens of an answer, with the one that ended it."""
-    return [*drawn.ids, *([] if drawn.end_id is None else [drawn.end_id])]
 
 
 def _sample(record: Mapping[str, Any], advantage: float = 0.0) -> Sample:

@@ -73,14 +73,16 @@ def _aot(config: AotConfig, *, tokenizer: Tokenizer, template: Template) -> AotO
     return AotObjective(tokenizer, template, config)
 
 
-def _grpo(config: GrpoConfig, *, tokenizer: Tokenizer, template: Template, rewards: Mapping[str, Any]) -> GrpoObjective:
+def _grpo(
+    config: GrpoConfig, *, tokenizer: Tokenizer, template: Template, rewards: Mapping[str, Any], sampler: Any
+) -> GrpoObjective:
     from ..objectives.grpo import GrpoObjective
 
     if not rewards:
         raise UsageError(
             "grpo learns from rewards: name one or more with --rewards NAME (mt-plugins list --components)"
         )
-    return GrpoObjective(tokenizer, template, config, rewards)
+    return GrpoObjective(tokenizer, template, config, rewards, sampler)
 
 
 def _reward(config: RewardConfig, *, tokenizer: Tokenizer, template: Template) -> RewardObjective:
@@ -125,7 +127,7 @@ OBJECTIVES: tuple[ObjectiveComponent, ...] = (
         name="grpo",
         config=GrpoConfig,
         build=_grpo,
-        uses=("reward",),
+        uses=("reward", "sampler"),
         summary="several answers of the model to each prompt, compared by rewards: GRPO, Dr. GRPO, DAPO, RLOO",
         source="https://arxiv.org/abs/2402.03300",
         layouts=ANY,
