@@ -94,7 +94,10 @@ class Given:
         (replace(COMPLETION, ids=[3, -1]), "prompt 0 an answer with -1 among its ids"),
         (replace(COMPLETION, ids=[3, 3, 3, 7]), "prompt 0 an answer of 3 tokens, and at most 2 were asked for"),
         (replace(COMPLETION, finish="done"), "that ended by 'done'; say one of eos, stop, length, context"),
-        (replace(COMPLETION, logprobs=[-1.0]), r"of 2 tokens with logprobs \[-1.0\] \(1\); give each token a finite one"),
+        (
+            replace(COMPLETION, logprobs=[-1.0]),
+            r"of 2 tokens with logprobs \[-1.0\] \(1\); give each token a finite one",
+        ),
         (replace(COMPLETION, logprobs=[-1.0, float("nan")]), r"logprobs \[-1.0, nan\] \(2\)"),
     ],
 )

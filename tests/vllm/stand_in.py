@@ -76,7 +76,11 @@ class StandIn:
         assert all(isinstance(each, int) for each in prompt), "ids, never text"
         read = [1, *prompt] if "adds a token" in self.faults else prompt
         choices = [self._choice(asked, read, number) for number in range(count)]
-        return {"object": "text_completion", "model": MODEL, "choices": choices[: -1 if "too few" in self.faults else None]}
+        return {
+            "object": "text_completion",
+            "model": MODEL,
+            "choices": choices[: -1 if "too few" in self.faults else None],
+        }
 
     def _choice(self, asked: Mapping[str, Any], prompt: list[int], number: int) -> dict[str, Any]:
         greedy = asked["temperature"] == 0
@@ -175,4 +179,3 @@ def serve(engine: StandIn, port: int = 0) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
-

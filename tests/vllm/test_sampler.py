@@ -240,7 +240,9 @@ def test_a_server_that_ignores_new_weights_is_found_though_a_step_moves_little(
         for parameter in model.model.parameters():
             parameter.add_(0.003 * torch.randn(parameter.shape, generator=generator))
     policy.version += 1
-    with pytest.raises(OtherWeightsError, match="those of before to the last bit, and the trainer's have moved by up to"):
+    with pytest.raises(
+        OtherWeightsError, match="those of before to the last bit, and the trainer's have moved by up to"
+    ):
         asks.sample(policy, PROMPTS, GREEDY)
     engine.faults = set()
     assert len(asks.sample(policy, PROMPTS, GREEDY)) == 4, "it is not lost for that"
@@ -261,7 +263,9 @@ def test_a_server_that_reads_other_prompts_than_were_asked_is_found(
     """A second begin token, for instance."""
     monkeypatch.setattr(VllmSampler, "_prove", lambda *given: None)
     engine.faults = {"adds a token"}
-    with pytest.raises(ServerAnswerError, match=r"the server read the prompt \[1, 5, 9, 3\], and \[5, 9, 3\] was asked"):
+    with pytest.raises(
+        ServerAnswerError, match=r"the server read the prompt \[1, 5, 9, 3\], and \[5, 9, 3\] was asked"
+    ):
         make().sample(KitPolicy(model), PROMPTS, GREEDY)
 
 
@@ -290,4 +294,3 @@ def test_what_is_in_the_way_of_the_weights_is_named_and_stays(
 def test_the_config_says_what_an_address_is() -> None:
     with pytest.raises(ValueError, match="url"):
         VllmConfig(url="localhost:8000", folder=Path("weights"))
-

@@ -39,7 +39,9 @@ class Failing(StandIn):
 
 
 @pytest.fixture
-def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kit_model: None) -> Train:
+def train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kit_model: None
+) -> Train:
     """``mt-train`` on prompts with the kit's model: the exit code, and all that was printed."""
     monkeypatch.chdir(tmp_path)
     Path("prompts.jsonl").write_text("".join(json.dumps({"prompt": f"{n}: "}) + "\n" for n in range(8)))
@@ -159,7 +161,9 @@ def test_a_server_that_ignores_the_weights_ends_the_run(train: Train, engine: St
             return found
 
     with serve(Forgetful(engine._loaded)) as url:
-        code, said = train("--sampler", "vllm", "--sampler.url", url, "--sampler.folder", "weights", "--train.steps", "9")
+        code, said = train(
+            "--sampler", "vllm", "--sampler.url", url, "--sampler.folder", "weights", "--train.steps", "9"
+        )
     assert code == 1
     assert "it has not loaded the new weights" in said or "nats a token from those of the trainer" in said
     assert len(records()) < 9

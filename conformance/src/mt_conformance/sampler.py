@@ -147,9 +147,7 @@ class BaseSamplerConformance(BasePluginConformance):
         try:
             found = list(sampler.sample(policy, prompts, config))
         except Exception as error:
-            raise AssertionError(
-                f"{len(prompts)} prompts: sample() raised {type(error).__name__}: {error}"
-            ) from error
+            raise AssertionError(f"{len(prompts)} prompts: sample() raised {type(error).__name__}: {error}") from error
         assert len(found) == len(prompts), (
             f"{len(prompts)} prompts: sample() gives {len(found)} answers; give one to each, in their order"
         )
@@ -175,7 +173,9 @@ class BaseSamplerConformance(BasePluginConformance):
                     f"an answer has the ids {ids}; they are written as JSON, so make each an int, 0 or above"
                 )
                 assert len(ids) - ended <= 12, f"an answer has {len(ids)} tokens, and 12 were asked for at most"
-                assert answer.finish in FINISHES, f"an answer ended by {answer.finish!r}; say one of {', '.join(FINISHES)}"
+                assert answer.finish in FINISHES, (
+                    f"an answer ended by {answer.finish!r}; say one of {', '.join(FINISHES)}"
+                )
                 assert ended == (answer.finish == "eos"), (
                     f"an answer ended by {answer.finish!r}, and its last token {ids[-1]} is {'' if ended else 'no '}end token; with"
                     " finish eos, and with no other, the end token is the last of its ids"
@@ -193,7 +193,8 @@ class BaseSamplerConformance(BasePluginConformance):
         before: list[list[int]] = []
         for when in ("at first", "after a step of training"):
             expected = [
-                [*each.ids, *([] if each.end_id is None else [each.end_id])] for each in policy.generate(prompts, config)
+                [*each.ids, *([] if each.end_id is None else [each.end_id])]
+                for each in policy.generate(prompts, config)
             ]
             assert expected != before, "a step of the kit's changes what the policy writes"
             found = [list(each.ids) for each in self.answers(sampler, policy, prompts, config)]

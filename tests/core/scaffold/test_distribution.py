@@ -171,6 +171,7 @@ def test_a_kind_that_a_plugin_brings_may_have_a_template(tmp_path: Path, monkeyp
         ("metric", "mt-plugin-evals"),
         ("preference-loss", "mt-plugin-alignment"),
         ("reward", "mt-plugin-alignment"),
+        ("sampler", "mt-plugin-alignment"),
     ],
 )
 def test_a_plugin_of_a_brought_kind_depends_on_who_brings_it(

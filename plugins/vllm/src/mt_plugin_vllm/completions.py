@@ -44,7 +44,9 @@ def refuse_unknown_rules(config: GenerationConfig) -> None:
     odd = [name for name, value in rules.items() if name not in UNDERSTOOD and value != getattr(usual, name)]
     odd += [name for name in ("stop", "choices") if getattr(config, name)]
     if odd:
-        raise UsageError(f"sampler vllm has no {', '.join(odd)}; leave it out, or let the trainer write (--sampler own)")
+        raise UsageError(
+            f"sampler vllm has no {', '.join(odd)}; leave it out, or let the trainer write (--sampler own)"
+        )
 
 
 def draws_from_all(rules: SamplingRules) -> bool:
@@ -53,9 +55,7 @@ def draws_from_all(rules: SamplingRules) -> bool:
     return rules.draws and not any(cut)
 
 
-def completion_request(
-    asked: Asked, config: GenerationConfig, eos_ids: Sequence[int], model: str
-) -> Mapping[str, Any]:
+def completion_request(asked: Asked, config: GenerationConfig, eos_ids: Sequence[int], model: str) -> Mapping[str, Any]:
     """Return the request for the answers to one prompt.
 
     Every rule is said: what a request leaves out is taken from the ``generation_config.json`` of the model that is served. The seed
@@ -112,7 +112,7 @@ def read_choice(choice: Mapping[str, Any], asked: Asked, eos_ids: Sequence[int])
     seen, reason = choice.get("prompt_token_ids"), choice.get("finish_reason")
     if not _are(ids, int) or not ids:
         raise ServerAnswerError(
-            f"the server gives an answer with token_ids {_shorten(ids)}; they are asked for by return_token_ids. Is it vLLM 0.18 or later?"
+            f"the server gives an answer with token_ids {_shorten(ids)}; they are asked for by return_token_ids. Is it vLLM 0.20 or later?"
         )
     if seen is not None and seen != list(asked.prompt):
         raise ServerAnswerError(

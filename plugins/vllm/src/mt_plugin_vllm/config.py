@@ -18,7 +18,9 @@ class VllmConfig(MtConfig):
         description="address of a running `vllm serve`, which serves this run alone (a key is taken from VLLM_API_KEY)",
     )
     folder: Path = Field(description="folder that trainer and server see; each iteration's weights are written there")
-    server_folder: Path | None = Field(None, description="the same folder as the server sees it, where its path is another")
+    server_folder: Path | None = Field(
+        None, description="the same folder as the server sees it, where its path is another"
+    )
     served_model: str | None = Field(None, min_length=1, description="name of the model there; the first that it lists")
     requests: int = Field(64, ge=1, le=4096, description="prompts that are asked at a time")
     timeout: float = Field(600.0, gt=0, le=86400, description="longest wait for one answer of the server (seconds)")

@@ -199,9 +199,7 @@ def _share(policy: Policy, function: Callable[[], Any]) -> Any:
     return answer["found"]
 
 
-def _measure(
-    policy: Policy, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], temperature: float
-) -> list[float]:
+def _measure(policy: Policy, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], temperature: float) -> list[float]:
     """Return how likely the tokens of answers after their prompts are for the policy (nats), one after the other."""
     from mt_core.nn import token_logprobs
 
