@@ -30,7 +30,16 @@ ASKED = [
     *("--evaluations.perplexity.column", "prompt"),
 ]
 REWARDED = ["--objective", "grpo", "--objective.prompts", "2", "--objective.group", "2", "--rewards", "length"]
-REWARDED += ["--rewards.length.most", "2", "--objective.max-new-tokens", "4", "--data.eval", "none"]
+REWARDED += [
+    "--rewards.length.most",
+    "2",
+    "--rewards.length.ramp",
+    "2",
+    "--objective.max-new-tokens",
+    "4",
+    "--data.eval",
+    "none",
+]
 RUNS = {
     "adapters": [*KIT, "--adapter", "dora"],
     "alignment": [*KIT, "--dataset", "jsonl", "--dataset.path", "pairs.jsonl", "--objective", "dpo"],

@@ -132,7 +132,9 @@ def test_a_key_comes_from_the_environment(
     make: Callable[..., VllmSampler], engine: StandIn, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine.faults = {"locked"}
-    with pytest.raises(UsageError, match="HTTP 401 .* Put the server's key into the environment variable VLLM_API_KEY"):
+    with pytest.raises(
+        UsageError, match=r"HTTP 401 .* Put the server's key into the environment variable VLLM_API_KEY"
+    ):
         make().sample(KitPolicy(model), PROMPTS, GREEDY)
     monkeypatch.setenv("VLLM_API_KEY", "open")
     assert len(make().sample(KitPolicy(model), PROMPTS, GREEDY)) == 4

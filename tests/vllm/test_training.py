@@ -1,4 +1,4 @@
-"""Learning from answers that a server writes: the whole run, with a server that speaks vLLM's protocol, and with vLLM where it is installed."""
+"""Learning from answers that a server writes: whole runs, with one that speaks vLLM's protocol, and with vLLM where it is installed."""
 
 from __future__ import annotations
 

@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from mt_conformance import tiny, trainer
@@ -90,7 +88,7 @@ class KitPolicy:
     @torch.no_grad()
     def measure(
         self, samples: Sequence[Sample], measure: Callable[..., Mapping[str, Tensor]], *, view: str = "live"
-    ) -> list[Mapping[str, NDArray[np.float64]]]:
+    ) -> list[Mapping[str, Any]]:
         """See ``mt_train.Policy``."""
         model, objective = self._loaded.model, TokenObjective()
         batches = [objective.collate([[each]], length=len(each.ids)).with_index() for each in samples]

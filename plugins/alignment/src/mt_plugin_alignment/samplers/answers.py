@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from mt_core import ComponentError, MtError, UsageError, first_line
-from mt_core.generation import Finish
 
 from .base import Completion
 from .own import OwnConfig, OwnSampler
@@ -17,6 +16,9 @@ if TYPE_CHECKING:
     from mt_train import Policy
 
     from .base import Sampler
+
+FINISHES = ("eos", "stop", "length", "context")
+"""Why an answer ends (``mt_core.generation.Generation``)."""
 
 
 def write_answers(
@@ -71,8 +73,8 @@ def _find_fault(answer: Completion, policy: Policy, config: GenerationConfig) ->
         return f"with {wrong[0]!r} among its ids, which are whole numbers, 0 or above"
     if len(content) > config.max_new_tokens:
         return f"of {len(content)} tokens, and at most {config.max_new_tokens} were asked for"
-    if answer.finish not in get_args(Finish):
-        return f"that ended by {answer.finish!r}; say one of {', '.join(get_args(Finish))}"
+    if answer.finish not in FINISHES:
+        return f"that ended by {answer.finish!r}; say one of {', '.join(FINISHES)}"
     if logprobs is not None and (len(logprobs) != len(ids) or not all(map(math.isfinite, logprobs))):
         return f"of {len(ids)} tokens with logprobs {list(logprobs)[:8]!r} ({len(logprobs)}); give each token a finite one, or None"
     return ""
