@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch.distributed as dist
 from torch import Tensor, nn
 
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.train.engine.layout_worker import Bench, Losses, StopAfter, main, manifest_to_go_on
 
+from mt_core.errors import ComponentError, UsageError
 from mt_core.generation import GenerationConfig
 from mt_core.nn import Batch, token_logprobs
 from mt_train.assemble.callbacks import Callbacks
@@ -104,8 +106,22 @@ def seen(session: Session) -> dict[str, Any]:
         weights: [list(each.ids) for each in policy.generate(prompts, config, weights=weights)]
         for weights in (("copy", "auto", "live") if policy.texts else ("copy", "auto"))
     }
+    refused = ""
+    if not policy.texts:
+        with pytest.raises(UsageError) as error:
+            policy.generate(prompts, config)
+        refused = str(error.value)
+    expected = ZeroDivisionError if session.process.is_main else ComponentError
+    with pytest.raises(expected, match="division by zero"):
+        policy.once(lambda: 1 / 0)  # every rank hears of it, and none waits
     merged = {name: weight.double().flatten().tolist() for name, weight in policy.weights()}
-    return {"measured": measured, "written": written, "merged": merged, "once": policy.once(lambda: [1, "a"])}
+    return {
+        "measured": measured,
+        "written": written,
+        "merged": merged,
+        "once": policy.once(lambda: [1, "a"]),
+        "refused": refused,
+    }
 
 
 def logprobs(hidden: Tensor, head: nn.Module, batch: Batch) -> dict[str, Tensor]:
@@ -120,6 +136,11 @@ class SharedFolder(tempfile.TemporaryDirectory[str]):
         shared = [super().__enter__()]
         dist.broadcast_object_list(shared)
         return Path(shared[0])
+
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is None:
+            dist.barrier()  # another rank may be reading
+        super().__exit__(*error)
 
 
 def answers(folder: Path) -> list[str]:

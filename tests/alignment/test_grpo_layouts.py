@@ -63,9 +63,13 @@ def one(launched: Callable[..., Results]) -> Results:
 
 
 @pytest.fixture(scope="module")
-def two(launched: Callable[..., Results]) -> Results:
+def two(launched: Callable[..., Results], one: Results, tmp_path_factory: pytest.TempPathFactory) -> Results:
+    folder = tmp_path_factory.mktemp("recorded")
+    (folder / "rollouts.jsonl").write_text("".join(line + "\n" for line in one["twice"]["whole"]["answers"]))
+    again = {**TWICE, "replay": str(folder)}
+    replayed = {"replayed twice": {"stage": 3, "do": "trained", "objective": again}}
     policies = {name: {**case, "do": "policy", "steps": 2} for name, case in POLICIES.items()}
-    return launched(2, {name: {"do": "trained", **case} for name, case in TWO.items()} | policies)
+    return launched(2, {name: {"do": "trained", **case} for name, case in TWO.items()} | policies | replayed)
 
 
 @pytest.mark.parametrize("layout", TWO)
@@ -82,6 +86,14 @@ def test_two_processes_write_the_same_answers_and_learn_the_same_from_them(
         assert before.keys() == after.keys()
         for name, value in before.items():
             assert after[name] == pytest.approx(value, rel=TOLERANCE, abs=TOLERANCE), name
+
+
+def test_recorded_answers_are_learned_from_on_another_layout(one: Results, two: Results) -> None:
+    expected, found = one["twice"]["whole"], two["replayed twice"]
+    assert found["answers"] == expected["answers"]
+    for before, after in zip(expected["records"], found["records"], strict=True):
+        for name in ("loss", "grad_norm", "reward", "ratio"):
+            assert after[name] == pytest.approx(before[name], rel=TOLERANCE, abs=TOLERANCE), name
 
 
 def test_a_record_has_the_rewards_and_no_other_figure_of_that_name(one: Results) -> None:
@@ -128,6 +140,8 @@ def test_what_collecting_is_given_is_the_same_on_every_layout(one: Results, two:
         for name, value in theirs["merged"].items():
             assert ours["merged"][name] == pytest.approx(value, abs=1e-6 if time == "first" else 2e-5), (time, name)
         assert ours["once"] == [1, "a"]
+        shares = "pipeline" in layout or "sequence" in layout
+        assert ours["refused"].startswith("the weights of this layout write no texts") == shares
 
 
 @pytest.mark.parametrize("layout", POLICIES)

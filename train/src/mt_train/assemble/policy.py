@@ -40,9 +40,10 @@ from mt_train.generation.continuation import continue_prompts
 
 T = TypeVar("T")
 PLACE = "place"
-"""Token value: the number of a trained token among all that are measured together, in fp32, which counts to 2^24."""
+"""Token value: the number of a trained token among all that are measured together, in fp32, which counts to ``MOST_PLACES``."""
 AT_ONCE = 256
-"""Samples that are measured without a question whether the run is to stop."""
+"""Samples that are measured without a question whether the run is to stop, where rows are not so long that there are too many places."""
+MOST_PLACES = 1 << 24
 BATCHES = 8
 """Batches that are read without a pause, which fill the stages of a pipeline."""
 
@@ -94,9 +95,10 @@ class LivePolicy(LiveSubject):
     ) -> list[Mapping[str, NDArray[np.float64]]]:
         """See ``Policy``. Raises ``ComponentError`` for values that are not one for each trained token."""
         found: list[Mapping[str, NDArray[np.float64]]] = []
-        for start in range(0, len(samples), AT_ONCE):
+        size = max(1, min(AT_ONCE, MOST_PLACES // self._parts.config.train.sequence_len))
+        for start in range(0, len(samples), size):
             self._refuse_to_go_on()
-            found += self._measure(samples[start : start + AT_ONCE], measure, view)
+            found += self._measure(samples[start : start + size], measure, view)
         return found
 
     def _measure(
