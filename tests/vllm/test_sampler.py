@@ -293,6 +293,9 @@ def test_what_is_in_the_way_of_the_weights_is_named_and_stays(
     assert strange.read_text() == "mine"
 
 
-def test_the_config_says_what_an_address_is() -> None:
-    with pytest.raises(ValueError, match="url"):
-        VllmConfig(url="localhost:8000", folder=Path("weights"))
+@pytest.mark.parametrize(
+    "url", ["localhost:8000", "ftp://here", "http://me:secret@here", "http://", "http://here/?key=1"]
+)
+def test_the_config_says_what_an_address_is(url: str) -> None:
+    with pytest.raises(ValueError, match="write http://HOST:PORT, with a key in VLLM_API_KEY alone"):
+        VllmConfig(url=url, folder=Path("weights"))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
 
 from mt_core import MtConfig
 
@@ -14,7 +16,6 @@ class VllmConfig(MtConfig):
 
     url: str = Field(
         "http://127.0.0.1:8000",
-        pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$",
         description="address of a running `vllm serve`, which serves this run alone (a key is taken from VLLM_API_KEY)",
     )
     folder: Path = Field(description="folder that trainer and server see; each iteration's weights are written there")
@@ -33,3 +34,17 @@ class VllmConfig(MtConfig):
         le=10,
         description="how far its log-probabilities may be from the trainer's (nats, mean over some tokens)",
     )
+
+    @field_validator("url")
+    @classmethod
+    def _is_an_address(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or parts.username
+            or parts.query
+            or parts.fragment
+        ):
+            raise ValueError(f"got {url!r}; write http://HOST:PORT, with a key in VLLM_API_KEY alone")
+        return url
