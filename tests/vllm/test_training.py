@@ -18,7 +18,7 @@ from mt_conformance import BaseSamplerConformance
 from mt_core.generation import GenerationConfig
 from mt_core.weights import open_folder
 from mt_plugin_vllm import sampler
-from mt_plugin_vllm.completions import Asked, completion_request
+from mt_plugin_vllm.completions import PromptGroup, completion_request
 from mt_train import load_run
 from mt_train.cli.train import main
 
@@ -93,8 +93,8 @@ def test_with_the_same_draws_the_run_is_that_of_the_trainer_itself(
 ) -> None:
     """To the token and to the last bit of each loss, with the trained weights and with a copy: only chance is told to the server here."""
 
-    def request_of(asked: Asked, config: GenerationConfig, *more: Any) -> dict[str, Any]:
-        return {**completion_request(asked, config, *more), "seed": config.seed, "place": asked.first}
+    def request_of(group: PromptGroup, config: GenerationConfig, *more: Any) -> dict[str, Any]:
+        return {**completion_request(group, config, *more), "seed": config.seed, "place": group.first}
 
     monkeypatch.setattr(sampler, "completion_request", request_of)
     words = ["--train.steps", "4", "--optimizer.lr", "1e-2"]

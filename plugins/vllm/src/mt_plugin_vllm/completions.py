@@ -13,12 +13,12 @@ from mt_core.generation import GenerationConfig, SamplingRules
 
 from .errors import ServerAnswerError
 
-UNDERSTOOD = {"greedy", "temperature", "top_k", "top_p", "min_p", "min_new_tokens"}
+KNOWN_RULES = {"greedy", "temperature", "top_k", "top_p", "min_p", "min_new_tokens"}
 """Rules that vLLM has under one name and with one formula."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class PromptGroup:
     """Answers to one prompt: the first is number ``first`` of all, and there are ``count``."""
 
     prompt: tuple[int, ...]
@@ -26,14 +26,14 @@ class Asked:
     count: int
 
 
-def group_prompts(prompts: Sequence[Sequence[int]]) -> Iterator[Asked]:
+def group_prompts(prompts: Sequence[Sequence[int]]) -> Iterator[PromptGroup]:
     """Yield prompts that are the same and stand side by side as one."""
     start = 0
     while start < len(prompts):
         prompt, end = tuple(prompts[start]), start + 1
         while end < len(prompts) and tuple(prompts[end]) == prompt:
             end += 1
-        yield Asked(prompt, start, end - start)
+        yield PromptGroup(prompt, start, end - start)
         start = end
 
 
@@ -41,7 +41,7 @@ def refuse_unknown_rules(config: GenerationConfig) -> None:
     """Raise ``UsageError`` for what the server would do otherwise than the trainer, or not at all."""
     usual = SamplingRules()
     rules = {each.name: getattr(config.rules, each.name) for each in fields(SamplingRules)}
-    odd = [name for name, value in rules.items() if name not in UNDERSTOOD and value != getattr(usual, name)]
+    odd = [name for name, value in rules.items() if name not in KNOWN_RULES and value != getattr(usual, name)]
     odd += [name for name in ("stop", "choices") if getattr(config, name)]
     if odd:
         raise UsageError(
@@ -55,7 +55,9 @@ def draws_from_all(rules: SamplingRules) -> bool:
     return rules.draws and not any(cut)
 
 
-def completion_request(asked: Asked, config: GenerationConfig, eos_ids: Sequence[int], model: str) -> Mapping[str, Any]:
+def completion_request(
+    group: PromptGroup, config: GenerationConfig, eos_ids: Sequence[int], model: str
+) -> Mapping[str, Any]:
     """Return the request for the answers to one prompt.
 
     Every rule is said: what a request leaves out is taken from the ``generation_config.json`` of the model that is served. The seed
@@ -64,11 +66,11 @@ def completion_request(asked: Asked, config: GenerationConfig, eos_ids: Sequence
     rules = config.rules
     return {
         "model": model,
-        "prompt": list(asked.prompt),
-        "n": asked.count,
+        "prompt": list(group.prompt),
+        "n": group.count,
         "max_tokens": config.max_new_tokens,
         "min_tokens": rules.min_new_tokens,
-        "seed": int.from_bytes(blake2b(f"{config.seed} {asked.first}".encode(), digest_size=6).digest()),
+        "seed": int.from_bytes(blake2b(f"{config.seed} {group.first}".encode(), digest_size=6).digest()),
         "temperature": 0.0 if rules.greedy else rules.temperature,
         "top_k": rules.top_k or -1,
         "top_p": 1.0 if rules.top_p is None else rules.top_p,
@@ -97,7 +99,7 @@ def probe_request(ids: Sequence[int], model: str) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True)
-class Written:
+class ServerAnswer:
     """An answer as the server wrote it; ``logprobs`` are those of ``ids``, in nats."""
 
     ids: tuple[int, ...]
@@ -105,7 +107,7 @@ class Written:
     finish: str
 
 
-def read_choice(choice: Mapping[str, Any], asked: Asked, eos_ids: Sequence[int]) -> Written:
+def read_choice(choice: Mapping[str, Any], group: PromptGroup, eos_ids: Sequence[int]) -> ServerAnswer:
     """Read one answer. Raises ``ServerAnswerError`` for one that lacks something, and for one to another prompt."""
     ids: Any = choice.get("token_ids")
     logprobs: Any = (choice.get("logprobs") or {}).get("token_logprobs")
@@ -114,9 +116,9 @@ def read_choice(choice: Mapping[str, Any], asked: Asked, eos_ids: Sequence[int])
         raise ServerAnswerError(
             f"the server gives an answer with token_ids {_shorten(ids)}; they are asked for by return_token_ids. Is it vLLM 0.20 or later?"
         )
-    if seen is not None and seen != list(asked.prompt):
+    if seen is not None and seen != list(group.prompt):
         raise ServerAnswerError(
-            f"the server read the prompt {_shorten(seen)}, and {_shorten(list(asked.prompt))} was asked; it must add nothing to ids"
+            f"the server read the prompt {_shorten(seen)}, and {_shorten(list(group.prompt))} was asked; it must add nothing to ids"
         )
     if not _are(logprobs, int | float) or len(logprobs) != len(ids) or not all(map(math.isfinite, logprobs)):
         raise ServerAnswerError(
@@ -125,7 +127,7 @@ def read_choice(choice: Mapping[str, Any], asked: Asked, eos_ids: Sequence[int])
     if reason not in ("stop", "length"):
         raise ServerAnswerError(f"an answer of the server ended by {reason!r}; look at its log")
     finish = "eos" if ids[-1] in eos_ids else reason
-    return Written(tuple(ids), tuple(map(float, logprobs)), finish)
+    return ServerAnswer(tuple(ids), tuple(map(float, logprobs)), finish)
 
 
 def read_prompt_logprobs(choice: Mapping[str, Any], ids: Sequence[int]) -> list[float]:

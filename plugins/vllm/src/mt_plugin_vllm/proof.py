@@ -13,7 +13,7 @@ below that, bf16 may round the change away."""
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Values:
     trainer: tuple[float, ...]
     server: tuple[float, ...]
 
@@ -27,12 +27,12 @@ class WeightsProof:
 
     def __init__(self, tolerance: float) -> None:
         self._tolerance = tolerance
-        self._last: _Seen | None = None
+        self._last: _Values | None = None
 
     def compare(self, trainer: Sequence[float], server: Sequence[float]) -> None:
         """Raise ``OtherWeightsError`` where the server has other weights, or those of before."""
         refuse_distance(trainer, server, self._tolerance, "a probe")
-        seen = _Seen(tuple(trainer), tuple(server))
+        seen = _Values(tuple(trainer), tuple(server))
         if self._last is None or self._last.server != seen.server:
             self._last = seen
             return

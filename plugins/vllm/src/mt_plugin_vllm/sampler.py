@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mt_core import Sample
 
 from .completions import (
-    Asked,
-    Written,
+    PromptGroup,
+    ServerAnswer,
     completion_request,
     draws_from_all,
     group_prompts,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mt_core.generation import GenerationConfig
     from mt_core.nn import Batch
 
-PROBE, LOOKED_AT = 64, 4
+PROBE, COMPARED = 64, 4
 """Tokens of the probe, and answers whose log-probabilities are compared in each iteration."""
 LONGEST_WAIT = 30.0
 """Seconds between two attempts: 1, 2, 4 and so on, up to this."""
@@ -113,16 +113,16 @@ class VllmSampler:
             self._prove(policy, prompts, max(map(len, prompts)) + config.max_new_tokens)
             self._version = policy.version
         found = _share(policy, lambda: [asdict(each) for each in self._ask(policy, prompts, config)])
-        answers = [Written(tuple(each["ids"]), tuple(each["logprobs"]), each["finish"]) for each in found]
-        is_whole = draws_from_all(config.rules)
-        if is_whole:
-            self._look_at(policy, prompts, answers, config.rules.temperature)
+        answers = [ServerAnswer(tuple(each["ids"]), tuple(each["logprobs"]), each["finish"]) for each in found]
+        has_logprobs = draws_from_all(config.rules)
+        if has_logprobs:
+            self._compare_answers(policy, prompts, answers, config.rules.temperature)
         return [
             Completion(
                 policy.tokenizer.decode(each.ids[:-1] if each.finish == "eos" else each.ids),
                 each.ids,
                 each.finish,
-                each.logprobs if is_whole and config.logprobs else None,
+                each.logprobs if has_logprobs and config.logprobs else None,
             )
             for each in answers
         ]
@@ -147,14 +147,14 @@ class VllmSampler:
         server = _share(policy, lambda: read_prompt_logprobs(self._server.complete(request)[0], self._probe))
         self._proof.compare(_measure(policy, [(self._probe[:1], self._probe[1:])], 1.0), server)
 
-    def _look_at(
-        self, policy: Policy, prompts: Sequence[Sequence[int]], answers: Sequence[Written], temperature: float
+    def _compare_answers(
+        self, policy: Policy, prompts: Sequence[Sequence[int]], answers: Sequence[ServerAnswer], temperature: float
     ) -> None:
         """Raise ``OtherWeightsError`` where the log-probabilities of the first answers are not those at this temperature."""
-        pairs = [(prompt, each.ids) for prompt, each in zip(prompts[:LOOKED_AT], answers, strict=False)]
-        server = [value for each in answers[:LOOKED_AT] for value in each.logprobs]
+        pairs = [(prompt, each.ids) for prompt, each in zip(prompts[:COMPARED], answers, strict=False)]
+        server = [value for each in answers[:COMPARED] for value in each.logprobs]
         trainer = _measure(policy, pairs, temperature)
-        if temperature != 1 and distance(_measure(policy, pairs, 1.0), server) < distance(trainer, server):
+        if temperature != 1 and 2 * distance(_measure(policy, pairs, 1.0), server) < distance(trainer, server):
             raise OtherWeightsError(
                 f"the server's log-probabilities are those of temperature 1, and it draws at {temperature:g}; start it with"
                 " --logprobs-mode processed_logprobs"
@@ -163,7 +163,7 @@ class VllmSampler:
 
     # ---------------------------------------------------------------------------------------------------------- answers
 
-    def _ask(self, policy: Policy, prompts: Sequence[Sequence[int]], config: GenerationConfig) -> list[Written]:
+    def _ask(self, policy: Policy, prompts: Sequence[Sequence[int]], config: GenerationConfig) -> list[ServerAnswer]:
         """Return the answers to all prompts, so many at a time."""
         groups = list(group_prompts(prompts))
         with ThreadPoolExecutor(min(self._config.requests, len(groups))) as pool:
@@ -171,12 +171,12 @@ class VllmSampler:
             try:
                 return [answer for each in waiting for answer in each.result()]
             except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
+                pool.shutdown(cancel_futures=True)  # what has not begun need not be asked any more
                 raise
 
-    def _ask_one(self, asked: Asked, config: GenerationConfig, eos_ids: Sequence[int]) -> list[Written]:
-        choices = self._server.complete(completion_request(asked, config, eos_ids, self._named_model))
-        return [read_choice(each, asked, eos_ids) for each in choices]
+    def _ask_one(self, group: PromptGroup, config: GenerationConfig, eos_ids: Sequence[int]) -> list[ServerAnswer]:
+        choices = self._server.complete(completion_request(group, config, eos_ids, self._named_model))
+        return [read_choice(each, group, eos_ids) for each in choices]
 
     @property
     def _named_model(self) -> str:
