@@ -27,7 +27,7 @@ PART = {
     "qwen": ["test_conformance.py"],
     "search": ["test_plugin.py", "test_pruning.py"],
     "trackers": ["."],
-    "vllm": ["test_sampler.py"],
+    "vllm": ["test_sampler.py", "test_weights.py"],
 }
 """Files of each suite that take seconds; the whole of it is soaked."""
 
