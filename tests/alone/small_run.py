@@ -85,7 +85,7 @@ def served(tmp_path: Path) -> Iterator[list[str]]:
     if "--sampler" not in RUNS[PLUGIN]:
         yield []
         return
-    sys.path.insert(0, str(ROOT / "tests" / PLUGIN))
+    sys.path.insert(0, str(ROOT / "tests/vllm_server"))
     from stand_in import StandIn, serve
 
     from mt_conformance import BaseSamplerConformance

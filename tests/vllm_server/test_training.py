@@ -110,6 +110,25 @@ def test_with_the_same_draws_the_run_is_that_of_the_trainer_itself(
     assert len({each["loss"] for each in records("theirs")}) == 4
 
 
+def test_tokens_are_weighed_by_how_likely_the_server_drew_them(train: Train, engine: StandIn) -> None:
+    """The model of the server is that of the trainer here, so that nothing is to be corrected."""
+    words = [
+        "--objective.importance",
+        "token",
+        "--train.steps",
+        "2",
+        "--sampler",
+        "vllm",
+        "--sampler.folder",
+        "weights",
+    ]
+    with serve(engine) as url:
+        code, said = train(*words, "--sampler.url", url)
+    assert code == 0, said
+    assert all(each["sampler_ratio"] == pytest.approx(1.0, abs=1e-4) for each in records())
+    assert all(len(each["sampled"]) == len(each["ids"]) for each in answers())
+
+
 @pytest.mark.long
 def test_two_processes_at_zero_3_send_the_weights_that_one_has(train: Train, engine: StandIn) -> None:
     """Every rank helps to gather them, one writes and asks; the answers are those of one process, as draws follow from seeds."""
