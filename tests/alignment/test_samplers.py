@@ -13,6 +13,8 @@ from mt_conformance import BaseSamplerConformance
 from mt_core import ComponentError, UsageError
 from mt_core.generation import Generation, GenerationConfig, SamplingRules
 from mt_plugin_alignment import Completion, plugin
+from mt_plugin_alignment.objectives.answers import AnswerWriter
+from mt_plugin_alignment.objectives.grpo_config import GrpoConfig
 from mt_plugin_alignment.samplers.answers import refuse_partial_support, write_answers
 from mt_plugin_alignment.samplers.own import OwnConfig, OwnSampler, build_copy
 
@@ -131,3 +133,12 @@ def test_importance_is_refused_where_not_all_tokens_could_be_drawn(rules: Sampli
         return
     with pytest.raises(UsageError, match=re.escape(says)):
         refuse_partial_support(sampler, rules)
+
+
+def test_an_objective_that_corrects_for_importance_refuses_a_sampler_without_all_tokens() -> None:
+    chooses: Any = Given()
+    chooses.full_support = False
+    AnswerWriter(GrpoConfig(importance="token"), {}, Given())
+    AnswerWriter(GrpoConfig(), {}, chooses)
+    with pytest.raises(UsageError, match="importance correction divides by how likely the sampler's tokens were"):
+        AnswerWriter(GrpoConfig(importance="token"), {}, chooses)

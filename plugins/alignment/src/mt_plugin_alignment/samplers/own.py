@@ -37,7 +37,7 @@ class OwnSampler:
         """See ``Sampler``."""
         drawn = policy.generate(prompts, config, weights=self._weights)
         at_one = config.logprobs and config.rules.draws and config.rules.temperature == 1
-        return [Completion.of(each, logprobs=each.logprobs if at_one else None) for each in drawn]
+        return [Completion.of(each, logprobs=(each.logprobs or None) if at_one else None) for each in drawn]
 
 
 def build_copy(config: MtConfig) -> OwnSampler:
