@@ -37,7 +37,6 @@ class Policy:
     -0.1·token - 0.5 under the model of step 0."""
 
     version = 0
-    eos_ids = (2,)
 
     def __init__(self, *, logprobs: bool = True, end: bool = True) -> None:
         self.asked: list[tuple[list[Sequence[int]], GenerationConfig]] = []

@@ -46,12 +46,13 @@ def train(
     monkeypatch.chdir(tmp_path)
     Path("prompts.jsonl").write_text("".join(json.dumps({"prompt": f"{n}: "}) + "\n" for n in range(8)))
     given = ["--model", "kit-tiny", "--dataset", "jsonl", "--dataset.path", "prompts.jsonl", "--data.eval", "none"]
-    given += ["--objective", "grpo", "--objective.prompts", str(PROMPTS), "--objective.group", str(GROUP)]
+    given += ["--objective.prompts", str(PROMPTS), "--objective.group", str(GROUP)]
     given += ["--objective.max-new-tokens", "8", "--train.sequence-len", "64"]
     given += ["--rewards", "pattern", "--rewards.pattern.pattern", "(?i:[a-z])", "--rewards.pattern.count", "true"]
 
     def run(*words: str, name: str = "run") -> tuple[int, str]:
-        code = main([*words] if "--resume" in words else [*given, *words, "--output", name])
+        objective = [] if "--objective" in words else ["--objective", "grpo"]
+        code = main([*words] if "--resume" in words else [*given, *objective, *words, "--output", name])
         written = capsys.readouterr()
         return code, " ".join((written.out + written.err).split())
 
@@ -108,6 +109,19 @@ def test_with_the_same_draws_the_run_is_that_of_the_trainer_itself(
         assert [each["ids"] for each in answers("theirs")] == [each["ids"] for each in answers(name)]
         assert [each["loss"] for each in records("theirs")] == [each["loss"] for each in records(name)]
     assert len({each["loss"] for each in records("theirs")}) == 4
+
+
+@pytest.mark.parametrize("objective", ["ppo", "rejection", "online-dpo", "dapo"])
+def test_every_objective_that_collects_answers_takes_them_from_the_sampler(
+    train: Train, engine: StandIn, objective: str
+) -> None:
+    words = ["--objective", objective, "--train.steps", "2", "--sampler", "vllm", "--sampler.folder", "weights"]
+    with serve(engine) as url:
+        code, said = train(*words, "--sampler.url", url)
+    assert code == 0, said
+    loads = [path for path, _ in engine.said if path == "/collective_rpc"]
+    iterations = {each["iteration"] for each in answers()}
+    assert len(loads) == len(iterations) >= 1, "several steps may learn from one iteration"
 
 
 def test_tokens_are_weighed_by_how_likely_the_server_drew_them(train: Train, engine: StandIn) -> None:

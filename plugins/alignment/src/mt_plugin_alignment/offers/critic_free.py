@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 
 def _build(
-    name: str, config: GrpoConfig, *, tokenizer: Tokenizer, template: Template, rewards: Mapping[str, Any], sampler: Any
+    name: str,
+    config: GrpoConfig,
+    *,
+    tokenizer: Tokenizer,
+    template: Template,
+    rewards: Mapping[str, Any],
+    sampler: Any = None,
 ) -> GrpoObjective:
     from ..objectives.grpo import GrpoObjective
 

@@ -41,7 +41,7 @@ def write_answers(
     if len(found) != len(prompts):
         raise ComponentError(f"{name} gives {len(found)} answers to {len(prompts)} prompts; give one to each")
     for number, answer in enumerate(found):
-        if wrong := _find_fault(answer, policy, config):
+        if wrong := _find_fault(answer, config):
             raise ComponentError(f"{name} gives prompt {number} an answer {wrong}")
     return found
 
@@ -62,17 +62,17 @@ def refuse_partial_support(sampler: Sampler | None, rules: SamplingRules) -> Non
         )
 
 
-def _find_fault(answer: Completion, policy: Policy, config: GenerationConfig) -> str:
+def _find_fault(answer: Completion, config: GenerationConfig) -> str:
     """Return what is wrong with an answer, as the end of a sentence; empty where nothing is."""
     ids = list(answer.ids)
-    content = ids[:-1] if ids and ids[-1] in policy.eos_ids else ids
+    count = len(ids) - (answer.finish == "eos")
     logprobs = answer.logprobs
     if not ids:
         return "without tokens; one that ends at once has the end token"
     if wrong := [each for each in ids if not isinstance(each, int) or each < 0]:
         return f"with {wrong[0]!r} among its ids, which are whole numbers, 0 or above"
-    if len(content) > config.max_new_tokens:
-        return f"of {len(content)} tokens, and at most {config.max_new_tokens} were asked for"
+    if count > config.max_new_tokens:
+        return f"of {count} tokens, and at most {config.max_new_tokens} were asked for"
     if answer.finish not in FINISHES:
         return f"that ended by {answer.finish!r}; say one of {', '.join(FINISHES)}"
     if logprobs is not None and (len(logprobs) != len(ids) or not all(map(math.isfinite, logprobs))):
