@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mt_train import Policy, Prompt, Record
 
     from ..reward_functions.base import Reward
+    from ..samplers.base import Sampler
     from .online_config import AnswerOptions
 
 Ranking = tuple[list["Record"], "NDArray[np.float64]"]
@@ -36,12 +37,17 @@ class OnlineObjective(TokenObjective):
     """Rows with prompts, which the model answers. Subclasses choose from the answers, and have a loss."""
 
     def __init__(
-        self, tokenizer: Tokenizer, template: Template, config: AnswerOptions, rewards: Mapping[str, Reward]
+        self,
+        tokenizer: Tokenizer,
+        template: Template,
+        config: AnswerOptions,
+        rewards: Mapping[str, Reward],
+        sampler: Sampler | None = None,
     ) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0)
         self._template = template
         self._collecting = _collecting(config)
-        self._writer = AnswerWriter(self._collecting, rewards)
+        self._writer = AnswerWriter(self._collecting, rewards, sampler)
         self._weights = {name: weight_of(each) for name, each in rewards.items()}
         self.prompts, self.updates, self.passes = config.prompts, config.updates, config.passes
         self.max_new_tokens, self.replay = config.max_new_tokens, config.replay

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ..losses.base import PreferenceLoss
     from ..reward_functions.base import Reward
+    from ..samplers.base import Sampler
     from .online_config import OnlineDpoConfig
 
 SCORED, IMPLICIT = "reward_", "implicit_reward_"
@@ -59,8 +60,9 @@ class OnlineDpoObjective(OnlineObjective):
         config: OnlineDpoConfig,
         rewards: Mapping[str, Reward],
         losses: Sequence[PreferenceLoss],
+        sampler: Sampler | None = None,
     ) -> None:
-        super().__init__(tokenizer, template, config, rewards)
+        super().__init__(tokenizer, template, config, rewards, sampler)
         self._of_pairs = PreferenceObjective(tokenizer, template, config, losses, config.weights)
         self._has_tails = config.ld_alpha < 1
         self._begins_with_pairs: bool | None = None
