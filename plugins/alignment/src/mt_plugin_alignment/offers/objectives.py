@@ -24,6 +24,7 @@ from ..objectives.config import (
     own_part,
 )
 from .critic_free import CRITIC_FREE
+from .critics import CRITICS
 from .online import ONLINE
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ OBJECTIVES: tuple[ObjectiveComponent, ...] = (
         layouts=ANY,
     ),
     *CRITIC_FREE,
+    *CRITICS,
     ObjectiveComponent(
         name="reward",
         config=RewardConfig,
