@@ -24,8 +24,10 @@ from mt_plugin_alignment import Answer
 from mt_plugin_alignment.objectives.ppo import PpoObjective, sample_of
 from mt_plugin_alignment.objectives.ppo_config import PpoConfig
 from mt_plugin_alignment.objectives.value_head import ValueHead
+from mt_plugin_alignment.scoring import Scorer
 from mt_plugin_alignment.values import clip_values, value_loss
 from mt_tools.cli.convert import main as convert
+from mt_tools.cli.eval import main as evaluate
 from mt_tools.cli.export import main as export
 from mt_tools.cli.generate import main as generate
 from mt_train import load_run, load_weights, train
@@ -492,6 +494,16 @@ def test_training_goes_on_with_the_adapter_and_the_critic_that_were_exported(fol
 def test_a_model_that_learned_by_ppo_writes_texts(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert generate(["--run", str(run), "--prompt", "1: ", "--max-new-tokens", "4", "--seed", "3"]) == 0
     assert capsys.readouterr().out.strip()
+
+
+def test_a_critic_is_no_reward_model(run: Path) -> None:
+    with pytest.raises(UsageError, match="the model has no head for scores; give a run of --objective reward"):
+        Scorer(load_run(run))
+
+
+def test_held_out_prompts_have_figures_and_no_loss(folder: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate(["--run", str(run), "--on", f"rows=jsonl:{folder / 'prompts.jsonl'}"]) == 2
+    assert "rows of this objective are prompts, which have no loss" in capsys.readouterr().err
 
 
 def test_recorded_answers_are_learned_from_as_the_run_did_that_wrote_them(folder: Path, run: Path) -> None:
