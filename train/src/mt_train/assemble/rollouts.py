@@ -25,7 +25,7 @@ from mt_train.assemble.parts import Parts
 from mt_train.assemble.sources import rows_of
 from mt_train.assemble.subjects import live_subject
 from mt_train.data.loader import Loader, Position, WaitingEnded, Window
-from mt_train.data.online import CollectsAnswers, Prompt, Record
+from mt_train.data.online import CollectsAnswers, Prompt, Record, TellsSeconds
 from mt_train.data.order import permutation
 from mt_train.data.samples import EncodedSamples
 from mt_train.engine.compilation import run_uncompiled
@@ -91,12 +91,12 @@ class RolloutLoader(Loader):
         while True:
             records, seconds = self._records(position)
             samples, figures = self._online.learn(records)
-            figures = {**figures, "rollout_seconds": seconds}
             names = [sample.row_id for sample in samples]
             iteration = self._iteration(position)
             for number in range(position.block, self._steps):
                 position = self._after(position, number)
-                yield Window(self._batches(samples, iteration, number), names, position, figures)
+                first = seconds if number == 0 else {}  # so that their sum is what all iterations took
+                yield Window(self._batches(samples, iteration, number), names, position, {**figures, **first})
 
     def evaluate(self, held_out: Sequence[Sample]) -> dict[str, float]:
         """Return figures of answers to held-out prompts, drawn by the run's seed in each evaluation alike. Raises ``EvaluationStopped``."""
@@ -147,11 +147,11 @@ class RolloutLoader(Loader):
         shared: list[Record] = json.loads(share_text(json.dumps(list(records))))
         return shared
 
-    def _records(self, position: Position) -> tuple[Sequence[Record], float]:
-        """Return the answers of an iteration, and the seconds that they took. Collective."""
+    def _records(self, position: Position) -> tuple[Sequence[Record], Mapping[str, float]]:
+        """Return the answers of an iteration, and figures of the seconds that they took. Collective."""
         iteration = self._iteration(position)
         if position.block:
-            return self._read(iteration), 0.0
+            return self._read(iteration), {}
         began = time.perf_counter()
         order = permutation(len(self.samples), seed=self.seed, epoch=position.epoch, shuffle=self.shuffle)
         chosen = [self.samples[int(n)] for n in order[position.row : position.row + self._online.prompts]]
@@ -164,7 +164,11 @@ class RolloutLoader(Loader):
         if self._file is not None:
             step = iteration * self._steps + 1
             self._file.append({"step": step, "iteration": iteration, **record} for record in records)
-        return records, time.perf_counter() - began
+        parts = self._online.seconds if isinstance(self._online, TellsSeconds) else {}
+        return records, {
+            "rollout_seconds": time.perf_counter() - began,
+            **{f"{name}_seconds": value for name, value in parts.items()},
+        }
 
     def _read(self, iteration: int) -> Sequence[Record]:
         """Read what was written down. Raises ``CheckpointError`` on every rank where it is gone. Collective."""

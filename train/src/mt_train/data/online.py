@@ -39,3 +39,14 @@ class CollectsAnswers(Protocol):
     def learn(self, records: Sequence[Record]) -> tuple[Sequence[Sample], Mapping[str, float]]:
         """Make samples of what ``collect`` gave, and figures for the record; a pure function, also after a resume."""
         ...
+
+
+@runtime_checkable
+class TellsSeconds(Protocol):
+    """What collects answers, and tells how long its parts took. Seconds are no records: these are the same in every run.
+
+    ``seconds`` are those of the last ``collect``: ``score`` becomes the figure ``score_seconds`` of an iteration's first step.
+    """
+
+    @property
+    def seconds(self) -> Mapping[str, float]: ...
