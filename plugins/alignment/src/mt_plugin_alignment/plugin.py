@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mt_core import Component, Kind, ObjectiveComponent, hookimpl
 
+from .offers.callbacks import CALLBACKS
 from .offers.losses import LOSSES
 from .offers.objectives import OBJECTIVES
 from .offers.rewards import REWARDS
@@ -38,6 +39,11 @@ def mt_kinds() -> list[Kind]:
 @hookimpl
 def mt_rewards() -> list[Component]:
     return list(REWARDS)
+
+
+@hookimpl
+def mt_callbacks() -> list[Component]:
+    return list(CALLBACKS)
 
 
 @hookimpl

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from .reward_functions.base import Answer, Reward
 
 
+def figure_of(name: str, prefix: str = "reward") -> str:
+    """Return the name that a figure of this reward has in records."""
+    return f"{prefix}_{name.replace('-', '_')}"
+
+
 def score_answers(rewards: Mapping[str, Reward], answers: Sequence[Answer]) -> dict[str, list[float | None]]:
     """Return the scores of each reward, by name; ``None`` for an answer that it cannot score.
 

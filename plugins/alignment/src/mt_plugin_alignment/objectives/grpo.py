@@ -19,9 +19,11 @@ from mt_core.generation import Generation, GenerationConfig, SamplingRules
 from mt_core.nn import Batch, LossSums, TokenObjective, token_logprobs
 
 from ..advantages import advantages
+from ..answer_figures import CUT, answer_figures
 from ..policy import clipped_loss, ratios
 from ..reward_functions.base import Answer
 from ..scores import score_answers
+from ..stopwatch import Stopwatch
 from .shapes import read_prompt
 
 if TYPE_CHECKING:
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from .config import GrpoConfig
 
 ADVANTAGE, OLD = "advantage", "old"
-CUT = ("length", "context")
-"""Ends of an answer that is not finished."""
 
 
 class GrpoObjective(TokenObjective):
@@ -43,6 +43,8 @@ class GrpoObjective(TokenObjective):
     ) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0)
         self._template, self._config, self._rewards = template, config, dict(rewards)
+        self._tokenizer, self._watch = tokenizer, Stopwatch()
+        self._weights = {name: weight_of(each) for name, each in rewards.items()}
         self.prompts, self.updates, self.passes = config.prompts, config.updates, config.passes
         self.max_new_tokens = config.max_new_tokens
         self.loss_unit = {"token": "per token", "answer": "per answer", "constant": "per place of an answer"}[
@@ -61,20 +63,25 @@ class GrpoObjective(TokenObjective):
         config = self._config
         asked = [prompt for prompt in prompts for _ in range(config.group)]
         rules = SamplingRules(temperature=config.temperature)
-        drawn = subject.generate(
-            [prompt.ids for prompt in asked],
-            GenerationConfig(rules=rules, max_new_tokens=config.max_new_tokens, seed=seed),
-        )
+        self._watch.clear()
+        with self._watch.measure("write"):
+            drawn = subject.generate(
+                [prompt.ids for prompt in asked],
+                GenerationConfig(rules=rules, max_new_tokens=config.max_new_tokens, seed=seed),
+            )
         answers = [
             Answer(each.text, _ids(each), each.finish, prompt.row, number // config.group)
             for number, (prompt, each) in enumerate(zip(asked, drawn, strict=True))
         ]
-        scores = score_answers(self._rewards, answers)
+        with self._watch.measure("score"):
+            scores = score_answers(self._rewards, answers)
+        texts = [self._tokenizer.decode(list(prompt.ids)) for prompt in prompts]
         records: list[dict[str, Any]] = [
             {
                 "row_id": prompt.row["id"],
                 "group": answer.group,
                 "prompt": list(prompt.ids),
+                "prompt_text": texts[answer.group],
                 "ids": list(answer.ids),
                 "text": answer.text,
                 "finish": answer.finish,
@@ -82,16 +89,25 @@ class GrpoObjective(TokenObjective):
             }
             for number, (prompt, answer) in enumerate(zip(asked, answers, strict=True))
         ]
+        for record in records:  # for readers of the file: what is learned from follows from the scores
+            total = total_of(record["rewards"], self._weights)
+            record["reward"] = None if math.isnan(total) else total
         if config.updates * config.passes > 1:  # with one step the policy of the step is the one that drew
-            found = subject.token_values([_sample(record) for record in records])
+            with self._watch.measure("measure"):
+                found = subject.token_values([_sample(record) for record in records])
             for record, values in zip(records, found, strict=True):
                 record[OLD] = values.logprobs.tolist()
         return records
 
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Return what parts of the last ``collect`` took (seconds)."""
+        return self._watch.seconds
+
     def learn(self, records: Sequence[Mapping[str, Any]]) -> tuple[list[Sample], dict[str, float]]:
         """Samples with their advantages, without answers that have no score, or are masked; figures of the iteration."""
-        config, weights = self._config, {name: weight_of(each) for name, each in self._rewards.items()}
-        totals = np.array([total_of(record["rewards"], weights) for record in records])
+        config = self._config
+        totals = np.array([total_of(record["rewards"], self._weights) for record in records])
         rewards_PG = totals.reshape(-1, config.group)
         gained_PG = advantages(rewards_PG, baseline=config.baseline, scale=config.scale)
         is_cut = np.array([record["finish"] in CUT for record in records])
@@ -101,21 +117,7 @@ class GrpoObjective(TokenObjective):
             for record, advantage, wanted in zip(records, gained_PG.ravel().tolist(), learned.tolist(), strict=True)
             if wanted
         ]
-        lengths = [len(record["ids"]) for record in records]
-        has_spread = np.array(
-            [np.ptp(group[~np.isnan(group)]) > 0 if (~np.isnan(group)).any() else False for group in rewards_PG]
-        )
-        figures = {"reward": _mean(totals)}
-        for name in self._rewards:
-            figures[f"reward_{name.replace('-', '_')}"] = _mean(_numbers(record["rewards"][name] for record in records))
-        figures |= {
-            "groups_alike": float(1 - has_spread.mean()),
-            "answer_tokens": float(np.mean(lengths)),
-            "answer_tokens_most": float(max(lengths)),
-            "answers_cut": float(is_cut.mean()),
-            "answers_unscored": float(np.isnan(totals).mean()),
-        }
-        return samples, figures
+        return samples, answer_figures(records, totals, rewards=self._rewards, group=config.group)
 
     # --------------------------------------------------------------------------------------------------------- learning
 
@@ -179,13 +181,3 @@ def _sample(record: Mapping[str, Any], advantage: float = 0.0) -> Sample:
     values = {OLD: [*(0.0 for _ in prompt), *record[OLD]]} if OLD in record else {}
     trained = [False] * len(prompt) + [True] * len(ids)
     return Sample([*prompt, *ids], trained, record["row_id"], None, (), {ADVANTAGE: [advantage]}, values)
-
-
-def _numbers(scores: Any) -> Any:
-    return np.array([math.nan if score is None else score for score in scores])
-
-
-def _mean(values: Any) -> float:
-    """The mean of what is there; 0 for nothing."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else 0.0

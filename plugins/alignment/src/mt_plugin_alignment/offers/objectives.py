@@ -95,6 +95,9 @@ def _score_head(config: RewardConfig, width: int) -> nn.Module:
     return ScoreHead(width)
 
 
+WATCHED: Mapping[str, Any] = {"callbacks.rollout_alarms": {}}
+"""A run that learns from its own answers has alarms, unless it says ``callbacks: none``."""
+
 OBJECTIVES: tuple[ObjectiveComponent, ...] = (
     ObjectiveComponent(
         name="dpo",
@@ -126,6 +129,7 @@ OBJECTIVES: tuple[ObjectiveComponent, ...] = (
         config=GrpoConfig,
         build=_grpo,
         uses=("reward",),
+        run_defaults=WATCHED,
         summary="several answers of the model to each prompt, compared by rewards: GRPO, Dr. GRPO, DAPO, RLOO",
         source="https://arxiv.org/abs/2402.03300",
         layouts=ZERO,
