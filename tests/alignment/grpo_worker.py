@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch.distributed as dist
+from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.train.engine.layout_worker import Bench, Losses, StopAfter, main, manifest_to_go_on
 
+from mt_core.errors import ComponentError, UsageError
+from mt_core.generation import GenerationConfig
+from mt_core.nn import Batch, token_logprobs
 from mt_train.assemble.callbacks import Callbacks
 from mt_train.assemble.session import Session
 from mt_train.checkpoint.store import find
@@ -68,10 +74,59 @@ class RolloutBench(Bench):
                 }
         return found
 
+    def policy(self, case: dict[str, Any]) -> dict[str, Any]:
+        """What collecting gets of the model before two steps and after them."""
+        with SharedFolder() as output:
+            session = self.session(case, output)
+            first = seen(session)
+            session.loop(session.restore(None, None), Losses())
+            return {"first": first, "last": seen(session)}
+
     def again(self, *given: Any) -> Session:
         """Another session in this process."""
         self.deepspeed.utils.groups.mpu = None
         return self.session(*given)
+
+
+def seen(session: Session) -> dict[str, Any]:
+    """Values of the prompts' own tokens under both views, texts of a copy, and merged weights."""
+    assert session.rollouts is not None
+    policy = session.rollouts._policy
+    policy.version += 1
+    samples = [replace(each, trained=[True] * len(each.ids)) for each in session.data.train]
+    measured = {
+        view: [each["logprobs"].tolist() for each in policy.measure(samples, logprobs, view=view)]
+        for view in ("live", "reference")
+    }
+    prompts, config = (
+        [[int(token) for token in each.ids] for each in samples],
+        GenerationConfig(max_new_tokens=6, seed=5),
+    )
+    written = {
+        weights: [list(each.ids) for each in policy.generate(prompts, config, weights=weights)]
+        for weights in (("copy", "auto", "live") if policy.texts else ("copy", "auto"))
+    }
+    refused = ""
+    if not policy.texts:
+        with pytest.raises(UsageError) as error:
+            policy.generate(prompts, config)
+        refused = str(error.value)
+    expected = ZeroDivisionError if session.process.is_main else ComponentError
+    with pytest.raises(expected, match="division by zero"):
+        policy.once(lambda: 1 / 0)  # every rank hears of it, and none waits
+    merged = {name: weight.double().flatten().tolist() for name, weight in policy.weights()}
+    return {
+        "measured": measured,
+        "written": written,
+        "merged": merged,
+        "once": policy.once(lambda: [1, "a"]),
+        "refused": refused,
+    }
+
+
+def logprobs(hidden: Tensor, head: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    """How likely each trained token is."""
+    return {"logprobs": token_logprobs(head, *batch.select_trained(hidden))[0]}
 
 
 class SharedFolder(tempfile.TemporaryDirectory[str]):
@@ -81,6 +136,11 @@ class SharedFolder(tempfile.TemporaryDirectory[str]):
         shared = [super().__enter__()]
         dist.broadcast_object_list(shared)
         return Path(shared[0])
+
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is None:
+            dist.barrier()  # another rank may be reading
+        super().__exit__(*error)
 
 
 def answers(folder: Path) -> list[str]:

@@ -220,12 +220,13 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         "--objective.group": "2",
         "--objective.max-new-tokens": "4",
         "--train.steps": "2",
+        "--output": "run",
     }
     given = ["--model", "llama", "--objective", "grpo", "--dataset", "jsonl", "--dataset.path", "prompts.jsonl"]
 
     def run(*words: str) -> tuple[int, str]:
         unsaid = [word for option, value in usual.items() if option not in words for word in (option, value)]
-        code = main([*given, *sizes, *unsaid, "--data.eval", "none", "--output", "run", *words])
+        code = main([*given, *sizes, *unsaid, "--data.eval", "none", *words])
         written = capsys.readouterr()
         return code, " ".join((written.out + written.err).split())
 
@@ -281,6 +282,30 @@ def test_a_prompt_and_its_answer_have_to_fit_into_a_row(train: Train) -> None:
     assert code == 2
     assert "train.sequence-len: 44 tokens, and the longest prompt with the longest answer to it has 45" in said
     assert train(*words, "--train.sequence-len", "45", "--data.batching", "packing")[0] == 0
+
+
+def measured(record: Mapping[str, float]) -> dict[str, float]:
+    """Figures without what clocks say."""
+    return {k: v for k, v in record.items() if not k.endswith(("seconds", "per_second")) and k != "memory_gib"}
+
+
+def test_recorded_answers_are_learned_from_again(train: Train) -> None:
+    """The same rows, steps and losses, with no reward asked; another run may take other steps of them, but no more than there are."""
+    Path("mine.py").write_text("def score(answers):\n    return [float(len(each.text)) for each in answers]\n")
+    assert train("--rewards", "python", "--rewards.python.path", "mine.py")[0] == 0
+    Path("mine.py").write_text("def score(answers):\n    raise RuntimeError('nobody asks')\n")
+    again = ["--rewards", "python", "--rewards.python.path", "mine.py", "--objective.replay", "run"]
+    code, said = train(*again, "--output", "second")
+    assert code == 0, said
+    first, second = (
+        [json.loads(line) for line in Path(run, "metrics.jsonl").read_text().splitlines()] for run in ("run", "second")
+    )
+    for one, other in zip(first, second, strict=True):
+        assert measured(other) == measured(one)
+    assert Path("run/rollouts.jsonl").read_text() == Path("second/rollouts.jsonl").read_text()
+    code, said = train(*again, "--output", "third", "--train.steps", "3")
+    assert code == 2
+    assert "run/rollouts.jsonl has no answers of iteration 2; train for fewer steps" in said
 
 
 @pytest.mark.long

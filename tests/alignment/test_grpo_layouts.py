@@ -18,7 +18,23 @@ TWO: dict[str, dict[str, Any]] = {
     "zero2": {"stage": 2},
     "zero3": {"stage": 3},
     "zero3 twice": {"stage": 3, "objective": TWICE},
+    "pipeline": {"stage": 1, "pipeline": 2, "micro": 2},
+    "pipeline twice": {"stage": 1, "pipeline": 2, "micro": 4, "objective": TWICE},
+    "sequence": {"stage": 1, "sequence": 2},
+    "sequence 3 twice": {"stage": 3, "sequence": 2, "objective": TWICE},
 }
+LORA = {"name": "lora", "rank": 4}
+POLICIES: dict[str, dict[str, Any]] = {
+    "zero2 full": {"stage": 2},
+    "zero3 full": {"stage": 3},
+    "zero3 lora": {"stage": 3, "adapter": LORA},
+    "pipeline full": {"stage": 1, "pipeline": 2, "micro": 2},
+    "pipeline lora": {"stage": 1, "pipeline": 2, "micro": 2, "adapter": LORA},
+    "sequence full": {"stage": 1, "sequence": 2},
+    "sequence lora": {"stage": 1, "sequence": 2, "adapter": LORA},
+    "zero1 pissa": {"stage": 1, "adapter": {"name": "pissa", "rank": 4}},
+}
+"""What collecting is given, after two steps of training."""
 Results = dict[str, Any]
 
 
@@ -42,12 +58,18 @@ def one(launched: Callable[..., Results]) -> Results:
         "plain": {"stage": 0, "do": "trained"},
         "twice": {"stage": 0, "do": "resumed", "objective": TWICE},
     }
-    return launched(1, cases)
+    alone = {case.split()[1]: {**layout, "stage": 0, "pipeline": 1} for case, layout in POLICIES.items()}
+    return launched(1, cases | {name: {**case, "do": "policy", "steps": 2} for name, case in alone.items()})
 
 
 @pytest.fixture(scope="module")
-def two(launched: Callable[..., Results]) -> Results:
-    return launched(2, {name: {"do": "trained", **case} for name, case in TWO.items()})
+def two(launched: Callable[..., Results], one: Results, tmp_path_factory: pytest.TempPathFactory) -> Results:
+    folder = tmp_path_factory.mktemp("recorded")
+    (folder / "rollouts.jsonl").write_text("".join(line + "\n" for line in one["twice"]["whole"]["answers"]))
+    again = {**TWICE, "replay": str(folder)}
+    replayed = {"replayed twice": {"stage": 3, "do": "trained", "objective": again}}
+    policies = {name: {**case, "do": "policy", "steps": 2} for name, case in POLICIES.items()}
+    return launched(2, {name: {"do": "trained", **case} for name, case in TWO.items()} | policies | replayed)
 
 
 @pytest.mark.parametrize("layout", TWO)
@@ -64,6 +86,14 @@ def test_two_processes_write_the_same_answers_and_learn_the_same_from_them(
         assert before.keys() == after.keys()
         for name, value in before.items():
             assert after[name] == pytest.approx(value, rel=TOLERANCE, abs=TOLERANCE), name
+
+
+def test_recorded_answers_are_learned_from_on_another_layout(one: Results, two: Results) -> None:
+    expected, found = one["twice"]["whole"], two["replayed twice"]
+    assert found["answers"] == expected["answers"]
+    for before, after in zip(expected["records"], found["records"], strict=True):
+        for name in ("loss", "grad_norm", "reward", "ratio"):
+            assert after[name] == pytest.approx(before[name], rel=TOLERANCE, abs=TOLERANCE), name
 
 
 def test_a_record_has_the_rewards_and_no_other_figure_of_that_name(one: Results) -> None:
@@ -93,3 +123,30 @@ def test_a_run_that_was_stopped_after_any_step_goes_on_to_the_bit(one: Results, 
     assert stopped["answers"] == whole["answers"]
     assert stopped["records"] == whole["records"]
     assert stopped["weights"] == whole["weights"]
+
+
+@pytest.mark.parametrize("layout", POLICIES)
+def test_what_collecting_is_given_is_the_same_on_every_layout(one: Results, two: Results, layout: str) -> None:
+    """Values of tokens to 1e-5 nats; texts to the token; merged weights to a thousandth of what two steps of Adam move them."""
+    expected, found = one[layout.split()[1]], two[layout]
+    for time in ("first", "last"):
+        theirs, ours = expected[time], found[time]
+        for view, rows in theirs["measured"].items():
+            for before, after in zip(rows, ours["measured"][view], strict=True):
+                assert after == pytest.approx(before, abs=1e-5), (time, view)
+        for weights, texts in ours["written"].items():
+            assert texts == theirs["written"]["live"], (time, weights)
+        assert ours["merged"].keys() == theirs["merged"].keys()
+        for name, value in theirs["merged"].items():
+            assert ours["merged"][name] == pytest.approx(value, abs=1e-6 if time == "first" else 2e-5), (time, name)
+        assert ours["once"] == [1, "a"]
+        shares = "pipeline" in layout or "sequence" in layout
+        assert ours["refused"].startswith("the weights of this layout write no texts") == shares
+
+
+@pytest.mark.parametrize("layout", POLICIES)
+def test_the_reference_is_the_model_of_step_0_also_when_the_model_has_moved(two: Results, layout: str) -> None:
+    first, last = two[layout]["first"]["measured"], two[layout]["last"]["measured"]
+    rows = list(zip(first["live"], last["reference"], last["live"], strict=True))
+    assert all(after == pytest.approx(before, abs=2e-5) for before, after, _ in rows)
+    assert max(abs(a - b) for before, _, live in rows for a, b in zip(before, live, strict=True)) > 1e-3

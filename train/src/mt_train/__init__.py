@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
+    "CollectsAnswers": "mt_train.data.online",
     "LoadedModel": "mt_train.generation.loaded_model",
     "Outcome": "mt_train.assemble.outcome",
+    "Policy": "mt_train.data.online",
+    "Prompt": "mt_train.data.online",
+    "Record": "mt_train.data.online",
     "RunConfig": "mt_train.config.run",
     "SeveralAdapters": "mt_train.adapters.several",
     "check_config": "mt_train.api",
@@ -24,8 +28,12 @@ _PUBLIC = {
 }
 
 __all__ = [
+    "CollectsAnswers",
     "LoadedModel",
     "Outcome",
+    "Policy",
+    "Prompt",
+    "Record",
     "RunConfig",
     "SeveralAdapters",
     "check_config",
@@ -41,6 +49,7 @@ if TYPE_CHECKING:
     from mt_train.api import check_config, load_adapters, load_config, load_run, load_weights, train
     from mt_train.assemble.outcome import Outcome
     from mt_train.config.run import RunConfig
+    from mt_train.data.online import CollectsAnswers, Policy, Prompt, Record
     from mt_train.generation.loaded_model import LoadedModel
 
 

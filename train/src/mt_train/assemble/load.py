@@ -43,22 +43,32 @@ def load(
     return LoadedModel(model, tokenizer, config.model.options.max_seq_len, eos_ids, template)
 
 
-def load_model(parts: Parts, checkpoint: Path | None, say: Callable[[str], None]) -> TrainModel:
-    """The model and its adapter, filled."""
+def load_model(
+    parts: Parts,
+    checkpoint: Path | None,
+    say: Callable[[str], None],
+    *,
+    device: torch.device | None = None,
+    adapted: bool = True,
+) -> TrainModel:
+    """The model and its adapter, filled; without the adapter where it is not ``adapted``. ``device`` is a GPU where there is one."""
     if checkpoint is not None:
         verify(checkpoint)
-    model, process = _build(parts, _process().device), _process()
+    process = _process(device)
+    model = build_empty(parts, process.device)
     names = weight_names(model)
     source = weights_of(parts, names, say, checkpoint, adapted=True)
     fill_model(model, source, seed=parts.config.train.seed, process=process)
-    adapter = inject(parts, model, checkpoint=checkpoint)
-    start(parts, model, adapter, names, process=process, checkpoint=checkpoint)
+    if adapted:
+        adapter = inject(parts, model, checkpoint=checkpoint)
+        start(parts, model, adapter, names, process=process, checkpoint=checkpoint)
     return model.eval()
 
 
 def load_base(parts: Parts, checkpoint: Path, say: Callable[[str], None]) -> TrainModel:
     """The model that the adapter of a run was put over."""
-    model, process = _build(parts, _process().device), _process()
+    process = _process()
+    model = build_empty(parts, process.device)
     names = weight_names(model)
     if parts.weights_path is not None:
         source = pretrained_values(parts, parts.config.model, names, say, adapted=True)
@@ -68,11 +78,12 @@ def load_base(parts: Parts, checkpoint: Path, say: Callable[[str], None]) -> Tra
     return model.eval()
 
 
-def _process() -> Process:
-    return Process(0, 1, 0, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+def _process(device: torch.device | None = None) -> Process:
+    return Process(0, 1, 0, device or torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
-def _build(parts: Parts, device: torch.device) -> TrainModel:
+def build_empty(parts: Parts, device: torch.device) -> TrainModel:
+    """Build the model without its adapter, values still arbitrary."""
     quantizer = parts.quantizer()
     if quantizer is not None:
         return build_quantized(parts.model, quantizer, device)

@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mt_core.data.shapes import rename_columns
-from mt_core.errors import CheckpointError, ConfigError, Fault
+from mt_core.errors import CheckpointError, ConfigError, Fault, UsageError
 from mt_core.protocols import Dataset
 from mt_core.rows import Row, Sample
 from mt_core.tracking.step_lines import StepLines
 from mt_train.assemble.data import RunData, loader_options
 from mt_train.assemble.parts import Parts
+from mt_train.assemble.policy import LivePolicy
 from mt_train.assemble.sources import rows_of
-from mt_train.assemble.subjects import live_subject
 from mt_train.data.loader import Loader, Position, WaitingEnded, Window
-from mt_train.data.online import CollectsAnswers, Prompt, Record, TellsSeconds
+from mt_train.data.online import CollectsAnswers, Prompt, Record, ReplaysAnswers, TellsSeconds
 from mt_train.data.order import permutation
 from mt_train.data.samples import EncodedSamples
 from mt_train.engine.compilation import run_uncompiled
 from mt_train.engine.engine import Engine
 from mt_train.engine.processes import share_text
 from mt_train.engine.random_state import preserve_random_state
-from mt_train.evaluate.subject import EvaluationStopped, LiveSubject
+from mt_train.evaluate.subject import EvaluationStopped
 
 if TYPE_CHECKING:
     from mt_core.nn import Batch
@@ -52,7 +52,7 @@ class RolloutLoader(Loader):
         data: RunData,
         engine: Engine,
         rows: Callable[[str], Row],
-        make_subject: Callable[[], LiveSubject],
+        make_policy: Callable[[], LivePolicy],
         folder: Path | None,
         **options: Any,
     ) -> None:
@@ -60,8 +60,11 @@ class RolloutLoader(Loader):
         assert isinstance(objective, CollectsAnswers), "make_rollouts() is asked for no other"
         super().__init__(data.train, objective, **options)
         self._options, self._online, self._engine, self._rows = options, objective, engine, rows
-        self._make_subject = make_subject
+        self._make_policy = make_policy
+        self._last: tuple[int, Sequence[Record]] = -1, ()
         self._path = None if folder is None else folder / FILE
+        replay = objective.replay if isinstance(objective, ReplaysAnswers) else None
+        self._replay = None if replay is None else replay.expanduser() / FILE
         self._file = StepLines(self._path) if self._path is not None and engine.process.is_main else None
 
     @property
@@ -100,7 +103,7 @@ class RolloutLoader(Loader):
 
     def evaluate(self, held_out: Sequence[Sample]) -> dict[str, float]:
         """Return figures of answers to held-out prompts, drawn by the run's seed in each evaluation alike. Raises ``EvaluationStopped``."""
-        records = self._collect(held_out, seed=self.seed)
+        records = self._collect(held_out, seed=self.seed, previous=())
         _, figures = self._online.learn(records)
         return {f"eval_{name}": value for name, value in figures.items()}
 
@@ -136,14 +139,15 @@ class RolloutLoader(Loader):
         return next(step.windows(Position())).batches
 
     @cached_property
-    def _subject(self) -> LiveSubject:
+    def _policy(self) -> LivePolicy:
         """The run's model. It is made for the first answers, and has the weights of every later step as well."""
-        return self._make_subject()
+        return self._make_policy()
 
-    def _collect(self, samples: Sequence[Sample], *, seed: int) -> list[Record]:
+    def _collect(self, samples: Sequence[Sample], *, seed: int, previous: Sequence[Record]) -> list[Record]:
         """Return answers to prompts, those of rank 0 on every rank: a reward may say something else elsewhere. Collective."""
         prompts = [Prompt(self._rows(sample.row_id), [int(token) for token in sample.ids]) for sample in samples]
-        records = self._online.collect(prompts, self._subject, seed=seed)
+        self._policy.version += 1
+        records = self._online.collect(prompts, self._policy, seed=seed, previous=previous)
         shared: list[Record] = json.loads(share_text(json.dumps(list(records))))
         return shared
 
@@ -151,37 +155,61 @@ class RolloutLoader(Loader):
         """Return the answers of an iteration, and figures of the seconds that they took. Collective."""
         iteration = self._iteration(position)
         if position.block:
-            return self._read(iteration), {}
+            return self._keep(iteration, self._read(iteration)), {}
         began = time.perf_counter()
-        order = permutation(len(self.samples), seed=self.seed, epoch=position.epoch, shuffle=self.shuffle)
-        chosen = [self.samples[int(n)] for n in order[position.row : position.row + self._online.prompts]]
-        seed = int(np.random.SeedSequence([self.seed, iteration]).generate_state(1)[0])
         try:
             with preserve_random_state(), run_uncompiled():
-                records = self._collect(chosen, seed=seed)
+                records = self._replayed(iteration) if self._replay else self._written(position, iteration)
         except EvaluationStopped as error:
             raise WaitingEnded from error
         if self._file is not None:
             step = iteration * self._steps + 1
-            self._file.append({"step": step, "iteration": iteration, **record} for record in records)
-        parts = self._online.seconds if isinstance(self._online, TellsSeconds) else {}
-        return records, {
-            "rollout_seconds": time.perf_counter() - began,
-            **{f"{name}_seconds": value for name, value in parts.items()},
-        }
+            when = {"step": step, "iteration": iteration}  # in front, so that readers see whether they need the line
+            self._file.append({**when, **record, **when} for record in records)
+        seconds = {"rollout_seconds": time.perf_counter() - began}
+        if isinstance(self._online, TellsSeconds) and not self._replay:
+            seconds |= {f"{name}_seconds": value for name, value in self._online.seconds.items()}
+        return self._keep(iteration, records), seconds
+
+    def _keep(self, iteration: int, records: Sequence[Record]) -> Sequence[Record]:
+        """Remember the answers of an iteration, which the next one may follow from."""
+        self._last = iteration, records
+        return records
+
+    def _written(self, position: Position, iteration: int) -> Sequence[Record]:
+        """Return answers that the model writes now. Collective."""
+        order = permutation(len(self.samples), seed=self.seed, epoch=position.epoch, shuffle=self.shuffle)
+        chosen = [self.samples[int(n)] for n in order[position.row : position.row + self._online.prompts]]
+        seed = int(np.random.SeedSequence([self.seed, iteration]).generate_state(1)[0])
+        before, records = self._last
+        previous = records if before == iteration - 1 else self._read(iteration - 1) if iteration else ()
+        return self._collect(chosen, seed=seed, previous=previous)
+
+    def _replayed(self, iteration: int) -> Sequence[Record]:
+        """Return answers that another run wrote down. Raises ``UsageError`` on every rank where it has none. Collective."""
+        assert self._replay is not None, "it is asked for"
+        if records := self._lines(self._replay, iteration):
+            return records
+        raise UsageError(
+            f"{self._replay} has no answers of iteration {iteration}; train for fewer steps, or give the folder of a longer run"
+        )
 
     def _read(self, iteration: int) -> Sequence[Record]:
         """Read what was written down. Raises ``CheckpointError`` on every rank where it is gone. Collective."""
+        if records := self._lines(self._path, iteration):
+            return records
+        raise CheckpointError(
+            f"{self._path} has no answers of iteration {iteration}, which this run goes on from. Put the file back, or start a new run"
+        )
+
+    def _lines(self, path: Path | None, iteration: int) -> Sequence[Record]:
+        """Return the answers of an iteration in a file that rank 0 reads; nothing where there are none. Collective."""
         found: list[Record] = []
-        if self._path is not None and self._engine.process.is_main and self._path.exists():
-            lines = map(json.loads, self._path.read_text("utf-8", "surrogateescape").split("\n")[:-1])
-            found = [line for line in lines if line.get("iteration") == iteration]
+        if path is not None and self._engine.process.is_main and path.exists():
+            with path.open(encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+                whole = (json.loads(line) for line in file if line.endswith("\n"))
+                found = [line for line in whole if line.get("iteration") == iteration]
         records: list[Record] = json.loads(share_text(json.dumps(found)))
-        if not records:
-            raise CheckpointError(
-                f"{self._path} has no answers of iteration {iteration}, in the middle of which the checkpoint was saved. Put the file"
-                " back, or go on from a checkpoint between two iterations"
-            )
         return records
 
 
@@ -191,9 +219,9 @@ def make_rollouts(
     """Return the loader of a run whose objective learns from answers of its own; ``None`` for others."""
     if not isinstance(data.objective, CollectsAnswers):
         return None
-    make_subject = partial(live_subject, parts, data, engine, stop=stop, batch_size=AT_ONCE)
+    make_policy = partial(LivePolicy, parts, data, engine, stop=stop, batch_size=AT_ONCE)
     options = loader_options(parts.config, engine.plan, engine.process)
-    return RolloutLoader(data, engine, _RowsById(parts), make_subject, folder, **options)
+    return RolloutLoader(data, engine, _RowsById(parts), make_policy, folder, **options)
 
 
 def refuse_for_rollouts(parts: Parts, data: RunData) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 
 from mt_core.errors import DataError
-from mt_core.protocols import Tokenizer
+from mt_core.protocols import Template, Tokenizer
 from mt_core.rows import Row, Sample
 from mt_train.assemble.data import RunData, build_tokenizer, encoding_of
 from mt_train.assemble.load import end_tokens
@@ -31,12 +31,17 @@ def live_subject(
     parts: Parts, data: RunData, engine: Engine, *, stop: Callable[[], bool], batch_size: int | None = None
 ) -> LiveSubject:
     """Return the subject of a run; it says ``EvaluationStopped`` after a wish to ``stop``. ``batch_size`` defaults to a micro-batch."""
-    config, tokenizer = parts.config, data.tokenizer
-    options, template = config.model.options, build_template(tokenizer, config.data)
+    loaded, template = live_model(parts, data, engine)
+    size = parts.config.eval.batch_size or batch_size or engine.plan.micro_batch_size
+    return LiveSubject(engine, loaded, template, encoder(parts, data.tokenizer), batch_size=size, stop=stop)
+
+
+def live_model(parts: Parts, data: RunData, engine: Engine) -> tuple[LoadedModel, Template]:
+    """Return the model of a run with all that writing with it needs, and the run's template."""
+    tokenizer, options = data.tokenizer, parts.config.model.options
+    template = build_template(tokenizer, parts.config.data)
     eos_ids = end_tokens(tokenizer, parts.weights_path, options.vocab_size)
-    loaded = LoadedModel(engine.module.model, tokenizer, options.max_seq_len, eos_ids, template)
-    size = config.eval.batch_size or batch_size or engine.plan.micro_batch_size
-    return LiveSubject(engine, loaded, template, encoder(parts, tokenizer), batch_size=size, stop=stop)
+    return LoadedModel(engine.module.model, tokenizer, options.max_seq_len, eos_ids, template), template
 
 
 def paper_subject(parts: Parts) -> PaperSubject:

@@ -41,13 +41,13 @@ def refuse_stream(parts: Parts, data: RunData) -> None:
             problem=f"{problem}, so that --objective {name} has no reference for the rows of a stream: they come after step 0.",
             fix=f"{fix}, or {OTHERWISE}.",
         )
-        for key, problem, fix in _changes_of_base(parts)
+        for key, problem, fix in changes_of_base(parts)
     ]
     if faults:
         raise ConfigError(faults)
 
 
-def _changes_of_base(parts: Parts) -> Iterator[tuple[str, str, str]]:
+def changes_of_base(parts: Parts) -> Iterator[tuple[str, str, str]]:
     """Yield why the base under the adapter is not the model of step 0: the key that says so, what it does, and a way out."""
     config, component = parts.config, parts.adapter_component
     lora = "Take an adapter that begins as its base and leaves it as it is (lora, dora)"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
@@ -320,10 +320,15 @@ class Engine:
         trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
         return trained | set(self.adapter.saved_state(model))
 
-    def whole_weights(self, *, only: Container[str] | None = None) -> Iterator[tuple[str, Tensor]]:
-        """Live weights by name, one at a time, perhaps only some; every rank must walk through all of them."""
-        passing = isinstance(self.inner_optimizer, Averaging)  # whoever keeps them would find others there
-        with self.use_averaged_weights():
+    def whole_weights(
+        self, *, only: Container[str] | None = None, averaged: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Live weights by name, one at a time, perhaps only some; every rank must walk through all of them.
+
+        Those to use; where they are not ``averaged``, those that gradients are taken at.
+        """
+        passing = averaged and isinstance(self.inner_optimizer, Averaging)  # whoever keeps them would find others there
+        with self.use_averaged_weights() if averaged else nullcontext():
             for name, parameter in self.named_parameters():
                 if only is None or name in only:
                     with gather_parameters([parameter]):

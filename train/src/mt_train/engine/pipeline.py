@@ -180,7 +180,9 @@ class PipelineEngine(Engine):
         """This stage's parameters, under their names in the whole model."""
         return ((name, parameter) for name, parameter in self.module.model.named_parameters() if not parameter.is_meta)
 
-    def whole_weights(self, *, only: Container[str] | None = None) -> Iterator[tuple[str, Tensor]]:
+    def whole_weights(
+        self, *, only: Container[str] | None = None, averaged: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
         """Every stage's weights on every rank, one at a time."""
         for name, parameter in self.module.model.named_parameters():
             if only is not None and name not in only:

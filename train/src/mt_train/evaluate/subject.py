@@ -33,6 +33,10 @@ WINDOW_BATCHES = 64
 """Batches of rows, on each rank, between two questions whether the run is to stop."""
 
 
+Write = Callable[[Sequence[Sequence[int]], GenerationConfig, Sequence[int]], list[Generation]]
+"""Continues prompts of one rank, which have these numbers among all."""
+
+
 class EvaluationStopped(StopNow):
     """The run is to stop: the evaluation ends here, and is owed. Nothing on the way takes it for a failure."""
 
@@ -131,18 +135,22 @@ class LiveSubject(LoadedSubject):
             raise UsageError(
                 "texts cannot be generated in a pipeline, or where ranks share rows; evaluate the checkpoint with mt-eval"
             )
+        return self._generate(prompts, config, self._write)
+
+    def _generate(self, prompts: Sequence[Sequence[int]], config: GenerationConfig, write: Write) -> list[Generation]:
+        """Let each rank ``write`` its share of the texts, and give all of them to every rank. Collective."""
         self.requests += len(prompts)
         found: list[Generation] = []
-        plan, rank = self._engine.plan, self._engine.process.rank
-        size = 4 * self._batch_size * plan.data_ranks
+        rank, world = self._engine.process.rank, self._engine.process.world
+        size = 4 * self._batch_size * world
         for start in range(0, len(prompts), size):
             self._refuse_to_go_on()
             numbers = range(start, min(start + size, len(prompts)))
-            mine = numbers[plan.data_rank(rank) :: plan.data_ranks]
-            written = self._write([prompts[number] for number in mine], config, mine)
+            mine = numbers[rank::world]
+            written = write([prompts[number] for number in mine], config, mine)
             texts = gather_texts(json.dumps([asdict(each) for each in written]))
             shares = [[_generation(each) for each in json.loads(text)] for text in texts]
-            found += [shares[place % plan.data_ranks][place // plan.data_ranks] for place in range(len(numbers))]
+            found += [shares[place % world][place // world] for place in range(len(numbers))]
         return found
 
     def _write(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -141,15 +142,9 @@ class GrpoConfig(MtConfig):
     truncated: Literal["score", "mask"] = Field(
         "score", description="answers without an end are learned from, or only compared with"
     )
-
-    @model_validator(mode="after")
-    def _measurable(self) -> Self:
-        if self.temperature != 1 and self.updates * self.passes > 1:
-            raise ValueError(
-                f"temperature {self.temperature:g} goes with one step for each iteration: with updates={self.updates} and"
-                f" passes={self.passes} answers are measured, which is done at 1"
-            )
-        return self
+    replay: Path | None = Field(
+        None, description="folder of a run whose answers are learned from again, instead of writing new ones"
+    )
 
 
 class RewardConfig(MtConfig):

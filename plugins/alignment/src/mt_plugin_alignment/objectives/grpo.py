@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from mt_core import Row, Sample
-from mt_core.evaluation import Subject
 from mt_core.generation import Generation, GenerationConfig, SamplingRules
 from mt_core.nn import Batch, LossSums, TokenObjective, token_logprobs
 
@@ -28,6 +27,7 @@ from .shapes import read_prompt
 
 if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
+    from mt_train import Policy, Prompt, Record
 
     from ..reward_functions.base import Reward
     from .config import GrpoConfig
@@ -46,7 +46,7 @@ class GrpoObjective(TokenObjective):
         self._tokenizer, self._watch = tokenizer, Stopwatch()
         self._weights = {name: weight_of(each) for name, each in rewards.items()}
         self.prompts, self.updates, self.passes = config.prompts, config.updates, config.passes
-        self.max_new_tokens = config.max_new_tokens
+        self.max_new_tokens, self.replay = config.max_new_tokens, config.replay
         self.loss_unit = {"token": "per token", "answer": "per answer", "constant": "per place of an answer"}[
             config.mean
         ]
@@ -58,16 +58,19 @@ class GrpoObjective(TokenObjective):
 
     # ------------------------------------------------------------------------------------------------------- collecting
 
-    def collect(self, prompts: Sequence[Any], subject: Subject, *, seed: int) -> list[dict[str, Any]]:
+    def collect(
+        self, prompts: Sequence[Prompt], policy: Policy, *, seed: int, previous: Sequence[Record]
+    ) -> list[dict[str, Any]]:
         """Answers to each prompt with their scores. Raises ``ComponentError`` for a reward that fails."""
         config = self._config
         asked = [prompt for prompt in prompts for _ in range(config.group)]
         rules = SamplingRules(temperature=config.temperature)
         self._watch.clear()
         with self._watch.measure("write"):
-            drawn = subject.generate(
+            drawn = policy.generate(
                 [prompt.ids for prompt in asked],
                 GenerationConfig(rules=rules, max_new_tokens=config.max_new_tokens, seed=seed),
+                weights="auto",
             )
         answers = [
             Answer(each.text, _ids(each), each.finish, prompt.row, number // config.group)
@@ -94,10 +97,15 @@ class GrpoObjective(TokenObjective):
             record["reward"] = None if math.isnan(total) else total
         if config.updates * config.passes > 1:  # with one step the policy of the step is the one that drew
             with self._watch.measure("measure"):
-                found = subject.token_values([_sample(record) for record in records])
+                found = policy.measure([_sample(record) for record in records], self._logprobs)
             for record, values in zip(records, found, strict=True):
-                record[OLD] = values.logprobs.tolist()
+                record[OLD] = values[OLD].tolist()
         return records
+
+    def _logprobs(self, hidden: Tensor, head: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """(B, T, D) -> (n,): how likely each token of an answer is, at the temperature that it was drawn at."""
+        hidden_nD, labels_n = batch.select_trained(hidden)
+        return {OLD: token_logprobs(head, hidden_nD, labels_n, temperature=self._config.temperature)[0]}
 
     @property
     def seconds(self) -> Mapping[str, float]:

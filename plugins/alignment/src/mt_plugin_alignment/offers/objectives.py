@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mt_core import ANY, ZERO, MtConfig, ObjectiveComponent, UsageError
+from mt_core import ANY, MtConfig, ObjectiveComponent, UsageError
 
 from ..losses.cpo import CpoConfig
 from ..losses.orpo import OrpoConfig
@@ -132,7 +132,7 @@ OBJECTIVES: tuple[ObjectiveComponent, ...] = (
         run_defaults=WATCHED,
         summary="several answers of the model to each prompt, compared by rewards: GRPO, Dr. GRPO, DAPO, RLOO",
         source="https://arxiv.org/abs/2402.03300",
-        layouts=ZERO,
+        layouts=ANY,
     ),
     ObjectiveComponent(
         name="reward",
