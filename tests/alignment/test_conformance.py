@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mt_conformance import BaseObjectiveConformance, BasePreferenceLossConformance
+from mt_conformance import BaseCallbackConformance, BaseObjectiveConformance, BasePreferenceLossConformance
 from mt_plugin_alignment import plugin
 from mt_plugin_alignment.options import DivergenceOptions
 
@@ -58,3 +58,7 @@ class TestObjectives(BaseObjectiveConformance):
     @pytest.fixture(autouse=True, params=OBJECTIVES, ids=str)
     def _each(self, request: pytest.FixtureRequest) -> None:
         self.name, self.options = request.param
+
+
+class TestAlarms(BaseCallbackConformance):
+    plugin, name, launches = plugin, "rollout-alarms", False  # tests/alignment/alarms have runs with answers

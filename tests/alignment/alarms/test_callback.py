@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from mt_core import CallbackContext, Control, MtError, StepRecord
 from mt_plugin_alignment.alarms.callback import AlarmName, RolloutAlarms, RolloutAlarmsConfig, make_alarms
+from mt_train import load_config
 from mt_train.checkpoint.store import CheckpointStore, verify
 from mt_train.cli.train import main
 
@@ -252,6 +253,30 @@ def test_a_run_that_learns_from_answers_has_alarms_unless_it_says_none(train: Tr
     assert train("--train.steps", "2", "--output", "run", "--overwrite")[0] == 0, (
         "rollouts and alarms are the run's own"
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, {"rollout-alarms": 0.5}),
+        ({"callbacks": {"rollout-alarms": {"truncated": 0.9}}}, {"rollout-alarms": 0.9}),
+        ({"callbacks": [{"name": "rollout-alarms", "truncated": None}]}, {"rollout-alarms": None}),
+        ({"callbacks": "rollout-alarms"}, {"rollout-alarms": 0.5}),
+        ({"callbacks": "none"}, {}),
+        ({"callbacks": None}, {}),
+        ({"callbacks": []}, {}),
+    ],
+    ids=str,
+)
+def test_what_a_user_says_of_callbacks_wins_over_what_the_objective_suggests(
+    said: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    raw = {"model": "llama", "objective": "grpo", "rewards": [{"name": "pattern", "pattern": "e"}], **said}
+    config = load_config(raw)
+    assert {each.name: each.options.truncated for each in config.callbacks} == expected
+    assert load_config(config.as_raw()) == config, "also when it is read again from run.yaml"
+    plain = load_config({"model": "llama", **({} if expected else said)})
+    assert not plain.callbacks
 
 
 def test_an_alarm_that_ends_a_run_does_not_end_it_again_when_it_goes_on(train: Train) -> None:
