@@ -119,12 +119,12 @@ def test_iterations_are_shown_from_the_first_to_the_last_about_as_far_apart(tmp_
 
 def test_where_no_prompt_comes_twice_the_first_of_iterations_are_shown(make_run: MakeRun) -> None:
     """As in most runs over many prompts, and longer than the prompts that are followed."""
-    lines = [answer(n // 4, f"rows:{n}", text=f"wrote {n}") for n in range(8 * CANDIDATES)]
+    lines = [answer(n // 4, f"rows:{n}", text=f"wrote {n}") for n in range(8 * CANDIDATES) for _ in range(2)]
     shown = text(section(page_of(make_run(rollouts=lines))))
     last = 8 * CANDIDATES - 4
     assert "No prompt has come twice yet" in shown
     assert "wrote 0" in shown
-    assert f"rows:{last} What of rows:{last}?" in shown
+    assert f"mean of 2 answers rows:{last} What of rows:{last}? Answer 0.5 wrote {last}" in shown
     assert f"wrote {last + 1}" not in shown
 
 
@@ -134,6 +134,9 @@ def test_an_answer_keeps_its_end(make_run: MakeRun) -> None:
     assert "begin xxx" in html
     assert "… (8,414 more letters) …" in html
     assert "the end</pre>" in html
+    assert html.count("x" * 100) == 2 * (3 + 1), (
+        "in each of two iterations three hundred at the begin, and one at the end"
+    )
 
 
 @pytest.mark.parametrize(
