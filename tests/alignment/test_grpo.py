@@ -1,138 +1,25 @@
-"""GRPO and its kin: advantages, the loss of tokens, rewards; the whole objective beside TRL's."""
+"""Rewards of answers, rows with prompts, and training with them as a user does."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from pydantic import ValidationError
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from test_trl_objectives import EOS, PAD, VOCABULARY, _Pad, gradient, save, tokenizer
 
 from mt_core import ComponentError, DataError
 from mt_plugin_alignment import Answer
-from mt_plugin_alignment.advantages import SMALLEST, advantages
-from mt_plugin_alignment.objectives.config import GrpoConfig
-from mt_plugin_alignment.objectives.grpo import GrpoObjective
 from mt_plugin_alignment.objectives.shapes import read_prompt
 from mt_plugin_alignment.reward_functions.texts import Exact, ExactConfig, Length, LengthConfig, Pattern, PatternConfig
 from mt_plugin_alignment.scores import score_answers
 from mt_tools.cli.data import main as mt_data
 from mt_tools.cli.eval import main as mt_eval
-from mt_train import load_weights
 from mt_train.cli.train import main
 
 NAN = float("nan")
-
-
-def test_advantages_are_those_of_the_papers() -> None:
-    rewards = np.array([[1.0, 2.0, 4.0, 1.0], [3.0, 3.0, 3.0, 3.0]])
-    group = torch.tensor(rewards[0])
-    expected = ((group - group.mean()) / (group.std() + SMALLEST)).tolist()
-    assert advantages(rewards, baseline="group", scale="group")[0].tolist() == pytest.approx(expected, rel=1e-12)
-    assert advantages(rewards, baseline="group", scale="none")[0].tolist() == [-1.0, 0.0, 2.0, -1.0]
-    others = [value - (8.0 - value) / 3 for value in rewards[0]]
-    assert advantages(rewards, baseline="others", scale="none")[0].tolist() == pytest.approx(others, rel=1e-12)
-    whole = torch.tensor(rewards).std().item()
-    by_batch = advantages(rewards, baseline="group", scale="batch")[0, 2]
-    assert by_batch == pytest.approx(2.0 / (whole + SMALLEST), rel=1e-12)
-    for scale in ("group", "batch", "none"):
-        assert advantages(rewards, baseline="group", scale=scale)[1].tolist() == [0.0] * 4
-
-
-def test_answers_without_a_score_count_for_nobody() -> None:
-    found = advantages(np.array([[1.0, NAN, 3.0], [2.0, NAN, NAN], [NAN] * 3]), baseline="others", scale="none")
-    assert found.tolist() == [[-2.0, 0.0, 2.0], [0.0] * 3, [0.0] * 3]
-
-
-# ------------------------------------------------------------------------------------------------------------- beside TRL
-
-PROMPTS = [[5, 9, 3, 8]] * 4
-ANSWERS = [[7, 3, 8, 20, 4, 9, 61, EOS], [44, 2, 71, 5, EOS], [30, 31, EOS], [8, 8, 17, 50, 2, EOS]]
-GAINED = [1.2, -0.7, 0.3, -0.8]
-LOW, HIGH = 0.1, 0.15
-
-
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize(("kind", "mean"), [("dapo", "token"), ("grpo", "answer"), ("dr_grpo", "constant")])
-def test_a_step_is_that_of_trl(kind: str, mean: str, packed: bool, tmp_path: Path) -> None:
-    """Value and gradient, 1e-5: tokens that were drawn by another policy, some of them beyond the clip on both sides."""
-    trl = pytest.importorskip("trl")
-    from datasets import Dataset
-
-    theirs = save(tmp_path / "policy", 1)
-    generator = torch.Generator().manual_seed(3)
-    old = [(torch.rand(len(each), generator=generator) * -8).tolist() for each in ANSWERS]
-    model = load_weights("llama", tmp_path / "policy").model
-    own = GrpoObjective(
-        _Pad(),  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        GrpoConfig(mean=mean, clip_low=LOW, clip_high=HIGH, max_new_tokens=8, group=4),
-        {"one": Length(LengthConfig(most=1, ramp=1))},
-    )
-    records = [
-        {"row_id": "row", "prompt": prompt, "ids": answer, "finish": "eos", "rewards": {"one": 0.0}, "old": each}
-        for prompt, answer, each in zip(PROMPTS, ANSWERS, old, strict=True)
-    ]
-    samples, _ = own.learn(records)
-    for sample, gained in zip(samples, GAINED, strict=True):
-        sample.document_values["advantage"][0] = gained  # type: ignore[index]
-    rows = [samples] if packed else [[each] for each in samples]
-    batch = own.collate(rows, length=max(sum(len(each.ids) for each in row) for row in rows) + 2).with_index()
-    sums = own.loss(model(batch), model.head, batch)
-    ours = sums.loss_sum / own.count(batch)
-    arguments = trl.GRPOConfig(
-        output_dir=str(tmp_path),
-        bf16=False,
-        gradient_checkpointing=False,
-        report_to="none",
-        use_cpu=True,
-        per_device_train_batch_size=4,
-        num_generations=4,
-        max_completion_length=8,
-        beta=0.0,
-        epsilon=LOW,
-        epsilon_high=HIGH,
-        loss_type=kind,
-    )
-    trainer = trl.GRPOTrainer(
-        model=theirs,
-        reward_funcs=lambda completions, **more: [0.0] * len(completions),
-        args=arguments,
-        train_dataset=Dataset.from_list([{"prompt": "abc"}] * 8),
-        processing_class=tokenizer(),
-    )
-    trainer.current_gradient_accumulation_steps = trainer.args.steps_per_generation = 1
-    longest = max(map(len, ANSWERS))
-
-    def padded(values: Sequence[Sequence[float]], fill: float) -> torch.Tensor:
-        return torch.tensor([[*each, *[fill] * (longest - len(each))] for each in values])
-
-    given = {
-        "prompt_ids": torch.tensor(PROMPTS),
-        "prompt_mask": torch.ones(4, 4, dtype=torch.long),
-        "completion_ids": padded(ANSWERS, PAD).long(),
-        "completion_mask": padded([[1] * len(each) for each in ANSWERS], 0).long(),
-        "advantages": torch.tensor(GAINED),
-        "num_items_in_batch": torch.tensor(float(sum(map(len, ANSWERS)))),
-        "old_per_token_logps": padded(old, 0.0),
-    }
-    trainer.model.train()
-    their_loss = trainer._compute_loss(trainer.model, given)
-    assert float(ours.detach()) == pytest.approx(float(their_loss.detach()), rel=1e-5)
-    one, other = gradient(ours, model), gradient(their_loss, theirs)
-    apart = torch.stack([(one[name] - other[name]).norm() for name in one]).norm()
-    assert apart <= 1e-5 * torch.stack([each.norm() for each in other.values()]).norm()
-    assert max(token for row in ANSWERS for token in row) < VOCABULARY
-    assert float(sums.metrics["clipped_low"][0]) + float(sums.metrics["clipped_high"][0]) > 0
 
 
 # --------------------------------------------------------------------------------------------------------------- rewards

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -115,35 +114,6 @@ class KtoConfig(BetaOptions):
     undesirable_weight: float = Field(1.0, gt=0, description="weight of an answer that is not")
     prove: bool = Field(
         True, description="end the run where the first step does not give the loss that it must have (½)"
-    )
-
-
-class GrpoConfig(MtConfig):
-    """Options of collecting answers, comparing them and learning from them."""
-
-    prompts: int = Field(8, ge=1, description="prompts of an iteration")
-    group: int = Field(8, ge=2, description="answers to each prompt, which are compared with each other")
-    updates: int = Field(1, ge=1, description="optimizer steps in which the answers of an iteration are learned from")
-    passes: int = Field(1, ge=1, description="how often they are learned from")
-    max_new_tokens: int = Field(64, ge=1, description="longest answer (tokens)")
-    temperature: float = Field(1.0, ge=0.01, description="temperature of the answers; the loss has the same")
-    baseline: Literal["group", "others"] = Field(
-        "group", description="an answer is compared with the mean of its group, or of the others in it (RLOO)"
-    )
-    scale: Literal["group", "batch", "none"] = Field(
-        "group", description="divided by the deviation of the group (GRPO), of all answers, or by nothing (Dr. GRPO)"
-    )
-    mean: Literal["token", "answer", "constant"] = Field(
-        "token",
-        description="mean over tokens (DAPO), over answers of their own means (GRPO), or over all places (Dr. GRPO)",
-    )
-    clip_low: float = Field(0.2, gt=0, lt=1, description="ε: how much less likely a token may become at no cost")
-    clip_high: float = Field(0.2, gt=0, description="how much more likely; 0.28 with DAPO")
-    truncated: Literal["score", "mask"] = Field(
-        "score", description="answers without an end are learned from, or only compared with"
-    )
-    replay: Path | None = Field(
-        None, description="folder of a run whose answers are learned from again, instead of writing new ones"
     )
 
 

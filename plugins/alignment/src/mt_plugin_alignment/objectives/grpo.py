@@ -5,7 +5,6 @@ Shapes: B rows, T tokens, D model width, n trained tokens, A documents of the ba
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,25 +13,29 @@ import torch
 from torch import Tensor, nn
 
 from mt_core import Row, Sample
-from mt_core.generation import Generation, GenerationConfig, SamplingRules
 from mt_core.nn import Batch, LossSums, TokenObjective, token_logprobs
 
-from ..advantages import advantages
-from ..answer_figures import CUT, answer_figures
-from ..policy import clipped_loss, ratios
-from ..reward_functions.base import Answer
-from ..scores import score_answers
-from ..stopwatch import Stopwatch
+from ..advantages import importance_weights
+from ..kl import estimate_kl
+from ..policy import MOST, answer_ratios, cispo_loss, clipped_loss, ratios
+from .answers import OLD, REFERENCE, SAMPLED, AnswerWriter, Record, refuse_other_records, weight_of
+from .credit import Credit
 from .shapes import read_prompt
 
 if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
-    from mt_train import Policy, Prompt, Record
+    from mt_train import Policy, Prompt
 
     from ..reward_functions.base import Reward
-    from .config import GrpoConfig
+    from .grpo_config import GrpoConfig
 
-ADVANTAGE, OLD = "advantage", "old"
+ADVANTAGE, IMPORTANCE = "advantage", "importance"
+"""Values of tokens beside ``OLD`` and ``REFERENCE``."""
+WEIGHT, COUNT = "weight", "count"
+"""Values of an answer: what a token of it counts in the loss, and what it counts in the denominator."""
+UNITS = {"token": "per token", "answer": "per answer", "constant": "per place of an answer", "prompt": "per prompt"}
+TWICE = 2.0
+"""A token whose ratio is above it, or below its inverse, is far from the policy that drew it."""
 
 
 class GrpoObjective(TokenObjective):
@@ -42,14 +45,12 @@ class GrpoObjective(TokenObjective):
         self, tokenizer: Tokenizer, template: Template, config: GrpoConfig, rewards: Mapping[str, Reward]
     ) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0)
-        self._template, self._config, self._rewards = template, config, dict(rewards)
-        self._tokenizer, self._watch = tokenizer, Stopwatch()
+        self._template, self._config = template, config
+        self._writer = AnswerWriter(config, rewards, tokenizer)
         self._weights = {name: weight_of(each) for name, each in rewards.items()}
         self.prompts, self.updates, self.passes = config.prompts, config.updates, config.passes
         self.max_new_tokens, self.replay = config.max_new_tokens, config.replay
-        self.loss_unit = {"token": "per token", "answer": "per answer", "constant": "per place of an answer"}[
-            config.mean
-        ]
+        self.loss_unit = UNITS[config.mean]
 
     def encode(self, row: Row) -> Sample:
         """The prompt of a row. Raises ``DataError`` for a row without one."""
@@ -59,133 +60,132 @@ class GrpoObjective(TokenObjective):
     # ------------------------------------------------------------------------------------------------------- collecting
 
     def collect(
-        self, prompts: Sequence[Prompt], policy: Policy, *, seed: int, previous: Sequence[Record]
-    ) -> list[dict[str, Any]]:
+        self, prompts: Sequence[Prompt], policy: Policy, *, seed: int, previous: Sequence[Mapping[str, Any]]
+    ) -> list[Record]:
         """Answers to each prompt with their scores. Raises ``ComponentError`` for a reward that fails."""
-        config = self._config
-        asked = [prompt for prompt in prompts for _ in range(config.group)]
-        rules = SamplingRules(temperature=config.temperature)
-        self._watch.clear()
-        with self._watch.measure("write"):
-            drawn = policy.generate(
-                [prompt.ids for prompt in asked],
-                GenerationConfig(rules=rules, max_new_tokens=config.max_new_tokens, seed=seed),
-                weights="auto",
-            )
-        answers = [
-            Answer(each.text, _ids(each), each.finish, prompt.row, number // config.group)
-            for number, (prompt, each) in enumerate(zip(asked, drawn, strict=True))
-        ]
-        with self._watch.measure("score"):
-            scores = score_answers(self._rewards, answers)
-        texts = [self._tokenizer.decode(list(prompt.ids)) for prompt in prompts]
-        records: list[dict[str, Any]] = [
-            {
-                "row_id": prompt.row["id"],
-                "group": answer.group,
-                "prompt": list(prompt.ids),
-                "prompt_text": texts[answer.group],
-                "ids": list(answer.ids),
-                "text": answer.text,
-                "finish": answer.finish,
-                "rewards": {name: scores[name][number] for name in scores},
-            }
-            for number, (prompt, answer) in enumerate(zip(asked, answers, strict=True))
-        ]
-        for record in records:  # for readers of the file: what is learned from follows from the scores
-            total = total_of(record["rewards"], self._weights)
-            record["reward"] = None if math.isnan(total) else total
-        if config.updates * config.passes > 1:  # with one step the policy of the step is the one that drew
-            with self._watch.measure("measure"):
+        watch = self._writer.watch
+        watch.clear()
+        records = self._writer.write(prompts, policy, seed=seed)
+        if self._config.measures_old:
+            with watch.measure("measure"):
                 found = policy.measure([_sample(record) for record in records], self._logprobs)
             for record, values in zip(records, found, strict=True):
                 record[OLD] = values[OLD].tolist()
+        if self._config.kl:
+            with watch.measure("measure"):
+                found = policy.measure([_sample(record) for record in records], self._logprobs, view="reference")
+            for record, values in zip(records, found, strict=True):
+                record[REFERENCE] = values[OLD].tolist()
         return records
 
     def _logprobs(self, hidden: Tensor, head: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """(B, T, D) -> (n,): how likely each token of an answer is, at the temperature that it was drawn at."""
+        """Log-probabilities of the trained tokens at the temperature at which they were drawn."""
         hidden_nD, labels_n = batch.select_trained(hidden)
         return {OLD: token_logprobs(head, hidden_nD, labels_n, temperature=self._config.temperature)[0]}
 
     @property
     def seconds(self) -> Mapping[str, float]:
         """Return what parts of the last ``collect`` took (seconds)."""
-        return self._watch.seconds
+        return self._writer.watch.seconds
 
     def learn(self, records: Sequence[Mapping[str, Any]]) -> tuple[list[Sample], dict[str, float]]:
         """Samples with their advantages, without answers that have no score, or are masked; figures of the iteration."""
+        refuse_other_records(records, self._config, self._weights)
+        credit = Credit(records, self._weights, self._config)
+        figures = credit.figures()
+        gained, weights_2A = credit.tokens(), credit.weights()
+        samples = []
+        for number in np.flatnonzero(credit.is_learned).tolist():
+            record, values = records[number], {ADVANTAGE: gained[number]}
+            values |= {name: record[name] for name in (OLD, REFERENCE) if name in record}
+            if self._config.importance != "none":
+                values[IMPORTANCE] = self._importance(record)
+            weight, count = weights_2A[:, number].tolist()
+            samples.append(_sample(record, values, {WEIGHT: [weight], COUNT: [count]}))
+        if self._config.importance != "none":
+            figures |= _sampler_figures(records)
+        return samples, figures
+
+    def _importance(self, record: Mapping[str, Any]) -> Any:
         config = self._config
-        totals = np.array([total_of(record["rewards"], self._weights) for record in records])
-        rewards_PG = totals.reshape(-1, config.group)
-        gained_PG = advantages(rewards_PG, baseline=config.baseline, scale=config.scale)
-        is_cut = np.array([record["finish"] in CUT for record in records])
-        learned = ~np.isnan(totals) & ~(is_cut & (config.truncated == "mask"))
-        samples = [
-            _sample(record, advantage)
-            for record, advantage, wanted in zip(records, gained_PG.ravel().tolist(), learned.tolist(), strict=True)
-            if wanted
-        ]
-        return samples, answer_figures(records, totals, rewards=self._rewards, group=config.group)
+        bounds = {"low": config.importance_low, "high": config.importance_high}
+        return importance_weights(
+            np.array(record[OLD]), np.array(record[SAMPLED]), drop=config.importance == "icepop", **bounds
+        )
 
     # --------------------------------------------------------------------------------------------------------- learning
 
     def count(self, batch: Batch) -> float:
-        """Return the tokens, the answers, or all places that answers could have."""
+        """Return the tokens, the answers, the places that answers could have, or the prompts."""
         return float(self._count(batch))
 
     def _count(self, batch: Batch) -> Tensor:
-        """Return the count on the device of the batch, which nobody has to wait for."""
-        if self._config.mean == "token":
-            return torch.tensor(float(batch.trained_tokens), device=batch.labels.device)
-        has_token_A = torch.zeros(batch.document_count, device=batch.labels.device)
-        has_token_A[batch.document_n()] = float(batch.counts_items)
-        return has_token_A.sum() * (self._config.max_new_tokens if self._config.mean == "constant" else 1)
+        """Return the count on the device of the batch, which nobody has to wait for; ranks that share rows count them once."""
+        if COUNT not in batch.documents or not batch.counts_items:
+            return torch.zeros((), device=batch.labels.device)
+        return batch.documents[COUNT].sum()
 
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
         """Sum over the tokens of the batch; see ``Objective``."""
-        config = self._config
         hidden_nD, labels_n = batch.select_trained(hidden)
-        logps_n, entropy_n = token_logprobs(head, hidden_nD, labels_n, temperature=config.temperature, entropy=True)
+        logps_n, entropy_n = token_logprobs(
+            head, hidden_nD, labels_n, temperature=self._config.temperature, entropy=True
+        )
         assert entropy_n is not None, "it was asked for"
-        document_n = batch.document_n()
-        gained_n = batch.documents[ADVANTAGE][document_n] if ADVANTAGE in batch.documents else torch.zeros_like(logps_n)
-        old_n = logps_n.detach() if OLD not in batch.tokens else batch.tokens[OLD].reshape(-1)[batch.index_n()]
-        ratios_n = ratios(logps_n, old_n)
-        losses_n = clipped_loss(ratios_n, gained_n, low=config.clip_low, high=config.clip_high)
-        if config.mean == "answer":
-            lengths_A = batch.document_sums(torch.ones_like(logps_n))
-            losses_n = losses_n / lengths_A[document_n]
+        values = {name: each.reshape(-1)[batch.index_n()] for name, each in batch.tokens.items()}
+        gained_n = values.get(ADVANTAGE, torch.zeros_like(logps_n))
+        ratios_n = self._ratios(logps_n, values.get(OLD, logps_n.detach()), batch)
+        losses_n = self._losses(ratios_n, logps_n, gained_n) * values.get(IMPORTANCE, 1.0)
+        figures = self._shares(ratios_n, gained_n) | {"entropy": entropy_n}
+        if self._config.kl:
+            reference_n = values.get(REFERENCE, logps_n.detach())
+            figures["kl"] = estimate_kl(logps_n, reference_n, "k3")
+            if self._config.kl_in == "loss":
+                costs_n = self._config.kl * estimate_kl(logps_n, reference_n, self._config.estimator)
+                losses_n, figures["kl_loss"] = losses_n + costs_n, costs_n
+        if WEIGHT in batch.documents:
+            losses_n = losses_n * batch.documents[WEIGHT][batch.document_n()]
         tokens = torch.tensor(float(len(labels_n)), device=hidden.device)
-        with torch.no_grad():
-            clipped_low = (ratios_n < 1 - config.clip_low) & (gained_n < 0)
-            clipped_high = (ratios_n > 1 + config.clip_high) & (gained_n > 0)
-            shares = {"clipped_low": clipped_low, "clipped_high": clipped_high, "entropy": entropy_n, "ratio": ratios_n}
-            figures = {name: (each.float().sum(), tokens) for name, each in shares.items()}
-        return LossSums(losses_n.sum(), self._count(batch), figures)
+        sums = {name: (each.detach().float().sum(), tokens) for name, each in figures.items()}
+        return LossSums(losses_n.sum(), self._count(batch), sums)
+
+    def _ratios(self, logps_n: Tensor, old_n: Tensor, batch: Batch) -> Tensor:
+        """Return the ratios of tokens, or for each the one of its answer."""
+        loss = self._config.loss
+        if loss in ("clip", "cispo"):
+            return ratios(logps_n, old_n)
+        return answer_ratios(logps_n, old_n, batch.document_n(), batch.document_sums, whole=loss == "whole")
+
+    def _losses(self, ratios_n: Tensor, logps_n: Tensor, gained_n: Tensor) -> Tensor:
+        config = self._config
+        if config.loss == "cispo":
+            return cispo_loss(ratios_n, logps_n, gained_n, low=config.clip_low, high=config.clip_high)
+        return clipped_loss(ratios_n, gained_n, low=config.clip_low, high=config.clip_high, dual=config.dual_clip)
+
+    def _shares(self, ratios_n: Tensor, gained_n: Tensor) -> dict[str, Tensor]:
+        """Return the ratios, and which of them were held, or are far from 1."""
+        is_low, is_high = ratios_n < 1 - self._config.clip_low, ratios_n > 1 + self._config.clip_high
+        if self._config.loss != "cispo":  # which holds a weight, whatever its token gained
+            is_low, is_high = is_low & (gained_n < 0), is_high & (gained_n > 0)
+        is_far = (ratios_n > TWICE) | (ratios_n < 1 / TWICE)
+        return {"clipped_low": is_low, "clipped_high": is_high, "ratio": ratios_n, "ratio_far": is_far}
 
 
-def weight_of(reward: Reward) -> float:
-    """Return what a reward counts in the sum; 1 where it does not say."""
-    return float(getattr(reward, "weight", 1.0))
+def _sampler_figures(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return how much likelier tokens are for the trainer than for the sampler: the mean, and the most."""
+    apart = [np.array(record[OLD]) - np.array(record[SAMPLED]) for record in records]
+    found = np.exp(np.concatenate([[0.0], *apart]).clip(-MOST, MOST))[1:]
+    return {
+        "sampler_ratio": float(found.mean() if len(found) else 1.0),
+        "sampler_ratio_most": float(found.max(initial=0)),
+    }
 
 
-def total_of(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float:
-    """Return the weighted sum of an answer's scores; NaN where one that counts is missing."""
-    counted = [(weight, scores[name]) for name, weight in weights.items() if weight]
-    return (
-        math.nan
-        if any(score is None for _, score in counted)
-        else sum(weight * (score or 0.0) for weight, score in counted)
-    )
-
-
-def _ids(drawn: Generation) -> list[int]:
-    """The tokens of an answer, with the one that ended it."""
-    return [*drawn.ids, *([] if drawn.end_id is None else [drawn.end_id])]
-
-
-def _sample(record: Mapping[str, Any], advantage: float = 0.0) -> Sample:
+def _sample(
+    record: Mapping[str, Any], tokens: Mapping[str, Any] | None = None, documents: Mapping[str, Any] | None = None
+) -> Sample:
+    """Return a prompt and its answer, whose tokens are trained, with values of these and of the answer."""
     prompt, ids = record["prompt"], record["ids"]
-    values = {OLD: [*(0.0 for _ in prompt), *record[OLD]]} if OLD in record else {}
+    values = {name: [*(0.0 for _ in prompt), *each] for name, each in (tokens or {}).items()}
     trained = [False] * len(prompt) + [True] * len(ids)
-    return Sample([*prompt, *ids], trained, record["row_id"], None, (), {ADVANTAGE: [advantage]}, values)
+    return Sample([*prompt, *ids], trained, record["row_id"], None, (), documents or {}, values)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mt_core import ANY, MtConfig, ObjectiveComponent, UsageError
+from mt_core import ANY, MtConfig, ObjectiveComponent
 
 from ..losses.cpo import CpoConfig
 from ..losses.orpo import OrpoConfig
@@ -15,7 +15,6 @@ from ..objectives.config import (
     AotConfig,
     CpoObjectiveConfig,
     DpoConfig,
-    GrpoConfig,
     KtoConfig,
     OrpoObjectiveConfig,
     PairOptions,
@@ -24,6 +23,7 @@ from ..objectives.config import (
     dpo_parts,
     own_part,
 )
+from .critic_free import CRITIC_FREE
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
 
     from ..objectives.aot import AotObjective
-    from ..objectives.grpo import GrpoObjective
     from ..objectives.kto import KtoObjective
     from ..objectives.preference import PreferenceObjective
     from ..objectives.reward import RewardObjective
@@ -73,16 +72,6 @@ def _aot(config: AotConfig, *, tokenizer: Tokenizer, template: Template) -> AotO
     return AotObjective(tokenizer, template, config)
 
 
-def _grpo(config: GrpoConfig, *, tokenizer: Tokenizer, template: Template, rewards: Mapping[str, Any]) -> GrpoObjective:
-    from ..objectives.grpo import GrpoObjective
-
-    if not rewards:
-        raise UsageError(
-            "grpo learns from rewards: name one or more with --rewards NAME (mt-plugins list --components)"
-        )
-    return GrpoObjective(tokenizer, template, config, rewards)
-
-
 def _reward(config: RewardConfig, *, tokenizer: Tokenizer, template: Template) -> RewardObjective:
     from ..objectives.reward import PairwiseReward, ScoredReward
 
@@ -94,9 +83,6 @@ def _score_head(config: RewardConfig, width: int) -> nn.Module:
 
     return ScoreHead(width)
 
-
-WATCHED: Mapping[str, Any] = {"callbacks.rollout_alarms": {}}
-"""A run that learns from its own answers has alarms, unless it says ``callbacks: none``."""
 
 OBJECTIVES: tuple[ObjectiveComponent, ...] = (
     ObjectiveComponent(
@@ -124,16 +110,7 @@ OBJECTIVES: tuple[ObjectiveComponent, ...] = (
         source="https://arxiv.org/abs/2406.05882",
         layouts=ANY,
     ),
-    ObjectiveComponent(
-        name="grpo",
-        config=GrpoConfig,
-        build=_grpo,
-        uses=("reward",),
-        run_defaults=WATCHED,
-        summary="several answers of the model to each prompt, compared by rewards: GRPO, Dr. GRPO, DAPO, RLOO",
-        source="https://arxiv.org/abs/2402.03300",
-        layouts=ANY,
-    ),
+    *CRITIC_FREE,
     ObjectiveComponent(
         name="reward",
         config=RewardConfig,

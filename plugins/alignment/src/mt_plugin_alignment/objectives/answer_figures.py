@@ -1,54 +1,43 @@
 """Figures of the answers of an iteration, from their records alone. Torch is not imported.
 
-Shapes: A answers, P prompts, G answers to each; NaN stands for an answer without a score.
+Shapes: A answers; NaN stands for an answer without a score.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .scores import figure_of
+from ..scores import figure_of
+from .answers import CUT, scores_of, total_of
 
-CUT = ("length", "context")
-"""Ends of an answer that is not finished."""
 NGRAM = 4
 """Tokens that are looked at together where an answer repeats itself."""
 
 
-def answer_figures(
-    records: Sequence[Mapping[str, Any]], totals_A: NDArray[np.float64], *, rewards: Iterable[str], group: int
-) -> dict[str, float]:
-    """Return what is told of the answers of an iteration: means of rewards and their spread, lengths, and shares of what is amiss.
-
-    ``totals_A`` are the weighted sums, ``rewards`` the names of what was summed up. Deviations are unbiased, as TRL's are.
-    """
-    scores = {name: _numbers(record["rewards"][name] for record in records) for name in rewards}
-    lengths = [len(record["ids"]) for record in records]
+def reward_figures(records: Sequence[Mapping[str, Any]], weights: Mapping[str, float]) -> dict[str, float]:
+    """Return mean and spread of the weighted sum of rewards, and of each reward. Deviations are unbiased, as TRL's are."""
+    totals_A = np.array([total_of(record["rewards"], weights) for record in records])
+    scores = {name: scores_of(records, name) for name in weights}
     figures = {"reward": _mean(totals_A)} | {figure_of(name): _mean(each) for name, each in scores.items()}
-    figures |= {"score_std": _deviation(totals_A)}
-    figures |= {figure_of(name, "score_std"): _deviation(each) for name, each in scores.items()}
-    if group > 1:  # an answer alone has none to be alike
-        figures["groups_alike"] = float(1 - has_spread(totals_A.reshape(-1, group)).mean())
-    return figures | {
+    spread = {figure_of(name, "score_std"): _deviation(each) for name, each in scores.items()}
+    return figures | {"score_std": _deviation(totals_A)} | spread
+
+
+def answer_figures(records: Sequence[Mapping[str, Any]], weights: Mapping[str, float]) -> dict[str, float]:
+    """Return how long answers are, and shares of what is amiss with them."""
+    lengths = [len(record["ids"]) for record in records]
+    totals_A = np.array([total_of(record["rewards"], weights) for record in records])
+    return {
         "answer_tokens": float(np.mean(lengths)),
         "answer_tokens_most": float(max(lengths)),
         "answers_cut": float(np.mean([record["finish"] in CUT for record in records])),
         "answers_unscored": float(np.isnan(totals_A).mean()),
         "answer_repetition": float(np.mean([repetition(record["ids"]) for record in records])),
     }
-
-
-def has_spread(totals_PG: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return for each prompt whether its answers differ in what they score, (P,); without a score none do."""
-    known_PG = ~np.isnan(totals_PG)
-    highest_P = np.where(known_PG, totals_PG, -np.inf).max(1)
-    lowest_P = np.where(known_PG, totals_PG, np.inf).min(1)
-    return np.asarray(known_PG.any(1) & (highest_P > lowest_P))
 
 
 def repetition(ids: Sequence[int]) -> float:
@@ -63,10 +52,6 @@ def repetition(ids: Sequence[int]) -> float:
         pairs = numbers[:-length] * (int(numbers.max()) + 1) + numbers[length:]
         different, numbers = np.unique(pairs, return_inverse=True)
     return float(1 - len(different) / len(numbers))
-
-
-def _numbers(scores: Iterable[float | None]) -> NDArray[np.float64]:
-    return np.array([math.nan if score is None else score for score in scores], dtype=np.float64)
 
 
 def _mean(values_A: NDArray[np.float64]) -> float:

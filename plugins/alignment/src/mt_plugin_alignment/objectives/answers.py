@@ -1,0 +1,203 @@
+"""Answers as they are collected: written, scored, and measured where the loss needs that. A record of one is plain data.
+
+Shapes: P prompts, G answers to each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mt_core import ComponentError, UsageError
+from mt_core.generation import Generation, GenerationConfig, SamplingRules
+
+from ..reward_functions.base import Answer
+from ..scores import score_answers
+from ..stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from mt_core import Tokenizer
+    from mt_train import Policy, Prompt
+
+    from ..reward_functions.base import Reward
+    from .grpo_config import GrpoConfig
+
+OLD, REFERENCE, SAMPLED = "old", "reference", "sampled"
+"""Log-probabilities of an answer's tokens: for the trainer that wrote it, for the model of step 0, for the sampler."""
+FIRST, GREEDY = "first", "greedy"
+"""Scores of the answer that stood here before its prompt was answered again, and the greedy answer to the prompt."""
+CUT = ("length", "context")
+"""Ends of an answer that is not finished."""
+
+Record = dict[str, Any]
+
+
+class AnswerWriter:
+    """Has the policy write answers to prompts, and rewards score them; ``watch`` has the seconds of both."""
+
+    def __init__(self, config: GrpoConfig, rewards: Mapping[str, Reward], tokenizer: Tokenizer) -> None:
+        self._config, self._rewards, self._tokenizer, self.watch = config, rewards, tokenizer, Stopwatch()
+        self._weights = {name: weight_of(each) for name, each in rewards.items()}
+
+    def write(self, prompts: Sequence[Prompt], policy: Policy, *, seed: int) -> list[Record]:
+        """Return G records for each prompt. Raises ``ComponentError`` for a reward that fails.
+
+        Prompts whose answers all score the same are answered again by another seed, up to ``resample`` times; what stays so has no
+        advantage.
+        """
+        records = self._write(prompts, range(len(prompts)), policy, seed)
+        for turn in range(1, self._config.resample + 1):
+            alike = policy.once(lambda: self._alike(records))  # a reward may say something else on another rank
+            if not alike:
+                break
+            another = int(np.random.SeedSequence([seed, turn]).generate_state(1)[0])
+            for record in self._write(prompts, alike, policy, another):
+                place = record.pop("place")
+                records[place] = {**record, FIRST: records[place].get(FIRST, records[place]["rewards"])}
+        if self._config.baseline == "greedy":
+            self._add_greedy(records, prompts, policy)
+        texts = [self._tokenizer.decode(list(prompt.ids)) for prompt in prompts]
+        for record in records:  # the sum and the text are for readers of the file: nothing is learned from them
+            record.pop("place", None)
+            total = total_of(record["rewards"], self._weights)
+            record |= {"reward": None if math.isnan(total) else total, "prompt_text": texts[record["group"]]}
+        return records
+
+    def _write(self, prompts: Sequence[Prompt], numbers: Sequence[int], policy: Policy, seed: int) -> list[Record]:
+        """Return records of answers to some of the prompts, each with its ``place`` among all."""
+        config, count = self._config, self._config.group
+        rules = SamplingRules(temperature=config.temperature, top_p=config.top_p, top_k=config.top_k)
+        asked = [number for number in numbers for _ in range(count)]
+        answers, drawn = self._answer(prompts, asked, policy, rules, seed)
+        scores = self._score(answers)
+        records = []
+        for place, (answer, each) in enumerate(zip(answers, drawn, strict=True)):
+            record: Record = {
+                "place": answer.group * count + place % count,
+                "row_id": answer.row["id"],
+                "group": answer.group,
+                "prompt": list(prompts[answer.group].ids),
+                "ids": list(answer.ids),
+                "text": answer.text,
+                "finish": answer.finish,
+                "rewards": {name: scores[name][place] for name in scores},
+            }
+            records.append(record if config.importance == "none" else {**record, SAMPLED: _logprobs(each, answer)})
+        return records
+
+    def _answer(
+        self, prompts: Sequence[Prompt], asked: Sequence[int], policy: Policy, rules: SamplingRules, seed: int
+    ) -> tuple[list[Answer], list[Generation]]:
+        wish = GenerationConfig(
+            rules=rules,
+            max_new_tokens=self._config.max_new_tokens,
+            seed=seed,
+            logprobs=self._config.importance != "none",
+        )
+        with self.watch.measure("write"):
+            drawn = policy.generate([prompts[number].ids for number in asked], wish, weights="auto")
+        answers = [
+            Answer(each.text, _ids(each), each.finish, prompts[number].row, number)
+            for number, each in zip(asked, drawn, strict=True)
+        ]
+        return answers, drawn
+
+    def _score(self, answers: Sequence[Answer]) -> dict[str, list[float | None]]:
+        with self.watch.measure("score"):
+            return score_answers(self._rewards, answers)
+
+    def _alike(self, records: Sequence[Record]) -> list[int]:
+        """Return the numbers of prompts whose answers all score the same."""
+        return np.flatnonzero(groups_alike(records, self._weights, self._config)).tolist()
+
+    def _add_greedy(self, records: Sequence[Record], prompts: Sequence[Prompt], policy: Policy) -> None:
+        """Give each record the text and the scores of the greedy answer to its prompt."""
+        answers, _ = self._answer(prompts, range(len(prompts)), policy, SamplingRules(greedy=True), 0)
+        scores = self._score(answers)
+        for record in records:
+            number = record["group"]
+            found = {name: scores[name][number] for name in scores}
+            record[GREEDY] = {"text": answers[number].text, "finish": answers[number].finish, "rewards": found}
+
+
+def refuse_other_records(records: Sequence[Mapping[str, Any]], config: GrpoConfig, rewards: Collection[str]) -> None:
+    """Raise ``UsageError`` for answers that another run collected, and which lack what these options need."""
+    groups = [record["group"] for record in records]
+    if groups != [number for number in range(len(groups) // config.group) for _ in range(config.group)]:
+        found = groups.count(groups[0])
+        raise UsageError(f"the answers are {found} to each prompt, and objective.group is {config.group}; set {found}")
+    if missing := [name for name in rewards if not all(name in record["rewards"] for record in records)]:
+        raise UsageError(
+            f"the answers have no scores of reward {missing[0]}; name the rewards that they were collected with"
+        )
+    needs = {
+        OLD: ("updates, passes, importance, or kl in rewards", config.measures_old),
+        REFERENCE: ("kl", config.kl > 0),
+        SAMPLED: ("importance", config.importance != "none"),
+        GREEDY: ("baseline greedy", config.baseline == "greedy"),
+    }
+    for name, (option, needed) in needs.items():
+        if needed and not all(name in record for record in records):
+            raise UsageError(
+                f"the answers have no {name!r}, which is written where it is needed, and which objective.{option} needs; collect them"
+                " with these options, or leave the option out"
+            )
+
+
+def groups_alike(
+    records: Sequence[Mapping[str, Any]], weights: Mapping[str, float], config: GrpoConfig
+) -> NDArray[np.bool_]:
+    """Return for each group whether nothing sets its answers apart, (P,): neither sums of rewards, nor where each is compared by itself
+    any that counts. Scores that are missing say nothing."""
+    if config.normalise == "sum":
+        columns = [[total_of(record["rewards"], weights) for record in records]]
+    else:
+        columns = [scores_of(records, name).tolist() for name, weight in weights.items() if weight]
+    alike_P = np.ones(len(records) // config.group, dtype=np.bool_)
+    for column in columns:
+        values_PG = np.array(column).reshape(-1, config.group)
+        known = ~np.isnan(values_PG)
+        high, low = np.where(known, values_PG, -np.inf).max(1), np.where(known, values_PG, np.inf).min(1)
+        alike_P &= high <= low
+    return alike_P
+
+
+def scores_of(records: Sequence[Mapping[str, Any]], name: str) -> NDArray[np.float64]:
+    """Return what a reward says of each answer; NaN where it says nothing."""
+    scores = [record["rewards"][name] for record in records]
+    return np.array([math.nan if score is None else score for score in scores], dtype=np.float64)
+
+
+def weight_of(reward: Reward) -> float:
+    """Return what a reward counts in the sum; 1 where it does not say."""
+    return float(getattr(reward, "weight", 1.0))
+
+
+def total_of(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float:
+    """Return the weighted sum of an answer's scores; NaN where one that counts is missing."""
+    counted = [(weight, scores[name]) for name, weight in weights.items() if weight]
+    return (
+        math.nan
+        if any(score is None for _, score in counted)
+        else sum(weight * (score or 0.0) for weight, score in counted)
+    )
+
+
+def _ids(drawn: Generation) -> list[int]:
+    """The tokens of an answer, with the one that ended it."""
+    return [*drawn.ids, *([] if drawn.end_id is None else [drawn.end_id])]
+
+
+def _logprobs(drawn: Generation, answer: Answer) -> list[float]:
+    """Return what the sampler says of its tokens. Raises ``ComponentError`` where it says nothing."""
+    if len(drawn.logprobs) != len(answer.ids):
+        raise ComponentError(
+            f"the sampler gives {len(drawn.logprobs)} log-probabilities for an answer of {len(answer.ids)} tokens to {answer.row['id']};"
+            " a correction for it needs one for each. Leave importance out, or take a sampler that gives them"
+        )
+    return list(drawn.logprobs)

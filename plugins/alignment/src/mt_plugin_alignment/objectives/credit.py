@@ -1,0 +1,114 @@
+"""Credit of tokens: from records of answers to the advantage of each token, in float64. Torch is not imported.
+
+Shapes: R rewards, P prompts, G answers to each, T tokens of an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..advantages import advantages, normalise_each, returns, whiten
+from .answer_figures import answer_figures, reward_figures
+from .answers import CUT, FIRST, GREEDY, OLD, REFERENCE, groups_alike, scores_of, total_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .grpo_config import GrpoConfig
+
+Records = Sequence[Mapping[str, Any]]
+
+
+class Credit:
+    """What an iteration of answers says of each of their tokens; a pure function of the records."""
+
+    def __init__(self, records: Records, weights: Mapping[str, float], config: GrpoConfig) -> None:
+        self._records, self._weights, self._config = records, weights, config
+        self.totals = np.array([total_of(record["rewards"], weights) for record in records])
+        self.lengths = np.array([len(record["ids"]) for record in records])
+        self.is_cut = np.array([record["finish"] in CUT for record in records])
+        is_masked = self.is_cut & (config.truncated == "mask")
+        self.is_learned = ~np.isnan(self.totals) & ~is_masked & (self.lengths > 0)
+
+    def tokens(self) -> list[NDArray[np.float64]]:
+        """Return the advantage of each token of each answer, (T,) each."""
+        answers, config = self._answers(), self._config
+        found = [np.full(length, gained) for length, gained in zip(self.lengths, answers, strict=True)]
+        if config.kl and config.kl_in == "returns":
+            found = [gained - config.kl * returns(k1) for gained, k1 in zip(found, self._apart(), strict=True)]
+        if config.scale != "tokens":
+            return found
+        learned = np.flatnonzero(self.is_learned)
+        ends = np.cumsum([0, *self.lengths[learned]])
+        white = whiten(np.concatenate([found[n] for n in learned])) if len(learned) else np.empty(0)
+        for number, (begin, end) in zip(learned, pairwise(ends), strict=True):
+            found[number] = white[begin:end]
+        return found
+
+    def weights(self) -> NDArray[np.float64]:
+        """Return what a token of each answer counts in the loss, and what the answer counts in its denominator, (2, P·G).
+
+        Their ratio says which mean it is: an answer of n tokens counts n tokens, one answer, ``max_new_tokens`` places, or a share of
+        its prompt that is its share of the prompt's tokens.
+        """
+        lengths, one = np.maximum(self.lengths, 1), np.ones(len(self.lengths))
+        match self._config.mean:
+            case "token":
+                return np.stack((one, lengths))
+            case "answer":
+                return np.stack((1 / lengths, one))
+            case "constant":
+                return np.stack((one, one * self._config.max_new_tokens))
+            case "prompt":
+                learned_PG = (self.lengths * self.is_learned).reshape(-1, self._config.group)
+                of_prompt = np.maximum(learned_PG.sum(1), 1).repeat(self._config.group)
+                return np.stack((1 / of_prompt, lengths / of_prompt))
+
+    def figures(self) -> dict[str, float]:
+        """Return figures of the iteration. Rewards are those of the answers that were written first, not of those that were kept."""
+        first = [{"rewards": record.get(FIRST, record["rewards"])} for record in self._records]
+        figures = reward_figures(first, self._weights)
+        if self._config.compares:
+            figures["groups_alike"] = float(groups_alike(self._records, self._weights, self._config).mean())
+        figures |= answer_figures(self._records, self._weights)
+        if self._config.resample:
+            figures["groups_resampled"] = float(np.mean([FIRST in record for record in self._records]))
+        return figures
+
+    def _answers(self) -> NDArray[np.float64]:
+        """Return the advantage of each answer, 0 for one without a score, (P·G,)."""
+        config = self._config
+        scale = "none" if config.scale == "tokens" else config.scale
+        if config.normalise == "each":
+            scores_RPG = np.stack([self._grouped(scores_of(self._records, name)) for name in self._weights])
+            weights_R = np.array(list(self._weights.values()))
+            return normalise_each(scores_RPG, weights_R, baseline=config.baseline, scale=scale).reshape(-1)
+        rewards = self.totals - config.missing_eos_penalty * self.is_cut
+        if config.kl and config.kl_in == "reward":
+            rewards = rewards - config.kl * np.array([k1.sum() for k1 in self._apart()])
+        greedy = self._greedy_totals()
+        return advantages(self._grouped(rewards), baseline=config.baseline, scale=scale, greedy_P=greedy).reshape(-1)
+
+    def _apart(self) -> list[NDArray[np.float64]]:
+        """Return k1 of each token of each answer: log π_old - log π_ref."""
+        return [np.array(record[OLD]) - np.array(record[REFERENCE]) for record in self._records]
+
+    def _greedy_totals(self) -> NDArray[np.float64] | None:
+        if self._config.baseline != "greedy":
+            return None
+        greedy = [record[GREEDY] for record in self._records[:: self._config.group]]
+        totals = np.array([total_of(each["rewards"], self._weights) for each in greedy])
+        return totals - self._config.missing_eos_penalty * np.array([each["finish"] in CUT for each in greedy])
+
+    def _grouped(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return values.reshape(-1, self._config.group)
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    """The mean of what is there; 0 for nothing."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else 0.0

@@ -1,0 +1,137 @@
+"""Options of learning from rewards without a critic. Torch is not imported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from mt_core import MtConfig
+
+from ..kl import Estimator
+
+
+class GrpoConfig(MtConfig):
+    """Options of collecting answers, comparing them and learning from them."""
+
+    prompts: int = Field(8, ge=1, le=100_000, description="prompts of an iteration")
+    group: int = Field(8, ge=1, le=10_000, description="answers to each prompt, which are compared with each other")
+    updates: int = Field(
+        1, ge=1, le=10_000, description="optimizer steps in which the answers of an iteration are learned from"
+    )
+    passes: int = Field(1, ge=1, le=10_000, description="how often they are learned from")
+    max_new_tokens: int = Field(64, ge=1, le=10_000_000, description="longest answer (tokens)")
+    temperature: float = Field(1.0, ge=0.01, le=100, description="temperature of the answers; the loss has the same")
+    top_p: float | None = Field(
+        None, gt=0, le=1, description="answers are drawn from the likeliest tokens of this mass"
+    )
+    top_k: int | None = Field(None, ge=1, le=10_000_000, description="answers are drawn from so many likeliest tokens")
+    resample: int = Field(
+        0, ge=0, le=100, description="how often a prompt is answered again while its answers all score the same (DAPO)"
+    )
+    baseline: Literal["group", "others", "greedy", "none"] = Field(
+        "group",
+        description="what a reward is compared with: the mean of its group, of the others in it (RLOO), the reward of the greedy answer"
+        " (ReMax), or nothing",
+    )
+    scale: Literal["group", "batch", "tokens", "none"] = Field(
+        "group",
+        description="divided by the deviation of the group (GRPO), of all answers, or by nothing (Dr. GRPO); or whitened over all tokens"
+        " (REINFORCE++)",
+    )
+    normalise: Literal["sum", "each"] = Field(
+        "sum", description="compare weighted sums of rewards, or each reward by itself, whitened together (GDPO)"
+    )
+    mean: Literal["token", "answer", "constant", "prompt"] = Field(
+        "token",
+        description="mean over tokens (DAPO), over answers of their own means (GRPO), over all places (Dr. GRPO), or over prompts of the"
+        " means of their tokens",
+    )
+    loss: Literal["clip", "sequence", "whole", "cispo"] = Field(
+        "clip",
+        description="clipped ratios of tokens (PPO), the mean one of an answer (GSPO), the product over it (RLOO), or clipped weights of"
+        " log-probabilities (CISPO)",
+    )
+    clip_low: float = Field(0.2, gt=0, le=1, description="ε: how much less likely a token may become at no cost")
+    clip_high: float = Field(0.2, gt=0, le=1000, description="how much more likely; 0.28 with DAPO")
+    dual_clip: float | None = Field(
+        None, gt=1, le=1000, description="c: a worse answer's token costs at most c times its advantage; 3 is usual"
+    )
+    kl: float = Field(
+        0.0, ge=0, le=1000, description="β: what leaving the model of step 0 costs; at 0 nobody measures that model"
+    )
+    kl_in: Literal["loss", "reward", "returns"] = Field(
+        "loss",
+        description="where it costs: a term of each token's loss, off an answer's reward (RLOO), or off the reward of each token, so that"
+        " one pays for what follows it (REINFORCE++)",
+    )
+    kl_estimator: Estimator | None = Field(
+        None, description="its estimate; none: k1 in rewards, k2 in the loss, where k3 ends at another policy"
+    )
+    truncated: Literal["score", "mask"] = Field(
+        "score", description="answers without an end are learned from, or only compared with"
+    )
+    missing_eos_penalty: float = Field(
+        0.0, ge=0, le=1000, description="taken off the reward of an answer without an end"
+    )
+    importance: Literal["none", "token", "icepop"] = Field(
+        "none",
+        description="correct for a sampler with other numbers than the trainer: weigh tokens by the ratio of both, at most importance_high,"
+        " or drop those outside the bounds",
+    )
+    importance_low: float = Field(0.5, ge=0, le=1, description="least ratio that icepop keeps")
+    importance_high: float = Field(2.0, ge=1, le=1000, description="C: most that a ratio counts, or that icepop keeps")
+    replay: Path | None = Field(
+        None, description="folder of a run whose answers are learned from again, instead of writing new ones"
+    )
+
+    @property
+    def estimator(self) -> Estimator:
+        """The estimate of the KL where none is named."""
+        return self.kl_estimator or ("k2" if self.kl_in == "loss" else "k1")
+
+    @property
+    def compares(self) -> bool:
+        """Whether answers are compared with others to the same prompt."""
+        return self.baseline in ("group", "others")
+
+    @property
+    def measures_old(self) -> bool:
+        """Whether answers are measured with the weights that wrote them: with one step these are those of the step."""
+        in_reward = self.kl > 0 and self.kl_in != "loss"
+        return self.updates * self.passes > 1 or in_reward or self.importance != "none"
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if faults := [*self._advantage_faults(), *self._loss_faults()]:
+            raise ValueError("; ".join(faults))
+        return self
+
+    def _advantage_faults(self) -> Iterator[str]:
+        """Tell what does not go together in how answers are compared."""
+        if self.compares and self.group == 1:
+            yield f"baseline {self.baseline} compares the answers to a prompt, and group is 1; set group to 2 or more, or baseline greedy"
+        if not self.compares and self.scale in ("group", "batch"):
+            yield f"scale {self.scale} divides what is compared within a group, and baseline is {self.baseline}; set scale tokens or none"
+        if not self.compares and self.resample:
+            yield f"resample answers prompts again whose answers are alike, and baseline {self.baseline} compares none; leave it out"
+        if not self.compares and self.normalise == "each":
+            yield f"normalise each compares each reward within a group, and baseline is {self.baseline}; set baseline group or others"
+        if self.normalise == "each" and self.scale == "tokens":
+            yield "normalise each whitens over answers, and scale tokens over tokens; set scale group, batch or none"
+        if self.normalise == "each" and (self.missing_eos_penalty or (self.kl and self.kl_in == "reward")):
+            yield "normalise each has no sum to take anything off; set missing_eos_penalty 0 (the reward length does it), and kl_in loss"
+
+    def _loss_faults(self) -> Iterator[str]:
+        """Tell what does not go together in the loss."""
+        if self.kl_in != "loss" and self.estimator != "k1":
+            yield f"kl_estimator {self.estimator} goes with kl_in loss; in the {self.kl_in} it is k1"
+        if self.loss == "cispo" and self.dual_clip:
+            yield "dual_clip bounds a clipped loss, and loss is cispo; leave it out"
+        if self.importance != "none" and (self.temperature != 1 or self.top_p is not None or self.top_k):
+            yield (
+                f"importance {self.importance} compares with log-probabilities of a sampler, which are over all tokens at temperature 1;"
+                " leave temperature, top_p and top_k at their defaults"
+            )

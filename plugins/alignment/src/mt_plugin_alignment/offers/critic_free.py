@@ -1,0 +1,69 @@
+"""Objectives that learn from rewards without a critic: GRPO, and its kin by the names of their papers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mt_core import ANY, ObjectiveComponent, UsageError
+
+from ..objectives import presets
+from ..objectives.grpo_config import GrpoConfig
+
+if TYPE_CHECKING:
+    from mt_core import Template, Tokenizer
+
+    from ..objectives.grpo import GrpoObjective
+
+
+WATCHED: Mapping[str, Any] = {"callbacks.rollout_alarms": {}}
+"""``run_defaults`` of a run that learns from answers of its own: it has alarms, unless it says ``callbacks: none``."""
+
+
+def _build(
+    name: str, config: GrpoConfig, *, tokenizer: Tokenizer, template: Template, rewards: Mapping[str, Any]
+) -> GrpoObjective:
+    from ..objectives.grpo import GrpoObjective
+
+    if not rewards:
+        raise UsageError(
+            f"{name} learns from rewards: name one or more with --rewards NAME (mt-plugins list --components)"
+        )
+    return GrpoObjective(tokenizer, template, config, rewards)
+
+
+def _offer(name: str, config: type[GrpoConfig], paper: str, summary: str) -> ObjectiveComponent:
+    return ObjectiveComponent(
+        name=name,
+        config=config,
+        build=partial(_build, name),
+        uses=("reward",),
+        run_defaults=WATCHED,
+        summary=summary,
+        source=f"https://arxiv.org/abs/{paper}",
+        layouts=ANY,
+    )
+
+
+CRITIC_FREE: tuple[ObjectiveComponent, ...] = (
+    _offer(
+        "grpo",
+        GrpoConfig,
+        "2402.03300",
+        "several answers of the model to each prompt, compared by rewards: GRPO, with the options of all its kin",
+    ),
+    _offer("dr-grpo", presets.DrGrpoConfig, "2503.20783", "GRPO that divides by no deviation and no length"),
+    _offer("dapo", presets.DapoConfig, "2503.14476", "GRPO with a higher bound, and prompts without spread again"),
+    _offer("rloo", presets.RlooConfig, "2402.14740", "a whole answer against the mean of the others, KL in the reward"),
+    _offer(
+        "reinforce-plus-plus",
+        presets.ReinforcePlusPlusConfig,
+        "2501.03262",
+        "one answer to each prompt, against all tokens of the iteration, KL in the reward of each token",
+    ),
+    _offer("gspo", presets.GspoConfig, "2507.18071", "GRPO whose ratios are those of answers, for several updates"),
+    _offer("cispo", presets.CispoConfig, "2506.13585", "GRPO whose tokens all keep a gradient, for several updates"),
+    _offer("remax", presets.RemaxConfig, "2310.10505", "one answer to each prompt, against the greedy one"),
+    _offer("gdpo", presets.GdpoConfig, "2601.05242", "GRPO that compares each of several rewards by itself"),
+)
