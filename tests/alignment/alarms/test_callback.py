@@ -184,8 +184,10 @@ def test_what_never_comes_is_an_error_before_it_is_waited_for() -> None:
         begun(RolloutAlarms(RolloutAlarmsConfig())).on_step_end(plain)
     record = StepRecord(1, 0.0, 0.1, 1.0, 9, 1.0, 1.0, 0.0, {"reward": 0.5})
     without = CallbackContext(step=1, total_steps=9, output=None, record=record)
-    with pytest.raises(MtError, match="a bound for kl, and the objective of this run gives no such figure"):
-        begun(RolloutAlarms(RolloutAlarmsConfig(kl=0.1))).on_step_end(without)
+    for config, figure in (({"kl": 0.1}, "kl"), ({"stop_on": ("no-spread",)}, "groups_alike")):
+        with pytest.raises(MtError, match=f"the objective of this run gives no figure {figure}; leave it out"):
+            begun(RolloutAlarms(RolloutAlarmsConfig(**config))).on_step_end(without)
+    assert begun(RolloutAlarms(RolloutAlarmsConfig())).on_step_end(without) is None
 
 
 def test_a_figure_that_is_no_number_is_as_if_it_were_not_there() -> None:
@@ -193,6 +195,8 @@ def test_a_figure_that_is_no_number_is_as_if_it_were_not_there() -> None:
     series = [{"answers_cut": 1.0 if step % 2 else float("nan")} for step in range(30)]
     assert [step for step, _ in ring(alarms, series)] == [20]
     json.dumps(alarms.state_dict(), allow_nan=False)
+    nothing = [{"reward": float("nan"), "entropy": float("inf"), "eval_reward": 0.1}] * 30
+    assert not ring(begun(RolloutAlarms(RolloutAlarmsConfig(stop_on=("entropy",)))), nothing)
 
 
 def test_every_alarm_has_an_option_and_a_sentence() -> None:

@@ -41,6 +41,7 @@ KNOWN = (
 ANSWERS = (
     Chart("score_std", "Spread of rewards", "standard deviation", zero=True),
     Chart("groups_alike", "Prompts without spread", "share whose answers all score the same", zero=True),
+    Chart("groups_resampled", "Prompts answered again", "share", zero=True),
     Chart("answer_tokens", "Length of answers", "tokens, mean", zero=True),
     Chart("answer_tokens_most", "Longest answer", "tokens", zero=True),
     Chart("answers_cut", "Answers without an end", "share", zero=True),
@@ -48,11 +49,15 @@ ANSWERS = (
     Chart("answers_unscored", "Answers without a score", "share", zero=True),
     Chart("entropy", "Entropy", "nats per token", zero=True),
     Chart("kl", "KL", "from the model of the start, nats per token"),
+    Chart("kl_loss", "Cost of KL", "in the loss"),
     Chart("kl_answer", "KL of an answer", "from the model of the start, nats"),
     Chart("kl_weight", "Weight of KL", zero=True),
+    Chart("sampler_ratio", "Ratio to the sampler", "of a token, mean"),
+    Chart("sampler_ratio_most", "Ratio to the sampler", "of a token, the most"),
     Chart("explained_variance", "Explained variance", "of returns, by the critic"),
     Chart("value_loss", "Loss of the critic", zero=True),
     Chart("ratio", "Probability ratio", "of a token, to that when it was written"),
+    Chart("ratio_far", "Probability ratio above 2 or below ½", "share of tokens", zero=True),
     Chart("clipped_low", "Clipped low", "share of tokens", zero=True),
     Chart("clipped_high", "Clipped high", "share of tokens", zero=True),
 )

@@ -164,10 +164,10 @@ class RolloutAlarms:
     def on_step_end(self, context: CallbackContext) -> Control | None:
         """Say what has come to be amiss with this step."""
         assert context.record is not None, "a step that has ended has a record"
+        self._refuse_lack(context.record.metrics)
         figures = _figures(context.record)
-        self._refuse_lack(figures)
         self._iteration.add(figures)
-        self._evaluated.add({"reward": figures["reward"]})
+        self._evaluated.add({name: value for name, value in figures.items() if name == "reward"})
         due = []
         if context.step % self._steps == 0:
             due += self._look(self._iteration.take(), at_evaluations=False)
@@ -202,11 +202,13 @@ class RolloutAlarms:
                 "callback rollout-alarms looks at answers that a run learns from, and the records of this one have no reward; leave"
                 " it out, or choose an objective such as grpo"
             )
-        if self._config.kl is not None and "kl" not in figures:
-            raise MtError(
-                "callback rollout-alarms has a bound for kl, and the objective of this run gives no such figure; leave it out, or let"
-                " the objective measure it"
-            )
+        for alarm in self._alarms:  # kl is on only where somebody asks for it
+            asked = alarm.name in (*self._config.stop_on, "kl") and not alarm.at_evaluations
+            if asked and alarm.condition.figure not in figures:
+                raise MtError(
+                    f"callback rollout-alarms is asked for {alarm.name}, and the objective of this run gives no figure"
+                    f" {alarm.condition.figure}; leave it out, or choose options with which there is one"
+                )
 
     def _look(self, figures: Mapping[str, float], *, at_evaluations: bool) -> list[tuple[Alarm, str]]:
         """Ask each condition, and return those that hold for the first time, with what there is to say."""
@@ -254,16 +256,12 @@ class _Means:
 
 def _figures(record: StepRecord) -> dict[str, float]:
     """Return the figures that alarms look at; one that is no number counts as one that is not there."""
-    return {name: value for name, value in record.metrics.items() if _is_looked_at(name) and math.isfinite(value)}
-
-
-def _is_looked_at(name: str) -> bool:
-    return name in _LOOKED_AT or name.startswith("reward_")
-
-
-_LOOKED_AT = frozenset(
-    {"reward", "groups_alike", "answers_cut", "answers_unscored", "answer_repetition", "answer_tokens", "entropy", "kl"}
-)
+    looked_at = {"reward", *(figure for _, figure, _ in (*BOUNDS, *CHANGES))}
+    return {
+        name: value
+        for name, value in record.metrics.items()
+        if (name in looked_at or name.startswith("reward_")) and math.isfinite(value)
+    }
 
 
 def _watched(config: Mapping[str, Any]) -> list[str]:

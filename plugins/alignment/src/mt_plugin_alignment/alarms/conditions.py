@@ -19,7 +19,10 @@ ERRORS = 5.0
 
 
 class Condition(Protocol):
-    """Something that is amiss once it has been so for a while."""
+    """Something that is amiss once it has been so for a while, by what ``figure`` says."""
+
+    @property
+    def figure(self) -> str: ...
 
     def look(self, state: State, figures: Figures) -> tuple[State, Found]:
         """Take in the figures of the next iteration."""
