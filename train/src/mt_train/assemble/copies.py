@@ -51,9 +51,8 @@ class Copies:
         if self._engine.process.is_main:
             notice("reference: each rank holds the model of step 0 beside the one that is trained")
         device = self._engine.process.device
-        adapted = (
-            first_adapter(parts) is not None
-        )  # else the adapter of step 0 adds nothing to its base, or rewrites it
+        # An adapter without values of before adds nothing to its base at step 0, or only writes it down otherwise.
+        adapted = first_adapter(parts) is not None
         return self._finish(load_model(parts, None, _say_nothing, device=device, adapted=adapted))
 
     @cached_property
