@@ -79,6 +79,8 @@ class CollectsAnswers(Protocol):
 
     ``prompts`` are those of an iteration, in the order of the dataset; ``passes`` is how often its answers are learned from, each time
     in ``updates`` optimizer steps. An answer has at most ``max_new_tokens``. A prompt's sample has no trained token.
+
+    One that has ``seconds``, name → seconds of the last ``collect``, has ``NAME_seconds`` in the record of an iteration's first step.
     """
 
     prompts: int
@@ -111,10 +113,7 @@ class ReplaysAnswers(Protocol):
 
 @runtime_checkable
 class TellsSeconds(Protocol):
-    """What collects answers, and tells how long its parts took. Seconds are no records: these are the same in every run.
-
-    ``seconds`` are those of the last ``collect``: ``score`` becomes the figure ``score_seconds`` of an iteration's first step.
-    """
+    """What collects answers, and tells how long its parts took. Seconds are no records: these are the same in every run."""
 
     @property
     def seconds(self) -> Mapping[str, float]: ...
