@@ -37,7 +37,7 @@ class RolloutBench(Bench):
     ) -> Session:
         self.rows = Path(case["rows"])
         objective = {"name": "grpo", "prompts": 4, "group": 4, "max_new_tokens": 8, **case.get("objective", {})}
-        data = {"cache": "none", "eval": 4}
+        data = {"cache": "none", "eval": 4, **case.get("data", {})}
         case = {"steps": 4, "eval_every": 4, **case, "objective": objective, "data": data}
         return super().session({**case, "more": {"rewards": REWARDS}}, output, checkpoint, seed)
 

@@ -454,3 +454,10 @@ def test_a_preset_is_grpo_with_other_defaults_and_the_same_bounds() -> None:
 def replace_default(field: Any) -> tuple[Any, ...]:
     """What a field is but its default."""
     return field.annotation, field.description, tuple(map(repr, field.metadata))
+
+
+@pytest.mark.parametrize("name", ["grpo", "gspo", "reinforce-plus-plus"])
+def test_without_a_reward_a_method_says_so_by_its_own_name(name: str) -> None:
+    component = COMPONENTS[name]
+    with pytest.raises(UsageError, match=f"^{name} learns from rewards: name one or more with --rewards NAME"):
+        component.build(component.config(), tokenizer=_Pad(), template=None, rewards={})

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from mt_core.errors import CheckpointError, UsageError
 from mt_tools.convert.adapter_readers import base_keys, say_readers
+from mt_tools.convert.folder import split_objective
 from mt_tools.convert.source import Say, Source, build_on_meta
-from mt_tools.convert.writing import stage_folder, write_json
+from mt_tools.convert.writing import stage_folder, write_beside, write_json
 from mt_train.adapters.folder import BESIDE, CONFIG, PORTABLE, TENSORS, WRITTEN
 from mt_train.adapters.portable import fold, is_lora, largest_rank, portable_config
 
@@ -42,10 +43,14 @@ def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True
         raise UsageError(
             f"{source.path} trained all of its model, which is no adapter; mt-convert {source.path} FOLDER writes it"
         )
-    form = _form(adapter.peft_form(model), saved, source, say)
     found = open_model(source.checkpoint / "model")
     if missing := sorted(saved - set(found)):
         raise CheckpointError(f"{source.checkpoint} lacks {', '.join(missing)}; use another checkpoint")
+    of_objective: Mapping[str, Any] = {}
+    if source.parts.objective_component.head == "language":  # an answer does not need it, and peft has no place for it
+        own, of_objective = split_objective({name: found[name] for name in saved})
+        saved = set(own)
+    form = _form(adapter.peft_form(model), saved, source, say)
     lora = form is not None and is_lora(form)
     rank = largest_rank(form) if form is not None and lora and portable else None
     with stage_folder(out) as stage:
@@ -54,6 +59,7 @@ def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True
         write_tensors(stage / TENSORS[0], tensors)
         if beside:
             write_tensors(stage / BESIDE, {name: found[name]() for name in sorted(beside)})
+        write_beside(stage, of_objective)
         _write_configs(source, stage, adapter, form, rank)
     if form is not None:
         say_readers(source, out, form, rank, say)

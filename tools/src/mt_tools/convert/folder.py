@@ -14,7 +14,8 @@ from mt_tools.convert.card import card
 from mt_tools.convert.chat_template import write_template
 from mt_tools.convert.source import Say, Source, tensors_of
 from mt_tools.convert.tokenizer_files import make_portable, open_written, tell_differences
-from mt_tools.convert.writing import SHARD_BYTES, stage_folder, write_json, write_tensors
+from mt_tools.convert.writing import SHARD_BYTES, stage_folder, write_beside, write_json, write_tensors
+from mt_train.assemble.objective_files import objective_files
 from mt_train.config.sections import DataConfig
 from mt_train.data.templates import build_template
 
@@ -51,10 +52,15 @@ def write_folder(
     title: str,
     say: Say,
 ) -> None:
-    """These tensors, and all that stands beside them."""
+    """These tensors, and all that stands beside them. What an objective trained beside the language head has files of its own."""
+    beside: Mapping[str, Loaders] = {}
     if source.parts.objective_component.head == "own":
         loaders, shapes = classifier_names(loaders), classifier_names(shapes)
+    else:
+        loaders, beside = split_objective(loaders)
+        shapes = {name: shapes[name] for name in loaders}
     word = write_tensors(stage, loaders, dtype=dtype, shard_bytes=shard_bytes, shapes=shapes)
+    write_beside(stage, beside)
     ids, ends = _tokenizer_files(source, stage, say)
     _write_config(source, stage, ids, ends, word)
     (stage / "README.md").write_text(card(source, title, word), encoding="utf-8")
@@ -80,6 +86,14 @@ def _write_config(source: Source, stage: Path, ids: Mapping[str, Any], ends: Seq
 
 
 T = TypeVar("T")
+
+
+def split_objective(content: Mapping[str, T]) -> tuple[dict[str, T], dict[str, dict[str, T]]]:
+    """Return what is of the model itself, and for each file beside it what is of the objective, by its own names."""
+    files = objective_files(content)
+    taken = {name for tensors in files.values() for name in tensors.values()}
+    beside = {file: {own: content[name] for own, name in tensors.items()} for file, tensors in files.items()}
+    return {name: each for name, each in content.items() if name not in taken}, beside
 
 
 def classifier_names(content: Mapping[str, T]) -> dict[str, T]:

@@ -131,6 +131,16 @@ def write_tensors(
     return _commonest_dtype(entries)
 
 
+def write_beside(stage: Path, files: Mapping[str, Loaders]) -> None:
+    """Write further files of tensors, each in its own dtype. Raises ``WeightsError`` for one whose name another file has."""
+    for file, loaders in files.items():
+        if (stage / file).exists():
+            raise WeightsError(
+                f"a module of the objective would be written into {file}, which the folder has; rename the module"
+            )
+        _write(stage / file, [_entry(name, loaders[name], None) for name in sorted(loaders)], loaders)
+
+
 def _in_order(name: str) -> list[tuple[int, str]]:
     """Sort by name, layer 2 before layer 10: equal tensors give equal files, whatever they came from."""
     return [(-1, part) if (number := parse_whole_number(part)) is None else (number, "") for part in name.split(".")]

@@ -25,7 +25,7 @@ from mt_train.assemble.parts import Parts
 from mt_train.assemble.policy import LivePolicy
 from mt_train.assemble.sources import rows_of
 from mt_train.data.loader import Loader, Position, WaitingEnded, Window
-from mt_train.data.online import CollectsAnswers, Prompt, Record, ReplaysAnswers, TellsSeconds
+from mt_train.data.online import CollectsAnswers, ComparesAnswers, Prompt, Record, ReplaysAnswers, TellsSeconds
 from mt_train.data.order import permutation
 from mt_train.data.samples import EncodedSamples
 from mt_train.engine.compilation import run_uncompiled
@@ -232,9 +232,12 @@ def refuse_for_rollouts(parts: Parts, data: RunData) -> None:
     if data.stream is not None:
         problem = f"{name} reads prompts in an order of its own, and rows of a stream come in theirs."
         faults.append(Fault(key="dataset", problem=problem, fix="Take a dataset of files."))
-    longest, most = data.train.report.longest + data.objective.max_new_tokens, parts.config.train.sequence_len
+    answers = data.objective.answers_in_sample if isinstance(data.objective, ComparesAnswers) else 1
+    longest = answers * (data.train.report.longest + data.objective.max_new_tokens)
+    most = parts.config.train.sequence_len
     if data.stream is None and longest > most:
-        problem = f"{most} tokens, and the longest prompt with the longest answer to it has {longest}."
+        what = "the longest prompt with the longest answer to it"
+        problem = f"{most} tokens, and {what if answers == 1 else f'{answers} times {what}'} has {longest}."
         fix = f"Set {longest} or more, or allow shorter answers."
         faults.append(Fault(key="train.sequence-len", problem=problem, fix=fix))
     if parts.config.train.micro_batch_size == "auto":

@@ -16,6 +16,7 @@ from mt_core.nn.objective import split_objective_name
 from mt_train.adapters.folder import AdapterFolder
 from mt_train.assemble.base_files import adapter_folder, base_files, check_base_of, first_adapter, without_gone
 from mt_train.assemble.merging import AdapterPlacement, merged_weights, other_weights
+from mt_train.assemble.objective_files import read_objective
 from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.tensors import open_model, open_overlay
@@ -88,7 +89,8 @@ def _base_part(parts: Parts, names: list[str], source: TensorSource, say: Say) -
         raise other_weights(saved)
     say(f"adapter {folder.path} ({saved.component.name}): training goes on from its values")
     known = placed.base_names & set(names)
-    return {name: load for name, load in placed.tensors.items() if name in known}
+    beside = read_objective(folder.path, names)
+    return {**beside, **{name: load for name, load in placed.tensors.items() if name in known}}
 
 
 def is_stated(folder: AdapterFolder, parts: Parts) -> bool:
@@ -131,7 +133,9 @@ def pretrained_values(
     if model.source.weights is not None:
         assert parts.weights_format is not None, "resolve() finds the format"
         assert parts.weights_path is not None, "and the weights"
-        found = _with_objective(parts.weights_format.tensors(parts.weights_path, model.options), names)
+        found = _with_objective(
+            parts.weights_path, parts.weights_format.tensors(parts.weights_path, model.options), names
+        )
         drawn = {name for name in names if _may_lack(name, names, own_head=parts.objective_component.head == "own")}
         wanted = [name for name in names if name in found or name not in drawn]
         source = check_names(found, wanted, model.source.allow_missing, model.source.allow_unexpected, say)
@@ -145,10 +149,12 @@ def pretrained_values(
     return merged_weights(parts, source | over, known, say)
 
 
-def _with_objective(found: TensorSource, names: list[str]) -> TensorSource:
-    """The tensors, where those of the objective's modules may have the names that these have by themselves, as ``score.weight``."""
+def _with_objective(path: Path, found: TensorSource, names: list[str]) -> TensorSource:
+    """The tensors, where those of the objective's modules may have the names that these have by themselves, as ``score.weight``, or lie
+    in a file beside the weights."""
     own = {split[1]: name for name in names if (split := split_objective_name(name))}
-    return {own.get(name, name): load for name, load in found.items()}
+    beside = read_objective(path if path.is_dir() else path.parent, names)
+    return {**beside, **{own.get(name, name): load for name, load in found.items()}}
 
 
 def _may_lack(name: str, names: list[str], *, own_head: bool) -> bool:

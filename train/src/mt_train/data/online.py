@@ -104,6 +104,13 @@ class CollectsAnswers(Protocol):
 
 
 @runtime_checkable
+class ComparesAnswers(Protocol):
+    """An objective whose samples are so many answers to one prompt, each behind the prompt: a row has to hold all of them."""
+
+    answers_in_sample: int
+
+
+@runtime_checkable
 class ReplaysAnswers(Protocol):
     """An objective that may learn from answers that another run wrote down, so that two runs learn from the same ones."""
 

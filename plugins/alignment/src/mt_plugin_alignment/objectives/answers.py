@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -37,8 +37,16 @@ CUT = ("length", "context")
 Record = dict[str, Any]
 
 
+class Scored(NamedTuple):
+    """An answer, what each reward says of it, and log-probabilities of its tokens where its sampler was asked for them."""
+
+    answer: Answer
+    rewards: dict[str, float | None]
+    logprobs: Sequence[float]
+
+
 class AnswerWriter:
-    """Has the policy write answers to prompts, and rewards score them; ``watch`` has the seconds of both."""
+    """Has the policy write answers to prompts, and rewards score them; ``watch`` has the seconds of both, from each ``write`` on."""
 
     def __init__(self, config: GrpoConfig, rewards: Mapping[str, Reward], tokenizer: Tokenizer) -> None:
         self._config, self._rewards, self._tokenizer, self.watch = config, rewards, tokenizer, Stopwatch()
@@ -50,49 +58,50 @@ class AnswerWriter:
         Prompts whose answers all score the same are answered again by another seed, up to ``resample`` times; what stays so has no
         advantage.
         """
+        self.watch.clear()
         records = self._write(prompts, range(len(prompts)), policy, seed)
         for turn in range(1, self._config.resample + 1):
             alike = policy.once(lambda: self._alike(records))  # a reward may say something else on another rank
             if not alike:
                 break
             another = int(np.random.SeedSequence([seed, turn]).generate_state(1)[0])
-            for record in self._write(prompts, alike, policy, another):
-                place = record.pop("place")
+            places = [number * self._config.group + each for number in alike for each in range(self._config.group)]
+            for place, record in zip(places, self._write(prompts, alike, policy, another), strict=True):
                 records[place] = {**record, FIRST: records[place].get(FIRST, records[place]["rewards"])}
         if self._config.baseline == "greedy":
             self._add_greedy(records, prompts, policy)
         texts = [self._tokenizer.decode(list(prompt.ids)) for prompt in prompts]
         for record in records:  # the sum and the text are for readers of the file: nothing is learned from them
-            record.pop("place", None)
             total = total_of(record["rewards"], self._weights)
             record |= {"reward": None if math.isnan(total) else total, "prompt_text": texts[record["group"]]}
         return records
 
     def _write(self, prompts: Sequence[Prompt], numbers: Sequence[int], policy: Policy, seed: int) -> list[Record]:
-        """Return records of answers to some of the prompts, each with its ``place`` among all."""
-        config, count = self._config, self._config.group
+        """Return G records for each of the prompts with these numbers."""
+        config = self._config
         rules = SamplingRules(temperature=config.temperature, top_p=config.top_p, top_k=config.top_k)
-        asked = [number for number in numbers for _ in range(count)]
-        answers, drawn = self._answer(prompts, asked, policy, rules, seed)
-        scores = self._score(answers)
+        asked = [number for number in numbers for _ in range(config.group)]
         records = []
-        for place, (answer, each) in enumerate(zip(answers, drawn, strict=True)):
+        for scored in self._answer(prompts, asked, policy, rules, seed):
+            answer = scored.answer
             record: Record = {
-                "place": answer.group * count + place % count,
                 "row_id": answer.row["id"],
                 "group": answer.group,
                 "prompt": list(prompts[answer.group].ids),
                 "ids": list(answer.ids),
                 "text": answer.text,
                 "finish": answer.finish,
-                "rewards": {name: scores[name][place] for name in scores},
+                "rewards": scored.rewards,
             }
-            records.append(record if config.importance == "none" else {**record, SAMPLED: _logprobs(each, answer)})
+            if config.importance != "none":
+                record[SAMPLED] = _logprobs(scored)
+            records.append(record)
         return records
 
     def _answer(
         self, prompts: Sequence[Prompt], asked: Sequence[int], policy: Policy, rules: SamplingRules, seed: int
-    ) -> tuple[list[Answer], list[Generation]]:
+    ) -> list[Scored]:
+        """Return an answer to each of the prompts with these numbers, scored."""
         wish = GenerationConfig(
             rules=rules,
             max_new_tokens=self._config.max_new_tokens,
@@ -105,11 +114,12 @@ class AnswerWriter:
             Answer(each.text, _ids(each), each.finish, prompts[number].row, number)
             for number, each in zip(asked, drawn, strict=True)
         ]
-        return answers, drawn
-
-    def _score(self, answers: Sequence[Answer]) -> dict[str, list[float | None]]:
         with self.watch.measure("score"):
-            return score_answers(self._rewards, answers)
+            scores = score_answers(self._rewards, answers)
+        return [
+            Scored(answer, {name: each[place] for name, each in scores.items()}, drawn[place].logprobs)
+            for place, answer in enumerate(answers)
+        ]
 
     def _alike(self, records: Sequence[Record]) -> list[int]:
         """Return the numbers of prompts whose answers all score the same."""
@@ -117,12 +127,10 @@ class AnswerWriter:
 
     def _add_greedy(self, records: Sequence[Record], prompts: Sequence[Prompt], policy: Policy) -> None:
         """Give each record the text and the scores of the greedy answer to its prompt."""
-        answers, _ = self._answer(prompts, range(len(prompts)), policy, SamplingRules(greedy=True), 0)
-        scores = self._score(answers)
+        greedy = self._answer(prompts, range(len(prompts)), policy, SamplingRules(greedy=True), 0)
         for record in records:
-            number = record["group"]
-            found = {name: scores[name][number] for name in scores}
-            record[GREEDY] = {"text": answers[number].text, "finish": answers[number].finish, "rewards": found}
+            answer, rewards, _ = greedy[record["group"]]
+            record[GREEDY] = {"text": answer.text, "finish": answer.finish, "rewards": rewards}
 
 
 def refuse_other_records(records: Sequence[Mapping[str, Any]], config: GrpoConfig, rewards: Collection[str]) -> None:
@@ -193,11 +201,12 @@ def _ids(drawn: Generation) -> list[int]:
     return [*drawn.ids, *([] if drawn.end_id is None else [drawn.end_id])]
 
 
-def _logprobs(drawn: Generation, answer: Answer) -> list[float]:
-    """Return what the sampler says of its tokens. Raises ``ComponentError`` where it says nothing."""
-    if len(drawn.logprobs) != len(answer.ids):
+def _logprobs(scored: Scored) -> list[float]:
+    """Return what the sampler says of an answer's tokens. Raises ``ComponentError`` where it says nothing."""
+    answer, found = scored.answer, scored.logprobs
+    if len(found) != len(answer.ids):
         raise ComponentError(
-            f"the sampler gives {len(drawn.logprobs)} log-probabilities for an answer of {len(answer.ids)} tokens to {answer.row['id']};"
+            f"the sampler gives {len(found)} log-probabilities for an answer of {len(answer.ids)} tokens to {answer.row['id']};"
             " a correction for it needs one for each. Leave importance out, or take a sampler that gives them"
         )
-    return list(drawn.logprobs)
+    return list(found)

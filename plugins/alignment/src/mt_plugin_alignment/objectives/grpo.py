@@ -63,9 +63,7 @@ class GrpoObjective(TokenObjective):
         self, prompts: Sequence[Prompt], policy: Policy, *, seed: int, previous: Sequence[Mapping[str, Any]]
     ) -> list[Record]:
         """Answers to each prompt with their scores. Raises ``ComponentError`` for a reward that fails."""
-        watch = self._writer.watch
-        watch.clear()
-        records = self._writer.write(prompts, policy, seed=seed)
+        records, watch = self._writer.write(prompts, policy, seed=seed), self._writer.watch
         if self._config.measures_old:
             with watch.measure("measure"):
                 found = policy.measure([_sample(record) for record in records], self._logprobs)

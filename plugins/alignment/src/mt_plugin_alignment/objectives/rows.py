@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from mt_core import Encoded, Message, Template
 
 WHAT_A_SCORE_IS = "a row has prompt, response and a number that says how good that is"
+PLACE = "place"
+"""Token value: the number of a trained token in its answer."""
 SYSTEM = "data.system"
 """Key of a system message that the template puts into every conversation, and that no turn of a row speaks for."""
 
@@ -21,7 +23,7 @@ SYSTEM = "data.system"
 def encode_pair(row: Row, template: Template, *, places: bool = False) -> Sample | Rejected:
     """The two sides of a row as one sample; only the assistant's turns of answers are trained on, whatever ``data.train_on`` says.
 
-    ``places`` adds a token value ``place``: the number of a trained token in its answer, from 0. See ``read_preference`` for rows that are
+    ``places`` adds what ``places_of`` gives. See ``read_preference`` for rows that are
     rejected, or raise ``DataError``.
     """
     found = read_preference(row)
@@ -43,7 +45,7 @@ def encode_pair(row: Row, template: Template, *, places: bool = False) -> Sample
             f"{row['id']}: the template writes the prompt of the two sides in different tokens ({len(prompts[0])} and {len(prompts[1])}),"
             " so that they cannot be compared. Choose another --data.template, or drop the row."
         )
-    return item(encoded, row["id"], token_values=_places(encoded) if places else {})
+    return item(encoded, row["id"], token_values=places_of(encoded) if places else {})
 
 
 def encode_scored(row: Row, template: Template) -> Sample | Rejected:
@@ -114,11 +116,12 @@ def _untrained(turn: Message) -> Message:
     return {**turn, "train": False}
 
 
-def _places(documents: Sequence[Encoded]) -> dict[str, list[float]]:
+def places_of(documents: Sequence[Encoded]) -> dict[str, list[float]]:
+    """Return a token value of documents, one behind the other: the number of a trained token in its answer, from 0."""
     found: list[float] = []
     for each in documents:
         count = 0
         for on in each.trained:
             found.append(float(count))
             count += on
-    return {"place": found}
+    return {PLACE: found}

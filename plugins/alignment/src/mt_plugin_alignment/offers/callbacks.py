@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from mt_core import ANY, Component
 
 from ..alarms.callback import RolloutAlarms, RolloutAlarmsConfig, alarm_files
@@ -17,3 +20,6 @@ CALLBACKS: tuple[Component, ...] = (
         layouts=ANY,
     ),
 )
+
+WATCHED: Mapping[str, Any] = {"callbacks.rollout_alarms": {}}
+"""``run_defaults`` of a run that learns from answers of its own: it has alarms, unless it says ``callbacks: none``."""

@@ -10,15 +10,12 @@ from mt_core import ANY, ObjectiveComponent, UsageError
 
 from ..objectives import presets
 from ..objectives.grpo_config import GrpoConfig
+from .callbacks import WATCHED
 
 if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
 
     from ..objectives.grpo import GrpoObjective
-
-
-WATCHED: Mapping[str, Any] = {"callbacks.rollout_alarms": {}}
-"""``run_defaults`` of a run that learns from answers of its own: it has alarms, unless it says ``callbacks: none``."""
 
 
 def _build(

@@ -24,6 +24,8 @@ from ..objectives.config import (
     own_part,
 )
 from .critic_free import CRITIC_FREE
+from .critics import CRITICS
+from .online import ONLINE
 
 if TYPE_CHECKING:
     from torch import nn
@@ -111,6 +113,7 @@ OBJECTIVES: tuple[ObjectiveComponent, ...] = (
         layouts=ANY,
     ),
     *CRITIC_FREE,
+    *CRITICS,
     ObjectiveComponent(
         name="reward",
         config=RewardConfig,
@@ -142,4 +145,5 @@ OBJECTIVES: tuple[ObjectiveComponent, ...] = (
         "pairs by their odds, beside likelihood, without a reference",
         "https://arxiv.org/abs/2403.07691",
     ),
+    *ONLINE,
 )

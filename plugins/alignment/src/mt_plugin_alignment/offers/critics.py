@@ -1,0 +1,47 @@
+"""Objectives that learn from rewards with a critic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mt_core import ANY, ObjectiveComponent, UsageError
+
+from ..objectives.ppo_config import PpoConfig
+from .callbacks import WATCHED
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from mt_core import Template, Tokenizer
+
+    from ..objectives.ppo import PpoObjective
+
+
+def _ppo(config: PpoConfig, *, tokenizer: Tokenizer, template: Template, rewards: Mapping[str, Any]) -> PpoObjective:
+    from ..objectives.ppo import PpoObjective
+
+    if not rewards:
+        raise UsageError("ppo learns from rewards: name one or more with --rewards NAME (mt-plugins list --components)")
+    return PpoObjective(tokenizer, template, config, rewards)
+
+
+def _value_head(config: PpoConfig, width: int) -> nn.Module:
+    from ..objectives.value_head import ValueHead
+
+    return ValueHead(width)
+
+
+CRITICS: tuple[ObjectiveComponent, ...] = (
+    ObjectiveComponent(
+        name="ppo",
+        config=PpoConfig,
+        build=_ppo,
+        uses=("reward",),
+        run_defaults=WATCHED,
+        modules=_value_head,
+        summary="answers of the model, each token judged by a critic that is trained beside it: PPO",
+        source="https://arxiv.org/abs/1707.06347",
+        layouts=ANY,
+    ),
+)
