@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mt_core import Component, Kind, ObjectiveComponent, hookimpl
 
+from .offers.callbacks import CALLBACKS
 from .offers.losses import LOSSES
 from .offers.objectives import OBJECTIVES
 from .offers.rewards import REWARDS
@@ -53,6 +54,11 @@ def mt_rewards() -> list[Component]:
 @hookimpl
 def mt_samplers() -> list[Component]:
     return list(SAMPLERS)
+
+
+@hookimpl
+def mt_callbacks() -> list[Component]:
+    return list(CALLBACKS)
 
 
 @hookimpl

@@ -17,11 +17,13 @@ from mt_core.generation import GenerationConfig, SamplingRules
 from ..reward_functions.base import Answer
 from ..samplers.answers import refuse_partial_support, write_answers
 from ..scores import score_answers
+from ..stopwatch import Stopwatch
 from .shapes import read_prompt
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from mt_core import Tokenizer
     from mt_train import Policy, Prompt
 
     from ..reward_functions.base import Reward
@@ -47,10 +49,13 @@ class Scored(NamedTuple):
 
 
 class AnswerWriter:
-    """Has a sampler write answers to prompts, and rewards score them."""
+    """Has a sampler write answers to prompts, and rewards score them; ``watch`` has the seconds of both, from each ``write`` on."""
 
-    def __init__(self, config: GrpoConfig, rewards: Mapping[str, Reward], sampler: Sampler | None = None) -> None:
+    def __init__(
+        self, config: GrpoConfig, rewards: Mapping[str, Reward], sampler: Sampler | None, tokenizer: Tokenizer
+    ) -> None:
         self._config, self._rewards, self._sampler = config, rewards, sampler
+        self._tokenizer, self.watch = tokenizer, Stopwatch()
         if config.importance != "none":
             refuse_partial_support(sampler, SamplingRules(temperature=config.temperature))
         self._weights = {name: weight_of(each) for name, each in rewards.items()}
@@ -61,6 +66,7 @@ class AnswerWriter:
         Prompts whose answers all score the same are answered again by another seed, up to ``resample`` times; what stays so has no
         advantage.
         """
+        self.watch.clear()
         records = self._write(prompts, range(len(prompts)), policy, seed)
         for turn in range(1, self._config.resample + 1):
             alike = policy.once(lambda: self._alike(records))  # a reward may say something else on another rank
@@ -72,6 +78,10 @@ class AnswerWriter:
                 records[place] = {**record, FIRST: records[place].get(FIRST, records[place]["rewards"])}
         if self._config.baseline == "greedy":
             self._add_greedy(records, prompts, policy)
+        texts = [self._tokenizer.decode(list(prompt.ids)) for prompt in prompts]
+        for record in records:  # the sum and the text are for readers of the file: nothing is learned from them
+            total = total_of(record["rewards"], self._weights)
+            record |= {"reward": None if math.isnan(total) else total, "prompt_text": texts[record["group"]]}
         return records
 
     def _write(self, prompts: Sequence[Prompt], numbers: Sequence[int], policy: Policy, seed: int) -> list[Record]:
@@ -106,7 +116,8 @@ class AnswerWriter:
             seed=seed,
             logprobs=self._config.importance != "none",
         )
-        drawn = write_answers(self._sampler, policy, [prompts[number].ids for number in asked], wish)
+        with self.watch.measure("write"):
+            drawn = write_answers(self._sampler, policy, [prompts[number].ids for number in asked], wish)
         answers = [
             Answer(
                 text=each.text,
@@ -119,7 +130,8 @@ class AnswerWriter:
             )
             for number, each in zip(asked, drawn, strict=True)
         ]
-        scores = score_answers(self._rewards, answers, policy, self._config)
+        with self.watch.measure("score"):
+            scores = score_answers(self._rewards, answers, policy, self._config)
         return [
             Scored(answer, {name: each[place] for name, each in scores.items()}, drawn[place].logprobs or ())
             for place, answer in enumerate(answers)

@@ -79,7 +79,8 @@ class OnlineDpoObjective(OnlineObjective):
             return records
         # A reward may give other scores on another rank, and all ranks have to measure the same answers.
         numbers = policy.once(lambda: [number for pair in self._pairs(records)[0] for number in pair[:2]])
-        measured = policy.measure([sample_of(records[number]) for number in numbers], _logprobs, view="reference")
+        with self._writer.watch.measure("measure"):
+            measured = policy.measure([sample_of(records[number]) for number in numbers], _logprobs, view="reference")
         for number, values in zip(numbers, measured, strict=True):
             records[number][REFERENCE] = values[REFERENCE].tolist()
         return records

@@ -10,6 +10,7 @@ from mt_core import ANY, ObjectiveComponent, UsageError
 
 from ..objectives import presets
 from ..objectives.grpo_config import GrpoConfig
+from .callbacks import WATCHED
 
 if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
@@ -41,6 +42,7 @@ def _offer(name: str, config: type[GrpoConfig], paper: str, summary: str) -> Obj
         config=config,
         build=partial(_build, name),
         uses=("reward", "sampler"),
+        run_defaults=WATCHED,
         summary=summary,
         source=f"https://arxiv.org/abs/{paper}",
         layouts=ANY,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core import ANY, ObjectiveComponent, UsageError
 
 from ..objectives.ppo_config import PpoConfig
+from .callbacks import WATCHED
 
 if TYPE_CHECKING:
     from torch import nn
@@ -39,6 +40,7 @@ CRITICS: tuple[ObjectiveComponent, ...] = (
         config=PpoConfig,
         build=_ppo,
         uses=("reward", "sampler"),
+        run_defaults=WATCHED,
         modules=_value_head,
         summary="answers of the model, each token judged by a critic that is trained beside it: PPO",
         source="https://arxiv.org/abs/1707.06347",

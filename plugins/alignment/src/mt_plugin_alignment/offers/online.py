@@ -9,6 +9,7 @@ from mt_core import ANY, ObjectiveComponent, UsageError
 
 from ..objectives.config import dpo_parts
 from ..objectives.online_config import OnlineDpoConfig, RejectionConfig
+from .callbacks import WATCHED
 
 if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
@@ -60,6 +61,7 @@ ONLINE: tuple[ObjectiveComponent, ...] = (
         config=RejectionConfig,
         build=_rejection,
         uses=("reward", "sampler"),
+        run_defaults=WATCHED,
         summary="the best of several answers of the model, learned as sft does: RAFT, best-of-n, RFT",
         source="https://arxiv.org/abs/2304.06767",
         layouts=ANY,
@@ -70,6 +72,7 @@ ONLINE: tuple[ObjectiveComponent, ...] = (
         build=_online_dpo,
         parts=dpo_parts,
         uses=("reward", "sampler"),
+        run_defaults=WATCHED,
         summary="the best and the worst of several answers of the model as a pair, with any loss of dpo",
         source="https://arxiv.org/abs/2402.04792",
         layouts=ANY,
