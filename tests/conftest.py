@@ -154,6 +154,7 @@ LONG = (
                 "search",
             ),
             "trackers",
+            "vllm",
         )
         for test in ("test_its_requirements_are_met_and_it_is_all_that_is_listed", "test_a_part_of_its_suite_passes")
     ),
@@ -179,6 +180,7 @@ LONG = (
     "train/engine/test_layout_suggestion.py::test_every_layout_of_the_grid",
     "adapters/test_layouts.py",
     "alignment/test_layouts.py",
+    "alignment/test_kin_layouts.py",
     "optim/test_layouts.py",
     "quantizers/test_layouts.py",
     "callbacks/test_averaging.py",

@@ -11,16 +11,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from mt_core import UsageError
+from mt_core import Sample, UsageError
+from mt_core.generation import Generation, GenerationConfig
 from mt_plugin_alignment.losses.sigmoid import Sigmoid, SigmoidConfig
 from mt_plugin_alignment.objectives.online_config import OnlineDpoConfig, RejectionConfig
 from mt_plugin_alignment.objectives.online_pairs import OnlineDpoObjective
 from mt_plugin_alignment.objectives.rejection import RejectionObjective
 from mt_plugin_alignment.reward_functions.texts import Length, LengthConfig
 from mt_tools.cli.convert import main as mt_convert
+from mt_train import Prompt
 from mt_train.cli.train import main
 
 SIZES = "--model llama --model.dim 16 --model.n-layers 1 --model.n-heads 2 --model.n-kv-heads 2"
@@ -52,7 +55,7 @@ def answer(
     } | more
 
 
-REWARDS = {"one": Length(LengthConfig(most=1, ramp=1))}
+REWARDS = {"one": Length(LengthConfig(most=1, ramp=8))}
 
 
 class _Tokenizer:
@@ -136,6 +139,27 @@ def test_the_best_and_the_worst_of_a_group_are_a_pair() -> None:
     assert list(sample.token_values["place"]) == [0, 0, 1, 0, 0, 1, 2]
     assert figures["pair_gap"] == pytest.approx(0.8)
     assert figures["groups_unpaired"] == 0.75
+
+
+class _OtherRank:
+    """A policy on a rank where rewards say that the second answer is the better one; on rank 0 it is the first one of others."""
+
+    def generate(self, prompts: Sequence[Sequence[int]], config: GenerationConfig, **weights: Any) -> list[Generation]:
+        return [Generation("a" * (number + 1), (5,) * (number + 1), "eos", 2) for number in range(len(prompts))]
+
+    def once(self, function: Any) -> Any:
+        assert function() == [0, 2], "the shortest is the best one here"
+        return [1, 2]
+
+    def measure(self, samples: Sequence[Sample], measure: Any, view: str) -> list[dict[str, Any]]:
+        return [{"reference": np.full(sum(sample.trained), -1.0)} for sample in samples]
+
+
+def test_the_reference_reads_the_pairs_of_rank_0_wherever_rewards_say_something_else() -> None:
+    """Ranks that measure other answers than the others would wait for them, or mix them up."""
+    prompts = [Prompt({"id": "row 0"}, [1])]
+    records = online_dpo(group=3).collect(prompts, _OtherRank(), seed=0, previous=())  # type: ignore[arg-type]
+    assert [record.get("reference") for record in records] == [None, [-1.0] * 3, [-1.0] * 4]
 
 
 def test_answers_of_another_objective_have_no_reference_to_compare_with() -> None:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mt_core import ComponentError, UsageError
-from mt_core.generation import Generation, GenerationConfig, SamplingRules
+from mt_core.generation import GenerationConfig, SamplingRules
 
 from ..reward_functions.base import Answer
+from ..samplers.answers import refuse_partial_support, write_answers
 from ..scores import score_answers
 from .shapes import read_prompt
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from mt_train import Policy, Prompt
 
     from ..reward_functions.base import Reward
+    from ..samplers.base import Sampler
     from .grpo_config import GrpoConfig
 
 OLD, REFERENCE, SAMPLED = "old", "reference", "sampled"
@@ -45,10 +47,12 @@ class Scored(NamedTuple):
 
 
 class AnswerWriter:
-    """Has the policy write answers to prompts, and rewards score them."""
+    """Has a sampler write answers to prompts, and rewards score them."""
 
-    def __init__(self, config: GrpoConfig, rewards: Mapping[str, Reward]) -> None:
-        self._config, self._rewards = config, rewards
+    def __init__(self, config: GrpoConfig, rewards: Mapping[str, Reward], sampler: Sampler | None = None) -> None:
+        self._config, self._rewards, self._sampler = config, rewards, sampler
+        if config.importance != "none":
+            refuse_partial_support(sampler, SamplingRules(temperature=config.temperature))
         self._weights = {name: weight_of(each) for name, each in rewards.items()}
 
     def write(self, prompts: Sequence[Prompt], policy: Policy, *, seed: int) -> list[Record]:
@@ -102,11 +106,11 @@ class AnswerWriter:
             seed=seed,
             logprobs=self._config.importance != "none",
         )
-        drawn = policy.generate([prompts[number].ids for number in asked], wish, weights="auto")
+        drawn = write_answers(self._sampler, policy, [prompts[number].ids for number in asked], wish)
         answers = [
             Answer(
                 text=each.text,
-                ids=_ids(each),
+                ids=each.ids,
                 finish=each.finish,
                 row=prompts[number].row,
                 group=number,
@@ -117,7 +121,7 @@ class AnswerWriter:
         ]
         scores = score_answers(self._rewards, answers, policy, self._config)
         return [
-            Scored(answer, {name: each[place] for name, each in scores.items()}, drawn[place].logprobs)
+            Scored(answer, {name: each[place] for name, each in scores.items()}, drawn[place].logprobs or ())
             for place, answer in enumerate(answers)
         ]
 
@@ -138,6 +142,10 @@ def refuse_other_records(records: Sequence[Mapping[str, Any]], config: GrpoConfi
     groups = [record["group"] for record in records]
     if groups != [number for number in range(len(groups) // config.group) for _ in range(config.group)]:
         found = groups.count(groups[0])
+        if found == config.group:
+            raise UsageError(
+                f"the answers are not {found} to each prompt: some are missing. Take the file of a run that ended"
+            )
         raise UsageError(f"the answers are {found} to each prompt, and objective.group is {config.group}; set {found}")
     if missing := [name for name in rewards if not all(name in record["rewards"] for record in records)]:
         raise UsageError(
@@ -194,11 +202,6 @@ def total_of(scores: Mapping[str, float | None], weights: Mapping[str, float]) -
         if any(score is None for _, score in counted)
         else sum(weight * (score or 0.0) for weight, score in counted)
     )
-
-
-def _ids(drawn: Generation) -> list[int]:
-    """The tokens of an answer, with the one that ended it."""
-    return [*drawn.ids, *([] if drawn.end_id is None else [drawn.end_id])]
 
 
 def _logprobs(scored: Scored) -> list[float]:

@@ -111,7 +111,10 @@ class GrpoConfig(ScoreOptions):
     def _advantage_faults(self) -> Iterator[str]:
         """Tell what does not go together in how answers are compared."""
         if self.compares and self.group == 1:
-            yield f"baseline {self.baseline} compares the answers to a prompt, and group is 1; set group to 2 or more, or baseline greedy"
+            yield (
+                f"baseline {self.baseline} compares the answers to a prompt, and group is 1; set group to 2 or more, or baseline greedy"
+                " and scale none"
+            )
         if not self.compares and self.scale in ("group", "batch"):
             yield f"scale {self.scale} divides what is compared within a group, and baseline is {self.baseline}; set scale tokens or none"
         if not self.compares and self.resample:

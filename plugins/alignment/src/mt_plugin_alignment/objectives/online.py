@@ -26,22 +26,25 @@ if TYPE_CHECKING:
     from mt_train import Policy, Prompt, Record
 
     from ..reward_functions.base import Reward
+    from ..samplers.base import Sampler
     from .online_config import AnswerOptions
-
-Ranking = tuple[list["Record"], "NDArray[np.float64]"]
-"""Answers to one prompt that can be learned from, the best first, and their rewards, (G,)."""
 
 
 class OnlineObjective(TokenObjective):
     """Rows with prompts, which the model answers. Subclasses choose from the answers, and have a loss."""
 
     def __init__(
-        self, tokenizer: Tokenizer, template: Template, config: AnswerOptions, rewards: Mapping[str, Reward]
+        self,
+        tokenizer: Tokenizer,
+        template: Template,
+        config: AnswerOptions,
+        rewards: Mapping[str, Reward],
+        sampler: Sampler | None = None,
     ) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0)
         self._template = template
         self._collecting = _collecting(config)
-        self._writer = AnswerWriter(self._collecting, rewards)
+        self._writer = AnswerWriter(self._collecting, rewards, sampler)
         self._weights = {name: weight_of(each) for name, each in rewards.items()}
         self.prompts, self.updates, self.passes = config.prompts, config.updates, config.passes
         self.max_new_tokens, self.replay = config.max_new_tokens, config.replay
@@ -57,17 +60,16 @@ class OnlineObjective(TokenObjective):
         """Answers to each prompt with their scores. Raises ``ComponentError`` for a reward that fails."""
         return self._writer.write(prompts, policy, seed=seed)
 
-    def rank(self, records: Sequence[Record]) -> tuple[list[Ranking], dict[str, float]]:
-        """Return the answers to each prompt that can be learned from, the first written of equals first, and figures of all answers.
+    def rank(self, records: Sequence[Record]) -> tuple[list[NDArray[np.int64]], Credit]:
+        """Return the numbers of the answers to each prompt that can be learned from, the best first, and what is known of all answers.
 
-        Raises ``UsageError`` for answers of another run that lack what these options need.
+        Of equals the first written comes first. Raises ``UsageError`` for answers of another run that lack what these options need.
         """
         refuse_other_records(records, self._collecting, self._weights)
         credit = Credit(records, self._weights, self._collecting)
         order_PG = np.argsort(-credit.totals.reshape(-1, self._collecting.group), axis=1, kind="stable")
         order_PG += self._collecting.group * np.arange(len(order_PG))[:, None]
-        chosen = [places_G[credit.is_learned[places_G]] for places_G in order_PG]
-        return [([records[n] for n in each], credit.totals[each]) for each in chosen], credit.figures()
+        return [numbers_G[credit.is_learned[numbers_G]] for numbers_G in order_PG], credit
 
 
 def encode_answer(record: Record) -> Encoded:

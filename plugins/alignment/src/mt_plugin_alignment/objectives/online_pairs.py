@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ..losses.base import PreferenceLoss
     from ..reward_functions.base import Reward
+    from ..samplers.base import Sampler
     from .online_config import OnlineDpoConfig
 
 SCORED, IMPLICIT = "reward_", "implicit_reward_"
@@ -35,15 +36,11 @@ SCORED, IMPLICIT = "reward_", "implicit_reward_"
 
 
 class _Pair(NamedTuple):
-    """Two answers to one prompt, and by how much the first has more reward."""
+    """The numbers of two answers to one prompt, and by how much the first has more reward."""
 
-    chosen: Record
-    rejected: Record
+    chosen: int
+    rejected: int
     gap: float
-
-    @property
-    def sides(self) -> tuple[Record, Record]:
-        return self.chosen, self.rejected
 
 
 class OnlineDpoObjective(OnlineObjective):
@@ -59,8 +56,9 @@ class OnlineDpoObjective(OnlineObjective):
         config: OnlineDpoConfig,
         rewards: Mapping[str, Reward],
         losses: Sequence[PreferenceLoss],
+        sampler: Sampler | None = None,
     ) -> None:
-        super().__init__(tokenizer, template, config, rewards)
+        super().__init__(tokenizer, template, config, rewards, sampler)
         self._of_pairs = PreferenceObjective(tokenizer, template, config, losses, config.weights)
         self._has_tails = config.ld_alpha < 1
         self._begins_with_pairs: bool | None = None
@@ -80,11 +78,10 @@ class OnlineDpoObjective(OnlineObjective):
         if not self._of_pairs.reference_values:
             return records
         # A reward may give other scores on another rank, and all ranks have to measure the same answers.
-        places = {id(record): place for place, record in enumerate(records)}
-        wanted = policy.once(lambda: [places[id(side)] for pair in self._pairs(records)[0] for side in pair.sides])
-        samples = [sample_of(records[place]) for place in wanted]
-        for place, values in zip(wanted, policy.measure(samples, _logprobs, view="reference"), strict=True):
-            records[place][REFERENCE] = values[REFERENCE].tolist()
+        numbers = policy.once(lambda: [number for pair in self._pairs(records)[0] for number in pair[:2]])
+        measured = policy.measure([sample_of(records[number]) for number in numbers], _logprobs, view="reference")
+        for number, values in zip(numbers, measured, strict=True):
+            records[number][REFERENCE] = values[REFERENCE].tolist()
         return records
 
     def learn(self, records: Sequence[Record]) -> tuple[list[Sample], dict[str, float]]:
@@ -95,7 +92,8 @@ class OnlineDpoObjective(OnlineObjective):
         pairs, figures = self._pairs(records)
         if self._begins_with_pairs is None:  # a fresh run learns from nothing before its first iteration
             self._begins_with_pairs = bool(pairs)
-        return [self._sample(pair) for pair in pairs], figures | {
+        samples = [self._sample(records[pair.chosen], records[pair.rejected]) for pair in pairs]
+        return samples, figures | {
             "pair_gap": float(np.mean([pair.gap for pair in pairs])) if pairs else 0.0,
             "groups_unpaired": 1 - len(pairs) / (len(records) // self._collecting.group),
         }
@@ -105,29 +103,34 @@ class OnlineDpoObjective(OnlineObjective):
 
         There is none of answers that are all as good, or the same.
         """
-        groups, figures = self.rank(records)
+        groups, credit = self.rank(records)
         pairs = []
-        for answers, totals_G in groups:
+        for numbers_G in groups:
+            totals_G = credit.totals[numbers_G]
             worst = int((totals_G > totals_G.min(initial=np.inf)).sum())
-            if worst > 0 and answers[0]["ids"] != answers[worst]["ids"]:
-                pairs.append(_Pair(answers[0], answers[worst], float(totals_G[0] - totals_G[worst])))
-        return pairs, figures
+            if worst == 0:
+                continue
+            chosen, rejected = int(numbers_G[0]), int(numbers_G[worst])
+            if records[chosen]["ids"] != records[rejected]["ids"]:
+                pairs.append(_Pair(chosen, rejected, float(totals_G[0] - totals_G[worst])))
+        return pairs, credit.figures()
 
-    def _sample(self, pair: _Pair) -> Sample:
-        sides = [encode_answer(side) for side in pair.sides]
-        values = self._reference(pair) if self._of_pairs.reference_values else {}
-        places = places_of(sides) if self._has_tails else {}
-        return item(sides, pair.chosen["row_id"], document_values=values, token_values=places)
+    def _sample(self, *sides: Record) -> Sample:
+        """Return two answers as one sample, the chosen one first."""
+        encoded = [encode_answer(side) for side in sides]
+        values = self._reference(sides) if self._of_pairs.reference_values else {}
+        places = places_of(encoded) if self._has_tails else {}
+        return item(encoded, sides[0]["row_id"], document_values=values, token_values=places)
 
-    def _reference(self, pair: _Pair) -> dict[str, list[float]]:
+    def _reference(self, sides: Sequence[Record]) -> dict[str, list[float]]:
         """Return what the model of step 0 gives both answers: see ``PreferenceObjective.measure``."""
-        if any(REFERENCE not in side for side in pair.sides):
+        if any(REFERENCE not in side for side in sides):
             raise UsageError(
-                f"an answer to {pair.chosen['row_id']} was written down without log-probabilities of the model of step 0, which this loss"
+                f"an answer to {sides[0]['row_id']} was written down without log-probabilities of the model of step 0, which this loss"
                 " compares with. Replay a run of online-dpo with the same rewards and such a loss, or take a loss without a reference"
                 " (simpo, cpo, orpo)"
             )
-        logps = [np.array(side[REFERENCE]) for side in pair.sides]
+        logps = [np.array(side[REFERENCE]) for side in sides]
         shared = min(map(len, logps))
         found = {REFERENCE: [float(each.sum()) for each in logps], TAIL: [float(each[shared:].sum()) for each in logps]}
         return {name: found[name] for name in self._of_pairs.reference_values}

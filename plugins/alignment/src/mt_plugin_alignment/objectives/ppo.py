@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mt_train import Policy, Prompt, Record
 
     from ..reward_functions.base import Reward
+    from ..samplers.base import Sampler
     from .ppo_config import PpoConfig
 
 VALUE, RETURN, KL_WEIGHT = "value", "return", "kl_weight"
@@ -42,14 +43,19 @@ class PpoObjective(TokenObjective):
     loss_unit = "per token"
 
     def __init__(
-        self, tokenizer: Tokenizer, template: Template, config: PpoConfig, rewards: Mapping[str, Reward]
+        self,
+        tokenizer: Tokenizer,
+        template: Template,
+        config: PpoConfig,
+        rewards: Mapping[str, Reward],
+        sampler: Sampler | None = None,
     ) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0)
         self._template, self._config = template, config
         names = ("group", "max_new_tokens", "temperature", "truncated", *ScoreOptions.model_fields)
         collecting = {name: getattr(config, name) for name in names}
         self._collecting = GrpoConfig(baseline="none", scale="none", **collecting)
-        self._writer = AnswerWriter(self._collecting, rewards)
+        self._writer = AnswerWriter(self._collecting, rewards, sampler)
         self._weights = {name: weight_of(each) for name, each in rewards.items()}
         self.prompts, self.updates, self.passes = config.prompts, config.updates, config.passes
         self.max_new_tokens, self.replay = config.max_new_tokens, config.replay

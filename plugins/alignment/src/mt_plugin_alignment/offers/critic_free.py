@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 
 def _build(
-    name: str, config: GrpoConfig, *, tokenizer: Tokenizer, template: Template, rewards: Mapping[str, Any]
+    name: str,
+    config: GrpoConfig,
+    *,
+    tokenizer: Tokenizer,
+    template: Template,
+    rewards: Mapping[str, Any],
+    sampler: Any = None,
 ) -> GrpoObjective:
     from ..objectives.grpo import GrpoObjective
 
@@ -26,7 +32,7 @@ def _build(
         raise UsageError(
             f"{name} learns from rewards: name one or more with --rewards NAME (mt-plugins list --components)"
         )
-    return GrpoObjective(tokenizer, template, config, rewards)
+    return GrpoObjective(tokenizer, template, config, rewards, sampler)
 
 
 def _offer(name: str, config: type[GrpoConfig], paper: str, summary: str) -> ObjectiveComponent:
@@ -34,7 +40,7 @@ def _offer(name: str, config: type[GrpoConfig], paper: str, summary: str) -> Obj
         name=name,
         config=config,
         build=partial(_build, name),
-        uses=("reward",),
+        uses=("reward", "sampler"),
         summary=summary,
         source=f"https://arxiv.org/abs/{paper}",
         layouts=ANY,

@@ -18,12 +18,17 @@ if TYPE_CHECKING:
 
 
 def _rejection(
-    config: RejectionConfig, *, tokenizer: Tokenizer, template: Template, rewards: Mapping[str, Any]
+    config: RejectionConfig,
+    *,
+    tokenizer: Tokenizer,
+    template: Template,
+    rewards: Mapping[str, Any],
+    sampler: Any = None,
 ) -> RejectionObjective:
     from ..objectives.rejection import RejectionObjective
 
     _require(rewards, "rejection")
-    return RejectionObjective(tokenizer, template, config, rewards)
+    return RejectionObjective(tokenizer, template, config, rewards, sampler)
 
 
 def _online_dpo(
@@ -33,11 +38,12 @@ def _online_dpo(
     template: Template,
     parts: Sequence[Any],
     rewards: Mapping[str, Any],
+    sampler: Any = None,
 ) -> OnlineDpoObjective:
     from ..objectives.online_pairs import OnlineDpoObjective
 
     _require(rewards, "online-dpo")
-    return OnlineDpoObjective(tokenizer, template, config, rewards, parts)
+    return OnlineDpoObjective(tokenizer, template, config, rewards, parts, sampler)
 
 
 def _require(rewards: Mapping[str, Any], name: str) -> None:
@@ -53,7 +59,7 @@ ONLINE: tuple[ObjectiveComponent, ...] = (
         name="rejection",
         config=RejectionConfig,
         build=_rejection,
-        uses=("reward",),
+        uses=("reward", "sampler"),
         summary="the best of several answers of the model, learned as sft does: RAFT, best-of-n, RFT",
         source="https://arxiv.org/abs/2304.06767",
         layouts=ANY,
@@ -63,7 +69,7 @@ ONLINE: tuple[ObjectiveComponent, ...] = (
         config=OnlineDpoConfig,
         build=_online_dpo,
         parts=dpo_parts,
-        uses=("reward",),
+        uses=("reward", "sampler"),
         summary="the best and the worst of several answers of the model as a pair, with any loss of dpo",
         source="https://arxiv.org/abs/2402.04792",
         layouts=ANY,
