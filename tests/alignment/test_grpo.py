@@ -81,8 +81,9 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         "--objective.max-new-tokens": "4",
         "--train.steps": "2",
         "--output": "run",
+        "--objective": "grpo",
     }
-    given = ["--model", "llama", "--objective", "grpo", "--dataset", "jsonl", "--dataset.path", "prompts.jsonl"]
+    given = ["--model", "llama", "--dataset", "jsonl", "--dataset.path", "prompts.jsonl"]
 
     def run(*words: str) -> tuple[int, str]:
         unsaid = [word for option, value in usual.items() if option not in words for word in (option, value)]
@@ -115,6 +116,22 @@ def test_a_reward_that_fails_ends_the_run_by_its_name(train: Train) -> None:
     code, said = train("--rewards", "python", "--rewards.python.path", "mine.py")
     assert code == 2
     assert "reward python gives 3 scores for 4 answers" in said
+
+
+@pytest.mark.parametrize("objective", ["grpo", "ppo", "rejection", "online-dpo"])
+def test_bounds_of_rewards_are_options_of_each_objective_that_has_rewards(train: Train, objective: str) -> None:
+    words = ["--objective", objective, "--rewards", "python", "--rewards.python.path", "mine.py", "--train.steps", "1"]
+    Path("mine.py").write_text("import time\ndef score(answers):\n    time.sleep(60)\n")
+    code, said = train(*words, "--objective.score-timeout", "0.3")
+    assert code == 2
+    assert "reward python has given no scores for 4 answers in 0.3 seconds" in said
+    Path("mine.py").write_text("def score(answers):\n    return [1.0, float('nan'), 2.0, 3.0]\n")
+    code, said = train(*words, "--objective.on-bad-score", "skip", "--overwrite")
+    assert code == 0, said
+    assert "reward python: 1 of 4 answers count as unscored (first: nan for an answer to prompts.jsonl:" in said
+    code, said = train(*words, "--objective.on-bad-score", "skip", "--objective.max-bad-scores", "0", "--overwrite")
+    assert code == 2, said
+    assert "--objective.max-bad-scores is 0" in said
 
 
 def test_answers_that_nobody_can_score_are_counted_and_change_nothing(train: Train) -> None:
