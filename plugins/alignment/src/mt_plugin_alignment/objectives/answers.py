@@ -17,6 +17,7 @@ from mt_core.generation import GenerationConfig, SamplingRules
 from ..reward_functions.base import Answer
 from ..samplers.answers import refuse_partial_support, write_answers
 from ..scores import score_answers
+from .shapes import read_prompt
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,10 +108,18 @@ class AnswerWriter:
         )
         drawn = write_answers(self._sampler, policy, [prompts[number].ids for number in asked], wish)
         answers = [
-            Answer(each.text, each.ids, each.finish, prompts[number].row, number)
+            Answer(
+                text=each.text,
+                ids=each.ids,
+                finish=each.finish,
+                row=prompts[number].row,
+                group=number,
+                prompt=read_prompt(prompts[number].row),
+                prompt_ids=prompts[number].ids,
+            )
             for number, each in zip(asked, drawn, strict=True)
         ]
-        scores = score_answers(self._rewards, answers)
+        scores = score_answers(self._rewards, answers, policy, self._config)
         return [
             Scored(answer, {name: each[place] for name, each in scores.items()}, drawn[place].logprobs or ())
             for place, answer in enumerate(answers)
@@ -133,6 +142,10 @@ def refuse_other_records(records: Sequence[Mapping[str, Any]], config: GrpoConfi
     groups = [record["group"] for record in records]
     if groups != [number for number in range(len(groups) // config.group) for _ in range(config.group)]:
         found = groups.count(groups[0])
+        if found == config.group:
+            raise UsageError(
+                f"the answers are not {found} to each prompt: some are missing. Take the file of a run that ended"
+            )
         raise UsageError(f"the answers are {found} to each prompt, and objective.group is {config.group}; set {found}")
     if missing := [name for name in rewards if not all(name in record["rewards"] for record in records)]:
         raise UsageError(
