@@ -100,7 +100,9 @@ class Bench:
     def measure(self, samples: Sequence[Sample], measure: Any, *, view: str = "live") -> list[Mapping[str, Any]]:
         found = []
         for sample in samples:
-            batch = PpoObjective.collate(SimpleNamespace(pad_id=0, decode=str), [[sample]], length=len(sample.ids)).with_index()  # type: ignore[arg-type]
+            batch = PpoObjective.collate(
+                SimpleNamespace(pad_id=0, decode=str), [[sample]], length=len(sample.ids)
+            ).with_index()  # type: ignore[arg-type]
             values = measure(self.model(batch), self.model.head, batch)
             moved = self.moved if view == "reference" else 0.0
             found.append({name: each.double().numpy() - moved for name, each in values.items()})
