@@ -105,7 +105,9 @@ class Bench:
     def measure(self, samples: Sequence[Sample], measure: Any, *, view: str = "live") -> list[Mapping[str, Any]]:
         found = []
         for sample in samples:
-            batch = PpoObjective.collate(SimpleNamespace(pad_id=0), [[sample]], length=len(sample.ids)).with_index()  # type: ignore[arg-type]
+            batch = PpoObjective.collate(
+                SimpleNamespace(pad_id=0, decode=str), [[sample]], length=len(sample.ids)
+            ).with_index()  # type: ignore[arg-type]
             values = measure(self.model(batch), self.model.head, batch)
             moved = self.moved if view == "reference" else 0.0
             found.append({name: each.double().numpy() - moved for name, each in values.items()})
@@ -127,7 +129,7 @@ def bench() -> Bench:
 
 
 def objective(**options: Any) -> PpoObjective:
-    tokenizer, template = SimpleNamespace(pad_id=0), None
+    tokenizer, template = SimpleNamespace(pad_id=0, decode=str), None
     config = PpoConfig(**{"prompts": 3, "group": 2, "max_new_tokens": 6, **options})
     return PpoObjective(tokenizer, template, config, {"lengths": Lengths()})  # type: ignore[arg-type]
 
@@ -143,7 +145,7 @@ def plain(bench: Bench, record: Mapping[str, Any]) -> tuple[torch.Tensor, torch.
     """Log-probability and value of each token of an answer in plain torch, which knows no batch."""
     ids = [*record["prompt"], *record["ids"]]
     batch = PpoObjective.collate(
-        SimpleNamespace(pad_id=0),  # type: ignore[arg-type]
+        SimpleNamespace(pad_id=0, decode=str),  # type: ignore[arg-type]
         [[Sample(ids, [True] * len(ids), "")]],
         length=len(ids),
     ).with_index()
@@ -407,7 +409,7 @@ def kept(run: Path) -> torch.Tensor:
 def logits_and_values(model: Any) -> tuple[torch.Tensor, torch.Tensor]:
     ids = [[5, 100, 7, 30, 64, 2]]
     batch = PpoObjective.collate(
-        SimpleNamespace(pad_id=0),  # type: ignore[arg-type]
+        SimpleNamespace(pad_id=0, decode=str),  # type: ignore[arg-type]
         [[Sample(ids[0], [True] * 6, "")]],
         length=6,
     ).with_index()
@@ -444,7 +446,7 @@ def test_training_goes_on_with_the_critic_that_was_exported(folder: Path, run: P
     again = train(raw, output=folder / "again").output or Path()
     first = json.loads((again / "rollouts.jsonl").read_text().splitlines()[0])
     batch = PpoObjective.collate(
-        SimpleNamespace(pad_id=0),  # type: ignore[arg-type]
+        SimpleNamespace(pad_id=0, decode=str),  # type: ignore[arg-type]
         [[sample_of(first)]],
         length=len(first["prompt"]) + len(first["ids"]),
     ).with_index()
